@@ -13,12 +13,11 @@ from bwprof.costs import Cost
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring.contexts import Contexts
-from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finished
+from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finish_row
 from bwprof.measuring.row import Context, add_work
 from bwprof.results.row import Row
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import parse_fraction, parse_names, parse_seconds, unknown
+from bwprof.roofs.model import RoofsArgument, check_roofs
+from bwprof.text.parsing import describe_unknown, parse_fraction, parse_names, parse_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,13 +90,13 @@ class Case(hardware.Holder):
         **params: int | str,
     ) -> None:
         precision = registry.check_precision(precision)
-        kv_lens = registry.lengths(kv_lens)
-        whole = registry.complete(operation, precision, params, kv_lens)
-        choice = hardware.choose(backend, device)
+        kv_lens = registry.parse_lengths(kv_lens)
+        whole = registry.complete_params(operation, precision, params, kv_lens)
+        choice = hardware.choose_device(backend, device)
         if variant is not None:
             known = registry.variant_names(operation, choice.backend)
             if variant not in known:
-                raise ValueError(unknown(f"variant of {operation} on {choice.backend}", variant, known))
+                raise ValueError(describe_unknown(f"variant of {operation} on {choice.backend}", variant, known))
         seed = registry.check_seed(seed)
         self._seed, self._kv_lens = seed, kv_lens
         self.backend = choice.backend
@@ -176,7 +175,7 @@ class Case(hardware.Holder):
         encoded: dict[str, bytes] = {}
         for name, value in arrays.items():
             if name not in known:
-                raise ValueError(unknown(f"input of {self.operation}", name, known))
+                raise ValueError(describe_unknown(f"input of {self.operation}", name, known))
             encoded[name] = _to_bits(value, known[name])
         operands = self.operands
         return _decoded(self._case.run(encoded), operands)
@@ -283,14 +282,14 @@ class Case(hardware.Holder):
             raise RuntimeError(f"{spec.operation} ({variant}, {spec.precision}) is wrong: {result['reason']}")
         row = spec.blank_row(context) | {"variant": variant}
         add_work(row, cost)
-        outcome = finished(row, result, context)
+        outcome = finish_row(row, result, context)
         return Row(outcome.row, outcome.samples or ())
 
     def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:
         """What a sweep would call this."""
         case = self._case
         lens = self._kv_lens
-        told = registry.unusual(case.operation, case.precision, case.params, lens)
+        told = registry.unusual_params(case.operation, case.precision, case.params, lens)
         named = " ".join([case.operation, *(f"{name}={case.params[name]}" for name in told)])
         return Spec(
             registry.case_name(named, lens),
@@ -345,7 +344,7 @@ class Case(hardware.Holder):
         found = self._case.count()
         device = self._device
         if device is not None:
-            hardware.count_devices(device, found)
+            hardware.note_counting(device, found)
         if groups:
             counted = self._case.count_metrics(groups)
             found |= {name: counted.pop(name) for name in ("passes", "metrics_status")}
@@ -398,7 +397,7 @@ class Case(hardware.Holder):
 def _checked_cache(given: Any) -> str:
     """ "cold" or "hot"; ValueError for anything else."""
     if not isinstance(given, str) or given not in CACHES:
-        raise ValueError(unknown("cache", given, CACHES))
+        raise ValueError(describe_unknown("cache", given, CACHES))
     return given
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bwprof import _core, registry
-from bwprof.text.parsing import as_list, is_truth, repr_short, unknown
+from bwprof.text.parsing import as_list, describe_unknown, is_bool, repr_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ def cost(
     1607424
     """
     precision = registry.check_precision(precision)
-    kv_lens = registry.lengths(kv_lens)
+    kv_lens = registry.parse_lengths(kv_lens)
     if backend is not None:
         backend = registry.check_backend(backend)
     if variant is not None:
         _check_variant(operation, backend, variant)
     if all(_is_single(value) for value in params.values()):
-        whole = registry.complete(operation, precision, params, kv_lens)
+        whole = registry.complete_params(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, whole, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
@@ -130,7 +130,7 @@ def _check_variant(operation: str, backend: str | None, variant: Any) -> None:
         raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
     known = registry.variant_names(operation, backend)
     if not isinstance(variant, str) or variant not in known:
-        raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
+        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
 
 
 def _is_single(value: Any) -> bool:
@@ -142,7 +142,7 @@ def _cost_of_arrays(
 ) -> Cost:
     import numpy as np
 
-    columns = shapes(operation, params)
+    columns = param_arrays(operation, params)
     values = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
     out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
     _core.cost_many(operation, precision, values.data, out.data, backend, variant)
@@ -150,7 +150,7 @@ def _cost_of_arrays(
     return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
 
 
-def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
+def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     """Every parameter of an operation as an int64 array, all of one shape: those given, and the defaults of the rest.
 
     Raises
@@ -162,10 +162,10 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
 
     arrays: dict[str, Any] = {}
     for name, value in params.items():
-        refuse_no_numbers(operation, name, value)
+        check_numbers(operation, name, value)
         array = np.asarray(value)
         if array.dtype.kind in "UO":  # "4Ki" among them
-            numbers = [registry.value_of(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
+            numbers = [registry.parse_param(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
             array = np.array(numbers, dtype=object).reshape(array.shape)
             if all(-(2**63) <= number < 2**63 for number in numbers):
                 array = array.astype(np.int64)
@@ -179,7 +179,7 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     known = registry.param_names(operation)
     for name in arrays:
         if name not in known:
-            raise ValueError(registry.unknown_param(operation, name, known))
+            raise ValueError(registry.describe_unknown_param(operation, name, known))
     columns: dict[str, Any] = {}
     for param in registry.operation(operation)["params"]:
         source = param["default_from"]
@@ -189,7 +189,7 @@ def shapes(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(columns, broadcast, strict=True))
 
 
-def refuse_no_numbers(operation: str, name: str, value: Any) -> None:
+def check_numbers(operation: str, name: str, value: Any) -> None:
     """ValueError for what an array would take for numbers: bytes, and truth where the parameter is no flag."""
     said = f"{operation}: {name}"
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -202,7 +202,7 @@ def _holds_truth(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(_holds_truth(value[at]) for at in map([*map(type, value)].index, set(map(type, value))))
     dtype = getattr(value, "dtype", None)
-    return is_truth(value) or (dtype is not None and str(dtype) in ("bool", "boolean"))
+    return is_bool(value) or (dtype is not None and str(dtype) in ("bool", "boolean"))
 
 
 def bandwidth_gb_s(bytes: Any, seconds: Any) -> Any:

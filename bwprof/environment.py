@@ -54,7 +54,7 @@ def _token(_process: int) -> str:
     return secrets.token_hex(8)
 
 
-def host() -> dict[str, Any]:
+def host_facts() -> dict[str, Any]:
     """The machine that the run was on."""
     return {
         "name": platform.node(),
@@ -64,7 +64,7 @@ def host() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """bwprof, Python, and the packages that are loaded."""
     found = {"bwprof": _core.__version__, "python": platform.python_version()}
     for name in ("numpy", "pandas", "matplotlib"):
@@ -87,23 +87,23 @@ def git_commit() -> str | None:
     return found.stdout.strip() or None if found.returncode == 0 else None
 
 
-def variables() -> dict[str, str | None]:
+def environment_variables() -> dict[str, str | None]:
     """Environment variables that change what is measured; None where they are not set."""
     return {name: os.environ.get(name) for name in _VARIABLES}
 
 
-def profiler_path(name: str) -> str | None:
+def find_profiler(name: str) -> str | None:
     """Where a profiler's program is: on PATH, in the toolkit of CUDA_HOME or CUDA_PATH, or where it is installed."""
     homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH")]
     folders = [*(f"{home}/bin" for home in homes if home), *PROFILERS.get(name, ())]
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
-def profilers() -> dict[str, dict[str, str] | None]:
+def find_profilers() -> dict[str, dict[str, str] | None]:
     """Profiler -> path and version (empty where it does not say); None for one that is not found."""
     found: dict[str, dict[str, str] | None] = {}
     for name in PROFILERS:
-        path = profiler_path(name)
+        path = find_profiler(name)
         found[name] = None if path is None else {"path": path, "version": _version_of(path)}
     return found
 

@@ -40,7 +40,7 @@ class PairedError(_WithFrameError):
     """A side of a paired measurement could not go on; `frame` holds what was measured."""
 
 
-def keeping(error: BaseException, frame: pd.DataFrame) -> BaseException:
+def attach_frame(error: BaseException, frame: pd.DataFrame) -> BaseException:
     """What ends a measurement, with what was measured before it as `frame`; SweepError where it takes no attributes."""
     try:
         error.frame = frame  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bwprof.results import reader
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.parsing import describe_unknown, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def examples() -> tuple[str, ...]:
     """The names of the recorded runs."""
-    return tuple(reader.recorded())
+    return tuple(reader.recorded_runs())
 
 
 def load_example(name: str) -> pd.DataFrame:
@@ -52,9 +52,9 @@ def load_example(name: str) -> pd.DataFrame:
         raise TypeError(f"name is {repr_short(name)}: a name is needed, one of {', '.join(examples())}")
     if name not in examples():
         hint = "; bwprof.load reads results from a file" if Path(name).suffix else ""
-        raise ValueError(unknown("example", name, examples()) + hint)
+        raise ValueError(describe_unknown("example", name, examples()) + hint)
     from bwprof.results import frame
     from bwprof.roofs.limiter import with_limits
 
-    rows, samples, run = reader.read_rows(reader.recorded()[name])
+    rows, samples, run = reader.read_rows(reader.recorded_runs()[name])
     return with_limits(frame.from_rows(rows, run, samples))  # columns that are younger than some of the runs

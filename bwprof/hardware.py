@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from bwprof import _core, registry
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import is_truth, repr_short
+from bwprof.text.parsing import is_bool, repr_short
 
 _log = logging.getLogger("bwprof.measure")
 
@@ -112,7 +112,7 @@ Device = int | str | NamedDevice | None
 EVERY_DEVICE = "all"
 
 
-def parse(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
+def parse_device(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
     """What `device=` names: a backend and a number, None for what it leaves open. `backend` is another word for "cpu".
 
     Parameters
@@ -145,7 +145,7 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
         if match and match["backend"] in (None, *registry.backend_names()):
             number = match["index"] or match["alone"]
             return match["backend"], int(number) if number else None
-    elif hasattr(device, "__index__") and not is_truth(device):
+    elif hasattr(device, "__index__") and not is_bool(device):
         with suppress(TypeError):  # of an array, which is no number
             return None, int(device.__index__())
     elif isinstance(getattr(device, "type", None), str):  # a torch.device
@@ -154,7 +154,7 @@ def _parsed(device: Any) -> tuple[str | None, int | None]:
     raise ValueError(f"device is {repr_short(device)}: allowed are a number and names like {', '.join(known)}")
 
 
-def choose(backend: str | None = None, device: Device = None) -> Choice:
+def choose_device(backend: str | None = None, device: Device = None) -> Choice:
     """The device to measure: the named one, else the preferred backend's first.
 
     Raises
@@ -164,7 +164,7 @@ def choose(backend: str | None = None, device: Device = None) -> Choice:
     bwprof.errors.UnavailableError
         For a backend without a device; the message says why.
     """
-    backend, index = parse(device, backend)
+    backend, index = parse_device(device, backend)
     rows = {row["name"]: row for row in _core.backends()}
     if backend is not None:
         row = rows[registry.check_backend(backend)]
@@ -177,7 +177,7 @@ def choose(backend: str | None = None, device: Device = None) -> Choice:
     raise _core.UnavailableError(f"no device at all: {_describe_missing(missing)}")
 
 
-def choose_several(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
+def choose_devices(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
     """The devices to measure, each once: several are named by a list, or a text with commas ("0,1", "cuda:0,cpu").
 
     "all" is every device of the named backend, else of the preferred one that has any.
@@ -207,8 +207,8 @@ def choose_several(backend: str | None = None, device: Device | Sequence[Device]
 def _each(backend: str | None, device: Device) -> list[Choice]:
     """The device, or all of them."""
     if not isinstance(device, str) or device.strip().lower() != EVERY_DEVICE:
-        return [choose(backend, device)]
-    first = choose(backend)
+        return [choose_device(backend, device)]
+    first = choose_device(backend)
     row = next(row for row in _core.backends() if row["name"] == first.backend)
     return [_device_of(row, one["index"], first.reason, first.warning) for one in row["devices"]]
 
@@ -272,7 +272,7 @@ def close_device(device: _core.Device) -> None:
         device.close()
 
 
-def count_devices(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
+def note_counting(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]:
     """`found`, as counting gave it. A handle remembers why it could not count: the next one should ask anew."""
     if found.get("counters_status") not in (None, "ok"):
         _single.add(id(device))
@@ -280,7 +280,7 @@ def count_devices(device: _core.Device, found: dict[str, Any]) -> dict[str, Any]
 
 
 @contextmanager
-def opened(backend: str, index: int) -> Iterator[_core.Device]:
+def borrow_device(backend: str, index: int) -> Iterator[_core.Device]:
     """`open_device` and `close_device` around a block, after which the current device is what it was."""
     with preserve_current_device(backend):
         device = open_device(backend, index)
@@ -290,22 +290,22 @@ def opened(backend: str, index: int) -> Iterator[_core.Device]:
             close_device(device)
 
 
-def chosen(backend: str | None, device: Device) -> Choice:
+def choose_current(backend: str | None, device: Device) -> Choice:
     """The device that is named, else the one that is current: what a caller's own code works on."""
-    backend, index = parse(device, backend)
+    backend, index = parse_device(device, backend)
     if index is None:
-        choice = choose(backend)
+        choice = choose_device(backend)
         if choice.warning:
             _log.warning(choice.warning)
         backend, index = choice.backend, current_device(choice.backend)
-    return choose(backend, index)
+    return choose_device(backend, index)
 
 
 @contextmanager
-def opened_chosen(backend: str | None, device: Device) -> Iterator[tuple[Choice, _core.Device]]:
+def borrow_current(backend: str | None, device: Device) -> Iterator[tuple[Choice, _core.Device]]:
     """The chosen device, open and current."""
-    choice = chosen(backend, device)
-    with opened(choice.backend, choice.index) as handle:
+    choice = choose_current(backend, device)
+    with borrow_device(choice.backend, choice.index) as handle:
         _core.make_current(choice.backend, choice.index)  # which opening does, but not taking one that is open
         yield choice, handle
 
@@ -349,7 +349,7 @@ def _describe_missing(missing: dict[str, str]) -> str:
     return "; ".join(f"no {name} device: {why}" for name, why in missing.items())
 
 
-def facts(device: _core.Device) -> dict[str, Any]:
+def device_facts(device: _core.Device) -> dict[str, Any]:
     """What is known of a device: the runtime's facts with the management library's.
 
     Returns
@@ -392,14 +392,14 @@ def _unused_gpu(rows: dict[str, Any]) -> str:
     if any(row["devices"] and not _core.backend_facts(name)["runs_on_host"] for name, row in rows.items()):
         return ""
     if not idle or not any(os.path.exists(path) for path in _GPU_SIGNS):
-        return amd_gpu()
+        return describe_amd_gpu()
     return (
         f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({idle[0]['reason']}): "
         "install nvcc (CUDA_HOME or PATH) and install bwprof again to measure it"
     )
 
 
-def amd_gpu() -> str:
+def describe_amd_gpu() -> str:
     """Say what works beside an AMD GPU; "" where there is none."""
     vendors = (path.read_text() for path in Path(_DRM).glob("card*/device/vendor"))
     if not os.path.exists(_AMD_DRIVER) and not any(vendor.strip() == _AMD_VENDOR for vendor in vendors):

@@ -6,9 +6,9 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bwprof.hardware import amd_gpu
+from bwprof.hardware import describe_amd_gpu
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 
 if TYPE_CHECKING:
     from bwprof import _core
@@ -21,22 +21,22 @@ class Info(dict[str, Any]):
 
     def _parts(self) -> list[tuple[str, list[dict[str, str]]]]:
 
-        parts = [(f"bwprof {self['version']}", about(self))]
+        parts = [(f"bwprof {self['version']}", build_lines(self))]
         parts += [(f"{device['backend']}:{device['index']}", device_lines(device)) for device in self["devices"]]
         return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
 
     def __repr__(self) -> str:
-        from bwprof.text.listing import text_table
+        from bwprof.text.listing import format_table
 
         try:
-            return "\n\n".join(f"{title}\n{text_table(lines)}" for title, lines in self._parts())
+            return "\n\n".join(f"{title}\n{format_table(lines)}" for title, lines in self._parts())
         except KeyError:  # a part of it, or a changed one
             return super().__repr__()
 
     def _repr_html_(self) -> str:
-        from bwprof.text.listing import html_table
+        from bwprof.text.listing import format_html_table
 
-        return "".join(html_table(lines, title) for title, lines in self._parts())
+        return "".join(format_html_table(lines, title) for title, lines in self._parts())
 
 
 def info(*, probe: bool = False) -> Info:
@@ -74,13 +74,13 @@ def info(*, probe: bool = False) -> Info:
     found = {
         "version": _core.__version__,
         "build": dict(_core.build),
-        "host": environment.host(),
-        "versions": environment.versions(),
-        "environment": environment.variables(),
+        "host": environment.host_facts(),
+        "versions": environment.package_versions(),
+        "environment": environment.environment_variables(),
         "backends": backends,
         "devices": Devices(_device(row, device["index"], probe) for row in backends for device in row["devices"]),
         "packages": _packages(),
-        "profilers": environment.profilers(),
+        "profilers": environment.find_profilers(),
     }
     return Info(found)
 
@@ -91,9 +91,9 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
 
     found: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
-        with hardware.opened(backend["name"], index) as device:
+        with hardware.borrow_device(backend["name"], index) as device:
             free, total = device.memory()
-            facts = hardware.facts(device)
+            facts = hardware.device_facts(device)
             roofs = store.load(store.identity(device.backend, facts))
             return found | {
                 "facts": facts,
@@ -118,7 +118,7 @@ def _counters(device: _core.Device) -> str:
     stream = next(operation for operation in registry.operations() if operation["is_stream"])
     params = {stream["params"][0]["name"]: 1 << 16}
     with _core.Case(device, stream["name"], "fp32", params) as case:
-        return str(hardware.count_devices(device, case.count())["counters_status"])
+        return str(hardware.note_counting(device, case.count())["counters_status"])
 
 
 def _timer(device: _core.Device, name: str, probe: bool) -> str:
@@ -146,13 +146,13 @@ def _packages() -> dict[str, str]:
     return found
 
 
-def about(found: dict[str, Any]) -> list[tuple[str, str]]:
+def build_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The build, its libraries and the host."""
     lines = [(f"build: {name}", _format_value(value)) for name, value in found["build"].items()]
     for backend in found["backends"]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
-    lines += [("AMD GPU", amd_gpu())] if amd_gpu() else []
+    lines += [("AMD GPU", describe_amd_gpu())] if describe_amd_gpu() else []
     lines += [(name, str(value)) for name, value in found["versions"].items() if name == "python"]
     lines += [(name, value) for name, value in found["packages"].items()]
     for name, tool in found["profilers"].items():
@@ -168,12 +168,12 @@ def device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
     if "error" in device:
         return [("not usable", device["error"])]
     lines = [
-        ("memory", f"{bytes_text(device['memory_free_bytes'])} free of {bytes_text(device['memory_total_bytes'])}")
+        ("memory", f"{format_bytes(device['memory_free_bytes'])} free of {format_bytes(device['memory_total_bytes'])}")
     ]
     for name, value in device["facts"].items():
         if value is None or (value in ("", 0) and name not in ("ecc", "persistence")) or name == "memory_bytes":
             continue
-        lines.append((name, bytes_text(value) if name.endswith("_bytes") else _format_value(value)))
+        lines.append((name, format_bytes(value) if name.endswith("_bytes") else _format_value(value)))
     lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
     lines += [(f"works: {name}", said) for name, said in device["works"].items()]
     return lines + _roof_lines(device["roofs"])
@@ -188,10 +188,10 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     lines.append(("roofs: file", roofs.source))
     for point in roofs.ceilings():
         doubt = f"; in doubt: {point.doubt}" if point.doubt else f" +- {100 * point.uncertainty:.1f} %"
-        lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {bytes_text(point.total_bytes)}{doubt}"))
+        lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {format_bytes(point.total_bytes)}{doubt}"))
     sizes = [point.total_bytes for point in roofs.points]
     if sizes:
-        span = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}"
+        span = f"{format_bytes(min(sizes))} to {format_bytes(max(sizes))}"
         doubtful = sum(bool(point.doubt) for point in roofs.points)
         lines.append(("size curve", f"{len(sizes)} points, {span}; {doubtful} in doubt"))
     for rate in roofs.rates:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
 from bwprof.analysis.occupancy_model import is_known, occupancy
-from bwprof.text.formatting import gain_text
-from bwprof.text.listing import Listing, html_table, text_table
+from bwprof.text.formatting import format_gain
+from bwprof.text.listing import Listing, format_html_table, format_table
 from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNG = ("changes", "predicted", "because", "at")  # of a variant: its place in its ladder
+LADDER_KEYS = ("changes", "predicted", "because", "at")  # of a variant: its place in its ladder
 
 # Of a row, in this order; None where it is not known.
 _KEYS = (
@@ -23,7 +23,7 @@ _KEYS = (
     "backend",
     "variant",
     "text",
-    *RUNG,
+    *LADDER_KEYS,
     "precisions",
     "default",
     "precision",
@@ -97,10 +97,10 @@ class Variants(Listing):
         return _NO_REGISTERS if len(self) else ""
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, (text_table(self.lines(), self.widest), self.lacking))) or f"no {self.kind}"
+        return "\n".join(filter(None, (format_table(self.lines(), self.widest), self.lacking))) or f"no {self.kind}"
 
     def _repr_html_(self) -> str:
-        return html_table(self.lines(), self.lacking)
+        return format_html_table(self.lines(), self.lacking)
 
     def frame(self) -> pd.DataFrame:
         """All that is known as a pandas frame, a row for each kernel."""
@@ -174,10 +174,10 @@ def variants(
         raise ValueError(f"{named}: which operation's? variants(op, ...) is needed")
     operations = registry.operations() if op is None else [registry.operation(op)]
     wanted: dict[str, dict[str, int]] = {}
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     for operation in operations:
         if op is not None or precision in operation["precisions"]:
-            wanted[operation["name"]] = registry.complete(operation["name"], precision, params, lengths)
+            wanted[operation["name"]] = registry.complete_params(operation["name"], precision, params, lengths)
     found = Variants()
     for backend, index in _places(device):
         found += _on(backend, index, operations, wanted, precision, lengths)
@@ -185,7 +185,7 @@ def variants(
     return Variants(sorted(found, key=lambda row: order.index(row["operation"])))
 
 
-def line(row: Mapping[str, Any]) -> str:
+def format_kernel(row: Mapping[str, Any]) -> str:
     """A row of `variants` in a line, the variant's own words left out."""
     if row["registers"] is None:
         isa = f"{row['instruction_set']}: " if row["instruction_set"] else ""
@@ -203,7 +203,7 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{row['precision']}: {name}: {', '.join(said)}"
 
 
-def variant_line(variant: Mapping[str, Any]) -> str:
+def format_variant(variant: Mapping[str, Any]) -> str:
     """What a variant changes against the rung before it, and what that should bring, in a line.
 
     Examples
@@ -214,7 +214,7 @@ def variant_line(variant: Mapping[str, Any]) -> str:
     said = f"changes: {variant['changes']}"
     if variant["predicted"] is None:
         return said
-    return f"{said}; predicted {gain_text(variant['predicted'])} at {variant['at']}: {variant['because']}"
+    return f"{said}; predicted {format_gain(variant['predicted'])} at {variant['at']}: {variant['because']}"
 
 
 def base_name(symbol: str) -> str:
@@ -237,10 +237,10 @@ def base_name(symbol: str) -> str:
 
 def _places(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
     """The backends asked about, and which device of each."""
-    backend, index = hardware.parse(device)
+    backend, index = hardware.parse_device(device)
     listed = _core.backends()
     if backend is None and index is not None:
-        backend = hardware.choose(device=device).backend
+        backend = hardware.choose_device(device=device).backend
     return [(row, index or 0) for row in listed if backend in (None, row["name"])]
 
 
@@ -286,7 +286,7 @@ def _absence(backend: dict[str, Any]) -> str:
 
 
 def _row(operation: dict[str, Any], backend: str, variant: dict[str, Any] | None, precision: str) -> dict[str, Any]:
-    known_of = ("text", *RUNG, "precisions")
+    known_of = ("text", *LADDER_KEYS, "precisions")
     named = {name: variant[name] for name in known_of} | {"variant": variant["name"]} if variant else {}
     known = {"operation": operation["name"], "backend": backend, "precision": precision, "note": "", "reason": ""}
     return dict.fromkeys(_KEYS) | known | named

@@ -11,7 +11,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import as_list, expand_ranges, is_truth, quote_text, repr_short, unknown, whole_number
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, is_bool, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths that a case's name lists
 
@@ -63,7 +63,7 @@ def operation(name: str) -> dict[str, Any]:
     """One operation's description; ValueError with the nearest name when there is none."""
     found = _by_name().get(name) if isinstance(name, str) else None
     if found is None:
-        raise ValueError(unknown("operation", str(name), _by_name()))
+        raise ValueError(describe_unknown("operation", str(name), _by_name()))
     return found
 
 
@@ -127,7 +127,7 @@ def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str =
     if found not in names:
         meant = _NEAREST.get(_plain(found), found if found in _precision_names() else None)
         meant = "" if meant and meant not in names else meant
-        raise ValueError(unknown(kind, str(name), names, where=where, meant=meant))
+        raise ValueError(describe_unknown(kind, str(name), names, where=where, meant=meant))
     return found
 
 
@@ -145,7 +145,7 @@ def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
     return described and not variant_names(operation_name, backend, precision)
 
 
-def is_without_kernel(operation_name: str, precision: str, backend: str) -> bool:
+def lacks_kernel(operation_name: str, precision: str, backend: str) -> bool:
     """Whether nothing runs an operation in a precision on a host's processor, which has what this build has. Of other
     devices that is not said: a build without their backend knows none of their kernels.
     """
@@ -163,7 +163,9 @@ def check_backend(name: str) -> str:
     lowered = str(name).strip().lower()
     if lowered not in backend_names():
         gpus = [found for found in backend_names() if not _core.backend_facts(found)["runs_on_host"]]
-        raise ValueError(unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None))
+        raise ValueError(
+            describe_unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None)
+        )
     return lowered
 
 
@@ -176,7 +178,7 @@ def check_timer(name: str | None, backend: str) -> None:
     """ValueError with the nearest one for a timer that the backend does not have; None is its own."""
     known = timer_names(backend)
     if name is not None and name not in known:
-        raise ValueError(unknown(f"timer on {backend}", name, known))
+        raise ValueError(describe_unknown(f"timer on {backend}", name, known))
 
 
 def metric_names(backend: str) -> list[str]:
@@ -199,14 +201,14 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
         raise ValueError(f"the {backend} backend counts no metrics: leave them out, or measure on a GPU")
     for name in names:
         if name not in allowed:
-            raise ValueError(unknown(f"metric on {backend}", name, allowed))
+            raise ValueError(describe_unknown(f"metric on {backend}", name, allowed))
     return tuple(known) if "all" in names else tuple(dict.fromkeys(names))
 
 
 def check_seed(seed: int) -> int:
     """The seed of generated inputs; ValueError when it is not within 0 to 2^63 - 1."""
     try:
-        found = -1 if is_truth(seed) else operator.index(seed)
+        found = -1 if is_bool(seed) else operator.index(seed)
     except TypeError:  # an array's, too
         found = -1
     if not 0 <= found < 2**63:
@@ -261,12 +263,12 @@ def flag_names() -> frozenset[str]:
     return frozenset(param["name"] for param in every) - wider
 
 
-def value_of(name: str, value: Any, said: str) -> int:
+def parse_param(name: str, value: Any, said: str) -> int:
     """A parameter's value as a whole number; ValueError, which calls it what is `said`, for anything else."""
-    return whole_number(value, said, flag=name in flag_names())
+    return parse_int(value, said, flag=name in flag_names())
 
 
-def predicted_at(at: str) -> tuple[str, dict[str, int]]:
+def parse_point(at: str) -> tuple[str, dict[str, int]]:
     """The precision and the parameters that a rung is predicted for.
 
     Examples
@@ -278,7 +280,7 @@ def predicted_at(at: str) -> tuple[str, dict[str, int]]:
     return precision, {name: int(value) for name, _, value in (param.partition("=") for param in params)}
 
 
-def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_lens") -> tuple[int, ...] | None:
+def parse_lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_lens") -> tuple[int, ...] | None:
     """The lengths of a batch's entries, in their order, however they are given; None for None.
 
     One rule for all that takes kv_lens: whole numbers in anything that has an order (lists, NumPy, pandas), one alone,
@@ -304,15 +306,15 @@ def lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "kv_len
         given = re.split("[,;]", kv_lens) if kv_lens.strip() else []
     if not given:
         raise ValueError(f"{name} is empty: one length per batch entry is needed, as in 100,7000")
-    return tuple(whole_number(length, name) for length in expand_ranges(given, name))
+    return tuple(parse_int(length, name) for length in expand_ranges(given, name))
 
 
-def lengths_of(row: Mapping[str, Any]) -> tuple[int, ...] | None:
+def row_lengths(row: Mapping[str, Any]) -> tuple[int, ...] | None:
     """A row's `kv_lens`, "100;7000", as numbers; None where it has none. ValueError for other text."""
-    return lengths(row.get("kv_lens") or None)
+    return parse_lengths(row.get("kv_lens") or None)
 
 
-def lengths_text(kv_lens: Iterable[int] | None) -> str | None:
+def format_lengths(kv_lens: Iterable[int] | None) -> str | None:
     """Lengths as a row's `kv_lens` has them; the inverse of `lengths_of`."""
     return None if kv_lens is None else ";".join(map(str, kv_lens))
 
@@ -338,7 +340,7 @@ def case_name(case: str, kv_lens: str | Iterable[int] | None) -> str:
 def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
     """The lengths' part of a name; "" for a column's text that names none: a caller's own, one that was cut."""
     try:
-        found = lengths(kv_lens) or ()
+        found = parse_lengths(kv_lens) or ()
     except ValueError:
         return ""
     if len(found) <= _MOST_NAMED:
@@ -350,7 +352,7 @@ def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
     return f"kv_lens={len(found)} of {least}..{most} #{digest:08x}"
 
 
-def unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
+def describe_unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
     """One sentence for a parameter that operations do not have; lengths are none, and where they go: in a suite's file,
     which `where` names, beside the parameters.
 
@@ -365,10 +367,10 @@ def unknown_param(operations: str, name: str, known: Iterable[str], *, where: st
         if where:
             return f"{where}: kv_lens is no parameter: lengths are a key beside params, kv_lens = [100, 7000]"
         return "kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])"
-    return unknown(f"parameter of {operations}", name, known, where=where)
+    return describe_unknown(f"parameter of {operations}", name, known, where=where)
 
 
-def complete(
+def complete_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> dict[str, int]:
     """All parameters with their defaults, after every check.
@@ -382,8 +384,8 @@ def complete(
     known = param_names(operation_name)
     for name in params:
         if name not in known:
-            raise ValueError(unknown_param(operation_name, name, known))
-    whole = {name: value_of(name, value, f"{operation_name}: {name}") for name, value in params.items()}
+            raise ValueError(describe_unknown_param(operation_name, name, known))
+    whole = {name: parse_param(name, value, f"{operation_name}: {name}") for name, value in params.items()}
     for name, value in whole.items():
         if not -(2**63) <= value < 2**63:
             raise ValueError(f"{operation_name}: {name} is {repr_short(value)}, which does not fit in 64 bits")
@@ -397,7 +399,7 @@ def complete(
     return _core.complete(operation_name, check_precision(precision), whole, kv_lens)
 
 
-def unusual(
+def unusual_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> list[str]:
     """The parameters whose values are not what they would be if they alone were left out.
@@ -407,12 +409,12 @@ def unusual(
     >>> unusual("gemm", "fp32", {"M": 64, "beta": 0})
     ['M']
     """
-    whole = complete(operation_name, precision, params, kv_lens)
+    whole = complete_params(operation_name, precision, params, kv_lens)
 
     def differs(name: str) -> bool:
         rest = {other: value for other, value in params.items() if other != name}
         try:
-            return complete(operation_name, precision, rest, kv_lens)[name] != whole[name]
+            return complete_params(operation_name, precision, rest, kv_lens)[name] != whole[name]
         except ValueError:  # without it the others do not fit together
             return True
 

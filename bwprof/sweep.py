@@ -11,9 +11,9 @@ from bwprof.errors import SweepError
 from bwprof.hardware import Device
 from bwprof.results import reader
 from bwprof.results.atomic import Claim, is_plain_target
-from bwprof.runs.api import ProgressArgument, RunOptions, run
+from bwprof.runs.api import ProgressArgument, RunOptions, run_sweep
 from bwprof.runs.plan import SweepRequest
-from bwprof.text.parsing import parse_names, path_of, quote_text
+from bwprof.text.parsing import parse_names, parse_path, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,13 +240,21 @@ def sweep(
     >>> frame["n"].tolist(), frame["bytes_written"].tolist()
     ([1024, 4096], [8192, 32768])
     """
-    from bwprof.roofs.model import check
-    from bwprof.runs.api import RunOptions, run
-    from bwprof.text.parsing import mapping, merged, parse_bool, parse_fraction, parse_seconds, repr_short
+    from bwprof.roofs.model import check_roofs
+    from bwprof.runs.api import RunOptions, run_sweep
+    from bwprof.text.parsing import check_mapping, merge_keywords, parse_bool, parse_fraction, parse_seconds, repr_short
 
     parse_bool(counters, "counters")
     how = RunOptions(
-        max_total_seconds, check(roofs), recalibrate, mapping(labels, "labels"), output, force, progress, trace, nvtx
+        max_total_seconds,
+        check_roofs(roofs),
+        recalibrate,
+        check_mapping(labels, "labels"),
+        output,
+        force,
+        progress,
+        trace,
+        nvtx,
     )
     stop = (
         None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
@@ -260,7 +268,7 @@ def sweep(
         return _sweep_calls(
             operations,
             params | ({"precision": precision} if precision is not None else {}),
-            mapping(grid, "grid"),
+            check_mapping(grid, "grid"),
             {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)},
             parse_names("cache", cache),
             (backend, cast("Device", device)),
@@ -268,23 +276,23 @@ def sweep(
             how,
         )
     from bwprof import registry
-    from bwprof.runs.plan import SweepRequest, whole_numbers
-    from bwprof.text.parsing import whole_number
+    from bwprof.runs.plan import SweepRequest, parse_whole_numbers
+    from bwprof.text.parsing import parse_int
 
-    params = merged(grid, params, "grid")
+    params = merge_keywords(grid, params, "grid")
     _check_names(params)
     _check_labels(how.labels)
     request = SweepRequest(
         operations=parse_names("operations", operations),
-        params={name: whole_numbers(name, value) for name, value in params.items()},
-        kv_lens=registry.lengths(kv_lens),
+        params={name: parse_whole_numbers(name, value) for name, value in params.items()},
+        kv_lens=registry.parse_lengths(kv_lens),
         precisions=parse_names("precision", precision),
         variants=parse_names("variant", variant),
         caches=parse_names("cache", cache),
         suite=str(suite) if suite is not None else None,
         backend=backend,
         device=device,
-        seed=whole_number(seed, "seed"),
+        seed=parse_int(seed, "seed"),
         timer=timer,
         counters=counters,
         metrics=parse_names("metrics", metrics),
@@ -293,7 +301,7 @@ def sweep(
         max_seconds=stop[1],
         only=parse_names("only", only),
     )
-    return run(request, how)
+    return run_sweep(request, how)
 
 
 def _refuse(**given: Any) -> None:
@@ -323,27 +331,27 @@ def _sweep_calls(
     how: RunOptions,
 ) -> pd.DataFrame:
     from bwprof.runs import callables, plan
-    from bwprof.runs.plan import axes_of
-    from bwprof.text.parsing import merged
+    from bwprof.runs.plan import parse_axes
+    from bwprof.text.parsing import merge_keywords
 
     options |= {name: keywords.pop(name) for name in callables.OPTIONS if name in keywords}
-    axes = axes_of(merged(grid, keywords, "grid"))
+    axes = parse_axes(merge_keywords(grid, keywords, "grid"))
     known = (*_options(), *callables.OPTIONS)
     request = callables.CallRequest(
-        function, axes, options, plan.caches_of(caches), *where, known, frozenset(grid), *stop
+        function, axes, options, plan.expand_caches(caches), *where, known, frozenset(grid), *stop
     )
-    return callables.run(request, how)
+    return callables.sweep_callable(request, how)
 
 
 def _check_names(params: dict[str, Any]) -> None:
     """A misspelt option lands among the parameters: it is answered with all names there are."""
     from bwprof import registry
-    from bwprof.text.parsing import unknown
+    from bwprof.text.parsing import describe_unknown
 
     known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
     for name in params:
         if name not in known:
-            raise ValueError(unknown("argument", name, [*known, *_options()]))
+            raise ValueError(describe_unknown("argument", name, [*known, *_options()]))
 
 
 def _check_labels(labels: Mapping[str, Any]) -> None:
@@ -351,7 +359,7 @@ def _check_labels(labels: Mapping[str, Any]) -> None:
     from bwprof.results import schema
 
     for name in labels:
-        if name in schema.names() or name == schema.SAMPLES:
+        if name in schema.column_names() or name == schema.SAMPLES:
             raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
 
 
@@ -406,7 +414,7 @@ def benchmark_bandwidth(
     >>> [line.split(",")[:5] for line in lines[1:]]
     [['kv_append', 'FP32', '', '', ''], ['kv_append', 'FP16', '', '', '']]
     """
-    target = path_of(path, "path")
+    target = parse_path(path, "path")
     if target.suffix.lower() != ".csv":
         raise ValueError(f"{quote_text(path)}: the classic columns are saved as .csv")
     if is_plain_target(target):
@@ -414,7 +422,7 @@ def benchmark_bandwidth(
     request = SweepRequest(
         suite=None if suite is None else str(suite), only=parse_names("only", only), backend=backend, device=device
     )
-    frame = run(request, RunOptions(roofs=False, progress=progress))
+    frame = run_sweep(request, RunOptions(roofs=False, progress=progress))
     failed = frame[frame["status"] == "failed"]
     if len(failed):
         first = failed.iloc[0]

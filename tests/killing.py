@@ -35,7 +35,7 @@ _STEPS = ("open", "mkdir", "write", "ftruncate", "fsync", "chmod", "replace", "u
 def made(number: int) -> baselines.Baseline:
     """A baseline that is told from all others by its times."""
     rows = [row(f"case {place}", "fp16", time_ms=float(number)) for place in range(20)]
-    return baselines.gathered(NAME, [(rows, [[float(number)] * 50] * len(rows), {"run_id": f"run-{number}"})])
+    return baselines.make_baseline(NAME, [(rows, [[float(number)] * 50] * len(rows), {"run_id": f"run-{number}"})])
 
 
 def number_of(folder: Path) -> int:
@@ -116,7 +116,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def save(folder: Path, number: int, *, force: bool = True) -> None:
-    baselines.write(made(number), folder=folder, force=force)
+    baselines.write_baseline(made(number), folder=folder, force=force)
 
 
 def count_steps(folder: Path) -> int:
@@ -150,7 +150,7 @@ def killed_at_every_step(folder: Path) -> int:
         assert number_of(folder) in (1, 2), last
         save(folder, 3)  # whatever it left does not stand in the way
         assert number_of(folder) == 3
-        assert baselines.names(folder) == [NAME], "what it left is no baseline"
+        assert baselines.baseline_names(folder) == [NAME], "what it left is no baseline"
     return count
 
 
@@ -173,7 +173,7 @@ def failing_at_every_step(folder: Path) -> int:
         assert code in (0, 2), (last, code)
         failed += code == 2
         assert number_of(folder) in ((1, 2) if code else (2,)), last
-        assert baselines.names(folder) == [NAME]
+        assert baselines.baseline_names(folder) == [NAME]
     assert failed >= 4
     return count
 

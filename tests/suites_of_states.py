@@ -12,8 +12,8 @@ from typing import Any
 from rows import row
 
 from bwprof import _core
-from bwprof.records.baselines import gathered
-from bwprof.records.source import Source, side
+from bwprof.records.baselines import make_baseline
+from bwprof.records.source import Source, load_source
 from bwprof.results.schema import RowDict
 
 SAMPLES = 100
@@ -72,5 +72,9 @@ def make_sides(
             slower = factors if name == "new" else {}
             rows = [measure_case(draw, case, slower.get(case.name, 1.0), process) for case in cases]
             runs.append(([one for one, _ in rows], [samples for _, samples in rows], {"run_id": process}))
-        found.append(side(gathered(name, runs)) if processes > 1 else Source(name, list(runs[0][0]), list(runs[0][1])))
+        found.append(
+            load_source(make_baseline(name, runs))
+            if processes > 1
+            else Source(name, list(runs[0][0]), list(runs[0][1]))
+        )
     return found

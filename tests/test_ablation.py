@@ -18,7 +18,7 @@ from bwprof import _core, registry
 from bwprof.cli import main
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.experiments.ablation import NOT_REQUESTED
-from bwprof.plot.ablations import picture
+from bwprof.plot.ablations import build_ablation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,7 +66,7 @@ def found() -> pd.DataFrame:
         ("C", {"status": "failed", "reason": "no kernel"}),
     ]
     made = ablation_table.frame(
-        ablation_table.lines(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
+        ablation_table.make_frame(ladder, rows, kernels, beside, "fp16", {"fp16 M=1"}),
         {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"},
     )
     made.attrs = {"torch": "PyTorch 2.9", "run": {}}
@@ -195,12 +195,14 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
         asked.append(request)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "run", seen)
+    monkeypatch.setattr(api, "run_sweep", seen)
     with pytest.raises(KeyboardInterrupt):
         bwprof.ablation("gemm", **SMALL)
-    precision, params = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][0]["at"])
+    precision, params = registry.parse_point(registry.operation("gemm")["variants"]["cpu"][0]["at"])
     assert asked[0].precisions == (precision,)
-    assert asked[0].params == {name: (value,) for name, value in registry.complete("gemm", precision, params).items()}
+    assert asked[0].params == {
+        name: (value,) for name, value in registry.complete_params("gemm", precision, params).items()
+    }
     with pytest.raises(KeyboardInterrupt):
         bwprof.ablation("gemm", M=3, **SMALL)
     assert asked[1].precisions == ("fp32",)
@@ -210,14 +212,14 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
 def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
     """`blocked` is predicted over the rung before it, not over `naive`."""
     names = registry.variant_names("gemm", "cpu")
-    at = registry.predicted_at(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
+    at = registry.parse_point(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
     shape = {name: value // 8 for name, value in at[1].items()}
     found = bwprof.ablation("gemm", variant=[names[0], names[-1]], **shape, **SMALL)
     assert found["predicted_here"].tolist()[1:] == [False]
     ladder = registry.operation("gemm")["variants"]["cpu"]
     rows = {name: measured(1.0) for name in names}
     for left_out, here in ((set(), True), ({names[-1]}, False)):
-        lines = ablation_table.lines(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
+        lines = ablation_table.make_frame(ladder, rows, [], [], "fp32", {ladder[-1]["at"]}, left_out)
         assert lines[-1]["predicted_here"] is here
 
 
@@ -461,8 +463,8 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     from matplotlib.figure import Figure
 
     many = pd.concat([found] * 700, ignore_index=True)
-    size = picture(many).size
-    assert size[1] == pytest.approx(picture(many.head(150)).size[1])
+    size = build_ablation(many).size
+    assert size[1] == pytest.approx(build_ablation(many.head(150)).size[1])
     ax = bwprof.plot.ablation(many, Figure(size).add_subplot())
     assert 100 < len(ax.get_yticklabels()) <= 150
     said = f"the first {len(ax.get_yticklabels())} of {len(many)} rungs"

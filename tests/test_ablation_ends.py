@@ -25,7 +25,7 @@ from bwprof import _core
 from bwprof.cli import guard, main, output
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Outcome, unmeasured
+from bwprof.measuring.row import Outcome, make_unmeasured
 from bwprof.results import atomic
 from bwprof.runs import local
 
@@ -62,7 +62,7 @@ def _interrupt(_made_of: Any) -> None:
 
 
 def _lost(made_of: Any) -> Outcome:
-    return Outcome(unmeasured(*made_of, "failed", "illegal address").row, fatal=True)
+    return Outcome(make_unmeasured(*made_of, "failed", "illegal address").row, fatal=True)
 
 
 def test_an_interrupt_has_the_rungs_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_pytorch_that_cannot_be_loaded_costs_no_rung(torch: Any, monkeypatch: 
     def broken(_backend: str) -> str:
         raise OSError("libcudart.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(torch_peers, "lacking", broken)
+    monkeypatch.setattr(torch_peers, "why_unavailable", broken)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
     assert found["version"].tolist() == ["naive"]
     assert "cannot be loaded: libcudart.so.12: cannot open" in found.attrs["torch"]
@@ -148,7 +148,7 @@ def test_what_fails_between_peers_costs_no_other(torch: Any, monkeypatch: pytest
         yield wanted[0], torch_peers._empty(asked.spec, wanted[0], "done")
         raise RuntimeError("CUDA error: unspecified launch failure\nand more")
 
-    monkeypatch.setattr(torch_peers, "measured", measured)
+    monkeypatch.setattr(torch_peers, "measure_peers", measured)
     shape = {"batch": 1, "seq_len": 3, "num_heads": 1, "num_kv_heads": 1, "head_dim": 8}
     found = bwprof.ablation("attention_prefill", precision="fp16", vs="torch", variant="flash", **shape, **SMALL)
     beside = found[found["kind"] == "peer"]

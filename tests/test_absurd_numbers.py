@@ -17,8 +17,8 @@ from bwprof.analysis.bandwidth import BandwidthAnalysis
 from bwprof.analysis.utilization import utilization_table
 from bwprof.cli import main
 from bwprof.results import frame
-from bwprof.text.formatting import bytes_text, figure_text, seconds_text, short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_bytes, format_figure, format_seconds, format_short
+from bwprof.text.parsing import measured_or_none
 
 HEADER = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 ABSURD = ("1e308", "1e-320", "1e99", "1e-99", "-1", "0", "-0.0", "inf", "1e400", "nan", "1e300")
@@ -94,18 +94,18 @@ def test_an_absurd_time_is_no_time() -> None:
 
 
 def test_numbers_are_short() -> None:
-    assert [measurable(value) for value in (0.0, 1e-101, -1e-99, 1e100, 1e101, math.inf, None, "3", True)] == [
+    assert [measured_or_none(value) for value in (0.0, 1e-101, -1e-99, 1e100, 1e101, math.inf, None, "3", True)] == [
         *(0.0, None, -1e-99, 1e100, None, None, None, None, None)
     ]
-    assert (short(1e9, ".2f"), short(1e10, ".2f"), short(-1e200, ".0f")) == (
+    assert (format_short(1e9, ".2f"), format_short(1e10, ".2f"), format_short(-1e200, ".0f")) == (
         "1000000000.00"[:0] + "1e+09",
         "1e+10",
         "-1e+200",
     )
-    assert (figure_text(4814.3, whole_from=100), figure_text(1e300, whole_from=100)) == ("4814", "1e+300")
-    small = [figure_text(value, whole_from=100) for value in (0.0, 0.004, 0.03176, 0.0999, 0.1, 0.104)]
+    assert (format_figure(4814.3, whole_from=100), format_figure(1e300, whole_from=100)) == ("4814", "1e+300")
+    small = [format_figure(value, whole_from=100) for value in (0.0, 0.004, 0.03176, 0.0999, 0.1, 0.104)]
     assert small == ["0.00", "0.004", "0.032", "0.1", "0.10", "0.10"], "0 is what is nothing at all"
-    assert [seconds_text(0.9996 * unit) for unit in (1, 1e-3, 1e-6)] == ["1 s", "1 ms", "1 us"]
-    assert [seconds_text(0.9994 * unit) for unit in (1, 1e-3, 1e-6)] == ["999 ms", "999 us", "999 ns"]
-    assert (seconds_text(1e305), seconds_text(80), seconds_text(1e-323)) == ("1e+305 s", "1m20s", "9.88e-315 ns")
-    assert (bytes_text(1e308), bytes_text(1500)) == ("9.09e+295 TiB", "1.46 KiB")
+    assert [format_seconds(0.9996 * unit) for unit in (1, 1e-3, 1e-6)] == ["1 s", "1 ms", "1 us"]
+    assert [format_seconds(0.9994 * unit) for unit in (1, 1e-3, 1e-6)] == ["999 ms", "999 us", "999 ns"]
+    assert (format_seconds(1e305), format_seconds(80), format_seconds(1e-323)) == ("1e+305 s", "1m20s", "9.88e-315 ns")
+    assert (format_bytes(1e308), format_bytes(1500)) == ("9.09e+295 TiB", "1.46 KiB")

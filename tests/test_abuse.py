@@ -183,7 +183,7 @@ def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
             csv_file.CsvWriter(path)
         first.append(row)
         first.finish([row])
-        assert csv_file.read(path)[0]["run_id"] == "first"
+        assert csv_file.read_csv(path)[0]["run_id"] == "first"
     csv_file.CsvWriter(path).close()
 
 
@@ -345,7 +345,7 @@ def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
         bwprof.load(path)
 
 
-@pytest.mark.parametrize("name", [column.name for column in columns.columns() if column.kind != "text"])
+@pytest.mark.parametrize("name", [column.name for column in columns.all_columns() if column.kind != "text"])
 def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))
@@ -378,9 +378,9 @@ def test_a_run_that_is_nested_too_deep(tmp_path: Path, part: str) -> None:
 
 def test_a_fraction_does_not_become_a_whole_number() -> None:
     with pytest.raises(ValueError, match="not a whole number"):
-        schema.normalise(1.5, "integer")
-    assert schema.normalise(2.0, "integer") == 2
-    assert schema.normalise(np.int64(3), "integer") == 3
+        schema.parse_value(1.5, "integer")
+    assert schema.parse_value(2.0, "integer") == 2
+    assert schema.parse_value(np.int64(3), "integer") == 3
 
 
 def test_files_with_a_byte_order_mark(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.analysis.answer import Answer, with_peak
+from bwprof.analysis.answer import Answer, fill_peak
 from bwprof.analysis.bottleneck import strengths
 from bwprof.analysis.utilization import speed_of_light, utilization_table
 from bwprof.results import frame as results_frame
@@ -116,7 +116,7 @@ def test_more_than_the_peak_is_impossible() -> None:
     assert strengths(row).empty
     answer = Answer(pd.DataFrame([row]))
     assert any("impossible" in line or "cannot be" in line for line in answer.lines())
-    rated = Answer(with_peak(pd.DataFrame([{**row, "peak_gb_s": None}]), 80.0, "rows"))
+    rated = Answer(fill_peak(pd.DataFrame([{**row, "peak_gb_s": None}]), 80.0, "rows"))
     assert any("impossible" in line for line in rated.lines())
 
 

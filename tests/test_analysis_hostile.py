@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bwprof
 from bwprof.analysis.answer import Answer
-from bwprof.analysis.bottleneck import bottlenecks, rules_of, strengths
+from bwprof.analysis.bottleneck import bottlenecks, match_rules, strengths
 from bwprof.analysis.checks import checklist
 from bwprof.analysis.utilization import speed_of_light, utilization_table
 from bwprof.cli.commands.analyze import print_answer
@@ -58,7 +58,7 @@ def value(dice: random.Random, name: str, kind: str) -> Any:
 
 
 def any_frame(dice: random.Random) -> pd.DataFrame:
-    columns = [(column.name, column.kind) for column in results_columns.columns() if dice.random() < 0.5]
+    columns = [(column.name, column.kind) for column in results_columns.all_columns() if dice.random() < 0.5]
     columns += [(name, "number") for name in OTHERS if dice.random() < 0.3]
     columns += [(name, "text") for name in results_columns.CLASSIC_NAMES[:2] if name not in dict(columns)]
     rows = [{name: value(dice, name, kind) for name, kind in columns} for _ in range(dice.choice([0, 1, 2, 8]))]
@@ -73,7 +73,7 @@ def test_any_frame_has_an_answer(seed: int) -> None:
         data = any_frame(dice)
         before = data.copy()
         bwprof.BandwidthAnalysis.from_frame(data, peak_gb_s=10.0)
-        for analysis in (bottlenecks, strengths, utilization_table, checklist, rules_of):
+        for analysis in (bottlenecks, strengths, utilization_table, checklist, match_rules):
             analysis(data)
         answer = Answer(data)
         # Pairs are read of frames with all classic columns, which must hold what they should.

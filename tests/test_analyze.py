@@ -13,7 +13,7 @@ from rich.console import Console
 from rows import pair, row
 
 import bwprof
-from bwprof.analysis.answer import Answer, grouped_strengths, markdown
+from bwprof.analysis.answer import Answer, group_strengths, markdown
 from bwprof.cli import main
 from bwprof.cli.commands.analyze import print_answer
 from bwprof.results import frame
@@ -312,7 +312,7 @@ def test_what_is_faster_than_its_roof_is_no_success() -> None:
 
 def test_strengths_in_few_lines() -> None:
     data = frame.from_rows([*pair("a b", 990.0, 980.0, **ROOFS), *pair("c", 990.0, 100.0, **ROOFS)])
-    assert grouped_strengths(data) == ["at the memory roof: a b, c (fp32)"]
+    assert group_strengths(data) == ["at the memory roof: a b, c (fp32)"]
 
 
 def test_markdown_cells() -> None:

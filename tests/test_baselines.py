@@ -104,7 +104,7 @@ def test_every_source_makes_a_baseline(folder: Path) -> None:
         assert found.samples == ([None, None] if number == 3 else [[3.0], [1.0, 2.0]])
         assert (found.device, found.processes[0]["run_id"]) == ("Test CPU", "run-1")
     copied = bwprof.save_baseline("copy", "baseline:b0")
-    assert baselines.read(copied).cases == bwprof.load_baseline("b0").cases
+    assert baselines.read_baseline(copied).cases == bwprof.load_baseline("b0").cases
     assert bwprof.baselines().names() == ["b0", "b1", "b2", "b3", "b4", "copy"]
 
 

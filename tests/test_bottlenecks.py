@@ -10,8 +10,8 @@ import pytest
 from rows import pair, row
 
 import bwprof
-from bwprof.analysis.bottleneck import bottlenecks, ranked, strengths
-from bwprof.analysis.gains import improvement_table, why_the_same
+from bwprof.analysis.bottleneck import bottlenecks, rank_losses, strengths
+from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results import frame
 
@@ -64,7 +64,7 @@ def test_steps_are_kept_apart() -> None:
         slow("a", 4.0, 50, count=1, model="m", phase="decode", step_batch=16, context=100),
         slow("a", 3.0, 50, count=1, model="m", phase="prefill", step_batch=2, context=100),
     ]
-    found = {one.step_ms: (one.tokens_s, one.tokens_s_then) for one in ranked(pd.DataFrame(rows))}
+    found = {one.step_ms: (one.tokens_s, one.tokens_s_then) for one in rank_losses(pd.DataFrame(rows))}
     assert found == {
         2.0: pytest.approx((500.0, 1000.0)),
         4.0: pytest.approx((4000.0, 8000.0)),
@@ -74,7 +74,7 @@ def test_steps_are_kept_apart() -> None:
 
 def test_a_step_with_a_gap_has_no_tokens() -> None:
     rows = [slow("a", 1.0, 50, count=2), slow("b", None, 50, count=1) | {"bandwidth_gb_s": None}]  # type: ignore[arg-type]
-    (found,) = ranked(pd.DataFrame(rows))
+    (found,) = rank_losses(pd.DataFrame(rows))
     assert found.gain == "up to 1 ms of 2 ms over 2 launches"
     assert math.isnan(found.tokens_s)
 
@@ -83,13 +83,13 @@ def test_what_is_launched_never_is_no_gap_in_a_step() -> None:
     """A layer in one graph stands beside its parts, and counts for nothing, with a time or without."""
     beside = slow("layer", None, 50, count=0) | {"bandwidth_gb_s": None}  # type: ignore[arg-type]
     for layer in (beside, slow("layer", 3.0, 50, count=0)):
-        (found,) = ranked(pd.DataFrame([slow("a", 1.0, 50, count=2), layer]))
+        (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 50, count=2), layer]))
         assert (found.label, found.step_ms, found.tokens_s_then) == ("a fp16", 2.0, pytest.approx(1000.0))
 
 
 def test_causes_in_order_and_doubts_first() -> None:
     counted = {"load_efficiency": 25.0, "traffic_ratio": 2.0, "occupancy_pct": 30.0}
-    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 40, flags="noisy", **counted)]))
+    (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 40, flags="noisy", **counted)]))
     assert [rule.id for rule, _ in found.rules] == ["noisy", "uncoalesced", "extra_traffic", "low_occupancy"]
     assert found.issue == "noisy: to be read with care; uncoalesced loads"
     assert found.fix.startswith(
@@ -102,12 +102,12 @@ def test_causes_in_order_and_doubts_first() -> None:
 
 
 def test_an_unknown_cause_says_what_would_tell_it() -> None:
-    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60)]))
+    (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 60)]))
     assert found.issue == "below its roof, cause not measured"
     assert "--counters --metrics all" in found.fix
-    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 60, backend="cpu")]))
+    (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 60, backend="cpu")]))
     assert found.fix == "compare its variants: nothing is counted on a CPU"
-    (found,) = ranked(pd.DataFrame([slow("a", 1.0, 10, backend="cpu")]))
+    (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 10, backend="cpu")]))
     assert (found.issue, found.fix) == (
         "far slower than its roofs allow",
         "compare its variants: nothing is counted on a CPU",
@@ -117,7 +117,7 @@ def test_an_unknown_cause_says_what_would_tell_it() -> None:
 def test_a_cpu_is_given_no_advice_for_gpus() -> None:
     right = {"flops": 10**9, "tflops": 0.6, "measured_tflops": 1.0, "peak_tflops": 1.0, "bandwidth_gb_s": 1.0}
     rows = [slow("a", 1.0, 60, backend=backend, **right, bound="compute") for backend in ("cpu", "cuda")]
-    found = {one.on_host: one.fix for one in ranked(frame.from_rows(rows))}
+    found = {one.on_host: one.fix for one in rank_losses(frame.from_rows(rows))}
     assert found == {True: "more ILP", False: "tensor cores; more ILP; less divergence"}
 
 
@@ -126,7 +126,7 @@ def test_arithmetic_is_held_against_its_own_roof() -> None:
     near = slow("near", 1.0, 3, flops=6 * 10**11, tflops=600.0, peak_tflops=1000.0, bound="compute")
     far = slow("far", 1.0, 20, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
     nearer_memory = slow("nearer", 1.0, 40, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
-    found = {one.label: one for one in ranked(pd.DataFrame([near, far, nearer_memory]))}
+    found = {one.label: one for one in rank_losses(pd.DataFrame([near, far, nearer_memory]))}
     assert (found["near fp16"].impact, found["near fp16"].issue) == ("40% arithmetic rate loss", "arithmetic limits")
     assert found["far fp16"].impact == "3.3x arithmetic rate loss"
     assert found["far fp16"].evidence.startswith("30 % of the arithmetic roof; limiter kernel")
@@ -272,8 +272,8 @@ def test_variants_tell_cases_apart() -> None:
 def test_why_it_is_about_once() -> None:
     roof = {"attainable_gb_s": 1000.0}
     at_roof = frame.from_rows([*pair("a", 990.0, 980.0, **roof), *pair("b", 500.0, 490.0, **roof)])
-    assert why_the_same(at_roof).endswith("takes less time (a).")
-    assert why_the_same(at_roof[at_roof["case"] == "b"]) == ""
+    assert explain_equal_bandwidth(at_roof).endswith("takes less time (a).")
+    assert explain_equal_bandwidth(at_roof[at_roof["case"] == "b"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import callables, contexts
 from bwprof.measuring import function as measuring_function
-from bwprof.measuring.callables import nothing
+from bwprof.measuring.callables import do_nothing
 from bwprof.results import frame as results_frame
 from bwprof.results import schema
 from bwprof.roofs import store
@@ -93,7 +93,7 @@ def test_a_row_is_the_schemas_row() -> None:
         allocator="numpy",
         **QUICK,
     )
-    assert list(row) == [*schema.names(), "allocator"]
+    assert list(row) == [*schema.column_names(), "allocator"]
     assert (row["status"], row["verified"], row["M"], row["allocator"]) == ("ok", True, 1 << 15, "numpy")
     assert row["bandwidth_gb_s"] == pytest.approx(2 * a.nbytes / row["time_ms"] / 1e6)
     assert row["tflops"] == pytest.approx(10 / row["time_ms"] / 1e9)
@@ -105,7 +105,7 @@ def test_a_row_is_the_schemas_row() -> None:
     assert f"{row['time_ms']:.4g} ms" in repr(row)
     table = results_frame.from_rows([row])
     assert table["allocator"].tolist() == ["numpy"]
-    assert list(table.columns)[: len(schema.names())] == list(schema.names())
+    assert list(table.columns)[: len(schema.column_names())] == list(schema.column_names())
 
 
 def test_what_nobody_said_stays_empty() -> None:
@@ -174,7 +174,7 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert attainable(roofs="auto", cache="hot") is None, "a hot row has no attainable stream"
     assert [wanted for wanted, _ in asked] == [RoofRequest(cold=True, hot=False), RoofRequest(cold=False, hot=True)]
     with _core.Device("cpu") as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         found = replace(found, device=facts["name"], driver=facts["driver"])
         path = store.save(store.identity("cpu", facts), found)
     assert path is not None
@@ -386,8 +386,8 @@ def test_results_that_are_computed_elsewhere_are_waited_for(kind: type[Later]) -
     )
     for inside in within:
         fn = lambda inside=inside: inside(kind())  # noqa: E731
-        callables.waiting(fn, None, "fn")()
-        callables.waiting(fn, fn(), "fn")()
+        callables.wrap_with_wait(fn, None, "fn")()
+        callables.wrap_with_wait(fn, fn(), "fn")()
     assert kind.unfinished == 2 * len(within), "two of each were made without a wait"
 
 
@@ -424,7 +424,7 @@ def test_what_mlx_returns_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_ordinary_result_is_timed_without_a_look_at_it() -> None:
     fn = lambda: [np.ones(3), {"a": 1.0}, Later, open]  # noqa: E731
-    assert callables.waiting(fn, fn(), "fn") is fn
+    assert callables.wrap_with_wait(fn, fn(), "fn") is fn
 
 
 class Guarded:
@@ -437,7 +437,7 @@ class Guarded:
 def test_a_result_of_any_attributes_is_an_ordinary_one() -> None:
     for returned in (pd.DataFrame({"is_cpu": [1, 2], "is_meta": [0, 0]}), Guarded()):
         fn = lambda returned=returned: [returned]  # noqa: E731
-        assert callables.waiting(fn, fn(), "fn") is fn
+        assert callables.wrap_with_wait(fn, fn(), "fn") is fn
 
 
 def processes() -> Iterator[object]:
@@ -509,14 +509,14 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring_function, "_timers", lambda *_: ["cupti", "graph", "events"])
     monkeypatch.setattr("bwprof.measuring.row.measure_cool", lambda once, *_, **__: (once(), 0.0))
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
-    result, _, notes = measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+    result, _, notes = measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
     assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
     with pytest.raises(_core.DeviceError, match=r"^lost$"):
-        measuring_function.timed(Device(), subject, {"max_seconds": 1.0}, None, None)
+        measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
 
 
 @pytest.mark.parametrize(("samples", "flag"), [([40, 80] * 20, "two_states"), (range(100, 140), "drifting")])
@@ -531,7 +531,7 @@ def test_states_and_drifts_are_flags_of_functions_and_of_cases(
         return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
 
     monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
-    monkeypatch.setattr("bwprof.measuring.operation.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
     row = bwprof.measure(lambda: None, **QUICK)
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
         own = case.measure(max_seconds=0.01)
@@ -558,7 +558,7 @@ def test_what_is_no_function() -> None:
     with pytest.raises(TypeError, match="fn is 3, a callable is needed"):
         bwprof.measure(3, device="cpu")  # type: ignore[arg-type]
     with _core.Device("cpu") as device, pytest.raises(TypeError, match="a callable is needed, not 3"):
-        device.measure_call(3, nothing)  # type: ignore[arg-type]
+        device.measure_call(3, do_nothing)  # type: ignore[arg-type]
 
 
 # ---- streams ----

@@ -11,7 +11,7 @@ from test_callables import OwnError
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.measuring.callables import nothing
+from bwprof.measuring.callables import do_nothing
 
 # ---- the card ----
 
@@ -203,7 +203,7 @@ def test_every_cuda_call_for_a_function_fails_in_turn(gpu: _core.Device, timer: 
         small.launch()
 
         def work() -> None:
-            device.measure_call(small.enqueue, nothing, stream=gpu.stream, timer=timer, max_seconds=0.0)
+            device.measure_call(small.enqueue, do_nothing, stream=gpu.stream, timer=timer, max_seconds=0.0)
 
         work()
         before = device.memory()[0]

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import card_of, catalogue, entries, find
+from bwprof.analysis.prediction.catalogue import catalogue, entries, find, resolve_card
 from bwprof.roofs.limiter import ridge
 
 IDS = (
@@ -143,7 +143,7 @@ def test_the_data_sheet_is_used_where_rows_have_other_figures() -> None:
 
 
 def test_a_device_by_its_numbers() -> None:
-    card = card_of("bandwidth=3200, fp16=400,memory=96,clock=1500,units=100,floor=2")
+    card = resolve_card("bandwidth=3200, fp16=400,memory=96,clock=1500,units=100,floor=2")
     assert (card.bandwidth_gb_s, card.tflops, card.memory_gb) == (3200, {"fp16": 400}, 96)
     assert (card.clock_mhz, card.units, card.streams.floor_seconds) == (1500, 100, 2e-6)
     assert card.rate("bf16") == (400, "fp16")

@@ -65,7 +65,7 @@ def test_a_suite_in_classic_columns(suite: Path, tmp_path: Path) -> None:
 
 
 def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = api.run
+    run = api.run_sweep
 
     def failing(*given: object) -> pd.DataFrame:
         frame = run(*given)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from bwprof import _core
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Outcome, unmeasured
+from bwprof.measuring.row import Outcome, make_unmeasured
 from bwprof.results.export import OPENING
 from bwprof.runs import local, suites
 
@@ -145,7 +145,7 @@ def test_list_names_everything_that_can_be_run(capsys: pytest.CaptureFixture[str
         for variants in operation["variants"].values():
             for variant in variants:
                 assert variant["name"] in out
-    assert all(f"suite {name}:" in out for name in suites.built_in())
+    assert all(f"suite {name}:" in out for name in suites.list_suites())
 
 
 def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,10 +197,10 @@ def test_the_wished_time_stands_before_the_suites() -> None:
     from bwprof.runs import plan
 
     wished = plan.SweepRequest(suite="default", target_seconds=3.5)
-    assert plan.make(wished, "cpu").target_seconds == 3.5
+    assert plan.make_plan(wished, "cpu").target_seconds == 3.5
     suite = suites.load("default").target_on("cpu")
-    assert plan.make(plan.SweepRequest(suite="default"), "cpu").target_seconds == suite
-    assert plan.make(plan.SweepRequest(("gemm",)), "cpu").target_seconds is None
+    assert plan.make_plan(plan.SweepRequest(suite="default"), "cpu").target_seconds == suite
+    assert plan.make_plan(plan.SweepRequest(("gemm",)), "cpu").target_seconds is None
 
 
 def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,14 +335,14 @@ def test_a_case_that_ends_its_process_fails_and_the_others_are_measured(tmp_path
 
 
 def test_a_wrong_result_is_a_failed_row_without_a_time(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = measuring.finished
+    real = measuring.finish_row
 
     def planted(row: Any, result: Any, *rest: Any) -> Any:
         if row["M"] == 2:
             result.update(verified=False, max_error=1.0, reason="D[0, 3] is 1, the reference says 2")
         return real(row, result, *rest)
 
-    monkeypatch.setattr(measuring, "finished", planted)
+    monkeypatch.setattr(measuring, "finish_row", planted)
     code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--precision", "fp32", "--csv", "-")
     assert code == 3
     right, wrong = csv_rows(out)
@@ -455,7 +455,7 @@ def test_resume_measures_failed_cases_again(here: Here, tmp_path: Path, monkeypa
 
     def failing(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
         if spec.params["M"] == 1:
-            return unmeasured(spec, context, "failed", "planted")
+            return make_unmeasured(spec, context, "failed", "planted")
         return real(device, spec, context, **options)
 
     with monkeypatch.context() as patch:
@@ -514,7 +514,7 @@ def test_a_lost_device_raises_with_the_finished_rows(here: Here, monkeypatch: py
 
     def lost(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
         if spec.params["M"] == 2:
-            return Outcome(unmeasured(spec, context, "failed", "illegal address").row, fatal=True)
+            return Outcome(make_unmeasured(spec, context, "failed", "illegal address").row, fatal=True)
         return real(device, spec, context, **options)
 
     monkeypatch.setattr(local.measuring, "measure", lost)

@@ -11,7 +11,7 @@ from rows import row
 
 import bwprof
 from bwprof.analysis.answer import Answer
-from bwprof.analysis.cliffs import cliffs
+from bwprof.analysis.cliffs import find_cliffs
 from bwprof.plot.styles import ink
 from bwprof.results import frame
 
@@ -28,13 +28,13 @@ def swept(points: Sequence[tuple[int, float]], name: str = "kv_len", **more: Any
 
 def found(*rows: dict[str, Any]) -> list[tuple[float, float]]:
     """From which value to which the time jumps."""
-    return [(cliff.fast[cliff.name], cliff.slow[cliff.name]) for cliff in cliffs(frame.from_rows(rows))]
+    return [(cliff.fast[cliff.name], cliff.slow[cliff.name]) for cliff in find_cliffs(frame.from_rows(rows))]
 
 
 def test_a_step_of_time_beyond_the_step_of_work() -> None:
     """15264 / 14994 = 1.018, and 4 / 3 = 1.333; the other steps are those of the work."""
     rows = swept([(7497, 1.5), (14994, 3.0), (15264, 4.0), (30528, 8.0)])
-    (cliff,) = cliffs(frame.from_rows(reversed(rows)))
+    (cliff,) = find_cliffs(frame.from_rows(reversed(rows)))
     assert (cliff.name, cliff.fast["kv_len"], cliff.slow["kv_len"]) == ("kv_len", 14994, 15264)
     assert (cliff.work, cliff.time) == pytest.approx((15264 / 14994, 4 / 3))
     assert cliff.text == "decode kv_len=15264 fp32: 33 % more time than kv_len=14994 for 1.8 % more work"
@@ -78,7 +78,7 @@ def test_variants_are_lines_of_their_own_where_both_ran() -> None:
     slow = swept([(1000, 10.0), (2000, 20.0)], variant="unfused")
     fast = swept([(1000, 1.0), (2000, 2.0)], variant="flash")
     assert found(*slow, *fast) == []
-    (cliff,) = cliffs(frame.from_rows([fast[0], slow[1]]))
+    (cliff,) = find_cliffs(frame.from_rows([fast[0], slow[1]]))
     assert cliff.text.endswith("for 100 % more work (unfused instead of flash)"), "the device's choice is one line"
 
 
@@ -88,17 +88,17 @@ def test_two_parameters_and_a_label_of_ones_own() -> None:
         one |= {"bytes_read": one["bytes_read"] * one["batch"], "bytes_written": one["bytes_written"] * one["batch"]}
     assert sorted(found(*rows)) == [(1000, 1010), (1000, 1010)]
     own = [one | {"kv_len": None, "size": one["kv_len"]} for one in swept([(1000, 1.0), (1010, 2.0)])]
-    assert [cliff.name for cliff in cliffs(frame.from_rows(own))] == ["size"]
+    assert [cliff.name for cliff in find_cliffs(frame.from_rows(own))] == ["size"]
 
 
 @pytest.mark.parametrize("name", ["h100", "h200", "h200_llama"])
 def test_a_suite_is_no_sweep(name: str) -> None:
-    assert cliffs(bwprof.load_example(name)) == []
+    assert find_cliffs(bwprof.load_example(name)) == []
 
 
 def test_the_answer_and_the_picture_name_them() -> None:
     data = frame.from_rows(swept([(1000, 1.0), (1010, 2.0), (2020, 6.0), (2030, 8.0)]))
-    texts = [cliff.text for cliff in cliffs(data)]
+    texts = [cliff.text for cliff in find_cliffs(data)]
     assert Answer(data, top=2).cliffs() == [*texts[:2], "and 1 more"]
     assert Answer(data).to_dict()["cliffs"] == texts
     axes = bwprof.plot.lines(data, y="time_ms")

@@ -23,7 +23,7 @@ GROUPS = "case time work method roofs counters conditions trust comparison prove
 def test_columns_by_hand() -> None:
     found = bwprof.columns()
     assert found.columns.tolist() == ["name", "unit", "group", "better", "text"]
-    assert found["name"].tolist() == list(schema.names())
+    assert found["name"].tolist() == list(schema.column_names())
     told = found.set_index("name")
     wanted = {
         "time_ms": ("ms", "time", "lower"),
@@ -44,7 +44,7 @@ def test_columns_by_hand() -> None:
 
 def test_every_column_is_said_whole() -> None:
     units = {"_ms": "ms", "_us": "us", "_gb_s": "GB/s", "_tflops": "TFLOP/s", "_mhz": "MHz", "_pct": "%", "_j": "J"}
-    for column in results_columns.columns():
+    for column in results_columns.all_columns():
         assert column.text, column.name
         assert column.group in GROUPS, column.name
         assert column.better in ("higher", "lower", ""), column.name
@@ -62,16 +62,16 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     from dataclasses import replace
 
     from bwprof.cli import render
-    from bwprof.text.terminal import console
+    from bwprof.text.terminal import make_console
 
-    real = schema.column
-    monkeypatch.setattr(schema, "column", lambda name: replace(real(name), unit=f"<{name}>", title="T"))
+    real = schema.find_column
+    monkeypatch.setattr(schema, "find_column", lambda name: replace(real(name), unit=f"<{name}>", title="T"))
     data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=150.0))
     ax = bwprof.plot.comparison(data)
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
     assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
     stream = io.StringIO()
-    render.print_tables(data, console(stream))
+    render.print_tables(data, make_console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 
@@ -81,7 +81,7 @@ def test_files_of_the_version_before_still_load(name: str, tmp_path: Path) -> No
     assert found["operation"].tolist() == ["gemm", "gemm", "attention_decode", "attention_decode"]
     assert found["precision"].tolist() == ["fp32", "fp16"] * 2
     assert found["hostname"].isna().all()
-    assert found.columns.tolist() == list(schema.names())
+    assert found.columns.tolist() == list(schema.column_names())
     assert found["bytes_read"].tolist()[:2] == [(64 + 64 * 64) * 4, (64 + 64 * 64) * 2]
     assert found["speedup_vs_fp32"].notna().all()
     if name != "results.csv":
@@ -129,19 +129,19 @@ def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Pat
     assert len(lines) > 15
     told: set[str] = set()
     for names, unit in lines:
-        columns = [schema.column(name) for name in names.split(", ")]
+        columns = [schema.find_column(name) for name in names.split(", ")]
         assert unit.strip() == ", ".join(dict.fromkeys(column.unit for column in columns if column.unit)), names
         told |= {column.group for column in columns}
     assert told == set(GROUPS)
     lists = re.findall(r"`(\w+(?:, \w+)+)`", part)
-    unknown = {name for names in lists for name in names.split(", ")} - set(schema.names())
+    unknown = {name for names in lists for name in names.split(", ")} - set(schema.column_names())
     assert not unknown, "columns that the page names and no row has"
 
 
 def test_parameters_have_names_of_their_own() -> None:
     """A parameter is a column, and a keyword of `cost`, `Case` and `sweep`."""
     parameters = {param["name"] for operation in bwprof.operations() for param in operation["params"]}
-    twice = [name for name, count in Counter(schema.names()).items() if count > 1]
+    twice = [name for name, count in Counter(schema.column_names()).items() if count > 1]
     assert not twice, "parameters named as columns that bwprof fills"
     options = {name for used in (bwprof.cost, bwprof.Case, bwprof.sweep) for name in inspect.signature(used).parameters}
     assert not parameters & options

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from rows import row
 
 import bwprof
-from bwprof.records.baselines import Baseline, gathered
+from bwprof.records.baselines import Baseline, make_baseline
 from bwprof.records.regression import causes, report
-from bwprof.records.regression.comparison import COLUMNS, compared
+from bwprof.records.regression.comparison import COLUMNS, compare_sources
 from bwprof.records.regression.verdicts import VERDICTS
-from bwprof.records.source import Source, side
+from bwprof.records.source import Source, load_source
 from bwprof.results import frame
 from bwprof.results.schema import RowDict
 
@@ -39,7 +39,7 @@ def baseline(wander: float = 0.002) -> Baseline:
     """Five processes: -1, -1/2, 0, 1/2 and 1 times `wander` around 1 ms, a standard deviation of 0.79 times that."""
     steps = (0.0, 0.5, -0.5, 1.0, -1.0)
     runs = [run(math.exp(wander * step), f"run-{number}") for number, step in enumerate(steps)]
-    return gathered("main", [(rows, [None] * len(rows), {"run_id": rows[0]["run_id"]}) for rows in runs])
+    return make_baseline("main", [(rows, [None] * len(rows), {"run_id": rows[0]["run_id"]}) for rows in runs])
 
 
 def of(found: pd.DataFrame, case: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
     quiet = bwprof.compare(baseline(0.0005), run(a=0.03, b=0.015, c=-0.03))
     assert quiet["verdict"].tolist() == ["slower", "same", "faster", *["same"] * 7]
     assert quiet["threshold_pct"].tolist() == pytest.approx([2.0] * 10), "never below 2 % where one try decides"
-    twice = compared(side(baseline(0.0005)), side(run(a=0.015, b=0.005)), tries=2).frame()
+    twice = compare_sources(load_source(baseline(0.0005)), load_source(run(a=0.015, b=0.005)), tries=2).frame()
     assert twice["verdict"].tolist() == ["slower", *["same"] * 9]
     assert twice["threshold_pct"].tolist() == pytest.approx([1.0] * 10), "nor below 1 % where two do"
     asked = bwprof.compare(baseline(0.0005), run(a=0.015), gate="0.1%")
@@ -261,14 +261,14 @@ def test_several_runs_of_a_side_are_joined() -> None:
     assert two["base_ms"].tolist() == pytest.approx([math.sqrt(1.02)] * 10)
     assert set(two["base_processes"]) == {2}
     runs = [(rows, [None] * 10, {"run_id": rows[0]["run_id"]}) for rows in (several(1.0, 1.02)[:10], run(1.02, "1"))]
-    kept = bwprof.compare(gathered("main", runs), run(a=0.10))
+    kept = bwprof.compare(make_baseline("main", runs), run(a=0.10))
     pd.testing.assert_frame_equal(two, kept, check_flags=False)
     new = bwprof.compare(run(), several(1.0, 1.02, 1.04))
     assert (len(new), set(new["new_processes"])) == (10, {3})
 
 
 def test_runs_of_one_process_on_a_side_count_once_and_that_is_said() -> None:
-    found = compared(side(several(1.0, 1.02, process="p")), side(run(a=0.10)))
+    found = compare_sources(load_source(several(1.0, 1.02, process="p")), load_source(run(a=0.10)))
     assert {len(line.base.processes) for line in found.lines if line.base} == {1}
     assert (
         "frame: 10 cases measured up to 2 times, in one process, which counts once: the medians are " in found.notes[-1]
@@ -313,7 +313,7 @@ def test_the_same_file_twice_is_said(tmp_path: Path) -> None:
     data = frame.from_rows(run(), {"run_id": "run-1"})
     path = bwprof.save(data, tmp_path / "a.json")
     assert set(bwprof.compare(path, path)["verdict"]) == {"same"}
-    found = compared(side(path), side(path))
+    found = compare_sources(load_source(path), load_source(path))
     assert found.notes[0] == "both sides are the same run: there is nothing to find"
 
 
@@ -406,25 +406,27 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
 def test_each_cause_is_told_and_not_told(id: str) -> None:
     before, after, said, innocent = RULES[id]
     base = timed("a", 1.0, **before)
-    assert causes.probable(base, timed("a", 1.1, **after), slower=True) == said
-    assert causes.probable(base, timed("a", 1.1, **innocent), slower=True).startswith("not known from these rows")
+    assert causes.explain_change(base, timed("a", 1.1, **after), slower=True) == said
+    assert causes.explain_change(base, timed("a", 1.1, **innocent), slower=True).startswith("not known from these rows")
 
 
 def test_causes_look_the_right_way() -> None:
     """What explains a slower row does not explain a faster one; the other way round it does."""
     slow, fast = timed("a", 1.1, sm_clock_mhz=1881.0, throttle="sw_thermal"), timed("a", 1.0, sm_clock_mhz=1980.0)
-    assert causes.probable(slow, fast, slower=True).startswith("not known")
+    assert causes.explain_change(slow, fast, slower=True).startswith("not known")
     told = (
         "the clock was held down before: sw_thermal; the multiprocessors' clock was 5.3 % higher: 1980 MHz, before 1881"
     )
-    assert causes.probable(slow, fast, slower=False) == told
+    assert causes.explain_change(slow, fast, slower=False) == told
 
 
 def test_what_counters_would_say() -> None:
     counted = {"counters_status": "ok"}
-    assert causes.probable(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
-    assert causes.probable(timed("a", 1.1), timed("a", 1.0), slower=False).endswith("whether it moves fewer bytes")
-    both = causes.probable(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
+    assert causes.explain_change(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
+    assert causes.explain_change(timed("a", 1.1), timed("a", 1.0), slower=False).endswith(
+        "whether it moves fewer bytes"
+    )
+    both = causes.explain_change(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
     assert both == "not known from these rows"
 
 
@@ -444,7 +446,7 @@ def test_a_roof_that_does_not_limit_explains_nothing(limiters: tuple[str | None,
         timed("a", time) | {"measured_tflops": rate, "limiter": limiter}
         for time, rate, limiter in zip((1.1, 1.0), (690.0, 755.0), limiters, strict=True)
     )
-    assert causes.probable_causes(base, new, slower=False) == (f"the device's roof changed: {said}" if said else "")
+    assert causes.find_causes(base, new, slower=False) == (f"the device's roof changed: {said}" if said else "")
 
 
 def test_noise_is_a_cause_too() -> None:
@@ -454,7 +456,7 @@ def test_noise_is_a_cause_too() -> None:
 
 
 def test_a_second_try_must_say_so_too() -> None:
-    found = compared(side(run()), side(run(a=0.10, b=0.10, c=0.10)))
+    found = compare_sources(load_source(run()), load_source(run(a=0.10, b=0.10, c=0.10)))
     again = found.after_second_try({0: timed("a", 1.09), 1: timed("b", 1.001), 2: "not at hand"})
     assert [line.verdict for line in again.lines[:3]] == ["slower", "same", "slower"]
     assert again.lines[0].reason == "measured again: 1.09 ms, +9.0 %: slower as well"
@@ -467,7 +469,7 @@ def test_a_second_try_must_say_so_too() -> None:
 
 
 def test_where_there_is_no_second_try_one_needs_more() -> None:
-    found = compared(side(baseline(0.0005)), side(run(a=0.015, b=0.03)), tries=2)
+    found = compare_sources(load_source(baseline(0.0005)), load_source(run(a=0.015, b=0.03)), tries=2)
     assert [line.verdict for line in found.lines[:2]] == ["slower", "slower"]
     again = found.after_second_try({0: "not at hand", 1: "not at hand"})
     assert [line.verdict for line in again.lines[:2]] == ["same", "slower"]
@@ -476,7 +478,7 @@ def test_where_there_is_no_second_try_one_needs_more() -> None:
 
 
 def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:
-    found = compared(side(run()), side(run(a=0.10, b=0.10)))
+    found = compare_sources(load_source(run()), load_source(run(a=0.10, b=0.10)))
     noisy = {"flags": "near_timer_floor;noisy"}
     again = found.after_second_try({0: timed("a", 1.10, **noisy), 1: timed("b", 1.0, **noisy)})
     assert [line.verdict for line in again.lines[:2]] == ["slower", "disturbed"]
@@ -485,7 +487,7 @@ def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:
 
 
 def test_a_second_try_on_other_ground_is_none() -> None:
-    found = compared(side([timed("a", 1.0, driver="1")]), side([timed("a", 1.1, driver="1")]))
+    found = compare_sources(load_source([timed("a", 1.0, driver="1")]), load_source([timed("a", 1.1, driver="1")]))
     again = found.after_second_try({0: timed("a", 1.0, driver="2")})
     assert (again.lines[0].verdict, again.lines[0].reason) == ("slower", "not measured again: another driver: 1, 2")
 
@@ -506,7 +508,7 @@ def test_a_second_try_on_other_ground_is_none() -> None:
 @pytest.mark.parametrize("metric", ["time_ms", "bandwidth_gb_s"])
 def test_what_fails_a_gate(slow: float, fail_on: str | float, fails: bool, metric: str) -> None:
     # A rate falls by 4.8 % where the time rises by 5 %: the same change.
-    found = compared(side(run()), side(run(a=slow)), metric=metric)
+    found = compare_sources(load_source(run()), load_source(run(a=slow)), metric=metric)
     assert found.fails(found.lines[0], fail_on) == fails
     assert not found.fails(found.lines[1], fail_on)
 
@@ -529,19 +531,19 @@ def test_odd_figures_never_get_in_the_way(
     """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
     base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
     times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
-    found = compared(Source("base", base, learnt=times), Source("new", new), metric=metric)
+    found = compare_sources(Source("base", base, learnt=times), Source("new", new), metric=metric)
     assert {line.verdict for line in found.lines} <= set(VERDICTS)
     assert len(found.frame()) == max(len(base), len(new))
-    assert report.summary(found)
-    assert all(report.change_text(line) for line in found.tested)
-    assert report.details(found, range(len(found.lines))) is not None
+    assert report.format_summary(found)
+    assert all(report.format_change(line) for line in found.tested)
+    assert report.detail_lines(found, range(len(found.lines))) is not None
     told = found.after_second_try({place: timed("a", 1.0) for place in range(len(found.lines))})
     assert len(told.lines) == len(found.lines)
 
 
 def test_differences_beyond_all_reason_are_told() -> None:
-    disturbed = compared(side([timed("a", 1e-29, flags="noisy")]), side([timed("a", 1e29)]))
-    assert report.change_text(disturbed.lines[0]) == "10^58 x more"
-    slower = compared(side([timed("a", 1.0)]), side([timed("a", 2e9)]))
-    assert report.change_text(slower.lines[0]) == "10^9 x slower"
+    disturbed = compare_sources(load_source([timed("a", 1e-29, flags="noisy")]), load_source([timed("a", 1e29)]))
+    assert report.format_change(disturbed.lines[0]) == "10^58 x more"
+    slower = compare_sources(load_source([timed("a", 1.0)]), load_source([timed("a", 2e9)]))
+    assert report.format_change(slower.lines[0]) == "10^9 x slower"
     assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

@@ -182,7 +182,7 @@ def test_two_tries_must_be_slower_by_more_than_what_disturbed_them(
 )
 def test_how_much_a_disturbance_may_explain(more: dict[str, Any], expected: float) -> None:
     base = timed("a", 1.0, sm_clock_mhz=1500.0)
-    assert verdicts.widening(base, timed("a", 1.0, **more)) == pytest.approx(math.log1p(expected))
+    assert verdicts.disturbance_allowance(base, timed("a", 1.0, **more)) == pytest.approx(math.log1p(expected))
 
 
 def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> None:
@@ -238,7 +238,7 @@ def test_a_gate_is_not_passed_by_what_was_not_measured(
 
 
 def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
-    baselines.write(baseline(2.0))
+    baselines.write_baseline(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
     assert ">999" in out
     assert max(len(line.rstrip()) for line in out.splitlines() if "|" in line) <= 80
@@ -278,7 +278,7 @@ def test_words_of_a_file_do_no_harm_in_markdown(bw: Here, tmp_path: Path) -> Non
 
 
 def test_a_baseline_by_its_name(bw: Here, tmp_path: Path) -> None:
-    baselines.write(baseline(0.0005))
+    baselines.write_baseline(baseline(0.0005))
     new = saved("new", run(a=0.03))
     for name in ("main", "baseline:main", ".bwprof/baselines/main.json"):
         code, out, _ = bw("compare", name, new, "--fail-on", "slower", "--no-confirm")
@@ -294,7 +294,7 @@ def test_a_baseline_by_its_name(bw: Here, tmp_path: Path) -> None:
 
 
 def test_power_is_the_smallest_change_that_is_found(bw: Here) -> None:
-    baselines.write(baseline(0.01))
+    baselines.write_baseline(baseline(0.01))
     new = saved("new", run())
     code, out, _ = bw("compare", "main", new, "--power", "--no-confirm")
     assert code == 0

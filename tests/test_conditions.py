@@ -90,10 +90,10 @@ def test_no_second_try_without_time_for_it() -> None:
 
 def test_columns_of_conditions() -> None:
     row = empty_row()
-    measuring_row.fill(row, CAPPED)
+    measuring_row.add_conditions(row, CAPPED)
     names = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c", "throttle")
     assert [row[name] for name in names] == [0.25, 412.5, 1755.0, 3201.0, 61.0, "sw_power_cap"]
-    measuring_row.fill(row, UNKNOWN)
+    measuring_row.add_conditions(row, UNKNOWN)
     assert [row[name] for name in names] == [None, None, None, 3201.0, 61.0, None]
 
 
@@ -158,7 +158,7 @@ def test_the_cpu_knows_no_conditions(cpu: _core.Device) -> None:
     assert now["throttle"] == ""
     assert "no sensors" in now["note"]
     assert cpu.management()["ecc"] is None
-    assert set(hardware.facts(cpu)) == set(cpu.facts())
+    assert set(hardware.device_facts(cpu)) == set(cpu.facts())
     frame = bwprof.sweep("stream_copy", elements=4096, cache="hot", backend="cpu", roofs=False)
     assert frame["power_w"].isna().all()
     assert frame["throttle"].isna().all()
@@ -256,7 +256,7 @@ def test_nvml_and_cuda_mean_the_same_device(gpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_facts_of_the_gpu(gpu: _core.Device) -> None:
-    found = hardware.facts(gpu)
+    found = hardware.device_facts(gpu)
     assert found["driver"].count(".") >= 1
     assert found["driver"] != found["driver_cuda"] == gpu.facts()["driver"]
     assert found["power_limit_w"] > 50
@@ -282,4 +282,4 @@ def test_no_nvml_costs_the_conditions_only(monkeypatch: pytest.MonkeyPatch) -> N
         assert "NVML was not found (looked for: /nowhere/libnvidia-ml.so.1)" in result["conditions"]["note"]
         assert device.conditions()["note"] == device.management()["note"] == result["conditions"]["note"]
         assert device.management()["library"] == ""
-        assert hardware.facts(device)["driver"] == device.facts()["driver"]
+        assert hardware.device_facts(device)["driver"] == device.facts()["driver"]

@@ -488,7 +488,7 @@ def test_a_cuda_call_that_fails_in_counting(monkeypatch: pytest.MonkeyPatch) -> 
                 device._inject_fault(0)
 
         plant(monkeypatch, fail)
-        (spec,) = plans.make(
+        (spec,) = plans.make_plan(
             SweepRequest(("stream_copy",), {"elements": (1 << 20,)}, precisions=("fp32",), counters=True), "cuda"
         ).specs
         outcome = measuring.measure(device, spec, Context("r", "cuda", {}, None), max_seconds=0.1)

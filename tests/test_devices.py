@@ -33,7 +33,7 @@ SHORT: dict[str, Any] = {"cache": "hot", "max_seconds": 0.02}
     ],
 )
 def test_names_of_devices(given: Any, backend: str | None, found: object) -> None:
-    assert hardware.parse(given, backend) == found
+    assert hardware.parse_device(given, backend) == found
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_names_of_devices(given: Any, backend: str | None, found: object) -> Non
 )
 def test_what_names_no_device(given: Any) -> None:
     with pytest.raises(ValueError, match=r"device is .*: allowed are a number and names like 'cuda', 'cuda:0', 'cpu'"):
-        hardware.parse(given)
+        hardware.parse_device(given)
 
 
 def test_devices_and_backends_that_contradict_each_other() -> None:
     with pytest.raises(ValueError, match="device is 'cuda:1' and backend is 'cpu': they contradict each other"):
-        hardware.parse("cuda:1", "cpu")
+        hardware.parse_device("cuda:1", "cpu")
     with pytest.raises(ValueError, match="backend 'cpu' has no device 7: allowed are 0"):
-        hardware.choose(device="cpu:7")
+        hardware.choose_device(device="cpu:7")
     with pytest.raises(ValueError, match="backend 'cpu' has no device -1"):
-        hardware.choose("cpu", -1)
+        hardware.choose_device("cpu", -1)
 
 
 def of_case(device: Any, **more: Any) -> str:
@@ -160,4 +160,7 @@ def test_sizes_that_are_none(wrong: str) -> None:
 
 
 def test_the_registry_knows_every_backend_that_a_name_may_have() -> None:
-    assert {name for name, _ in (hardware.parse(backend["name"]) for backend in _core.backends())} == {"cuda", "cpu"}
+    assert {name for name, _ in (hardware.parse_device(backend["name"]) for backend in _core.backends())} == {
+        "cuda",
+        "cpu",
+    }

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import answer as answer_of
-from bwprof.analysis.diagnosis.diagnose import diagnoses
+from bwprof.analysis.diagnosis.diagnose import diagnose_rows
+from bwprof.analysis.diagnosis.diagnose import diagnose_rows as answer_of
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli import main
 from bwprof.importers import detect
-from bwprof.importers.next_steps import steps
+from bwprof.importers.next_steps import suggest_commands
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,8 +97,8 @@ def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.Capture
     """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
     from bwprof.cli.options import parser
 
-    for found in diagnoses(bwprof.load(recorded)):
-        for step in steps(found):
+    for found in diagnose_rows(bwprof.load(recorded)):
+        for step in suggest_commands(found):
             words = shlex.split(step.command)
             by_ncu = words[0] == "ncu"
             given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
@@ -108,9 +108,9 @@ def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.Capture
 
 
 def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
-    (only,) = steps(diagnoses(ROW)[0])
+    (only,) = suggest_commands(diagnose_rows(ROW)[0])
     assert "waves" in only.tells, "bwprof counts what it takes to tell"
-    first, second = steps(diagnoses(ROW | WIDE)[0])
+    first, second = suggest_commands(diagnose_rows(ROW | WIDE)[0])
     assert first.command == (
         "bwprof sweep gemm -p M=1 -p N=896 -p K=896 -p beta=0 --precision fp16 --variant gemv --counters --metrics all"
     )
@@ -118,28 +118,28 @@ def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
     assert second.command.startswith("ncu ")
     assert second.tells == ("load_efficiency_pct",), "of how wide lanes load, an instrumented run knows"
     lens = ROW | {"operation": "attention_decode", "kv_lens": "10;20", "kv_len": 20, "batch": 2}
-    assert "--kv-lens 10,20" in steps(diagnoses(lens)[0])[0].command
-    assert "kv_len=" not in steps(diagnoses(lens)[0])[0].command
+    assert "--kv-lens 10,20" in suggest_commands(diagnose_rows(lens)[0])[0].command
+    assert "kv_len=" not in suggest_commands(diagnose_rows(lens)[0])[0].command
 
 
 def test_a_function_and_a_profilers_kernel_have_steps_of_their_own() -> None:
     function = ROW | {"operation": "my $(rm) kernel", "variant": None}
-    first, second = steps(diagnoses(function | WIDE)[0])
+    first, second = suggest_commands(diagnose_rows(function | WIDE)[0])
     assert first.command == 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
     assert shlex.split(second.command)[-1] == "YOUR_PROGRAM"
     kernel = {"kernel": "void ns::copy<float, 4>(float const*, int)", "time_ms": 1.0, "dram_pct": 20.0}
-    (only,) = steps(diagnoses(kernel)[0])
+    (only,) = suggest_commands(diagnose_rows(kernel)[0])
     words = shlex.split(only.command)
     assert words[words.index("--kernel-name") + 1] == "copy"
     hostile = kernel | {"kernel": "$(touch x); `y`"}
-    (only,) = steps(diagnoses(hostile)[0])
+    (only,) = suggest_commands(diagnose_rows(hostile)[0])
     assert "touch" not in only.command
 
 
 def test_no_steps_where_nothing_can_be_counted() -> None:
     for row in (ROW | {"backend": "cpu"}, ROW | {"status": "failed"}, {"time_ms": 1.0, "valu_busy_pct": 3.0}):
-        assert steps(diagnoses(row)[0]) == []
-    assert any(held.verdict == CANNOT_TELL for held in diagnoses(ROW | {"backend": "cpu"})[0].verdicts)
+        assert suggest_commands(diagnose_rows(row)[0]) == []
+    assert any(held.verdict == CANNOT_TELL for held in diagnose_rows(ROW | {"backend": "cpu"})[0].verdicts)
 
 
 def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,7 +201,7 @@ def test_what_several_cases_have_in_common_is_said_once(tmp_path: Path, capsys: 
 
 
 def test_long_lists_of_what_is_missing_are_cut_short() -> None:
-    (found,) = diagnoses({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
+    (found,) = diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
     assert re.search(r"missing: stall_reasons, \w+, \w+ and [0-9]+ more figures\.$", found.sentence)
 
 
@@ -217,15 +217,17 @@ def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
     near = said(capsys, path, "--bytes", "*mm=1k,1k", "--peak", "2.2")
     assert near.startswith("aten::mm: limited by the memory's bandwidth (90.9 % of the theoretical bandwidth)")
     copy = {"kernel": "Memcpy HtoD (Pageable -> Device)", "kind": "copy", "time_ms": 3.0}
-    assert steps(diagnoses(copy)[0]) == []
+    assert suggest_commands(diagnose_rows(copy)[0]) == []
 
 
 def test_counted_bytes_want_stated_ones_and_no_other_count() -> None:
     row = {"kernel": "void ns::copy<float>(float*)", "time_ms": 1.0, "dram_bytes_read": 10**8, "peak_gb_s": 4800.0}
     row |= {"dram_bytes_written": 0, "sm_pct": 3.0, "launch": 0}
-    commands = [step.command for step in steps(diagnoses(row)[0]) if "the bytes that it must move" in step.tells]
+    commands = [
+        step.command for step in suggest_commands(diagnose_rows(row)[0]) if "the bytes that it must move" in step.tells
+    ]
     assert commands == ["bwprof diagnose FILE --bytes '*copy*=READ,WRITTEN'"]
-    stated = steps(diagnoses(row | {"bytes_read": 10**8, "bytes_written": 0})[0])
+    stated = suggest_commands(diagnose_rows(row | {"bytes_read": 10**8, "bytes_written": 0})[0])
     assert not any("the bytes that it must move" in step.tells for step in stated)
 
 
@@ -269,7 +271,7 @@ def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_stated_peak_fills_rows_without_one_alone() -> None:
-    from bwprof.importers.timeline import with_peak
+    from bwprof.importers.timeline import add_peak
 
     nan = float("nan")
     data = pd.DataFrame(
@@ -280,7 +282,7 @@ def test_a_stated_peak_fills_rows_without_one_alone() -> None:
             "pct_peak": [nan, nan, 30.0, nan, nan],
         }
     )
-    found = with_peak(data, 2000)
+    found = add_peak(data, 2000)
     assert found["peak_gb_s"].tolist() == [4000, 2000, 4000, 4000, 0]
     assert found["pct_peak"].fillna(-1).tolist() == [25, 50, 30, -1, -1]
 
@@ -302,7 +304,7 @@ def test_whose_file_it_is(tmp_path: Path) -> None:
     def kind(name: str, content: bytes | str) -> str:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return detect.kind_of(path)
+        return detect.detect_kind(path)
 
     assert kind("a.csv", ROCPROF) == "rocprof"
     assert kind("b.csv", '"Correlation_Id","Dispatch_Id","Kernel_Name","Counter_Name"\n') == "rocprof"
@@ -317,13 +319,13 @@ def test_whose_file_it_is(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "k.db") as database:
         database.execute("CREATE TABLE a (b)")
     database.close()
-    assert detect.kind_of(tmp_path / "k.db") == "nsys"
-    assert detect.kind_of(tmp_path / "not there") == "bwprof"
+    assert detect.detect_kind(tmp_path / "k.db") == "nsys"
+    assert detect.detect_kind(tmp_path / "not there") == "bwprof"
     run = tmp_path / "run"
     run.mkdir()
-    assert detect.kind_of(run) == "bwprof"
+    assert detect.detect_kind(run) == "bwprof"
     (run / "counters.csv").write_text(ROCPROF)
-    assert detect.kind_of(run) == "rocprof"
+    assert detect.detect_kind(run) == "rocprof"
 
 
 def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

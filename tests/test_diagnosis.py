@@ -15,10 +15,10 @@ from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
 from bwprof.analysis.checks import checklist
-from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, answer, diagnoses
+from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, diagnose_rows
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED, Band
-from bwprof.analysis.rules import rule
+from bwprof.analysis.rules import find_rule
 from bwprof.measuring import function
 
 SEEDS = 12
@@ -87,7 +87,7 @@ def _each() -> list[tuple[Any, str, set[str]]]:
 
 
 def supported(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [[held.hypothesis.name for held in found.of(SUPPORTED)] for found in diagnoses(rows)]
+    return [[held.hypothesis.name for held in found.of(SUPPORTED)] for found in diagnose_rows(rows)]
 
 
 @pytest.mark.parametrize("form", ["whole", "bwprof", "profiled", "stated"])
@@ -120,7 +120,7 @@ def test_a_copy_at_the_roof() -> None:
     refuted = ("latency_bound", "bank_conflicts", "low_occupancy", "compute_bound", "uncoalesced", "spills")
     assert {found[name] for name in refuted} == {REFUTED}
     assert said_of(COPY, "memory_bound")["expected_gain"] == pytest.approx(1 / 0.8803)
-    assert answer(COPY) == [
+    assert diagnose_rows(COPY) == [
         "cpy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."
     ]
 
@@ -324,7 +324,7 @@ def test_doubtful_rows_must_be_further_from_the_threshold() -> None:
         assert verdicts(row | {"flags": flag})["memory_bound"] == CANNOT_TELL
         sure = said_of(row | {"flags": flag, "pct_attainable": 95.0}, "memory_bound")
         assert (sure["verdict"], f"(in doubt: {flag})" in sure["evidence"]) == (SUPPORTED, True)
-    assert answer({"case": "a", "flags": "noisy", "time_ms": 1.0, "pct_attainable": 95.0})[0].startswith(
+    assert diagnose_rows({"case": "a", "flags": "noisy", "time_ms": 1.0, "pct_attainable": 95.0})[0].startswith(
         "a (in doubt: noisy): limited by the memory's bandwidth"
     )
 
@@ -334,13 +334,13 @@ def test_nothing_is_known_of_what_was_not_measured() -> None:
         assert set(verdicts(row).values()) == {CANNOT_TELL}
     failed = {"case": "a", "status": "failed", "reason": "no room", "dram_pct": 95.0}
     assert set(verdicts(failed).values()) == {CANNOT_TELL}
-    assert answer(failed) == ["a: nothing was measured: failed (no room)."]
+    assert diagnose_rows(failed) == ["a: nothing was measured: failed (no room)."]
     hot = {"cache": "hot", "time_ms": 1.0, "pct_attainable": 300.0}
     assert verdicts(hot)["memory_bound"] == CANNOT_TELL
 
 
 def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled() -> None:
-    (told,) = answer({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
+    (told,) = diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
     assert told.startswith("a: not limited by the memory's bandwidth; more cannot be told yet, missing: ")
     assert "stall_reasons" in told
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
@@ -352,11 +352,11 @@ def test_a_cpus_rows_ask_for_no_counters() -> None:
     found = bwprof.diagnose(row | {"pct_attainable": 30.0}).set_index("hypothesis")
     assert found.loc["bank_conflicts", "evidence"] == "nothing is counted on a CPU"
     assert not found["needs"].str.contains("ncu|--metrics|--counters").any()
-    assert answer(row | {"pct_attainable": 30.0}) == [
+    assert diagnose_rows(row | {"pct_attainable": 30.0}) == [
         "a: at 30 % of what a stream of its bytes reaches, by the bytes stated; more cannot be told: nothing is "
         "counted on a CPU."
     ]
-    assert "limited by the memory's bandwidth" in answer(row | {"pct_attainable": 95.0})[0]
+    assert "limited by the memory's bandwidth" in diagnose_rows(row | {"pct_attainable": 95.0})[0]
 
 
 def test_a_frame_and_its_columns() -> None:
@@ -365,7 +365,7 @@ def test_a_frame_and_its_columns() -> None:
     assert tuple(found.columns) == COLUMNS
     assert len(found) == 2 * len(HYPOTHESES)
     assert list(dict.fromkeys(found["case"])) == ["cpy (launch 0)", "cpy (launch 1)"]
-    assert found.attrs["answers"] == tuple(answer(frame))
+    assert found.attrs["answers"] == tuple(diagnose_rows(frame))
     order = found["verdict"].map({SUPPORTED: 0, CANNOT_TELL: 1, REFUTED: 2}).to_numpy()
     assert all(np.all(np.diff(order[at : at + len(HYPOTHESES)]) >= 0) for at in (0, len(HYPOTHESES)))
     assert (found.loc[found["verdict"] == SUPPORTED, "fixes"] != "").all()
@@ -381,10 +381,10 @@ def test_a_frame_and_its_columns() -> None:
 
 def test_thresholds_and_fixes_are_the_rules() -> None:
     names = {held.name: held for held in HYPOTHESES}
-    assert names["bank_conflicts"].fixes is rule("bank_conflicts").fixes
-    assert names["latency_bound"].fixes is rule("low_bytes_in_flight").fixes
-    assert f"over {rule('bank_conflicts').threshold:g} %" in names["bank_conflicts"].threshold
-    assert f"below {rule('low_occupancy').threshold:g} %" in names["low_occupancy"].threshold
+    assert names["bank_conflicts"].fixes is find_rule("bank_conflicts").fixes
+    assert names["latency_bound"].fixes is find_rule("low_bytes_in_flight").fixes
+    assert f"over {find_rule('bank_conflicts').threshold:g} %" in names["bank_conflicts"].threshold
+    assert f"below {find_rule('low_occupancy').threshold:g} %" in names["low_occupancy"].threshold
 
 
 def test_bands_in_both_directions() -> None:
@@ -407,7 +407,7 @@ def test_recorded_rows() -> None:
     is under way.
     """
     frame = bwprof.load_example("h200")
-    found = diagnoses(frame)
+    found = diagnose_rows(frame)
     first, stored = {}, []
     for row, held in zip(frame.to_dict("records"), found, strict=True):
         told = held.of(SUPPORTED)
@@ -490,7 +490,7 @@ def test_of_a_profilers_frame_its_own_metrics_are_left_where_they_are() -> None:
     """Thousands of them made ten thousand launches take half a minute."""
     data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
     data.attrs = {"units": {"sm__throughput.avg": "%"}}
-    rows = [one.row for one in diagnoses(data)]
+    rows = [one.row for one in diagnose_rows(data)]
     assert rows == [COPY, COPY]
     assert data.attrs == {"units": {"sm__throughput.avg": "%"}}
-    assert [one.row for one in diagnoses(pd.DataFrame({"sm__throughput.avg": [1.0, 2.0]}))] == [{}, {}]
+    assert [one.row for one in diagnose_rows(pd.DataFrame({"sm__throughput.avg": [1.0, 2.0]}))] == [{}, {}]

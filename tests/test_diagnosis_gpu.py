@@ -8,7 +8,7 @@ import pytest
 
 import bwprof
 from bwprof import _core
-from bwprof.analysis.diagnosis.diagnose import diagnoses
+from bwprof.analysis.diagnosis.diagnose import diagnose_rows
 from bwprof.analysis.diagnosis.hypothesis import REFUTED, SUPPORTED
 
 
@@ -23,7 +23,7 @@ def counted(operation: str, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.cuda
 def test_a_copy_is_at_the_memorys_roof() -> None:
-    (found,) = diagnoses(counted("stream_copy", elements=1 << 26))
+    (found,) = diagnose_rows(counted("stream_copy", elements=1 << 26))
     verdicts = {held.hypothesis.name: held.verdict for held in found.verdicts}
     assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound"
     for name in ("latency_bound", "compute_bound", "low_occupancy", "bank_conflicts", "cache_thrash", "materialised"):
@@ -33,7 +33,7 @@ def test_a_copy_is_at_the_memorys_roof() -> None:
 
 @pytest.mark.cuda
 def test_a_tiny_copy_is_a_launch() -> None:
-    (found,) = diagnoses(counted("stream_copy", elements=1024))
+    (found,) = diagnose_rows(counted("stream_copy", elements=1024))
     assert found.of(SUPPORTED)[0].hypothesis.name == "launch_bound", found.sentence
 
 
@@ -57,5 +57,5 @@ def test_a_function_is_counted_as_an_operation_is() -> None:
     assert bwprof.stall_table(row)["pct"].sum() == pytest.approx(100)
     assert row["occupancy_pct"] == pytest.approx(own["occupancy_pct"], rel=0.1)
     assert row["sectors_per_load"] == own["sectors_per_load"] == 16
-    (found,) = diagnoses(dict(row))
+    (found,) = diagnose_rows(dict(row))
     assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound", found.sentence

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import answer, diagnoses
-from bwprof.importers.next_steps import steps
-from bwprof.text.formatting import as_markdown
+from bwprof.analysis.diagnosis.diagnose import diagnose_rows
+from bwprof.importers.next_steps import suggest_commands
+from bwprof.text.formatting import escape_markdown
 
 ROOFS: dict[str, Any] = {"peak_gb_s": 4800.0, "ceiling_gb_s": 4300.0, "measured_tflops": 700.0, "timer_floor_us": 1.5}
 IN_VAIN: dict[str, Any] = {"time_ms": 1.0, "peak_gb_s": 4800.0, "load_efficiency_pct": 12.5}
@@ -130,10 +130,10 @@ def test_no_waves_are_no_grid() -> None:
 def test_streams_far_from_theory_are_not_called_few_bytes() -> None:
     # A CPU whose best stream reaches 40 % of theory, and a large copy at it.
     row = {"backend": "cpu", "time_ms": 1.0, "peak_gb_s": 50.0, "ceiling_gb_s": 20.0, "attainable_gb_s": 20.0}
-    said = answer({**row, "case": "copy", "pct_attainable": 95.0})[0]
+    said = diagnose_rows({**row, "case": "copy", "pct_attainable": 95.0})[0]
     assert "so few" not in said
     assert said.endswith("only fewer bytes make it faster.")
-    small = answer({**row, "case": "copy", "pct_attainable": 95.0, "attainable_gb_s": 5.0})[0]
+    small = diagnose_rows({**row, "case": "copy", "pct_attainable": 95.0, "attainable_gb_s": 5.0})[0]
     assert "25 % of the best stream as they are so few" in small
 
 
@@ -151,18 +151,18 @@ def test_a_roof_of_zero_is_none() -> None:
 def test_a_gain_that_nobody_believes_is_not_named() -> None:
     row = {"time_ms": 1.0, "local_bytes": 1e12, "l2_bytes": 1.0, "case": "x"}
     assert math.isnan(held(row, "spills")["expected_gain"])
-    assert "times as fast" not in answer(row)[0]
+    assert "times as fast" not in diagnose_rows(row)[0]
 
 
 def test_rows_of_amd_counters_are_not_sent_to_ncu() -> None:
     row = {"kernel": "subtract_kernel(float*)", "case": "x", "time_ms": 0.05, "SQ_WAVES": 16384.0, "scratch_size": 0.0}
     assert not bwprof.diagnose(row)["needs"].str.contains("ncu").any()
-    assert steps(diagnoses(row)[0]) == []
+    assert suggest_commands(diagnose_rows(row)[0]) == []
 
 
 def test_rows_in_a_list_may_be_series() -> None:
     data = bwprof.load_example("h200").head(2)
-    assert answer([row for _, row in data.iterrows()]) == answer(data)
+    assert diagnose_rows([row for _, row in data.iterrows()]) == diagnose_rows(data)
 
 
 def test_stalls_of_a_frame_ask_for_a_row() -> None:
@@ -188,7 +188,7 @@ def test_stalls_of_a_frame_ask_for_a_row() -> None:
     ],
 )
 def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -> None:
-    command = steps(diagnoses({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
+    command = suggest_commands(diagnose_rows({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
     given = command[command.index("--kernel-name") + 1] if "--kernel-name" in command else None
     assert given == name
 
@@ -196,17 +196,17 @@ def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -
 @pytest.mark.parametrize("size", ["abc", math.inf, 2.5])
 def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
     row = {"operation": "gemm", "M": size, "N": 4, "K": 4, "time_ms": 1.0, "timer": "cuda_event"}
-    assert not any("-p" in step.command.split() for step in steps(diagnoses(row)[0]))
+    assert not any("-p" in step.command.split() for step in suggest_commands(diagnose_rows(row)[0]))
 
 
 def test_what_others_named_is_no_markup() -> None:
-    assert as_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
-    assert as_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
+    assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
+    assert escape_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
 
 
 def test_a_truth_is_a_size() -> None:
     row = {"operation": "attention_prefill", "causal": True, "time_ms": 1.0, "timer": "cuda_event"}
-    assert "causal=1" in steps(diagnoses(row)[0])[0].command
+    assert "causal=1" in suggest_commands(diagnose_rows(row)[0])[0].command
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -226,4 +226,4 @@ def test_a_share_that_cannot_be_is_said_to_be_none() -> None:
         "bytes_read": 1,
         "bytes_written": 1,
     }
-    assert answer(row)[0].startswith("copy: at 190 % of what a stream of its bytes reaches, which cannot be;")
+    assert diagnose_rows(row)[0].startswith("copy: at 190 % of what a stream of its bytes reaches, which cannot be;")

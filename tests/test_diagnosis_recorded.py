@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import diagnoses
+from bwprof.analysis.diagnosis.diagnose import diagnose_rows
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED
 
@@ -76,7 +76,7 @@ PRODUCT: dict[str, Any] = CARD | {
 
 
 def names(row: dict[str, Any]) -> list[str]:
-    (found,) = diagnoses(row)
+    (found,) = diagnose_rows(row)
     return [held.hypothesis.name for held in found.of(SUPPORTED)]
 
 
@@ -114,7 +114,7 @@ def test_a_loop_may_be_faster_than_the_best_product() -> None:
 def test_the_power_limit_follows_from_a_busy_pipe() -> None:
     """A tensor pipe at 98 % is the cause, and the clock that it gets its symptom; heat is a cause of its own."""
     assert names(PRODUCT) == ["compute_bound", "clock_held_down"]
-    assert "(in doubt: not_converged)" in diagnoses(PRODUCT)[0].sentence, "the clock is told of"
+    assert "(in doubt: not_converged)" in diagnose_rows(PRODUCT)[0].sentence, "the clock is told of"
     assert names(PRODUCT | {"throttle": "sw_thermal"}) == ["clock_held_down", "compute_bound"]
     assert names(PRODUCT | {"throttle": "sw_power_cap;hw_thermal"})[0] == "clock_held_down"
     idle = PRODUCT | {"tensor_pct": 20.0, "sm_pct": 20.0, "tflops": 100.0}

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import card_of
-from bwprof.analysis.prediction.efficiency import carried
+from bwprof.analysis.prediction.catalogue import resolve_card
+from bwprof.analysis.prediction.efficiency import transfer_times
 from bwprof.analysis.prediction.regression import Neighbours
 from bwprof.roofs.model import RoofPoint, Roofs
 
@@ -28,7 +28,7 @@ def measured(device: str = "H200", precision: str = "fp16", **params: object) ->
 
 
 def with_truth(frame: pd.DataFrame, device: str) -> pd.DataFrame:
-    card = card_of(device)
+    card = resolve_card(device)
     read, written, flops = (frame[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "flops"))
     memory = card.streams.seconds(read, written) / 0.95
     rates = [card.rate(precision)[0] for precision in frame["precision"]]
@@ -57,7 +57,7 @@ def test_little_output_leaves_units_idle() -> None:
 
     def tiled(device: str = "H200", **params: object) -> pd.DataFrame:
         frame = bwprof.predict("gemm", device=device, precision="fp16", efficiency=1.0, **params)
-        card = card_of(device)
+        card = resolve_card(device)
         tiles = np.ceil(frame["M"] / 128) * np.ceil(frame["N"] / 128)
         rounds = np.maximum(tiles / card.units, 1.0) * card.units / tiles  # how many times longer than with all units
         arithmetic = frame["flops"] * rounds / (0.7e12 * card.rate("fp16")[0])
@@ -232,7 +232,7 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
 
 
 def test_a_device_whose_launch_takes_no_time() -> None:
-    card = card_of("H200")
+    card = resolve_card("H200")
     card = replace(card, streams=replace(card.streams, floor_seconds=0.0))
     model = bwprof.efficiency(measured(), card)
     assert np.abs(errors(model, measured(), "H200")).max() < 0.06
@@ -254,18 +254,20 @@ def test_a_time_is_taken_apart() -> None:
     """By hand, with the exponent 5/4: of 5 us a stream takes 3 us, what is beside it (5^1.25 - 3^1.25)^0.8 = 2.742 us;
     of half the bandwidth they are 6 us and 2.742 us, and make (6^1.25 + 2.742^1.25)^0.8 = 7.745 us.
     """
-    here, there = card_of("bandwidth=1000,fp16=100"), card_of("bandwidth=500,fp16=50")
+    here, there = resolve_card("bandwidth=1000,fp16=100"), resolve_card("bandwidth=500,fp16=50")
     nothing = np.zeros(1)
-    times = carried(np.array([5e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
+    times = transfer_times(np.array([5e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
     assert times[0] == pytest.approx(7.745e-6, rel=1e-3)
     # Arithmetic alone follows its rate, whatever the memory does.
-    times = carried(np.array([4e-6]), np.array([1e-9]), np.array([2e-9]), np.array([4e-6]), (here, there), "fp16")
+    times = transfer_times(
+        np.array([4e-6]), np.array([1e-9]), np.array([2e-9]), np.array([4e-6]), (here, there), "fp16"
+    )
     assert times[0] == pytest.approx(8e-6, rel=1e-3)
     # What leaves units idle there makes it longer.
     some = np.array([4e-6]), np.array([1e-9]), np.array([2e-9]), np.array([4e-6])
-    assert carried(*some, (here, there), "fp16", busier=1.5)[0] == pytest.approx(12e-6, rel=1e-3)
+    assert transfer_times(*some, (here, there), "fp16", busier=1.5)[0] == pytest.approx(12e-6, rel=1e-3)
     # A stream alone follows the bandwidth.
-    times = carried(np.array([3e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
+    times = transfer_times(np.array([3e-6]), np.array([3e-6]), np.array([6e-6]), nothing, (here, there), "fp16")
     assert times[0] == pytest.approx(6e-6, rel=1e-6)
 
 
@@ -276,10 +278,10 @@ def test_what_arithmetic_cannot_need_is_not_hidden_behind_memory() -> None:
     memory it makes 7.745 (above). Of at most 2, it makes 3.0145 with the stream, beside which are
     (5^1.25 - 3.0145^1.25)^0.8: together 7.733 there.
     """
-    cards = card_of("bandwidth=1000,fp16=100"), card_of("bandwidth=500,fp16=100")
+    cards = resolve_card("bandwidth=1000,fp16=100"), resolve_card("bandwidth=500,fp16=100")
     times = np.array([5e-6]), np.array([3e-6]), np.array([6e-6]), np.array([1e-6])
-    assert carried(*times, cards, "fp16")[0] == pytest.approx(0.6838 * 7.745e-6 + 0.3162 * 6.156e-6, rel=1e-3)
-    found = carried(*times, cards, "fp16", hidden=2e-6)
+    assert transfer_times(*times, cards, "fp16")[0] == pytest.approx(0.6838 * 7.745e-6 + 0.3162 * 6.156e-6, rel=1e-3)
+    found = transfer_times(*times, cards, "fp16", hidden=2e-6)
     assert found[0] == pytest.approx(0.6838 * 7.745e-6 + 0.3162 * 7.733e-6, rel=1e-3)
 
 

@@ -14,7 +14,7 @@ import bwprof
 from bwprof import examples
 from bwprof.cli import main
 from bwprof.llm.executor import fill_predictions
-from bwprof.records.source import side
+from bwprof.records.source import load_source
 from bwprof.results import frame, json_file, reader
 from bwprof.results.writer import Store
 
@@ -109,7 +109,7 @@ def test_only_chooses_rows(
 def test_only_leaves_what_a_baseline_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["baseline", "save", "one", "h200"]) == 0
-    whole = side("one")
+    whole = load_source("one")
     found = whole.only(["kv_copy"])
     places = [place for place, row in enumerate(whole.rows) if row["operation"] == "kv_copy"]
     assert len(places) == 3
@@ -240,7 +240,7 @@ def test_predictions_by_an_older_rule_are_made_anew(tmp_path: Path, monkeypatch:
     older = [row | {"time_ms": row["time_ms"] * 2} if row["status"] == "predicted" else dict(row) for row in right]
     json_file.write(path, older, samples, run)
     content = gzip.decompress(record_example.example_of(path, "b05810a", "c0ffee1")).decode()
-    rows, kept, told = json_file.parse(content, "example")
+    rows, kept, told = json_file.parse_results(content, "example")
     assert [row["time_ms"] for row in rows] == pytest.approx([row["time_ms"] for row in right], rel=1e-9)
     assert kept == samples
     assert (told["predicted_again"]["rows"], told["predicted_again"]["commit"]) == (40, "c0ffee1")

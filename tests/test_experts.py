@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import bwprof
 from bwprof.llm import architecture, checkpoints, workload
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.workload import DECODE, PREFILL, Question, StepPart, StepPoint
+from bwprof.llm.workload import DECODE, PREFILL, ModelRequest, StepPart, StepPoint
 
-MIXTRAL = architecture.named("mixtral-8x7b")  # 8 experts, 2 a token, 3 matrices of 4096 x 14336 each, 32 layers
+MIXTRAL = architecture.find_model("mixtral-8x7b")  # 8 experts, 2 a token, 3 matrices of 4096 x 14336 each, 32 layers
 QWEN = checkpoints.from_dict(  # Qwen3-30B-A3B
     {
         "model_type": "qwen3_moe",
@@ -34,7 +34,7 @@ def point(phase: str = DECODE, batch: int = 1, context: int = 4096) -> StepPoint
 
 
 def experts(model: Architecture, at: StepPoint, layout: str = "fused") -> list[StepPart]:
-    return [part for part in workload.parts(model, at, layout) if part.role.startswith("expert ")]
+    return [part for part in workload.list_parts(model, at, layout) if part.role.startswith("expert ")]
 
 
 def flops(parts: list[StepPart]) -> int:
@@ -68,16 +68,16 @@ def test_experts_of_a_layer_are_one_launch(
         assert {part.params["M"]: part.count for part in of_product} == launches
     matrices = 3 * model.hidden * model.ffn
     assert flops(parts) == pytest.approx(2 * matrices * tokens, rel=0.5 / model.layers)
-    read = sum(part.count * workload.read_by(part, model) for part in parts)
+    read = sum(part.count * workload.bytes_read_by(part, model) for part in parts)
     assert read == pytest.approx(2 * matrices * model.layers * taken, rel=1e-4)
 
 
 def test_experts_that_a_batch_takes() -> None:
     """By chance: 16 tokens of 2 experts each leave one of 8 alone with a chance of 0.75 ** 16."""
     assert workload.distinct_experts(8, 2, 16) == pytest.approx(8 * (1 - 0.75**16))
-    many = {part.role: part for part in workload.parts(MIXTRAL, point(batch=16))}
+    many = {part.role: part for part in workload.list_parts(MIXTRAL, point(batch=16))}
     assert many["router"].params | {"M": 16, "N": 8, "K": 4096} == many["router"].params
-    assert "gate up" not in {part.role for part in workload.parts(MIXTRAL, point())}
+    assert "gate up" not in {part.role for part in workload.list_parts(MIXTRAL, point())}
 
 
 def test_most_experts_are_not_beaten_by_any_draw() -> None:
@@ -109,7 +109,7 @@ def test_no_token_is_lost_and_no_expert_is_idle(choice: tuple[int, int], tokens:
 @pytest.mark.parametrize("batch", [1, 3, 16, 64])
 def test_a_layer_has_the_shapes_of_its_step(model: Architecture, batch: int) -> None:
     """What is measured back to back has its own times beside it: of shapes that the step has, in as many launches."""
-    asked = Question(model, (point(batch=batch),))
+    asked = ModelRequest(model, (point(batch=batch),))
     step = {part.role: part for part in asked.parts(asked.points[0])}
     layer = {part.role: part for part in asked.parts(asked.points[0], one_layer=True)}
     assert {role: part.params for role, part in layer.items()} == {
@@ -121,7 +121,7 @@ def test_a_layer_has_the_shapes_of_its_step(model: Architecture, batch: int) -> 
 
 def test_activations_of_experts_are_of_all_tokens() -> None:
     """16 bits, 2 elements read and one written for each of 1024 tokens of an expert; a launch a layer."""
-    found = [item for item in workload.left_out(MIXTRAL, point(batch=16)) if "experts" in item.what]
+    found = [item for item in workload.list_omitted(MIXTRAL, point(batch=16)) if "experts" in item.what]
     assert sum(item.count * item.bytes for item in found) == pytest.approx(1024 * 3 * 14336 * 2, rel=0.004)
     assert sum(item.count for item in found) == 32
 

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 import bwprof
 from bwprof.analysis import bottleneck, checks, gains, summarize
 from bwprof.analysis.bandwidth import BandwidthAnalysis
-from bwprof.report.run import runs_of
+from bwprof.report.run import read_runs
 from bwprof.results import columns, frame, schema
 from bwprof.roofs import limiter
 
@@ -114,7 +114,7 @@ USES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "plot": lambda data, _: drawn(data),
     "compare": lambda data, _: bwprof.compare(data, data)[["case", "precision", "verdict"]],
     "diagnose": lambda data, _: bwprof.diagnose(data)[["hypothesis", "verdict"]],
-    "report": lambda data, folder: pd.DataFrame({"rows": [len(runs_of(data)[0].rows)]}),
+    "report": lambda data, folder: pd.DataFrame({"rows": [len(read_runs(data)[0].rows)]}),
     "proof": lambda data, folder: bwprof.load(bwprof.save_proof_bundle(data, "a", folder, force=True))[["case"]],
 }
 
@@ -173,7 +173,7 @@ def test_texts_of_every_type_may_be_missing(name: str) -> None:
 def test_what_pandas_reads_of_a_csv_file(plain: pd.DataFrame, tmp_path: Path) -> None:
     """Its texts, that is: pandas' older readers of numbers err in the last digit."""
     plain.to_csv(tmp_path / "a.csv", index=False)
-    texts = [name for name, kind in schema.kinds().items() if kind == "text"]
+    texts = [name for name, kind in schema.column_kinds().items() if kind == "text"]
     read, written = frame.to_rows(pd.read_csv(tmp_path / "a.csv")), frame.to_rows(plain)
     assert [[row[name] for name in texts] for row in read] == [[row[name] or None for name in texts] for row in written]
 

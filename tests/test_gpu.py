@@ -128,7 +128,7 @@ def test_fp32_prefill_is_split_where_tensor_cores_are_worth_it(gpu: _core.Device
 def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:
     from bwprof import registry
 
-    return registry.complete(operation, "fp32", params, None)
+    return registry.complete_params(operation, "fp32", params, None)
 
 
 @pytest.mark.cuda

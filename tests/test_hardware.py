@@ -52,7 +52,7 @@ def test_a_gpu_is_taken_again() -> None:
     assert (first.rests, first.closed) == (1, 0)
     assert hardware.open_device("cuda", 1) is not first
     assert hardware.open_device("cuda", 0) is first
-    with pytest.raises(KeyError), hardware.opened("cuda", 0):
+    with pytest.raises(KeyError), hardware.borrow_device("cuda", 0):
         raise KeyError
     hardware.close_device(second)
     assert hardware.open_device("cuda", 0) is second
@@ -72,11 +72,11 @@ def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
 def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
     """It would remember why, whether or not that still holds."""
     first = hardware.open_device("cuda", 0)
-    assert hardware.count_devices(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
-    hardware.count_devices(first, {"counters_status": None})
+    assert hardware.note_counting(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
+    hardware.note_counting(first, {"counters_status": None})
     hardware.close_device(first)
     assert hardware.open_device("cuda", 0) is first
-    hardware.count_devices(first, {"counters_status": "another CUPTI user is active"})
+    hardware.note_counting(first, {"counters_status": "another CUPTI user is active"})
     hardware.close_device(first)
     assert first.closed == 1
     assert hardware.open_device("cuda", 0) is not first
@@ -254,7 +254,7 @@ MEASURED = dict.fromkeys(("median_ns", "lo_ns", "hi_ns", "min_ns", "noise"), 1.0
 
 def test_a_case_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thing that can be done with it, a failure among them: PyTorch goes on where it was."""
-    monkeypatch.setattr("bwprof.case.finished", lambda row, *_: Outcome(row, None))
+    monkeypatch.setattr("bwprof.measuring.operation.finish_row", lambda row, *_: Outcome(row, None))
 
     def seen() -> bool:
         used, thread.used = 1 in thread.used, set()
@@ -289,7 +289,7 @@ def test_a_run_on_another_device_leaves_the_current_one(thread: Thread, monkeypa
         assert 1 in thread.used
         assert thread.current == 2
         thread.used.clear()
-    with hardware.opened("cuda", 0):
+    with hardware.borrow_device("cuda", 0):
         assert thread.current == 0
     assert thread.current == 2
 

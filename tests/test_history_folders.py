@@ -59,7 +59,7 @@ def test_a_csv_alone(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     rows = [timed("a", "fp32", 1.0, run_id=None, timestamp=None, hostname=None)]
     path = tmp_path / "old" / "results.csv"
-    path.write_text(csv_file.text(rows))
+    path.write_text(csv_file.csv_text(rows))
     os.utime(path, (HOUR, HOUR))
     found = history(tmp_path)
     assert found["run_id"].tolist() == ["old"]

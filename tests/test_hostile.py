@@ -112,7 +112,7 @@ def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Ca
         *pair(f"a{ESCAPE}", 100.0, 80.0, flags="noisy", variant=f"v{ESCAPE}"),
         row("b", "fp32", gb_s=None, status="failed", reason=f"no\u202e{ESCAPE}"),
     ]
-    (tmp_path / "a.csv").write_text(csv_file.text(rows))
+    (tmp_path / "a.csv").write_text(csv_file.csv_text(rows))
     assert report_main([str(tmp_path / "a.csv")]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -283,24 +283,24 @@ def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.M
 
 
 def spec_of(**params: int) -> Spec:
-    return plan.make(SweepRequest(("gemm",), {name: (value,) for name, value in params.items()}), "cpu").specs[0]
+    return plan.make_plan(SweepRequest(("gemm",), {name: (value,) for name, value in params.items()}), "cpu").specs[0]
 
 
 def test_a_case_may_take_ten_minutes_and_fifty_times_its_estimate() -> None:
     """At 2 TFLOP/s a product of 2^39 multiplications and additions takes 0.55 s, ten of them 5.5 s."""
     facts = {"peak_gb_s": 100.0, "peak_tflops": {"fp32": 2.0}}
-    assert 600 < estimate.limit_seconds(spec_of(M=1, N=1, K=1), facts, "cpu") < 660
+    assert 600 < estimate.estimate_limit(spec_of(M=1, N=1, K=1), facts, "cpu") < 660
     size = 2**13
     launch = 2 * size**3 / 2e12
     fill = 3 * size**2 * 4 / 85e9 / 0.1
     expected = 600 + 50 * (10 * launch + fill)
-    assert estimate.limit_seconds(spec_of(M=size, N=size, K=size), facts, "cpu") == pytest.approx(expected, rel=1e-3)
-    assert estimate.limit_seconds(spec_of(M=1, N=1, K=1), {}, "cpu") > 600, "nothing is known of the device"
+    assert estimate.estimate_limit(spec_of(M=size, N=size, K=size), facts, "cpu") == pytest.approx(expected, rel=1e-3)
+    assert estimate.estimate_limit(spec_of(M=1, N=1, K=1), {}, "cpu") > 600, "nothing is known of the device"
 
 
 def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body="time.sleep(600)"))
-    monkeypatch.setattr(estimate, "limit_seconds", lambda *_: 0.3)
+    monkeypatch.setattr(estimate, "estimate_limit", lambda *_: 0.3)
     assert main_sweep([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
     assert "not finished within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
 
@@ -409,7 +409,7 @@ def test_a_run_that_goes_on_may_replace_its_own_file(here: Here, tmp_path: Path)
     assert here(*ONE, "--csv", "rows.csv")[0] == 0
     run = str(run_folder(tmp_path))
     assert here("--resume", run, "--csv", "rows.csv")[0] == 0
-    (tmp_path / "other.csv").write_text(csv_file.text([row("a", "fp32")]))
+    (tmp_path / "other.csv").write_text(csv_file.csv_text([row("a", "fp32")]))
     assert here("--resume", run, "--csv", "other.csv")[0] == 2
     assert bwprof.load(tmp_path / "other.csv")["case"].tolist() == ["a"]
 
@@ -517,7 +517,7 @@ def test_a_plan_with_absurd_numbers(here: Here, tmp_path: Path, changes: dict[st
 
 def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(csv_file.text(pair("decode", 100.0, 80.0)))
+    path.write_text(csv_file.csv_text(pair("decode", 100.0, 80.0)))
     assert report_main([str(path)]) == 0
     assert "decode |plain   | 100 |80.0 |" in capsys.readouterr().out
     for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
@@ -542,7 +542,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
 def test_what_plot_and_report_cannot_use(
     entry: Any, arguments: list[str], said: str, here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.csv").write_text(csv_file.text(pair("a", 100.0, 80.0)))
+    (tmp_path / "a.csv").write_text(csv_file.csv_text(pair("a", 100.0, 80.0)))
     (tmp_path / "empty.csv").write_text(csv_file.header_line())
     (tmp_path / "a.toml").write_text("")
     assert entry(arguments) == 2

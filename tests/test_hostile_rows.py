@@ -67,7 +67,7 @@ def good() -> list[dict[str, Any]]:
 def spoilt(kinds: Iterable[str], values: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """For each column of these kinds two rows that have some of the values there, by turns."""
     place, turns = 0, cycle(values)
-    for column in columns.columns():
+    for column in columns.all_columns():
         for value in islice(turns, 2) if column.kind in kinds and column.name != "schema_version" else ():
             whole = column.kind != "integer" or isinstance(value, int) or value == ""
             cell = value if whole and (value or column.name != "operation") else -1
@@ -169,9 +169,9 @@ def test_an_unknown_word_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "network" in text or (command, name) in unnamed, "which names neither, or its own limiter"
 
 
-@pytest.mark.parametrize("name", schema.names())
+@pytest.mark.parametrize("name", schema.column_names())
 def test_every_file_is_written_and_read_again(tmp_path: Path, name: str) -> None:
-    kind = schema.kinds()[name]
+    kind = schema.column_kinds()[name]
     values = NUMBERS if kind == "number" else WORDS if kind == "text" and name != "operation" else ()
     rows = [good()[0] | {name: value} for value in values]
     data = frame.from_rows(rows or good())

@@ -67,7 +67,7 @@ def test_tables_have_no_formula(run: Path, capsys: pytest.CaptureFixture[str], c
 
 def test_other_writers_have_no_formula(formula: str) -> None:
     made = pd.DataFrame({formula: [formula], "kernel": [formula], "kind": pd.Categorical([formula]), "x": [-1.5]})
-    for text in (frame.csv_text(made), frames.csv_text(made)):
+    for text in (frame.format_csv(made), frames.to_csv(made)):
         assert_no_formula(text)
         assert cells(text)[-1] == "-1.5", "a number stays one"
     table = ABTable({})
@@ -103,4 +103,6 @@ def test_data_in_a_pipe_stay_as_they_are(tmp_path: Path, capsys: pytest.CaptureF
     folder = write(tmp_path, 1, [timed("a\x9bb", "fp32", 1.0)])
     assert main(["history", "--folder", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["case"] == "a\x9bb"
-    assert csv_file.parse(bwprof.save(bwprof.load(folder), tmp_path / "a.csv").read_text(), "a")[0]["case"] == "a\x9bb"
+    assert (
+        csv_file.parse_csv(bwprof.save(bwprof.load(folder), tmp_path / "a.csv").read_text(), "a")[0]["case"] == "a\x9bb"
+    )

@@ -64,7 +64,7 @@ def test_columns_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert bwprof_main(["columns"]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     named = [line.split("|")[0].strip() for line in lines]
-    assert [name for name in named if name] == list(schema.names())
+    assert [name for name in named if name] == list(schema.column_names())
     assert bwprof_main(["columns", "throttle", "time_ms"]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["throttle", "time_ms"]
@@ -110,16 +110,16 @@ def test_a_machine_with_an_amd_gpu_says_what_works(
         row["name"]: row | {"devices": row["devices"][:1] if row["name"] == "cpu" else []} for row in _core.backends()
     }
     monkeypatch.setattr(_core, "backends", lambda: list(rows.values()))
-    assert hardware.choose().warning == ""
+    assert hardware.choose_device().warning == ""
     (card / "vendor").write_text("0x1002\n")
-    assert "rocprof FILE" in hardware.choose().warning
+    assert "rocprof FILE" in hardware.choose_device().warning
     (card / "vendor").unlink()
     (tmp_path / "kfd").touch()
-    assert "CPU backend works here" in hardware.choose().warning
+    assert "CPU backend works here" in hardware.choose_device().warning
     assert main(["info"]) == 0
     assert "AMD GPU" in capsys.readouterr().out
     rows["cuda"] |= {"built": True, "devices": [{"index": 0, "name": "one"}]}
-    assert hardware.choose().warning == ""
+    assert hardware.choose_device().warning == ""
 
 
 def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:

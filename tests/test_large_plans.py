@@ -40,15 +40,15 @@ def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.Monk
 
 def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SuiteCase("a", "gemm", {"M": tuple(range(1, 51))})
-    monkeypatch.setattr(plan, "MOST_CASES", 100)
+    monkeypatch.setattr(plan, "MAX_CASES", 100)
     for count, fits in ((2, True), (3, False)):
         found = suites.Suite("a.toml", "", (entry,) * count, ("fp32",), None)
         monkeypatch.setattr(suites, "load", lambda _name, found=found: found)
         if fits:
-            assert len(plan.make(SweepRequest(suite="a.toml"), "cpu").specs) == 50, "each once"
+            assert len(plan.make_plan(SweepRequest(suite="a.toml"), "cpu").specs) == 50, "each once"
         else:
             with pytest.raises(ValueError, match="more than 100 cases"):
-                plan.make(SweepRequest(suite="a.toml"), "cpu")
+                plan.make_plan(SweepRequest(suite="a.toml"), "cpu")
 
 
 def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +65,9 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
         return ["gemm\x1b", *["-"] * 9]
 
     monkeypatch.setattr(sweep, "_estimated", made)
-    spec = plan.make(SweepRequest(("gemm",)), "cpu").specs[0]
+    spec = plan.make_plan(SweepRequest(("gemm",)), "cpu").specs[0]
     stream = Stream()
-    sweep.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose("cpu", 0))
+    sweep.print_plan(stream, Plan((spec,) * 1200, None, None), hardware.choose_device("cpu", 0))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1 + 1200 + 1
     assert first[0] == 500

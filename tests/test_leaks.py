@@ -16,7 +16,7 @@ import pytest
 from small import SMALL, small_cases
 
 from bwprof import _core
-from bwprof.measuring.callables import nothing
+from bwprof.measuring.callables import do_nothing
 
 CASES = 1000
 WARM_UP = 150
@@ -107,9 +107,9 @@ def use_functions(device: _core.Device, count: int) -> None:
         case.launch()
         for i in range(count):
             if i % 97 == 0:
-                other.measure_call(case.enqueue, nothing, stream=stream, cache="hot", max_seconds=0.0, timer=None)
+                other.measure_call(case.enqueue, do_nothing, stream=stream, cache="hot", max_seconds=0.0, timer=None)
             with pytest.raises(ZeroDivisionError):
-                other.measure_call(lambda: 1 / 0, nothing, stream=stream, cache="hot", max_seconds=0.0)
+                other.measure_call(lambda: 1 / 0, do_nothing, stream=stream, cache="hot", max_seconds=0.0)
             profiler = _core.Profiler()
             profiler.open(other, stream, 4)
             profiler.switch(True)
@@ -131,7 +131,7 @@ def test_no_references_are_lost_by_functions(cpu: _core.Device) -> None:
 
     before = sys.getrefcount(function), sys.getrefcount(cpu), sys.getrefcount(None)
     for _ in range(50):
-        cpu.measure_call(function, nothing, cache="hot", max_seconds=0.0)
+        cpu.measure_call(function, do_nothing, cache="hot", max_seconds=0.0)
     assert (sys.getrefcount(function), sys.getrefcount(cpu)) == before[:2]
     assert abs(sys.getrefcount(None) - before[2]) < 1000
 

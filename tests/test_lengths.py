@@ -23,7 +23,7 @@ from bwprof.measuring.operation import Spec
 from bwprof.plot import bars, heatmaps, series, stacked
 from bwprof.plot.canvas import cut
 from bwprof.results import frame, pairs
-from bwprof.results.json_file import parsed_row
+from bwprof.results.json_file import parse_row
 from bwprof.runs import suites
 from bwprof.runs.metadata import key_of_row, key_of_spec
 
@@ -83,7 +83,7 @@ def of_shell(given: Any) -> Any:
 def of_case(given: Any) -> Any:
     with bwprof.Case("attention_decode", precision="fp32", device="cpu", kv_lens=given, **HEADS) as case:
         assert case.params["batch"] == 2
-        return registry.lengths_of(case.measure(cache="hot", max_seconds=0, roofs=False))
+        return registry.row_lengths(case.measure(cache="hot", max_seconds=0, roofs=False))
 
 
 def of_ab(given: Any) -> Any:
@@ -98,15 +98,15 @@ def of_cost(given: Any) -> Any:
 
 
 def of_sweep(given: Any) -> Any:
-    return registry.lengths_of(bwprof.sweep("attention_decode", kv_lens=given, **HEADS, **QUICK).iloc[0].to_dict())
+    return registry.row_lengths(bwprof.sweep("attention_decode", kv_lens=given, **HEADS, **QUICK).iloc[0].to_dict())
 
 
 def of_predict(given: Any) -> Any:
-    return registry.lengths_of(bwprof.predict("attention_decode", kv_lens=given, **HEADS).iloc[0].to_dict())
+    return registry.row_lengths(bwprof.predict("attention_decode", kv_lens=given, **HEADS).iloc[0].to_dict())
 
 
 def of_measure(given: Any) -> Any:
-    return registry.lengths_of(
+    return registry.row_lengths(
         bwprof.measure(lambda: None, name="f", kv_lens=given, device="cpu", roofs=False, max_seconds=0)
     )
 
@@ -176,7 +176,7 @@ def test_a_name_has_lengths_once_and_only_where_there_are_some() -> None:
     assert registry.case_name("decode kv_len=64", None) == "decode kv_len=64"
     for said in LISTS[:-1]:
         once = registry.case_name("decode", said)
-        assert registry.case_name(once, registry.lengths(said)) == once != "decode"
+        assert registry.case_name(once, registry.parse_lengths(said)) == once != "decode"
     assert registry.case_name("decode", "of its own") == "decode"
     assert registry.case_name("decode kv_lens=64,32", "64;3") == "decode kv_lens=64,32 kv_lens=64,3"
 
@@ -208,7 +208,7 @@ def test_rows_of_older_files_are_told_apart(tmp_path: Path) -> None:
             text = text.replace(told, "decode") if said else text
         path.write_text(text)
         assert bwprof.load(path)["case"].tolist()[::2] == NAMES
-    parsed, _ = parsed_row({**ragged()[0], "schema_version": 1}, "x")
+    parsed, _ = parse_row({**ragged()[0], "schema_version": 1}, "x")
     assert parsed["case"] == NAMES[0]
 
 
@@ -231,7 +231,7 @@ def test_a_run_of_an_older_version_is_resumed() -> None:
 def test_nothing_is_merged_or_named_alike(tmp_path: Path) -> None:
     data = frame.from_rows(frame.to_rows(frame.from_rows(ragged())))
     assert bwprof.summary(data)["case"].tolist() == NAMES
-    assert len(pairs.groups(frame.to_rows(data))) == len(LISTS)
+    assert len(pairs.group_precisions(frame.to_rows(data))) == len(LISTS)
     assert list(means(data)[0]) == NAMES
     found = bwprof.compare(data, data)
     assert found["case"].tolist()[::2] == NAMES

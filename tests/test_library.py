@@ -333,7 +333,7 @@ def test_a_benchmark_is_a_result_file(c_example: tuple[Path, list[str]]) -> None
     frame = bwprof.load(c_example[0] / "smoke.csv")
     first = (c_example[0] / "smoke.csv").read_text().splitlines()[0]
     assert first.startswith("operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written,")
-    specs = plan.make(plan.SweepRequest(suite="smoke"), "cpu").specs
+    specs = plan.make_plan(plan.SweepRequest(suite="smoke"), "cpu").specs
     assert list(zip(frame["case"], frame["precision"], strict=True)) == [(spec.case, spec.precision) for spec in specs]
     assert set(frame["status"]) == {"ok"}
     assert frame["verified"].all()
@@ -383,7 +383,7 @@ def test_suites_have_pythons_cases_in_pythons_order(tmp_path: Path) -> None:
     run(*command, "-o", "cases", cwd=tmp_path)
     expected = []
     for name in names:
-        expected += [f"# {name}", *map(listed, plan.make(plan.SweepRequest(suite=name), "cpu").specs)]
+        expected += [f"# {name}", *map(listed, plan.make_plan(plan.SweepRequest(suite=name), "cpu").specs)]
     assert run(tmp_path / "cases", *names, cwd=tmp_path).splitlines() == expected
 
 
@@ -519,7 +519,7 @@ def test_the_classic_benchmark(tmp_path: Path) -> None:
     run(sys.executable, "-c", script, bwprof.get_library(), cwd=tmp_path)
     frame = bwprof.load(tmp_path / "classic.csv")
     assert len((tmp_path / "classic.csv").read_text().splitlines()[0].split(",")) == 9
-    specs = plan.make(plan.SweepRequest(), "cuda").specs
+    specs = plan.make_plan(plan.SweepRequest(), "cuda").specs
     assert frame["operation"].tolist() == [" ".join(filter(None, [spec.case, spec.variant])) for spec in specs]
 
 

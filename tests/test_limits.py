@@ -12,7 +12,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, analysis, hardware
-from bwprof.analysis.values import limits_of
+from bwprof.analysis.values import limiter_columns
 from bwprof.roofs import limiter as roofs_limiter
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 
@@ -170,7 +170,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("given", "limiter", "pct_limit"), ROWS)
 def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
-    found = roofs_limiter.of_row(given)
+    found = roofs_limiter.classify_row(given)
     assert found.limiter == limiter
     assert found.pct_limit == pytest.approx(math.nan if pct_limit is None else pct_limit, abs=0.006, nan_ok=True)
     if limiter is None and given["cache"] == "cold":
@@ -182,15 +182,15 @@ def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit
 def test_a_ridge_from_measured_roofs() -> None:
     """718 instead of 1071 TFLOP/s moves the ridge from 249 to 167, and a kernel of 200 FLOP/B to its other side."""
     given = row(0.3, 10**9, 2 * 10**11)
-    assert (round(roofs_limiter.of_row(given).ridge), roofs_limiter.of_row(given).side) == (167, "compute")
+    assert (round(roofs_limiter.classify_row(given).ridge), roofs_limiter.classify_row(given).side) == (167, "compute")
     given.pop("measured_tflops")
-    assert (round(roofs_limiter.of_row(given).ridge), roofs_limiter.of_row(given).side) == (249, "memory")
-    assert math.isnan(roofs_limiter.of_row(row(0.3, 10**9, 1, cache="hot")).ridge)
+    assert (round(roofs_limiter.classify_row(given).ridge), roofs_limiter.classify_row(given).side) == (249, "memory")
+    assert math.isnan(roofs_limiter.classify_row(row(0.3, 10**9, 1, cache="hot")).ridge)
 
 
 def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
     """As measured: 0.4 % of the roofline and 1.6 % of a stream, which `bound` alone called memory-bound."""
-    found = roofs_limiter.of_row(
+    found = roofs_limiter.classify_row(
         H200
         | {
             "time_ms": 0.1170145,
@@ -213,20 +213,20 @@ def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
 
 def test_what_is_missing_is_named() -> None:
     def why(given: dict[str, Any]) -> str:
-        return str(roofs_limiter.of_row(given).why)
+        return str(roofs_limiter.classify_row(given).why)
 
     assert "flops= and precision=" in why(row(0.4, 10**9, None))
     assert "precision=" in why(row(0.4, 10**9, 1, measured_tflops=None, peak_tflops=None))
     assert "bytes_read=" in why(row(3.0, None, 10**12))
     assert "roofs='auto'" in why(row(0.9, 10**9, 0, attainable_gb_s=None))
     assert "no roof of its device" in why({"time_ms": 1.0, "bytes_read": 1, "bytes_written": 1, "bandwidth_gb_s": 1.0})
-    assert roofs_limiter.of_row({"status": "skipped"}).why is None
+    assert roofs_limiter.classify_row({"status": "skipped"}).why is None
 
 
 def test_a_prediction_without_a_time_has_the_slower_roof() -> None:
     def told(flops: int | None) -> roofs_limiter.Limiter:
         made = row(1.0, 10**9, flops, status="predicted", bandwidth_gb_s=None, tflops=None)
-        return roofs_limiter.of_row({name: value for name, value in made.items() if name != "time_ms"})
+        return roofs_limiter.classify_row({name: value for name, value in made.items() if name != "time_ms"})
 
     assert told(10**12).limiter == "compute"
     assert told(10**9).limiter == "memory"
@@ -241,7 +241,7 @@ def frame_of_all() -> pd.DataFrame:
 def test_a_frame_as_its_rows() -> None:
     found = roofs_limiter.with_limits(frame_of_all())
     for place, param in enumerate(ROWS):
-        alone = roofs_limiter.of_row(param.values[0])  # type: ignore[arg-type]
+        alone = roofs_limiter.classify_row(param.values[0])  # type: ignore[arg-type]
         told = found.iloc[place]
         assert (None if pd.isna(told["limiter"]) else told["limiter"]) == alone.limiter, param.id
         assert np.array_equal(told["pct_limit"], alone.pct_limit, equal_nan=True), param.id
@@ -313,21 +313,21 @@ def test_one_yardstick_for_all_rows_of_a_table() -> None:
     assert found["reason"].tolist()[0] == "hot"
     assert found["reason"].tolist()[1].startswith("hot; 111 % of the best arithmetic rate measured, 718 TFLOP/s")
     pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
-    assert limits_of(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
+    assert limiter_columns(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
     # Beyond theory it is the row that is in doubt.
-    assert not roofs_limiter.beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
-    assert roofs_limiter.beaten({"tflops": 1072.0, "measured_tflops": 718.0})
-    assert roofs_limiter.why_beaten({"tflops": 750.0, "measured_tflops": 718.0}) is None
+    assert not roofs_limiter.find_beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
+    assert roofs_limiter.find_beaten({"tflops": 1072.0, "measured_tflops": 718.0})
+    assert roofs_limiter.explain_beaten({"tflops": 750.0, "measured_tflops": 718.0}) is None
 
 
 def test_a_rows_grade() -> None:
     """The nearer roof's; where that is not known, the stream's."""
-    assert roofs_limiter.graded({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
-    assert roofs_limiter.graded({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
-    assert roofs_limiter.graded({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
-    assert roofs_limiter.graded({"pct_limit": 70.0, "pct_attainable": None, "limiter": "memory"}) == (70.0, False)
-    assert roofs_limiter.graded({"pct_limit": None, "pct_attainable": 30.0}) == (30.0, False)
-    assert roofs_limiter.graded({}) is None
+    assert roofs_limiter.find_grade({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
+    assert roofs_limiter.find_grade({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
+    assert roofs_limiter.find_grade({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
+    assert roofs_limiter.find_grade({"pct_limit": 70.0, "pct_attainable": None, "limiter": "memory"}) == (70.0, False)
+    assert roofs_limiter.find_grade({"pct_limit": None, "pct_attainable": 30.0}) == (30.0, False)
+    assert roofs_limiter.find_grade({}) is None
 
 
 def test_a_module_that_tells_what_it_has() -> None:
@@ -342,7 +342,7 @@ def test_a_module_that_tells_what_it_has() -> None:
 def held_against(gb_s: float, **rates: float) -> Roofs:
     """Roofs of the CPU: streams of so many GB/s, and products of so many TFLOP/s."""
     with _core.Device("cpu") as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
     point = RoofPoint("copy", 0.5, 1 << 20, (1 << 20) / gb_s / 1e9)
     made = tuple(Rate(name, "product", "best", 64, rate, rate, 0.0) for name, rate in rates.items())
     threads = facts["units"]

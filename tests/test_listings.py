@@ -12,7 +12,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.results.json_file import plain
+from bwprof.results.json_file import to_json_value
 
 
 def test_operations_are_a_list_with_names() -> None:
@@ -47,7 +47,7 @@ def test_devices_are_found_by_the_names_that_device_takes() -> None:
     assert list(found) == [dict(device) for device in found]
     cpu = found["cpu"]
     assert found["cpu:0"] is cpu
-    assert hardware.choose(device="cpu").name == cpu["name"]
+    assert hardware.choose_device(device="cpu").name == cpu["name"]
     assert repr(found).splitlines()[0].split() == ["device", "name"]
     assert f"cpu:0   {cpu['name']}" in re.sub(r"(cpu:0) +", r"\1   ", repr(found))
     with pytest.raises(KeyError, match="unknown device 'cpu:7': did you mean 'cpu:0'"):
@@ -75,7 +75,7 @@ def test_info_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) 
     names = [line.split("|")[0].strip() for line in printed.splitlines() if "|" in line]
     assert [name for name in names if name and name not in shown] == []
     assert "<caption>cpu:0</caption>" in found._repr_html_()
-    assert json.loads(json.dumps(plain(found)))["version"] == bwprof.__version__
+    assert json.loads(json.dumps(to_json_value(found)))["version"] == bwprof.__version__
     assert repr(type(found)(a=1)) == "{'a': 1}"
 
 

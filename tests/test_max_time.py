@@ -13,7 +13,7 @@ from commands import PLANT, TINY, csv_rows, finished
 import bwprof
 from bwprof import _core
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results.writer import Store
 from bwprof.roofs import survey
 from bwprof.roofs.model import RoofPoint, Roofs
@@ -48,7 +48,7 @@ def hang(*_):
 def cold_specs(count: int) -> tuple[Spec, ...]:
     sizes = tuple(range(1, count + 1))
     request = SweepRequest(("gemm",), {"M": sizes, "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu")
-    return plan.make(request, "cpu").specs
+    return plan.make_plan(request, "cpu").specs
 
 
 class Executor:
@@ -79,7 +79,7 @@ class Executor:
         self.seconds.append(max_seconds)
         self.deadlines["case"] = deadline
         self.clock.now += 1.0
-        return unmeasured(spec, self.context, "failed", "a toy")
+        return make_unmeasured(spec, self.context, "failed", "a toy")
 
     def close(self) -> None:
         pass
@@ -99,7 +99,7 @@ def run_loop(executor: Executor, limits: TimeBudget, cases: int) -> list[tuple[s
     """Status and reason of each case's row."""
     run: dict[str, Any] = {"run_id": "r", "backend": "cpu"}
     store, specs = Store(run), cold_specs(cases)
-    context = loop.prepare(executor, run, specs, limits=limits, progress=SilentProgress())
+    context = loop.prepare_device(executor, run, specs, limits=limits, progress=SilentProgress())
     loop.run_cases(specs, executor, context, store, limits=limits, progress=SilentProgress())
     return [(row["status"], row["reason"]) for row in store.rows]
 

@@ -107,13 +107,13 @@ def test_offers_say_what_they_change_and_by_how_much() -> None:
 def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
     """They tell the lines apart; what is the same in all goes."""
     pytest.importorskip("rich")
-    from bwprof.llm.sections import spare
-    from bwprof.text.terminal import console
+    from bwprof.llm.sections import spare_columns
+    from bwprof.text.terminal import make_console
 
     def spared(*contexts: int) -> list[str]:
         found = bwprof.model_step("llama-3.1-8b", context=contexts, device="H200")
-        steps = next(part for part in found.renderables(console(io.StringIO())) if not isinstance(part, str))
-        return spare(steps)
+        steps = next(part for part in found.renderables(make_console(io.StringIO())) if not isinstance(part, str))
+        return spare_columns(steps)
 
     assert "context" in spared(4096)
     assert "context" not in spared(4096, 131072)

@@ -215,5 +215,5 @@ def test_mistakes_in_the_command(quick: Path, capsys: pytest.CaptureFixture[str]
 def test_the_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["--list"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in architecture.names())
+    assert all(name in out for name in architecture.list_models())
     assert "config.json of: llama, mistral" in out

@@ -14,8 +14,8 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import card_of
-from bwprof.analysis.prediction.streams import Streams, default
+from bwprof.analysis.prediction.catalogue import resolve_card
+from bwprof.analysis.prediction.streams import Streams, bundled_streams
 from bwprof.cli.commands import model as model_command
 from bwprof.cli.commands import show as report_command
 from bwprof.cli.render import print_step
@@ -23,7 +23,7 @@ from bwprof.llm import architecture
 from bwprof.llm import executor as llm_executor
 from bwprof.llm.executor import PiecesExecutor
 from bwprof.llm.result import ModelStep
-from bwprof.llm.workload import DECODE, LABELS, PREFILL, Question, StepPoint
+from bwprof.llm.workload import DECODE, LABELS, PREFILL, ModelRequest, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
 from bwprof.results import columns, schema
@@ -35,14 +35,16 @@ from bwprof.runs import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-LLAMA = architecture.named("llama-3.1-8b")
+LLAMA = architecture.find_model("llama-3.1-8b")
 
 
-def answered(question: Question, executor: Pretended | None = None, *, backend: str = "cuda", **run: Any) -> ModelStep:
+def answered(
+    question: ModelRequest, executor: Pretended | None = None, *, backend: str = "cuda", **run: Any
+) -> ModelStep:
     """A question's result from the pretended device, by way of the loop over what a run measures."""
     inner = executor or Pretended()
-    pieces = llm_executor.items_of(question, "cuda")
-    whole = PiecesExecutor(question, inner, llm_executor.filled)
+    pieces = llm_executor.list_all_pieces(question, "cuda")
+    whole = PiecesExecutor(question, inner, llm_executor.predict_row)
     context = Context("run", backend, inner.open(None), inner.obtain_roofs(RoofRequest(), None))
     whole.set_context(context)
     rows = [whole.measure(piece, 1.0, None).row for piece in pieces]
@@ -59,7 +61,7 @@ def point(
 
 def test_a_step_is_the_sum_of_its_rows() -> None:
     """100 GB/s throughout: the time is the bytes'. Llama's weights without embeddings are 7.50 billion."""
-    found = answered(Question(LLAMA, (point(),)))
+    found = answered(ModelRequest(LLAMA, (point(),)))
     assert found.frame["role"].tolist() == ROLES
     assert found.frame["count"].tolist() == [32, 32, 32, 32, 32, 32, 1]
     assert str(found.frame["count"].dtype) == "Int64"
@@ -78,7 +80,7 @@ def test_a_step_is_the_sum_of_its_rows() -> None:
 
 
 def test_the_answer_comes_first_and_is_computed() -> None:
-    found = answered(Question(LLAMA, (point(batch=16),)))
+    found = answered(ModelRequest(LLAMA, (point(batch=16),)))
     tokens = f"{found.tokens_s:.3g}"
     limit = "Decode is memory-bound: 80 % of what this device sustains"
     assert found.answer.startswith(f"{limit}; {tokens} tokens/s; FP8 weights would")
@@ -89,14 +91,14 @@ def test_the_answer_comes_first_and_is_computed() -> None:
 
 
 def test_a_batch_gives_as_many_tokens_and_a_prompt_all_of_its_own() -> None:
-    found = answered(Question(LLAMA, (point(batch=16), point(PREFILL, 2, 128))))
+    found = answered(ModelRequest(LLAMA, (point(batch=16), point(PREFILL, 2, 128))))
     first, second = (row for _, row in found.steps.iterrows())
     assert first["tokens_s"] == pytest.approx(16e3 / first["time_ms"])
     assert second["tokens_s"] == pytest.approx(256e3 / second["time_ms"])
 
 
 def test_shares_of_operations() -> None:
-    found = answered(Question(LLAMA, (point(),))).operations
+    found = answered(ModelRequest(LLAMA, (point(),))).operations
     assert found["share_pct"].sum() == pytest.approx(100)
     rows = found.set_index("role")
     # 2 x 14336 rows of gate and up against 14336 columns of down: twice the bytes but for activations
@@ -105,7 +107,7 @@ def test_shares_of_operations() -> None:
 
 def test_formats_by_their_bytes() -> None:
     """At one speed the time is the bytes': FP32 takes twice as long, as does all that is measured in it."""
-    found = answered(Question(LLAMA, (point(), point(weights="fp32", kv="fp32"))))
+    found = answered(ModelRequest(LLAMA, (point(), point(weights="fp32", kv="fp32"))))
     lines = found.formats.set_index("weights")
     assert lines.loc["fp32", "source"] == "measured"
     assert lines.loc["fp32", "time_ms"] == pytest.approx(2 * lines.loc["fp16", "time_ms"])
@@ -123,7 +125,7 @@ def test_formats_by_their_bytes() -> None:
 
 @pytest.mark.parametrize("limiter", ["compute", "latency", "kernel"])
 def test_no_gain_is_promised_where_bytes_do_not_limit(limiter: str) -> None:
-    found = answered(Question(LLAMA, (point(),)))
+    found = answered(ModelRequest(LLAMA, (point(),)))
     rows = [{**row, "limiter": limiter} for row in frames.to_rows(found.frame)]
     other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
     assert "FP8 weights would bring nothing" in other.answer
@@ -136,7 +138,7 @@ def test_each_shape_is_measured_once() -> None:
     """Two contexts share their products, two caches too; separate layouts have k and v alike."""
     executor = Pretended()
     points = (point(context=100), point(context=200), point(context=200, kv="fp32"))
-    found = answered(Question(LLAMA, points, layout="separate"), executor)
+    found = answered(ModelRequest(LLAMA, points, layout="separate"), executor)
     shapes = [(spec.operation, spec.precision, *sorted(spec.params.items())) for spec in executor.measured]
     assert len(set(shapes)) == len(shapes)
     assert len(found.frame) == 3 * 10
@@ -147,11 +149,11 @@ def test_each_shape_is_measured_once() -> None:
 
 def test_a_second_try_measures_again() -> None:
     """What was disturbed is measured once more, by the piece that was measured; its copies get the newer row."""
-    question = Question(LLAMA, (point(context=100), point(context=200)))
+    question = ModelRequest(LLAMA, (point(context=100), point(context=200)))
     inner = Pretended()
-    executor = PiecesExecutor(question, inner, llm_executor.filled)
+    executor = PiecesExecutor(question, inner, llm_executor.predict_row)
     executor.set_context(Context("run", "cpu", inner.open(None), None))
-    pieces = llm_executor.pieces_of(question)
+    pieces = llm_executor.list_pieces(question)
     first, copy = pieces[0], next(piece for piece in pieces[7:] if piece.labels["role"] == "qkv")
     executor.measure(first, 1.0, None)
     executor.measure(copy, 1.0, None)
@@ -174,7 +176,7 @@ def roofs() -> Roofs:
 def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measured() -> None:
     """FP8 is predicted at half of the roof, as FP16 was measured: less than twice as fast."""
     executor = Pretended(roofs=roofs())
-    found = answered(Question(LLAMA, (point(), point(weights="fp8_e4m3"))), executor)
+    found = answered(ModelRequest(LLAMA, (point(), point(weights="fp8_e4m3"))), executor)
     rows = found.frame[(found.frame["weights"] == "fp8_e4m3") & (found.frame["operation"] == "gemm")]
     assert set(rows["status"]) == {"predicted"}
     assert rows["time_ms"].notna().all()
@@ -192,11 +194,11 @@ def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measu
 @pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
 def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter: str, narrower: float) -> None:
     """Of a short product a launch is a large part: it is no share of a roof, and does not shrink with the bytes."""
-    names = [column.name for column in columns.columns()]
+    names = [column.name for column in columns.all_columns()]
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
     row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}
-    row = llm_executor.filled(row, roofs(), [wide | {"peak_gb_s": 4814.304}])
+    row = llm_executor.predict_row(row, roofs(), [wide | {"peak_gb_s": 4814.304}])
     assert row["time_ms"] == pytest.approx(0.02 * narrower, rel=0.02)
     # The theoretical peak is the device's, as its driver says it, in measured and in predicted rows.
     assert row["peak_gb_s"] == 4814.304
@@ -213,7 +215,7 @@ def test_other_weights_keep_a_narrow_cache() -> None:
 
 
 def test_without_roofs_it_has_no_time_and_says_so() -> None:
-    found = answered(Question(LLAMA, (point(weights="fp8_e4m3"),)))
+    found = answered(ModelRequest(LLAMA, (point(weights="fp8_e4m3"),)))
     assert found.tokens_s is None
     why = (
         "no kernel takes fp8_e4m3 here, and without the device's roofs its time cannot be predicted: measure with them "
@@ -224,7 +226,7 @@ def test_without_roofs_it_has_no_time_and_says_so() -> None:
 
 
 def test_without_roofs_it_says_what_is_not_known() -> None:
-    found = answered(Question(LLAMA, (point(),)))
+    found = answered(ModelRequest(LLAMA, (point(),)))
     rows = [{**row, "pct_limit": None, "pct_attainable": None, "limiter": None} for row in frames.to_rows(found.frame)]
     other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
     said = "is not known without the device's roofs: measure with them (without --no-roofs, roofs=False)."
@@ -235,20 +237,20 @@ def test_without_roofs_it_says_what_is_not_known() -> None:
 
 def test_a_cpu_is_promised_only_formats_that_it_has_kernels_for() -> None:
     """Of the narrow ones Q4_0 products alone; a CPU-only build does not know what a GPU has."""
-    found = answered(Question(LLAMA, (point(),)), backend="cpu")
+    found = answered(ModelRequest(LLAMA, (point(),)), backend="cpu")
     assert "; Q4_0 weights would bring " in found.answer
     sources = found.formats.set_index("weights")["source"]
     assert sources[["fp8_e4m3", "int8", "q4_0", "bf16"]].tolist() == [*["predicted, no kernel"] * 2, *["predicted"] * 2]
-    assert "; FP8 weights would bring " in answered(Question(LLAMA, (point(),))).answer
+    assert "; FP8 weights would bring " in answered(ModelRequest(LLAMA, (point(),))).answer
 
 
 def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     executor = Pretended(facts={"memory_bytes": 17_000_000_000})
-    found = answered(Question(LLAMA, (point(), point(weights="int8"))), executor)
+    found = answered(ModelRequest(LLAMA, (point(), point(weights="int8"))), executor)
     assert "does not fit" not in found.answer  # INT8 does, and is the first that has a time
     assert found.answer.endswith(" Too large for the memory: weights FP16, batch 1, context 4096.")
     assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
-    large = answered(Question(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
+    large = answered(ModelRequest(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None
     device = large.frame["device"].iloc[0]
     assert large.answer.startswith(
@@ -258,20 +260,20 @@ def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     assert "of 17 GB of memory 15.3 GB can be used" in large.answer
     assert "With weights FP8_E4M3 it does: 8.56 GB" in large.answer
     assert set(large.frame["status"]) == {"skipped"}
-    tiny = answered(Question(LLAMA, (point(),), memory_bytes=1_000_000_000))
+    tiny = answered(ModelRequest(LLAMA, (point(),), memory_bytes=1_000_000_000))
     assert "It would take 19 such devices" in tiny.answer  # 16.6 GB, 0.9 each
 
 
 def test_room() -> None:
     """80 GB, a tenth of them left alone: 55.9 GB beside 16.06 GB of weights, 131 072 bytes a token."""
-    found = answered(Question(LLAMA, (point(batch=4, context=8192),), memory_bytes=80_000_000_000)).room
+    found = answered(ModelRequest(LLAMA, (point(batch=4, context=8192),), memory_bytes=80_000_000_000)).room
     left = 72_000_000_000 - 2 * LLAMA.parameters
     assert found["largest_batch"].dropna().tolist() == [left // (131_072 * 8192)]
     assert found["longest_context"].dropna().tolist() == [left // (131_072 * 4)]
 
 
 def test_what_is_left_out_is_said() -> None:
-    found = answered(Question(LLAMA, (point(),)))
+    found = answered(ModelRequest(LLAMA, (point(),)))
     assert set(found.left_out["what"]) >= {"norms", "residual additions", "sampling"}
     text = " ".join(" ".join(found.notes()).split())
     assert "Left out: norms, rotary embeddings" in text
@@ -282,7 +284,7 @@ def test_what_is_left_out_is_said() -> None:
 
 
 def test_experts_are_explained() -> None:
-    found = answered(Question(architecture.named("mixtral-8x7b"), (point(),), memory_bytes=10**12))
+    found = answered(ModelRequest(architecture.find_model("mixtral-8x7b"), (point(),), memory_bytes=10**12))
     assert any("2 of 8 experts a token" in note for note in found.notes())
 
 
@@ -291,7 +293,7 @@ def test_experts_are_explained() -> None:
 
 def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
     def roles(name: str, batch: int = 1) -> dict[str, int]:
-        question = Question(architecture.named(name), (point(batch=batch),))
+        question = ModelRequest(architecture.find_model(name), (point(batch=batch),))
         return {part.role: part.count for part in question.parts(question.points[0], one_layer=True)}
 
     assert roles("llama-3.1-8b") == dict.fromkeys(ROLES[:-1], 1)
@@ -304,13 +306,13 @@ def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
 def test_a_layer_in_one_graph_beside_the_sum_of_its_operations() -> None:
     """At one speed they are equal, and the step's time has only the operations'."""
     executor = Pretended()
-    found = answered(Question(LLAMA, (point(), point(context=100)), chain=True), executor)
+    found = answered(ModelRequest(LLAMA, (point(), point(context=100)), chain=True), executor)
     assert [type(spec) is Chain for spec in executor.measured[-2:]] == [True, True]
     layers = found.layers
     assert layers["together_ms"].tolist() == pytest.approx(layers["sum_ms"].tolist())
     rows = found.frame[found.frame["role"] == "layer"]
     assert rows["count"].tolist() == [0, 0]
-    assert found.time_ms == pytest.approx(answered(Question(LLAMA, (point(),))).time_ms)
+    assert found.time_ms == pytest.approx(answered(ModelRequest(LLAMA, (point(),))).time_ms)
     assert "back to back" in str(found)
 
 
@@ -344,7 +346,7 @@ def test_a_layer_in_one_graph() -> None:
 def test_a_prediction_has_a_sweeps_columns() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="A100-80GB", batch=[1, 16], prefill=True)
     assert list(found.frame.columns[-len(LABELS) :]) == list(LABELS)
-    assert set(schema.names()) <= set(found.frame.columns)
+    assert set(schema.column_names()) <= set(found.frame.columns)
     assert set(found.frame["status"]) == {"predicted"}
     # 16.1 GB less embeddings at 90 % of a stream's speed, which is below 2 039 GB/s
     assert 15.0 / 2039 * 1e3 / 0.9 < found.time_ms < 1.2 * 15.5 / 2039 * 1e3 / 0.9
@@ -474,7 +476,7 @@ def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) 
         assert step.frame[name].tolist() == alone[name].tolist(), name
     assert "streams over size scaled from those of NVIDIA H100" in step.frame["reason"].iloc[0]
     norms = step.left_out.set_index("what").loc["norms"]
-    card = card_of(device, Streams.of(Roofs.from_dict(dict(rows.attrs["run"]["roofs"]))))
+    card = resolve_card(device, Streams.of(Roofs.from_dict(dict(rows.attrs["run"]["roofs"]))))
     each = card.streams.seconds(norms["bytes"] * 2 / 3, norms["bytes"] / 3)
     assert norms["time_ms"] == pytest.approx(1e3 * norms["count"] * float(each), rel=0.1)
     kept = ModelStep.from_frame(bwprof.load(tmp_path / "step.json"))
@@ -489,7 +491,7 @@ def test_what_no_kernel_runs_is_learnt_by_the_roofs_that_it_is_predicted_by() ->
     row = frames.to_rows(bwprof.predict("gemm", device=own, precision="int8", M=1, N=3072, K=3072))[0] | {
         "time_ms": None
     }
-    found = llm_executor.filled(row, own, frames.to_rows(rows))
+    found = llm_executor.predict_row(row, own, frames.to_rows(rows))
     assert found["reason"].startswith("learnt from 4 rows on NVIDIA H200 in fp16")
     alone = bwprof.predict(
         "gemm", device=own, precision="int8", M=1, N=3072, K=3072, efficiency=bwprof.efficiency(rows, own)
@@ -521,9 +523,9 @@ def test_streams_that_cannot_be_are_none_of_a_run(streams: object) -> None:
 
 
 def test_streams_are_written_and_read() -> None:
-    again = Streams.from_dict(json.loads(json.dumps(default().to_dict())))
-    assert again.seconds(1e6, 2e6) == pytest.approx(default().seconds(1e6, 2e6), rel=1e-12)
-    assert (again.measured_on, again.floor_seconds) == (default().measured_on, default().floor_seconds)
+    again = Streams.from_dict(json.loads(json.dumps(bundled_streams().to_dict())))
+    assert again.seconds(1e6, 2e6) == pytest.approx(bundled_streams().seconds(1e6, 2e6), rel=1e-12)
+    assert (again.measured_on, again.floor_seconds) == (bundled_streams().measured_on, bundled_streams().floor_seconds)
 
 
 # ---- several devices ----

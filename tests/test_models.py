@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bwprof
 from bwprof.llm import architecture, checkpoints, workload
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.model_step import load
+from bwprof.llm.model_step import load_model
 from bwprof.llm.workload import DECODE, PREFILL, StepPart, StepPoint
 
 # Published counts of parameters: of the models' cards, norms and biases included (below 0.1 % of them).
@@ -51,7 +51,7 @@ def parts_of(
     model: Architecture, phase: str = DECODE, batch: int = 1, context: int = 4096, **more: Any
 ) -> list[StepPart]:
     point = StepPoint(phase, batch, context, more.pop("weights", "fp16"), more.pop("kv", "fp16"))
-    return workload.parts(model, point, **more)
+    return workload.list_parts(model, point, **more)
 
 
 def by_role(parts: list[StepPart]) -> dict[str, StepPart]:
@@ -60,9 +60,9 @@ def by_role(parts: list[StepPart]) -> dict[str, StepPart]:
 
 
 def test_weights_are_the_published_ones() -> None:
-    assert set(architecture.names()) == set(PUBLISHED)
+    assert set(architecture.list_models()) == set(PUBLISHED)
     for name, count in PUBLISHED.items():
-        model = architecture.named(name)
+        model = architecture.find_model(name)
         assert model.parameters == pytest.approx(count, rel=1e-3), name
         assert workload.weight_bytes(model, "fp16") == 2 * model.parameters
         assert workload.weight_bytes(model, "fp32") == 4 * model.parameters
@@ -70,25 +70,27 @@ def test_weights_are_the_published_ones() -> None:
 
 def test_what_products_read_is_the_weights() -> None:
     """Every matrix once a step, but for embeddings, which nothing multiplies; experts as often as they are taken."""
-    for name in architecture.names():
-        model = architecture.named(name)
-        read = sum(part.count * workload.read_by(part, model) for part in parts_of(model) if part.formats == "weights")
+    for name in architecture.list_models():
+        model = architecture.find_model(name)
+        read = sum(
+            part.count * workload.bytes_read_by(part, model) for part in parts_of(model) if part.formats == "weights"
+        )
         active = model.parameters - model.embedding_elements
         if model.experts:
             active -= 3 * model.ffn * model.hidden * model.layers * (model.experts - model.experts_per_token)
         assert read == 2 * active, name
 
 
-@pytest.mark.parametrize("precision", workload.formats_of("weights"))
+@pytest.mark.parametrize("precision", workload.list_formats("weights"))
 def test_bytes_of_weights_are_those_of_the_cost_model(precision: str) -> None:
     """A product's bytes are linear in its rows: weights are what is left at none."""
     cost = [bwprof.cost("gemm", precision=precision, M=rows, N=96, K=256).bytes_read for rows in (1, 2)]
     assert workload.matrix_bytes(96, 256, precision) == 2 * cost[0] - cost[1]
 
 
-@pytest.mark.parametrize("precision", workload.formats_of("kv"))
+@pytest.mark.parametrize("precision", workload.list_formats("kv"))
 def test_bytes_of_the_cache_are_those_of_the_cost_model(precision: str) -> None:
-    model = architecture.named("llama-3.1-8b")
+    model = architecture.find_model("llama-3.1-8b")
     sizes: dict[str, Any] = {"batch": 3, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
     cost = [bwprof.cost("attention_decode", precision=precision, kv_len=keys, **sizes).bytes_read for keys in (7, 8)]
     assert 3 * workload.kv_token_bytes(model, precision) == cost[1] - cost[0]
@@ -96,7 +98,7 @@ def test_bytes_of_the_cache_are_those_of_the_cost_model(precision: str) -> None:
 
 def test_a_decode_step_of_llama() -> None:
     """Every number by hand."""
-    found = by_role(parts_of(architecture.named("llama-3.1-8b"), batch=16, context=4096))
+    found = by_role(parts_of(architecture.find_model("llama-3.1-8b"), batch=16, context=4096))
     shapes = {
         role: (part.params["M"], part.params["N"], part.params["K"], part.count)
         for role, part in found.items()
@@ -113,11 +115,11 @@ def test_a_decode_step_of_llama() -> None:
     assert (attention.params["kv_len"], attention.params["num_kv_heads"], attention.count) == (4096, 8, 32)
     assert (append.params["seq_len"], append.params["kv_len"], append.count) == (1, 4095, 32)
     # A row's bytes are its operation's.
-    assert workload.read_by(attention, architecture.named("llama-3.1-8b")) == 16 * 4096 * 2 * 8 * 128 * 2
+    assert workload.bytes_read_by(attention, architecture.find_model("llama-3.1-8b")) == 16 * 4096 * 2 * 8 * 128 * 2
 
 
 def test_a_prefill_of_llama() -> None:
-    found = by_role(parts_of(architecture.named("llama-3.1-8b"), PREFILL, batch=2, context=512))
+    found = by_role(parts_of(architecture.find_model("llama-3.1-8b"), PREFILL, batch=2, context=512))
     assert found["qkv"].params["M"] == found["down"].params["M"] == 1024
     assert found["lm head"].params["M"] == 2  # the last token's alone
     assert found["attention"].params | {"causal": 1} == found["attention"].params
@@ -125,22 +127,22 @@ def test_a_prefill_of_llama() -> None:
 
 
 def test_separate_products_have_the_same_bytes() -> None:
-    model = architecture.named("qwen2.5-7b")
+    model = architecture.find_model("qwen2.5-7b")
     fused, apart = parts_of(model), parts_of(model, layout="separate")
     assert [part.role for part in apart][:3] == ["q", "k", "v"]
     assert {"gate", "up"} < {part.role for part in apart}
-    read = [sum(part.count * workload.read_by(part, model) for part in parts) for parts in (fused, apart)]
+    read = [sum(part.count * workload.bytes_read_by(part, model) for part in parts) for parts in (fused, apart)]
     assert read[0] == read[1]
 
 
 def test_layers_with_a_window() -> None:
-    found = by_role(parts_of(architecture.named("gemma-3-4b"), context=4096))
+    found = by_role(parts_of(architecture.find_model("gemma-3-4b"), context=4096))
     assert (found["attention"].count, found["attention"].params["kv_len"]) == (5, 4096)  # 34 // 6 attend to all
     assert (found["attention, window"].count, found["attention, window"].params["kv_len"]) == (29, 1024)
-    near = by_role(parts_of(architecture.named("gemma-3-4b"), context=100))
+    near = by_role(parts_of(architecture.find_model("gemma-3-4b"), context=100))
     assert near["attention, window"].params["kv_len"] == 100
     assert (
-        workload.kv_bytes(architecture.named("gemma-3-4b"), "fp16", 2, 4096)
+        workload.kv_bytes(architecture.find_model("gemma-3-4b"), "fp16", 2, 4096)
         == 2 * (5 * 4096 + 29 * 1024) * 2 * 4 * 256 * 2
     )
 
@@ -148,7 +150,7 @@ def test_layers_with_a_window() -> None:
 @pytest.mark.parametrize("context", [1, 100, 128, 129, 200, 256, 1000, 4096])
 def test_a_prompt_in_layers_with_a_window(context: int) -> None:
     """As many pairs of queries and keys as the window has; each query is read once, and keys no fewer times."""
-    found = parts_of(architecture.named("gpt-oss-20b"), PREFILL, batch=2, context=context)
+    found = parts_of(architecture.find_model("gpt-oss-20b"), PREFILL, batch=2, context=context)
     costs = [bwprof.cost(part.operation, precision="fp16", **part.params) for part in found if "window" in part.role]
     pairs = 2 * sum(min(query + 1, 128) for query in range(context))
     # The last stretch is filled up to whole queries, and a kernel's causal mask keeps no other pairs.
@@ -169,8 +171,8 @@ def test_shares_lose_no_launch(shares: dict[str, float], count: int) -> None:
 
 def test_formats() -> None:
     assert workload.check_format("FP8", "weights") == "fp8_e4m3"
-    assert "q4_0" in workload.formats_of("weights")
-    assert "q4_0" not in workload.formats_of("kv")
+    assert "q4_0" in workload.list_formats("weights")
+    assert "q4_0" not in workload.list_formats("kv")
     assert [workload.kv_format(name) for name in ("fp32", "bf16", "q4_0", "int8", "tf32")] == [
         "fp32",
         "bf16",
@@ -184,20 +186,20 @@ def test_formats() -> None:
 
 def test_what_fits() -> None:
     """Llama-3.1-8B in FP16 has 16.06 GB of weights and 131 072 bytes of cache a token."""
-    model = architecture.named("llama-3.1-8b")
+    model = architecture.find_model("llama-3.1-8b")
     weights = workload.weight_bytes(model, "fp16")
     fit = workload.Fit(weights, 0, 80_000_000_000, 0.1)
     left = 72_000_000_000 - weights
-    assert workload.most_sequences(model, weights, "fp16", 4096, fit) == left // (4096 * 131_072)
+    assert workload.largest_batch(model, weights, "fp16", 4096, fit) == left // (4096 * 131_072)
     assert workload.longest_context(model, weights, "fp16", 16, fit) == left // (16 * 131_072)
     small = workload.Fit(weights, 0, 17_000_000_000, 0.1)
-    assert workload.most_sequences(model, weights, "fp16", 4096, small) == 0
+    assert workload.largest_batch(model, weights, "fp16", 4096, small) == 0
     assert workload.longest_context(model, weights, "fp16", 1, small) == 0
 
 
 def test_longest_context_with_windows() -> None:
     """From the window on only some of the layers grow."""
-    model = architecture.named("gemma-3-4b")
+    model = architecture.find_model("gemma-3-4b")
     token = 2 * 4 * 256 * 2
     usable = (29 * 1024 + 5 * 10_000) * token
     assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, usable, 0.0)) == 10_000
@@ -215,8 +217,8 @@ def test_any_context_fits_where_all_layers_have_a_window() -> None:
 
 def test_left_out_bytes() -> None:
     """An addition of n elements reads two and writes one; a norm reads and writes its tokens, and reads its gains."""
-    model = architecture.named("llama-3.1-8b")
-    found = {item.what: item for item in workload.left_out(model, StepPoint(DECODE, 4, 100, "fp16", "fp16"))}
+    model = architecture.find_model("llama-3.1-8b")
+    found = {item.what: item for item in workload.list_omitted(model, StepPoint(DECODE, 4, 100, "fp16", "fp16"))}
     assert (found["residual additions"].count, found["residual additions"].bytes) == (64, 3 * 4 * 4096 * 2)
     assert (found["norms"].count, found["norms"].bytes) == (65, (2 * 4 + 1) * 4096 * 2)
     assert found["activation functions"].bytes == 3 * 4 * 14336 * 2
@@ -228,7 +230,7 @@ def test_left_out_bytes() -> None:
 
 def test_config_of_llama() -> None:
     found = checkpoints.from_dict(LLAMA, name="llama-3.1-8b")
-    assert found == architecture.named("llama-3.1-8b")
+    assert found == architecture.find_model("llama-3.1-8b")
 
 
 def test_a_config_is_the_model_of_that_name() -> None:
@@ -306,7 +308,7 @@ def test_a_config_is_the_model_of_that_name() -> None:
         },
     }
     for name, content in cases.items():
-        known = architecture.named(name)
+        known = architecture.find_model(name)
         assert replace(checkpoints.from_dict(content, name=name), max_context=known.max_context) == known, name
 
 
@@ -317,7 +319,8 @@ def test_config_of_gpt2() -> None:
     assert parts["up"].params["N"] == 3072
     assert "gate" not in parts
     assert not any(
-        item.what == "rotary embeddings" for item in workload.left_out(found, StepPoint(DECODE, 1, 9, "fp16", "fp16"))
+        item.what == "rotary embeddings"
+        for item in workload.list_omitted(found, StepPoint(DECODE, 1, 9, "fp16", "fp16"))
     )
 
 
@@ -377,7 +380,7 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"config\.json: "):
-        load(path)
+        load_model(path)
 
 
 @settings(deadline=None)
@@ -402,17 +405,17 @@ def test_a_config_by_its_folder_and_file(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA))
     for path in (folder, str(folder), folder / "config.json"):
-        assert load(path)[0].name == "mine"
+        assert load_model(path)[0].name == "mine"
     with pytest.raises(ValueError, match="in this folder"):
-        load(tmp_path)
+        load_model(tmp_path)
 
 
 def test_an_unknown_model() -> None:
     with pytest.raises(ValueError, match=r"unknown model .* did you mean .llama"):
-        load("lama-3.1-8b")
+        load_model("lama-3.1-8b")
     with pytest.raises(ValueError, match="model is 3"):
-        load(3)  # type: ignore[arg-type]
-    assert load("LLAMA-3.1-8B")[0].name == "llama-3.1-8b"
+        load_model(3)  # type: ignore[arg-type]
+    assert load_model("LLAMA-3.1-8B")[0].name == "llama-3.1-8b"
 
 
 # ---- GGUF ----
@@ -456,7 +459,7 @@ def gguf_file(path: Path, **changes: Any) -> Path:
 
 def test_gguf(tmp_path: Path) -> None:
     """Bytes by hand: Q4_K has 144 for 256 weights, Q6_K 210."""
-    model, stored = load(gguf_file(tmp_path / "small.gguf"))
+    model, stored = load_model(gguf_file(tmp_path / "small.gguf"))
     assert stored is not None
     assert (model.hidden, model.ffn, model.layers, model.num_heads, model.num_kv_heads) == (256, 512, 2, 4, 2)
     assert (model.head_dim, model.vocab, model.tied_embeddings) == (64, 1000, True)
@@ -468,7 +471,7 @@ def test_gguf(tmp_path: Path) -> None:
     assert stored.types["F32"]["bytes"] == 2 * 256 * 4
     assert stored.total_bytes == four * 144 // 256 + six * 210 // 256 + 2048
     point = StepPoint(DECODE, 1, 32, workload.AS_STORED, "fp16")
-    asked = workload.Question(model, (point,), stored=stored)
+    asked = workload.ModelRequest(model, (point,), stored=stored)
     found = [(part.role, part.precision, part.count) for part in asked.parts(point)]
     assert ("q", "q4_0", 2) in found
     assert [item for item in found if item[0] in ("v", "down", "lm head")] == [
@@ -483,23 +486,23 @@ def test_gguf(tmp_path: Path) -> None:
     assert step.frame.groupby("weights")["role"].nunique().tolist() == [10, 10]  # both as llama.cpp runs them
     assert stored.total_bytes in step.steps["weight_bytes"].tolist()
     assert "Q6_K" in str(step)
-    assert workload.Question.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
+    assert workload.ModelRequest.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
 
 
 def test_a_gguf_file_that_is_none(tmp_path: Path) -> None:
     path = gguf_file(tmp_path / "falcon.gguf", arch="falcon")
     with pytest.raises(ValueError, match="unknown architecture 'falcon'"):
-        load(path)
+        load_model(path)
     with pytest.raises(ValueError, match="num_heads is 3"):
-        load(gguf_file(tmp_path / "heads.gguf", heads=3))
+        load_model(gguf_file(tmp_path / "heads.gguf", heads=3))
     whole = gguf_file(tmp_path / "small.gguf").read_bytes()
     for place, content in enumerate((b"", b"GGUF", b"PK\3\4", whole[:40], whole[:4] + b"\xff" * 100)):
         damaged = tmp_path / f"damaged{place}.gguf"
         damaged.write_bytes(content)
         with pytest.raises(ValueError, match=f"damaged{place}.gguf: no GGUF file"):
-            load(damaged)
+            load_model(damaged)
     with pytest.raises(FileNotFoundError):
-        load(tmp_path / "none.gguf")
+        load_model(tmp_path / "none.gguf")
 
 
 def test_gguf_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +512,7 @@ def test_gguf_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ImportError, match=r"pip install 'bwprof\[gguf\]'"):
-        load(path)
+        load_model(path)
 
 
 # ---- what may be asked ----

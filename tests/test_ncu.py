@@ -11,7 +11,7 @@ from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page, r
 
 from bwprof.cli.commands.importers import block
 from bwprof.importers.ncu.parse import parse_ncu
-from bwprof.importers.reader import comma_is_decimal, number, short_name, unit
+from bwprof.importers.reader import has_decimal_comma, parse_number, parse_unit, shorten_name
 
 
 def parsed(folder: Path, text: str | bytes) -> Any:
@@ -124,7 +124,7 @@ def test_the_details_page_of_a_copy() -> None:
     ],
 )
 def test_units(written: str, value: float, base: str) -> None:
-    found = unit(written)
+    found = parse_unit(written)
     assert found.of(3) == pytest.approx(value, rel=1e-15)
     assert found.base == ("hz" if base == "cycle/s" else base)
 
@@ -145,15 +145,15 @@ def test_units(written: str, value: float, base: str) -> None:
     ],
 )
 def test_numbers(written: str, value: float | None) -> None:
-    found = number(written)
+    found = parse_number(written)
     assert found == value or (found is not None and value is not None and math.isnan(found) and math.isnan(value))
 
 
 def test_a_decimal_comma_is_seen() -> None:
-    assert comma_is_decimal(["1.073.741.824,00", "9"])
-    assert comma_is_decimal(["88,59", "1.234"])
-    assert not comma_is_decimal(["1,234", "12"])
-    assert not comma_is_decimal(["1,234.5", "88,59"])
+    assert has_decimal_comma(["1.073.741.824,00", "9"])
+    assert has_decimal_comma(["88,59", "1.234"])
+    assert not has_decimal_comma(["1,234", "12"])
+    assert not has_decimal_comma(["1,234.5", "88,59"])
 
 
 @pytest.mark.parametrize("given", ["raw", "details"])
@@ -578,4 +578,4 @@ VECTORISED = "vectorized_elementwise_kernel"
     ],
 )
 def test_short_names(kernel: str, short: str) -> None:
-    assert short_name(kernel) == short
+    assert shorten_name(kernel) == short

@@ -14,7 +14,7 @@ from profiled import FIRST, RAW, raw_page
 
 from bwprof.cli import main
 from bwprof.importers.detect import load
-from bwprof.importers.frames import json_text
+from bwprof.importers.frames import to_json
 from bwprof.importers.ncu.compare import ncu_compare
 
 LAUNCH: dict[str, Any] = {"kernel": "void copy<float>(float*)", "case": "copy<float>", "launch": 0, "time_ms": 0.5}
@@ -25,7 +25,7 @@ def frame(*launches: dict[str, Any]) -> pd.DataFrame:
 
 
 def saved(path: Path, *launches: dict[str, Any]) -> Path:
-    path.write_text(json_text(frame(*launches)))
+    path.write_text(to_json(frame(*launches)))
     return path
 
 

@@ -435,13 +435,13 @@ def test_outputs_that_ncu_could_not_write_are_told_before_it_runs(
 
 
 def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
-    from bwprof.importers.ncu.parse import end_of
+    from bwprof.importers.ncu.parse import read_end
 
     with (tmp_path / "said").open("w+b") as stream:
         stream.truncate(1 << 34)  # sparse
         stream.seek(0, 2)
         stream.write(b"the end\n")
-        assert end_of(stream, 8) == "the end"
+        assert read_end(stream, 8) == "the end"
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -452,20 +452,20 @@ def test_capturing_without_ncu() -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bwprof.info import about
+    from bwprof.info import build_lines
 
-    assert environment.profilers() == dict.fromkeys(("ncu", "nsys", "rocprof", "rocprofv3"))
+    assert environment.find_profilers() == dict.fromkeys(("ncu", "nsys", "rocprof", "rocprofv3"))
     fake(tmp_path, "ncu", "echo 'Nsight Compute (c) 2018-2025'; echo 'Version 2025.3.1.0 (build 3)'", monkeypatch)
     fake(tmp_path, "nsys", "exit 1", monkeypatch)
     fake(tmp_path, "rocprofv3", "echo 'version: 1.0.0, git: x'", monkeypatch)
-    found = environment.profilers()
+    found = environment.find_profilers()
     assert found["ncu"] == {"path": str(tmp_path / "ncu"), "version": "2025.3.1.0"}
     assert found["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
     assert found["rocprofv3"] == {"path": str(tmp_path / "rocprofv3"), "version": "1.0.0"}
     fake(tmp_path, "nsys", "exec sleep 30", monkeypatch)
     monkeypatch.setattr(environment, "_VERSION_SECONDS", 0.05)
-    assert environment.profilers()["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
-    told = dict(about(bwprof.info()))
+    assert environment.find_profilers()["nsys"] == {"path": str(tmp_path / "nsys"), "version": ""}
+    told = dict(build_lines(bwprof.info()))
     assert told["profiler rocprof"] == "not found"
     assert told["profiler ncu"].endswith(str(tmp_path / "ncu"))
 

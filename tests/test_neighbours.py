@@ -22,7 +22,7 @@ from bwprof.measuring import grade
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.results import csv_file, json_file
-from bwprof.results.pairs import comparable
+from bwprof.results.pairs import is_comparable
 from bwprof.results.schema import RowDict, empty_row
 from bwprof.results.writer import Store
 from bwprof.roofs import disturbance
@@ -85,16 +85,16 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
 )
 def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str) -> None:
     row = empty_row() | {"noise": spread}
-    assert said in "; ".join(grade.doubts(row, QUIET | found))
-    assert bool(said) == bool(grade.doubts(row, QUIET | found))
+    assert said in "; ".join(grade.find_disturbances(row, QUIET | found))
+    assert bool(said) == bool(grade.find_disturbances(row, QUIET | found))
 
 
 def test_a_quota_is_nobody_else() -> None:
     """It slows reference streams as well, which then say nothing of others."""
     slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
-    (reason,) = disturbance.disturbances(slow)
+    (reason,) = disturbance.describe_disturbances(slow)
     assert "quota held threads back 40%" in reason
-    assert "something else" not in "".join(disturbance.disturbances(slow | {"waited_share": 0.5}))
+    assert "something else" not in "".join(disturbance.describe_disturbances(slow | {"waited_share": 0.5}))
     assert disturbance.References.of(slow) is None
     assert disturbance.References.of(slow | {"throttled_share": math.nan}) is not None
 
@@ -107,8 +107,8 @@ def test_disturbed_rows_are_not_compared() -> None:
         ("noisy;x", False),
         ("throttled", False),
     ]:
-        assert comparable({"status": "ok", "flags": flags}) is expected
-    assert not comparable({"status": "failed", "flags": ""})
+        assert is_comparable({"status": "ok", "flags": flags}) is expected
+    assert not is_comparable({"status": "failed", "flags": ""})
 
 
 def test_threads_that_outnumber_the_cpus_wait_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
     ],
 )
 def test_the_better_of_two_tries(first: RowDict, second: RowDict, kept: float, said: str) -> None:
-    row = loop.better(first, second)
+    row = loop.choose_better(first, second)
     assert (row["status"], row["time_ms"]) == ("ok", kept)
     assert row["reason"] == f"measured twice: {said}"
 
@@ -198,7 +198,7 @@ def run(
     request = SweepRequest(
         ("gemm",), {"M": tuple(range(count)[1:]), "N": (8,), "K": (8,)}, precisions=("fp32",), backend="cpu"
     )
-    specs = plan.make(request, "cpu").specs
+    specs = plan.make_plan(request, "cpu").specs
     limits = loop.TimeBudget(None, max_total_seconds, 0.0)
     loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or SilentProgress())
 
@@ -209,15 +209,15 @@ def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.Monke
     store = Store({"run_id": "run-1"}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
     run(executor, 21, monkeypatch, store, 1e9)
     assert executor.tries == [*range(1, 21), 1, 3, 5, 7, 9]
-    lines = csv_file.read(tmp_path / "x.csv")
+    lines = csv_file.read_csv(tmp_path / "x.csv")
     assert [row["time_ms"] for row in lines] == [float(number) for number in range(1, 26)], "both tries, until the end"
     assert [bool(row["replaces"]) for row in lines] == [False] * 20 + [True] * 5
     store.finish("complete")
     expected = [21.0, 2.0, 22.0, 4.0, 23.0, 6.0, 24.0, 8.0, 25.0, *map(float, range(10, 21))]
     for rows, samples in (
         (store.rows, None),
-        (csv_file.read(tmp_path / "x.csv"), None),
-        json_file.read(tmp_path / "x.json")[:2],
+        (csv_file.read_csv(tmp_path / "x.csv"), None),
+        json_file.read_json(tmp_path / "x.json")[:2],
     ):
         assert [row["time_ms"] for row in rows] == expected
         assert [row["M"] for row in rows] == list(range(1, 21))
@@ -240,7 +240,7 @@ def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         run(executor, 21, monkeypatch, store, 1e9)
     store.finish("interrupted")
-    rows = csv_file.read(tmp_path / "x.csv")
+    rows = csv_file.read_csv(tmp_path / "x.csv")
     assert [row["M"] for row in rows] == list(range(1, 21))
     assert [rows[0]["flags"], rows[2]["flags"]] == ["", "noisy"]
 
@@ -262,15 +262,15 @@ class Streams(Executor):
         wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
         row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
         if told.slowed > disturbance.NOISY_SLOWED:
-            row |= {"flags": "noisy", "reason": disturbance.slowed_by(told.slowed)[0]}
+            row |= {"flags": "noisy", "reason": disturbance.describe_slowdown(told.slowed)[0]}
         return Outcome(row, outcome.samples, references=told)
 
 
 def everywhere(store: Store, folder: Path) -> list[list[RowDict]]:
     """A finished run's rows, in memory and of both files, which hold the same samples."""
-    rows, samples, _ = json_file.read(folder / "x.json")
+    rows, samples, _ = json_file.read_json(folder / "x.json")
     assert samples == store.samples
-    return [store.rows, csv_file.read(folder / "x.csv"), rows]
+    return [store.rows, csv_file.read_csv(folder / "x.csv"), rows]
 
 
 def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -289,9 +289,9 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
         assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
         slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, 1.2e6, *took[3:]]]
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
-        assert rows[0]["reason"] == disturbance.slowed_by(slower[0] - 1)[0]
+        assert rows[0]["reason"] == disturbance.describe_slowdown(slower[0] - 1)[0]
         assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
-        (said,) = disturbance.slowed_by(slower[2] - 1)
+        (said,) = disturbance.describe_slowdown(slower[2] - 1)
         assert rows[2]["reason"] == f"{said}; measured twice: the other try, 3 ms, was disturbed"
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
@@ -358,7 +358,7 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         assert memory == csv == json_, steps
         assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
         for row in memory:
-            told = disturbance.slowed_by((row["disturbed_pct"] or 0.0) / 100)
+            told = disturbance.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
             assert row["status"] == "ok"
             assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
             assert (row["reason"] or "").count("a reference stream") == len(told)
@@ -381,7 +381,10 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
 def test_what_a_row_says_of_slower_streams(
     flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
 ) -> None:
-    words = {"old": "".join(disturbance.slowed_by(before)), "new": "".join(disturbance.slowed_by(slowed))}
+    words = {
+        "old": "".join(disturbance.describe_slowdown(before)),
+        "new": "".join(disturbance.describe_slowdown(slowed)),
+    }
     shares = {"waited_share": 0.5, "stolen_share": math.nan, "pressed_share": 0.0}
     row = empty_row() | {
         "flags": flags,
@@ -392,7 +395,7 @@ def test_what_a_row_says_of_slower_streams(
     seen = disturbance.References.of(shares | took)
     assert seen is not None
     for _ in range(2):
-        row |= grade.slowed_since(row, seen, 1e6 * (1 + before) / (1 + slowed))
+        row |= grade.update_slowdown(row, seen, 1e6 * (1 + before) / (1 + slowed))
     assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
     assert row["disturbed_pct"] == pytest.approx(disturbance.prolonged_pct(shares | {"slowed_share": slowed}))
 
@@ -407,7 +410,7 @@ def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
 
 def test_what_reference_streams_took_comes_back_from_a_child() -> None:
     """And from this process: as much as a row of it needs to be held against later ones."""
-    spec = plan.make(
+    spec = plan.make_plan(
         SweepRequest(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
     ).specs[0]
     with Interrupts() as interrupts:

@@ -33,7 +33,7 @@ POINT = RoofPoint("stream_copy", 0.5, 1 << 20, (1 << 20) / 40e9)  # 40 GB/s
 def own_roofs() -> bwprof.Roofs:
     """Roofs of this processor that nobody measured."""
     with _core.Device("cpu") as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         kept = (facts["name"], facts["uuid"], facts["driver"])
         return bwprof.Roofs(*kept, _core.__version__, 1e-9, (POINT,), threads=facts["units"])
 
@@ -44,7 +44,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bwprof.Roofs:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = own_roofs()
     with _core.Device("cpu") as device:
-        assert store.save(store.identity("cpu", hardware.facts(device)), found) is not None
+        assert store.save(store.identity("cpu", hardware.device_facts(device)), found) is not None
     return found
 
 
@@ -147,14 +147,14 @@ class Asked:
 @pytest.mark.parametrize("given", [0.9, "90%", " 90 %", "0.9"])
 def test_a_fraction_is_read_as_in_the_shell(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    opened, timed = Spec.open, function.timed
+    opened, timed = Spec.open, function.time_call
     monkeypatch.setattr(Spec, "open", lambda spec, device, **how: Asked(opened(spec, device, **how), seen))
 
     def watched(device: Any, subject: Any, options: dict[str, Any], *more: Any) -> Any:
         seen.append(options["precision_target"])
         return timed(device, subject, options | {"max_seconds": 0.0}, *more)
 
-    monkeypatch.setattr(function, "timed", watched)
+    monkeypatch.setattr(function, "time_call", watched)
     with bwprof.Case("gemm", M=1, N=8, K=8, device="cpu") as case:
         monkeypatch.setattr(case, "_case", Asked(case._case, seen))
         for use in (
@@ -206,10 +206,10 @@ def test_options_that_are_none(here: Any, option: list[str], said: str) -> None:
 
 def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
     asked = plan.SweepRequest(suite="default", max_seconds=3.0)
-    assert (plan.make(asked, "cpu").target_seconds, plan.make(asked, "cpu").max_seconds) == (None, 3.0)
+    assert (plan.make_plan(asked, "cpu").target_seconds, plan.make_plan(asked, "cpu").max_seconds) == (None, 3.0)
     both = replace(asked, target_seconds=9.0)
-    assert plan.make(both, "cpu").target_seconds == 9.0
-    assert plan.make(replace(asked, max_seconds=None), "cpu").target_seconds is not None
+    assert plan.make_plan(both, "cpu").target_seconds == 9.0
+    assert plan.make_plan(replace(asked, max_seconds=None), "cpu").target_seconds is not None
 
 
 def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
 
 def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(function, "waiting", lambda called, *seen: looked.append(seen) or called)
+    monkeypatch.setattr(function, "wrap_with_wait", lambda called, *seen: looked.append(seen) or called)
     bwprof.sweep(lambda: None, **QUICK, max_seconds=0)
     assert not looked, "the sweep saw what the first call returned"
     bwprof.sweep(lambda: lambda: None, **QUICK, max_seconds=0)
@@ -414,11 +414,11 @@ def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
 
 
 def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
-    assert metadata.earlier_roofs({}) == "auto"
-    assert metadata.earlier_roofs({"roofs": own_roofs().to_dict()}) == "auto"
-    assert metadata.earlier_roofs(metadata.chosen_roofs(own_roofs())) == own_roofs()
+    assert metadata.read_roofs_argument({}) == "auto"
+    assert metadata.read_roofs_argument({"roofs": own_roofs().to_dict()}) == "auto"
+    assert metadata.read_roofs_argument(metadata.describe_roofs(own_roofs())) == own_roofs()
     with pytest.raises(ValueError, match="KeyError"):
-        metadata.earlier_roofs({"roofs_choice": "given"})
+        metadata.read_roofs_argument({"roofs_choice": "given"})
 
 
 def test_roofs_in_python_that_contradict_each_other() -> None:

@@ -17,8 +17,8 @@ from bwprof.analysis.rules import RULES
 from bwprof.cli.commands.show import main_report
 from bwprof.report import pictures
 from bwprof.report.optimization import _NO_PEER
-from bwprof.report.optimization_steps import FIGURES, Goal, Story, number_of, read_goals, story_of
-from bwprof.report.run import runs_of
+from bwprof.report.optimization_steps import FIGURES, Goal, Story, find_variants, read_goals, read_story
+from bwprof.report.run import read_runs
 from bwprof.report.write import write_report
 from bwprof.results.schema import RowDict
 
@@ -75,18 +75,18 @@ def runs(*more: RowDict, **last: Any) -> list[Any]:
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of the three runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "drawn", lambda *_, **__: None)
+        patch.setattr(pictures, "draw_svg", lambda *_, **__: None)
         path = tmp_path_factory.mktemp("optimisation") / "OPTIMIZATION_REPORT.md"
         return write_report(runs(), path).path.read_text()
 
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: None)
+    monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: None)
 
 
 def story(given: list[Any], **options: Any) -> Story:
-    return story_of(runs_of(given), **options)
+    return read_story(read_runs(given), **options)
 
 
 def test_its_sections_stand_in_their_order(text: str) -> None:
@@ -180,7 +180,7 @@ def test_an_absurd_number_is_none() -> None:
     last = step(AFTER, "fused", 3, speedup_vs_torch=1e200)
     found = story([bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([peer, last])])
     assert round(found.vs_torch(found.last), 3) == 0.5
-    assert all(math.isnan(number_of({"x": value}, "x")) for value in (1e200, -1e200, 1e-200, "3", None, True))
+    assert all(math.isnan(find_variants({"x": value}, "x")) for value in (1e200, -1e200, 1e-200, "3", None, True))
 
 
 def test_it_is_about_the_row_that_lost_the_most_time_or_the_one_asked_for() -> None:

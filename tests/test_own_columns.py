@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made = pair("c", 990.0, 980.0, attainable_gb_s=1e3, peak_gb_s=2e3, flops=7, M=1 << number % 3)
             rows += [one | {"mine": held, "run_id": "r"} for one in made]
     path = tmp_path_factory.mktemp("own") / "run.json"
-    document = json.loads(json_file.text(rows, [None] * len(rows), {}))
+    document = json.loads(json_file.json_text(rows, [None] * len(rows), {}))
     for place, one in enumerate(document["rows"]):
         one["mine"] = rows[place]["mine"]  # as another program writes it
     path.write_text(json.dumps(document))

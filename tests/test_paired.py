@@ -13,20 +13,20 @@ import pytest
 import bwprof
 from bwprof import _core, errors
 from bwprof.experiments import ab, ab_run, ab_session
-from bwprof.experiments.ab import Options
-from bwprof.experiments.ab_result import sentence
+from bwprof.experiments.ab import ABOptions
+from bwprof.experiments.ab_result import describe_row
 from bwprof.experiments.ab_session import (
     FAILED,
     INTERRUPTED,
     OUT_OF_TIME,
     PRECISE,
-    Found,
+    ABMeasurement,
     StopRule,
     ratio_of,
     time_of,
     verdict_of,
 )
-from bwprof.experiments.ab_sides import Call, CaseSide, Opened, SideError, from_dict, later_timer, to_dict
+from bwprof.experiments.ab_sides import Call, CaseSide, SideError, SideInfo, later_timer, task_from_dict, task_to_dict
 from bwprof.measuring.operation import Spec
 
 # ---- statistics
@@ -81,9 +81,9 @@ def test_a_sides_time_is_the_lower_quartile_of_its_samples() -> None:
 
 
 def test_a_limit_is_passed_by_what_is_surely_slower() -> None:
-    assert ab_session.fails(1.03, ab_session.SLOWER, 0.02)
-    assert not ab_session.fails(1.015, ab_session.SLOWER, 0.02)
-    assert not ab_session.fails(1.5, ab_session.UNDECIDED, 0.02)
+    assert ab_session.exceeds_limit(1.03, ab_session.SLOWER, 0.02)
+    assert not ab_session.exceeds_limit(1.015, ab_session.SLOWER, 0.02)
+    assert not ab_session.exceeds_limit(1.5, ab_session.UNDECIDED, 0.02)
 
 
 # ---- turns, on machines that are made up
@@ -117,11 +117,11 @@ class FakeSide:
         self._now_ns = ns
         self.asked: list[str] = []
 
-    def open(self, timer: str | None = None) -> Opened:
+    def open(self, timer: str | None = None) -> SideInfo:
         self.asked.append(f"open {timer}")
         self._now_ns = self._ns * (1 + self._luck * self._machine.random.random())
         self._machine.now += 0.02
-        return Opened(**{"sample_ns": 1e6, **self._told} | ({"timer": timer} if timer else {}))
+        return SideInfo(**{"sample_ns": 1e6, **self._told} | ({"timer": timer} if timer else {}))
 
     def turn(self, samples: int) -> list[float]:
         assert self._machine.busy == 0, "one works at a time"
@@ -135,9 +135,9 @@ class FakeSide:
         self.asked.append("close")
 
 
-def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> Found:
-    found = Found(how or StopRule(max_seconds=6.0))
-    ab_session.compare(sides, found.how, into=found, clock=machine.clock, **options)
+def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> ABMeasurement:
+    found = ABMeasurement(how or StopRule(max_seconds=6.0))
+    ab_session.Comparison(sides, found.how, into=found, clock=machine.clock, **options)
     return found
 
 
@@ -218,7 +218,7 @@ def test_two_timers_are_not_compared() -> None:
     assert "open events" in sides[0].asked
 
     class Stubborn(FakeSide):
-        def open(self, timer: str | None = None) -> Opened:  # noqa: ARG002 - which it does not have
+        def open(self, timer: str | None = None) -> SideInfo:  # noqa: ARG002 - which it does not have
             return super().open()
 
     found = compared([Stubborn(machine, 1e6, timer="cupti"), sides[1]], machine)
@@ -250,10 +250,10 @@ def test_a_side_that_fails_is_named_and_what_was_measured_stays() -> None:
 
 def test_ctrl_c_keeps_what_was_measured() -> None:
     machine = Machine(1)
-    found = Found(StopRule(rel_ci=1e-6))
+    found = ABMeasurement(StopRule(rel_ci=1e-6))
     sides = [failing(KeyboardInterrupt(), 21)(machine, 1e6), FakeSide(machine, 1e6)]
     with pytest.raises(KeyboardInterrupt):
-        ab_session.compare(sides, found.how, into=found, clock=machine.clock)
+        ab_session.Comparison(sides, found.how, into=found, clock=machine.clock)
     assert (found.stopped, len(found.units)) == (INTERRUPTED, 10)
 
 
@@ -274,8 +274,8 @@ def test_a_time_of_zero_is_no_time() -> None:
 def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, Any], said: str) -> None:
     base: dict[str, Any] = {"title": "", "timer": "", "sample_ns": 1.0, "renewable": False}
     with pytest.raises(SideError, match=said):
-        ab_run.same_work([Opened(**base, **one), Opened(**base, **other)])
-    ab_run.same_work([Opened(**base, **one), Opened(**base)])
+        ab_run.check_same_work([SideInfo(**base, **one), SideInfo(**base, **other)])
+    ab_run.check_same_work([SideInfo(**base, **one), SideInfo(**base)])
 
 
 def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +287,7 @@ def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytes
         return least
 
     monkeypatch.setattr("bwprof.experiments.ab_sides.random.randrange", randrange)
-    ((work, _),) = ab.works("gemm", "gemm", Options({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
+    ((work, _),) = ab.make_tasks("gemm", "gemm", ABOptions({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
     assert isinstance(work, Spec)
     side = CaseSide(cpu, work)
     assert side.open().renewable
@@ -300,17 +300,17 @@ def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytes
 
 
 def test_operations_and_functions_by_name() -> None:
-    pairs = ab.works("gemm:naive", "gemm", Options({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
+    pairs = ab.make_tasks("gemm:naive", "gemm", ABOptions({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
     assert [(a.case, a.precision, a.variant, b.variant) for a, b in pairs] == [  # type: ignore[union-attr]
         ("gemm", "fp32", "naive", None),
         ("gemm", "fp16", "naive", None),
         ("gemm M=2", "fp32", "naive", None),
         ("gemm M=2", "fp16", "naive", None),
     ]
-    ((call, other),) = ab.works("a.b:c", "file.py:c", Options({"n": 3}, caches=("hot",)), "cpu")
+    ((call, other),) = ab.make_tasks("a.b:c", "file.py:c", ABOptions({"n": 3}, caches=("hot",)), "cpu")
     assert (call, other) == (Call("a.b:c", {"n": 3}, "hot"), Call("file.py:c", {"n": 3}, "hot"))
     for work in (*pairs[0], call):
-        assert from_dict(to_dict(work)) == work
+        assert task_from_dict(task_to_dict(work)) == work
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_operations_and_functions_by_name() -> None:
 )
 def test_what_cannot_be_compared_is_said(a: str, b: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        ab.works(a, b, Options(), "cpu")
+        ab.make_tasks(a, b, ABOptions(), "cpu")
 
 
 # ---- bwprof.ab
@@ -353,7 +353,7 @@ def test_three_times_the_work_is_slower() -> None:
     assert row["pairs"] == 2 * len(found.attrs["pairs"][0]["orders"]) == 2 * row["units"]
     assert found.attrs["run"]["how"]["rel_ci"] == 0.9
     assert found.attrs["run"]["status"] == "complete"
-    assert "B is slower than A: its time is" in sentence(row)
+    assert "B is slower than A: its time is" in describe_row(row)
 
 
 def test_variants_are_verified_and_measured_in_this_process() -> None:

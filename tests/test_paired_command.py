@@ -28,7 +28,7 @@ from bwprof.experiments import worktrees
 from bwprof.experiments.ab_process import Place, ProcessSide
 from bwprof.experiments.ab_result import ABTable
 from bwprof.experiments.ab_sides import Call, SideError
-from bwprof.runs.interrupts import Unasked
+from bwprof.runs.interrupts import NoInterrupts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -208,7 +208,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_side_that_hangs_is_ended(kernels: Path) -> None:
-    with Unasked() as stops:
+    with NoInterrupts() as stops:
         place = Place("cpu", 0, threads=1, folder=kernels)
         side = ProcessSide(Call("kernels:hang", cache="hot"), place, stops)
         side._start()
@@ -222,7 +222,7 @@ def test_a_side_that_hangs_is_ended(kernels: Path) -> None:
 
 @pytest.mark.parametrize(("name", "anew"), [("kernels:plain", True), ("kernels:once", False)])
 def test_only_a_new_process_gives_a_plain_function_other_memory(name: str, anew: bool, kernels: Path) -> None:
-    with Unasked() as stops:
+    with NoInterrupts() as stops:
         side = ProcessSide(Call(name, cache="hot"), Place("cpu", 0, threads=1, folder=kernels), stops)
         pids = []
         for _ in range(2):

@@ -95,13 +95,13 @@ def test_axes_without_a_figure_are_refused() -> None:
 
 def test_a_part_of_a_figure_has_axes_too() -> None:
     """Half of 12 inches is what names may take."""
-    from bwprof.plot.canvas import inches_of
+    from bwprof.plot.canvas import measure_axes
 
     figure = Figure(figsize=(12, 5))
     FigureCanvasAgg(figure)
     made = figure.subfigures(1, 2)[0].subplots()
     made.set_position((0.25, 0.1, 0.5, 0.8))
-    assert inches_of(made) == pytest.approx((3.0, 4.0))
+    assert measure_axes(made) == pytest.approx((3.0, 4.0))
     bars.comparison(ROWS, ax=made)
     figure.canvas.draw()
 

@@ -27,7 +27,7 @@ from bwprof.plot import bars as plot_bars
 from bwprof.plot import heatmaps, series, stacked, stream_curves
 from bwprof.plot.styles import DARK, luminance
 from bwprof.results import frame
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 
 FUNCTIONS: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.KINDS}
 
@@ -452,7 +452,7 @@ def test_lines_have_streams_and_the_cache() -> None:
     assert [list(line.get_ydata()) for line in dotted] == [[150.0, 151.0, 152.0, 153.0]]
     text = said(axes)
     assert "attainable: a plain stream of the same bytes" in text
-    assert f"bytes fill the cache ({bytes_text(200_000)})" in text
+    assert f"bytes fill the cache ({format_bytes(200_000)})" in text
     assert axes.get_xscale() == "log"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
 
@@ -512,10 +512,10 @@ def test_a_models_steps_add_up() -> None:
 
 
 def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
-    from bwprof.analysis.gains import roofs_of
+    from bwprof.analysis.gains import read_run_roofs
     from bwprof.roofs import store
 
-    found = roofs_of(bwprof.load_example("h200"))
+    found = read_run_roofs(bwprof.load_example("h200"))
     assert found is not None
     store.export(found, tmp_path / "roofs.json")
     (tmp_path / "stored.json").write_text(json.dumps({"identity": {}, "roofs": found.to_dict()}))

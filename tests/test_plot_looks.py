@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bwprof import registry
 from bwprof.plot.canvas import write_figure
-from bwprof.plot.styles import ink, luminance, part_look, readable, style, styles
+from bwprof.plot.styles import ink, luminance, part_style, readable, style, styles
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009:
 # severity 1, for linear RGB.
@@ -69,7 +69,7 @@ def test_any_two_precisions_are_told_apart(sight: str) -> None:
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_any_two_parts_of_a_whole_are_told_apart(sight: str) -> None:
-    for one, other in combinations([part_look(place) for place in range(7)], 2):
+    for one, other in combinations([part_style(place) for place in range(7)], 2):
         assert difference(one[0], other[0], sight) >= LEAST, (one, other)
         assert one[1] != other[1]
 

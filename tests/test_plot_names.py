@@ -17,7 +17,7 @@ from rows import row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot.canvas import distinguish_names, in_lines
+from bwprof.plot.canvas import distinguish_names, wrap_name
 from bwprof.results import frame
 
 EXAMPLES = ("h100", "h200", "h100_llama", "h200_llama")
@@ -139,8 +139,8 @@ def test_names_that_stay_whole(names: list[str]) -> None:
 
 
 def test_a_long_name_takes_several_lines() -> None:
-    assert in_lines("batch=8 kv_len=2048 num_kv_heads=32", 20, 3) == "batch=8 kv_len=2048\nnum_kv_heads=32"
-    assert in_lines("short", 20, 3) == "short"
-    cut_off = in_lines("word " * 40, 20, 3)
+    assert wrap_name("batch=8 kv_len=2048 num_kv_heads=32", 20, 3) == "batch=8 kv_len=2048\nnum_kv_heads=32"
+    assert wrap_name("short", 20, 3) == "short"
+    cut_off = wrap_name("word " * 40, 20, 3)
     assert [len(line) <= 20 for line in cut_off.split("\n")] == [True] * 3
     assert cut_off.endswith("\N{HORIZONTAL ELLIPSIS}")

@@ -103,9 +103,9 @@ def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
 
 def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
-    assert list(frame.columns) == list(schema.names())
+    assert list(frame.columns) == list(schema.column_names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
-        column.name: schema.DTYPES[column.kind] for column in columns.columns()
+        column.name: schema.DTYPES[column.kind] for column in columns.all_columns()
     }
     assert frame["status"].unique().tolist() == ["predicted"]
     assert frame["precision"].tolist() == ["fp32", "fp16", "fp32", "fp16"]
@@ -151,7 +151,7 @@ def test_a_predicted_row_is_graded_as_a_measured_one(device: str | Roofs, operat
     shapes = {"M": [1, 64, 4096], "N": [64, 4096]} if operation == "gemm" else {"kv_len": [1, 65536]}
     for row in bwprof.rows(bwprof.predict(operation, device=device, precision="fp16", **shapes)):
         plain = {name: value for name, value in row.items() if name not in ("ridge", "pct_limit", "limiter", "bound")}
-        found = limiter.of_row(plain)
+        found = limiter.classify_row(plain)
         expected = {"ridge": found.ridge, "pct_limit": found.pct_limit}
         assert {name: row[name] for name in expected} == {
             name: None if math.isnan(value) else pytest.approx(value) for name, value in expected.items()

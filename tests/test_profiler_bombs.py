@@ -14,7 +14,7 @@ from profiled import details_page, raw_page
 
 from bwprof.importers import chrome, nsys, reader, timeline
 from bwprof.importers.chrome import parse_chrome_trace
-from bwprof.importers.detect import kind_of
+from bwprof.importers.detect import detect_kind
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
@@ -32,15 +32,15 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
         with pytest.raises(ValueError, match="no regular file"):
             parse_ncu(tmp_path / name)
-    assert kind_of(tmp_path) == "bwprof"  # which says that nothing of it is there
+    assert detect_kind(tmp_path) == "bwprof"  # which says that nothing of it is there
 
 
 def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         (tmp_path / f"{number}.csv").write_text("Index,KernelName\n0,k\n")
-    assert kind_of(tmp_path) == "rocprof"
+    assert detect_kind(tmp_path) == "rocprof"
     monkeypatch.setattr(reader, "_MOST_FILES", 4)
-    assert kind_of(tmp_path) == "bwprof"
+    assert detect_kind(tmp_path) == "bwprof"
     with pytest.raises(ValueError, match="more than 4 files"):
         parse_rocprof(tmp_path)
 
@@ -59,7 +59,7 @@ def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytes
 def test_records_of_countless_cells_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 150 lines with a million commas each 2 000 would have been held at once."""
     taken: list[int] = []
-    batches = reader.batches
+    batches = reader.file_error
     monkeypatch.setattr(reader, "_CELLS_AT_ONCE", 1000)
     path = tmp_path / "x.csv"
     path.write_text("Index,KernelName,A\n" + f"0,k{',' * 100}\n" * 400)

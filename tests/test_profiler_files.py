@@ -51,7 +51,7 @@ def saved_files() -> dict[str, bytes]:
     ]
     rows = pd.DataFrame(launches)
     rows.attrs = {"source": "page.csv", "tool": "ncu", "notes": ("cut off",), "page": "raw", "units": {"own": "byte"}}
-    return {"rows.json": frames.json_text(rows).encode(), "rows.csv": frames.csv_text(rows).encode()}
+    return {"rows.json": frames.to_json(rows).encode(), "rows.csv": frames.to_csv(rows).encode()}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def saved_files() -> dict[str, bytes]:
         (parse_rocprof, rocprof_files),
         (parse_chrome_trace, trace_files),
         (parse_nsys, stats_files),
-        (frames.read, saved_files),
+        (frames.read_saved, saved_files),
     ],
     ids=["rocprof", "trace", "nsys stats", "saved"],
 )

@@ -51,8 +51,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["raw", "details", "rocprof", "rocprofv3", "trace", "nsys"])
 def test_a_frame_comes_back_as_it_was(name: str, files: dict[str, Path], tmp_path: Path) -> None:
     whole = load(files[name])
-    (tmp_path / "a.json").write_text(frames.json_text(whole))
-    (tmp_path / "a.csv").write_text(frames.csv_text(whole))
+    (tmp_path / "a.json").write_text(frames.to_json(whole))
+    (tmp_path / "a.csv").write_text(frames.to_csv(whole))
     kept = load(tmp_path / "a.json")
     pd.testing.assert_frame_equal(kept, whole)
     assert kept.attrs == whole.attrs
@@ -83,7 +83,7 @@ def test_what_a_command_writes_the_others_read(
 
 
 def test_what_the_first_version_wrote_is_read(tmp_path: Path) -> None:
-    document = json.loads(frames.json_text(load(RAW)))
+    document = json.loads(frames.to_json(load(RAW)))
     del document["format"]
     path = tmp_path / "first.json"
     path.write_text(json.dumps(document, indent=1))

@@ -214,7 +214,7 @@ def test_a_row_that_stays_disturbed_fails_as_such(inside: pytest.Pytester) -> No
     ],
 )
 def test_what_can_be_asked(text: str, column: str, least: float) -> None:
-    found = fixture.parsed(text)
+    found = fixture.parse_threshold(text)
     assert (found.column, found.least) == (column, least)
 
 
@@ -223,12 +223,12 @@ def test_what_can_be_asked(text: str, column: str, least: float) -> None:
 )
 def test_other_words_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match=r"at_least is .*allowed are '500 GB/s'.*attainable, ceiling"):
-        fixture.parsed(given)
+        fixture.parse_threshold(given)
 
 
 def test_a_misspelt_share_is_recognised() -> None:
     with pytest.raises(ValueError, match="did you mean 'attainable'"):
-        fixture.parsed("80% attainble")
+        fixture.parse_threshold("80% attainble")
 
 
 TWO = """
@@ -474,8 +474,8 @@ def test_a_test_of_a_gpu_says_why_there_is_none(inside: pytest.Pytester) -> None
 def test_nobody_times_while_another_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where no other worker's session takes its turn
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    choice = hardware.choose("cpu")
-    with fixture.alone_on(choice):
+    choice = hardware.choose_device("cpu")
+    with fixture.lock_device(choice):
         child = """
 import fcntl, sys
 from bwprof import hardware

@@ -10,7 +10,7 @@ import pytest
 
 import bwprof
 from bwprof.llm import workload
-from bwprof.llm.model_step import load
+from bwprof.llm.model_step import load_model
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "data/quantised_models.json").read_text())
 DEVICE = "bandwidth=3000,fp16=1000,memory=1000"
@@ -44,7 +44,7 @@ def config_of(name: str) -> dict[str, Any]:
 def test_published_models_take_what_they_take(name: str) -> None:
     """Bytes stored and read by a token, norms and biases aside: 0.1 % at most."""
     config, found = config_of(name), FACTS[name]
-    model, stored = load(config)
+    model, stored = load_model(config)
     assert stored is not None
     assert stored.total_bytes == pytest.approx(found["weight_bytes"], rel=0.0015)
     step = bwprof.model_step(config, kv="fp16", device=DEVICE)
@@ -89,7 +89,7 @@ def test_published_models_take_what_they_take(name: str) -> None:
     ],
 )
 def test_every_scheme_has_its_bytes(quantization: dict[str, Any], size: Any) -> None:
-    _, stored = load(SMALL | {"quantization_config": quantization})
+    _, stored = load_model(SMALL | {"quantization_config": quantization})
     assert stored is not None
     assert stored.total_bytes == pytest.approx(PLAIN + 2 * sum(size(*matrix) for matrix in MATRICES), abs=len(MATRICES))
     assert stored.types["bf16"]["bytes"] == PLAIN
@@ -113,7 +113,7 @@ def test_every_scheme_has_its_bytes(quantization: dict[str, Any], size: Any) -> 
 def test_modules_that_are_left_alone(left: list[str], count: int) -> None:
     for field in ("modules_to_not_convert", "ignore"):
         quantization = {"quant_method": "fp8", field: left}
-        _, stored = load(SMALL | {"quantization_config": quantization})
+        _, stored = load_model(SMALL | {"quantization_config": quantization})
         assert stored is not None
         assert stored.types["bf16"]["tensors"] == 2 + count
         assert stored.types["fp8"]["tensors"] == 14 - count
@@ -122,7 +122,7 @@ def test_modules_that_are_left_alone(left: list[str], count: int) -> None:
 def test_a_head_is_quantised_where_it_says_so() -> None:
     """And products of q, k and v are separate where one of them is stored in another way."""
     gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True}
-    _, stored = load(SMALL | {"quantization_config": gptq})
+    _, stored = load_model(SMALL | {"quantization_config": gptq})
     assert stored is not None
     assert stored.types["bf16"]["bytes"] == PLAIN / 2
     mixed = SMALL | {"quantization_config": {"quant_method": "fp8", "ignore": ["model.layers.0.self_attn.v_proj"]}}
@@ -139,7 +139,7 @@ def test_groups_of_compressed_tensors_have_targets() -> None:
     }
     for found in (groups, dict(reversed(groups.items()))):
         quantization = {"quant_method": "compressed-tensors", "config_groups": found, "ignore": []}
-        _, stored = load(SMALL | {"quantization_config": quantization})
+        _, stored = load_model(SMALL | {"quantization_config": quantization})
         assert stored is not None
         assert stored.types["compressed-tensors 4 bits int"]["tensors"] == 2
 
@@ -209,22 +209,22 @@ def test_a_further_token_adds_nothing_to_a_full_window() -> None:
 )
 def test_what_is_not_read_is_refused_by_name(quantization: Any, said: str) -> None:
     with pytest.raises(ValueError, match=f"config: .*{said}"):
-        load(SMALL | {"quantization_config": quantization})
+        load_model(SMALL | {"quantization_config": quantization})
 
 
 @pytest.mark.parametrize("field", ["compression_config", "quantization"])
 def test_other_names_of_the_field_are_read(field: str) -> None:
     """Earlier versions of transformers, and MLX, name it so."""
-    _, stored = load(SMALL | {field: compressed(FLOAT8 | {"strategy": "channel"})})
+    _, stored = load_model(SMALL | {field: compressed(FLOAT8 | {"strategy": "channel"})})
     assert stored is not None
     assert stored.types["compressed-tensors 8 bits float"]["tensors"] == 14
     with pytest.raises(ValueError, match="quant_method"):
-        load(SMALL | {field: {"group_size": 64, "bits": 4}})
+        load_model(SMALL | {field: {"group_size": 64, "bits": 4}})
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
 def test_the_rest_has_the_dtype_of_the_file(kind: str) -> None:
-    _, stored = load(SMALL | {"torch_dtype": kind, "quantization_config": {"quant_method": "fp8"}})
+    _, stored = load_model(SMALL | {"torch_dtype": kind, "quantization_config": {"quant_method": "fp8"}})
     assert stored is not None
     label = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}[kind]
     assert stored.types[label]["bytes"] == PLAIN * (2 if label == "fp32" else 1)
@@ -235,13 +235,13 @@ def test_a_file_beside_it_that_quantises_is_no_16_bits(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(SMALL))
-        assert load(folder)[1] is None
+        assert load_model(folder)[1] is None
         (folder / name).symlink_to("nowhere")
         with pytest.raises(ValueError, match=name):
-            load(folder)
+            load_model(folder)
         (folder / name).unlink()
         (folder / name).write_text("{}")
         with pytest.raises(ValueError, match=name):
-            load(folder)
+            load_model(folder)
         (folder / "config.json").write_text(json.dumps(SMALL | {"quantization_config": {"quant_method": "fp8"}}))
-        assert load(folder)[1] is not None
+        assert load_model(folder)[1] is not None

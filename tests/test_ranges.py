@@ -13,7 +13,7 @@ import bwprof
 from bwprof import registry
 from bwprof.cli import options
 from bwprof.runs import suites
-from bwprof.text.parsing import MOST_IN_RANGE, counts, expand_ranges
+from bwprof.text.parsing import MOST_IN_RANGE, expand_ranges, parse_counts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_a_range_and_what_it_holds(text: str, numbers: tuple[int, ...]) -> None:
-    assert counts(text, "M") == numbers
+    assert parse_counts(text, "M") == numbers
 
 
 @settings(deadline=None)
@@ -46,9 +46,9 @@ def test_a_range_and_what_it_holds(text: str, numbers: tuple[int, ...]) -> None:
 def test_nothing_is_beyond_the_end_and_nothing_is_left_out(start: int, more: int, step: int) -> None:
     end = start + more
     if more // step < MOST_IN_RANGE:
-        assert counts(f"{start}..{end}:+{step}", "M") == tuple(number for number in range(start, end + 1, step))
+        assert parse_counts(f"{start}..{end}:+{step}", "M") == tuple(number for number in range(start, end + 1, step))
     powers = (start * (step + 1) ** power for power in count())
-    assert counts(f"{start}..{end}:x{step + 1}", "M") == tuple(takewhile(lambda number: number <= end, powers))
+    assert parse_counts(f"{start}..{end}:x{step + 1}", "M") == tuple(takewhile(lambda number: number <= end, powers))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_nothing_is_beyond_the_end_and_nothing_is_left_out(start: int, more: int
 )
 def test_what_is_no_range_is_refused_at_once(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
-        counts(text, "M")
+        parse_counts(text, "M")
     assert len(str(caught.value)) < 600
 
 
@@ -102,8 +102,8 @@ def test_python_the_shell_and_suites_read_alike() -> None:
     suite = suites.parse(SUITE + b'params = { kv_len = ["1..8:x2", 100] }\nkv_lens = "1..3:+1"', source="a.toml")
     assert suite.cases[0].params == {"kv_len": wanted}
     assert suite.cases[0].kv_lens == (1, 2, 3)
-    assert registry.lengths(["1..8:x2", 100]) == wanted
-    assert registry.lengths("1..8:x2") == (1, 2, 4, 8)
+    assert registry.parse_lengths(["1..8:x2", 100]) == wanted
+    assert registry.parse_lengths("1..8:x2") == (1, 2, 4, 8)
 
 
 def test_a_sweep_over_a_range() -> None:

@@ -19,7 +19,7 @@ from rows import pair
 
 import bwprof
 from bwprof.cli import main
-from bwprof.importers.detect import kind_of
+from bwprof.importers.detect import detect_kind
 from bwprof.results import atomic, frame, json_file
 
 BARE = """\
@@ -42,7 +42,7 @@ def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
     packed = run.parent / f"packed.{ending}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     pd.testing.assert_frame_equal(bwprof.load(packed), bwprof.load(path))
-    assert kind_of(packed) == "bwprof"
+    assert detect_kind(packed) == "bwprof"
     packed.write_bytes(packed.read_bytes()[:-12])
     with pytest.raises(ValueError, match="its gzip stream is damaged"):
         bwprof.load(packed)

@@ -18,7 +18,7 @@ import bwprof
 from bwprof import environment as names_of
 from bwprof import examples
 from bwprof.cli import main
-from bwprof.records.source import side
+from bwprof.records.source import load_source
 
 WORKFLOW = Path(examples.__file__).parent / "data" / "examples" / "bandwidth.yml"
 TINY = """
@@ -152,13 +152,13 @@ def test_its_steps_work(tmp_path: Path) -> None:
 
 def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
     write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
-    assert [row["case"] for row in side(tmp_path / "r").rows] == ["a"]
+    assert [row["case"] for row in load_source(tmp_path / "r").rows] == ["a"]
     write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
     with pytest.raises(ValueError, match=r"r holds 2 runs: name one of them, .*run-02 say"):
-        side(tmp_path / "r")
+        load_source(tmp_path / "r")
     (tmp_path / "none").mkdir()
     with pytest.raises(FileNotFoundError, match="holds neither"):
-        side(tmp_path / "none")
+        load_source(tmp_path / "none")
 
 
 @pytest.mark.parametrize(

@@ -29,43 +29,43 @@ def processes(*times_ms: float, **more: Any) -> list[tuple[list[Any], list[Any],
 def test_a_key_is_what_identifies_a_case() -> None:
     one = row("decode", "fp16", timer="graph", kv_lens="1;2")
     same = one | {"time_ms": 9.0, "run_id": "x", "timestamp": "y", "driver": "z", "flags": "noisy", "device_uuid": "u"}
-    assert keys.key(one) == keys.key(same)
+    assert keys.case_key(one) == keys.case_key(same)
     for name in ("operation", "case", "precision", "variant", "cache", "timer", "backend", "device", "kv_lens"):
-        assert keys.key(one) != keys.key(one | {name: "other"}), name
-    for name in schema.all_param_names():
-        assert keys.key(one) != keys.key(one | {name: 12345}), name
+        assert keys.case_key(one) != keys.case_key(one | {name: "other"}), name
+    for name in schema.param_names():
+        assert keys.case_key(one) != keys.case_key(one | {name: 12345}), name
 
 
 def test_looser_keys() -> None:
     one = row("decode", "fp16", timer="graph")
-    assert keys.loose(one) == keys.loose(one | {"variant": "other"})
-    assert keys.loose(one) != keys.loose(one | {"timer": "cupti"})
+    assert keys.variantless_key(one) == keys.variantless_key(one | {"variant": "other"})
+    assert keys.variantless_key(one) != keys.variantless_key(one | {"timer": "cupti"})
     elsewhere = one | {"variant": "b", "timer": "cupti", "backend": "cuda", "device": "Other"}
-    assert keys.bare(one) == keys.bare(elsewhere)
-    assert keys.bare(one) != keys.bare(one | {"cache": "hot"})
+    assert keys.portable_key(one) == keys.portable_key(elsewhere)
+    assert keys.portable_key(one) != keys.portable_key(one | {"cache": "hot"})
 
 
 def test_keys_of_a_csv_are_those_of_the_json(tmp_path: Path) -> None:
     data = frame.from_rows(pair("decode", 100, 90, timer="", variant=""))
-    found = [records_source.side(bwprof.save(data, tmp_path / f"r.{kind}")).rows for kind in ("csv", "json")]
-    assert keys.keys_of(found[0]) == keys.keys_of(found[1])
+    found = [records_source.load_source(bwprof.save(data, tmp_path / f"r.{kind}")).rows for kind in ("csv", "json")]
+    assert keys.unique_keys(found[0]) == keys.unique_keys(found[1])
 
 
 def test_rows_of_one_key_are_told_apart_by_labels_then_devices_then_turns() -> None:
     labelled = [row("f", "", n=n) for n in (1, 2)]
-    ours, theirs = keys.keys_of(labelled, list(reversed(labelled)))
+    ours, theirs = keys.unique_keys(labelled, list(reversed(labelled)))
     assert ours == list(reversed(theirs))
     assert len(set(ours)) == 2
     devices = [row("f", "fp16", device_uuid=uuid) for uuid in "ab"]
-    ours, theirs = keys.keys_of(devices, devices[1:])
+    ours, theirs = keys.unique_keys(devices, devices[1:])
     assert theirs == ours[1:], "where one side has two, the other's single row is told apart as well"
-    ours, theirs = keys.keys_of(devices, [*reversed(devices)])
+    ours, theirs = keys.unique_keys(devices, [*reversed(devices)])
     assert ours == list(reversed(theirs))
     twice = [row("f", "fp16"), row("f", "fp16")]
-    ours, theirs = keys.keys_of(twice, twice)
+    ours, theirs = keys.unique_keys(twice, twice)
     assert ours == theirs
     assert len(set(ours)) == 2
-    assert keys.keys_of() == []
+    assert keys.unique_keys() == []
 
 
 @pytest.mark.parametrize(
@@ -79,19 +79,19 @@ def test_rows_of_one_key_are_told_apart_by_labels_then_devices_then_turns() -> N
 )
 def test_what_is_not_comparable_is_said(name: str, words: str) -> None:
     one = row("decode", "fp16", driver="1.0", timer="graph")
-    (said,) = keys.unlike(one, one | {name: 77})
+    (said,) = keys.list_differences(one, one | {name: 77})
     assert said.startswith(words)
     assert "77" in said
-    assert keys.unlike(one, one | {name: None}) == []
-    assert keys.unlike(one, one | {"variant": "other", "time_ms": 5.0}) == []
+    assert keys.list_differences(one, one | {name: None}) == []
+    assert keys.list_differences(one, one | {"variant": "other", "time_ms": 5.0}) == []
 
 
 def test_the_middle_process_stands_for_a_case() -> None:
-    found = baselines.gathered("b", processes(3.0, 1.0, 2.0))
+    found = baselines.make_baseline("b", processes(3.0, 1.0, 2.0))
     assert found.rows[0]["time_ms"] == 2.0
     assert found.samples == [[2e6, 2e6 + 1]]
     assert found.process_ms == [(3.0, 1.0, 2.0)]
-    assert baselines.gathered("b", processes(3.0, 1.0)).rows[0]["time_ms"] == 1.0
+    assert baselines.make_baseline("b", processes(3.0, 1.0)).rows[0]["time_ms"] == 1.0
     assert found.device == "Test CPU"
     assert [process["run_id"] for process in found.processes] == ["r0", "r1", "r2"]
 
@@ -100,29 +100,29 @@ def test_disturbed_and_failed_processes_teach_nothing() -> None:
     runs = processes(3.0, 1.0, 2.0)
     runs[0][0][0]["flags"] = "noisy"
     runs[1][0][0].update(status="failed", time_ms=None)
-    found = baselines.gathered("b", runs)
+    found = baselines.make_baseline("b", runs)
     assert found.process_ms == [(2.0,)]
     assert found.rows[0]["time_ms"] == 2.0
     assert len(found.cases[0].rows) == 3, "nothing is thrown away"
-    noisy = baselines.gathered("b", processes(3.0, 1.0, flags="noisy"))
+    noisy = baselines.make_baseline("b", processes(3.0, 1.0, flags="noisy"))
     assert noisy.process_ms == [(3.0, 1.0)], "better than nothing"
 
 
 def test_a_baseline_comes_back_from_its_file(tmp_path: Path) -> None:
     runs = processes(3.0, 1.0, 2.0, label="mine", verified=True)
-    written = baselines.gathered("b", runs, saved="2026-01-01T00:00:00+00:00")
-    path = baselines.write(written, folder=tmp_path / "new" / "folder")
+    written = baselines.make_baseline("b", runs, saved="2026-01-01T00:00:00+00:00")
+    path = baselines.write_baseline(written, folder=tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / "b.json"
     found = baselines.load_baseline("b", folder=path.parent)
     assert found == written
-    assert baselines.text(found) == path.read_text()
+    assert baselines.format_baseline(found) == path.read_text()
     assert list(path.parent.iterdir()) == [path], "no lock, no temporary file is left"
 
 
 def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
     rows = [*pair("b_case", 100, 90), *pair("a_case", 80, 70)]
     texts = {
-        baselines.text(baselines.gathered("b", [(list(order), [None] * 4, {"run_id": "r"})]))
+        baselines.format_baseline(baselines.make_baseline("b", [(list(order), [None] * 4, {"run_id": "r"})]))
         for order in (rows, rows[::-1])
     }
     assert len(texts) == 1
@@ -136,21 +136,21 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     wanted = [schema.normalise_row(found) for found in pair("decode", 100, 90)]
     csv, json = (bwprof.save(data, tmp_path / f"results.{kind}") for kind in ("csv", "json"))
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
-        found = records_source.side(source)
+        found = records_source.load_source(source)
         assert [{k: v for k, v in one.items() if k in wanted[0]} for one in found.rows] == wanted
         assert found.learnt == [(), ()]
         assert len(found.samples) == 2
-    assert records_source.side(json).samples == [[1.0, 2.0], None]
-    assert records_source.side(data).samples == [[1.0, 2.0], None]
-    assert records_source.side(data).run["run_id"] == "r1"
-    assert records_source.side(bwprof.rows(data)[0]).samples == [[1.0, 2.0]]
-    assert records_source.side(found) is found
+    assert records_source.load_source(json).samples == [[1.0, 2.0], None]
+    assert records_source.load_source(data).samples == [[1.0, 2.0], None]
+    assert records_source.load_source(data).run["run_id"] == "r1"
+    assert records_source.load_source(bwprof.rows(data)[0]).samples == [[1.0, 2.0]]
+    assert records_source.load_source(found) is found
 
 
 def test_a_side_is_a_baseline(tmp_path: Path) -> None:
-    path = baselines.write(baselines.gathered("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
+    path = baselines.write_baseline(baselines.make_baseline("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
     for source in ("baseline:main", "main", path, str(path), baselines.load_baseline("main", folder=tmp_path)):
-        found = records_source.side(source, folder=tmp_path)
+        found = records_source.load_source(source, folder=tmp_path)
         assert (found.name, found.learnt) == ("main", [(3.0, 1.0, 2.0)])
         assert found.rows[0]["time_ms"] == 2.0
 
@@ -169,7 +169,7 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_side_is_refused_in_words(source: Any, kind: type[Exception], words: str, tmp_path: Path) -> None:
-    baselines.write(baselines.gathered("main", processes(1.0)), folder=tmp_path)
+    baselines.write_baseline(baselines.make_baseline("main", processes(1.0)), folder=tmp_path)
     (tmp_path / "damaged.json").write_text('{"format": "bwprof-baseline", "cases": [')
     with pytest.raises(kind, match=words):
-        records_source.side(source, folder=tmp_path)
+        records_source.load_source(source, folder=tmp_path)

@@ -13,7 +13,7 @@ from rows import row
 
 import bwprof
 from bwprof.records import baselines, keys
-from bwprof.records.baselines import plain_name
+from bwprof.records.baselines import check_file_name
 from bwprof.results import schema
 
 PLAIN = set(string.ascii_letters + string.digits + "._-")
@@ -47,7 +47,7 @@ def made(given_runs: list[list[tuple[Any, Any]]]) -> baselines.Baseline:
         ([one for one, _ in run], [values for _, values in run], {"run_id": f"r{number}"})
         for number, run in enumerate(given_runs)
     ]
-    return baselines.gathered("b", parts)
+    return baselines.make_baseline("b", parts)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -55,13 +55,13 @@ def made(given_runs: list[list[tuple[Any, Any]]]) -> baselines.Baseline:
 def test_a_baseline_comes_back_whatever_its_rows_hold(given_runs: list[list[tuple[Any, Any]]]) -> None:
     written = made(given_runs)
     with tempfile.TemporaryDirectory() as folder:
-        baselines.write(written, folder=folder)
+        baselines.write_baseline(written, folder=folder)
         found = baselines.load_baseline("b", folder=folder)
-    assert baselines.text(found) == baselines.text(written)
+    assert baselines.format_baseline(found) == baselines.format_baseline(written)
     for one, other in zip(found.cases, written.cases, strict=True):
         assert one.samples == other.samples
         assert [r["time_ms"] for r in one.rows] == [r["time_ms"] for r in other.rows]
-        assert [keys.key(r) for r in one.rows] == [keys.key(r) for r in other.rows]
+        assert [keys.case_key(r) for r in one.rows] == [keys.case_key(r) for r in other.rows]
     assert sum(len(kept.rows) for kept in found.cases) == sum(map(len, given_runs)), "no row is lost"
 
 
@@ -69,21 +69,21 @@ def test_a_baseline_comes_back_whatever_its_rows_hold(given_runs: list[list[tupl
 @given(runs, st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(given_runs: list[list[tuple[Any, Any]]], chance: Any) -> None:
     """Unless nothing but the order tells them apart."""
-    unique = [list({keys.key(one): (one, values) for one, values in run}.values()) for run in given_runs]
+    unique = [list({keys.case_key(one): (one, values) for one, values in run}.values()) for run in given_runs]
     mixed = [chance.sample(run, len(run)) for run in unique]
-    assert baselines.text(made(mixed)) == baselines.text(made(unique))
+    assert baselines.format_baseline(made(mixed)) == baselines.format_baseline(made(unique))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(rows, max_size=5), st.lists(rows, max_size=5))
 def test_keys_are_unique_and_mutual(one: list[Any], other: list[Any]) -> None:
-    ours, theirs = keys.keys_of(one, other)
+    ours, theirs = keys.unique_keys(one, other)
     assert len(set(ours)) == len(one)
     assert len(set(theirs)) == len(other)
-    assert keys.keys_of(other, one) == [theirs, ours]
+    assert keys.unique_keys(other, one) == [theirs, ours]
     for told, found in zip(ours, one, strict=True):
         for theirs_told, theirs_found in zip(theirs, other, strict=True):
-            assert told != theirs_told or keys.key(found) == keys.key(theirs_found)
+            assert told != theirs_told or keys.case_key(found) == keys.case_key(theirs_found)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -95,7 +95,7 @@ def test_a_report_comes_back(time: float, speed: float, read: int, written: int,
         (found,) = bwprof.rows(bwprof.load(path))
     assert (found.time_ms, found.bandwidth_gb_s, found.bytes_read, found.bytes_written) == (time, speed, read, written)
     assert (found.precision, found.verified) == ("fp16", True)
-    assert found.case == (schema.clean(case) or "gemm")
+    assert found.case == (schema.clean_text(case) or "gemm")
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -103,7 +103,7 @@ def test_a_report_comes_back(time: float, speed: float, read: int, written: int,
 def test_a_name_is_plain_or_refused(name: str) -> None:
     allowed = 1 <= len(name) <= 128 and set(name) <= PLAIN and not name.startswith(".")
     try:
-        assert plain_name(name, "run_id") == name
+        assert check_file_name(name, "run_id") == name
     except ValueError:
         assert not allowed
     else:

@@ -22,13 +22,13 @@ from rows import HOSTILE, hostile_frame, pair, row
 import bwprof
 from bwprof.cli.commands.show import main_report
 from bwprof.report import conditions, findings, pictures, write
-from bwprof.report.html import drawing, page
-from bwprof.report.run import ReportRun, runs_of
-from bwprof.report.write import WrittenReport, check_kind, document_of_runs, write_report
+from bwprof.report.html import embed_svg, page
+from bwprof.report.run import ReportRun, read_runs
+from bwprof.report.write import WrittenReport, build_document, choose_kind, write_report
 from bwprof.results import json_file
 from bwprof.results import row as results_row
 from bwprof.text import document as text_document
-from bwprof.text.document import markdown
+from bwprof.text.document import to_markdown
 
 EXAMPLE = "h200"
 SECTIONS = (
@@ -69,7 +69,7 @@ class Seen(HTMLParser):
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take longer than all the rest."""
-    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: None)
+    monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,8 @@ def test_a_page_asks_for_nothing_and_runs_one_script(whole: WrittenReport) -> No
 
 
 def test_hostile_text_stays_text_in_a_page() -> None:
-    found = Seen(page(document_of_runs(runs_of(hostile_frame()), HOSTILE[0])))
-    plain = Seen(page(document_of_runs(runs_of(bwprof.frame(pair("a", 100.0, 80.0))))))
+    found = Seen(page(build_document(read_runs(hostile_frame()), HOSTILE[0])))
+    plain = Seen(page(build_document(read_runs(bwprof.frame(pair("a", 100.0, 80.0))))))
     own = {"code", "li", "ul", "pre", "h3", "h4", "dd", "dt", "dl", "ol", "g", "defs", "path", "use", "pattern"}
     assert set(found.tags) <= {*plain.tags, *own, "figcaption", "rect", "clippath", "text", "svg", "tspan"}
     assert found.tags.count("script") == found.tags.count("style") == 1
@@ -133,7 +133,7 @@ def test_hostile_text_stays_text_in_a_page() -> None:
 
 
 def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
-    whole = markdown(document_of_runs(runs_of(hostile_frame()), HOSTILE[0]), lambda picture: picture.name)
+    whole = to_markdown(build_document(read_runs(hostile_frame()), HOSTILE[0]), lambda picture: picture.name)
     text, codes = re.subn(r"^(`{3,})\n.*?^\1$", "", whole, flags=re.MULTILINE | re.DOTALL)
     assert codes == 1
     assert not re.search(r"<[A-Za-z/!?]", text)
@@ -162,7 +162,7 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
 )
 def test_words_mean_nothing_to_markdown(given: str, escaped: str) -> None:
     document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(given),)),))
-    assert markdown(document, lambda _: "").splitlines()[-1] == escaped
+    assert to_markdown(document, lambda _: "").splitlines()[-1] == escaped
 
 
 def test_markdown_says_what_the_page_says(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None
     base = bwprof.load_example(EXAMPLE).iloc[:6]
     times = {name: base[name] * 1.4 for name in ("time_ms", "time_ms_lo", "time_ms_hi")}
     both = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7)]
-    text = page(document_of_runs(runs_of(both)))
+    text = page(build_document(read_runs(both)))
     cause = "clock was 30.0 % lower"
     lines = [line for line in re.findall(r"<li>(.*?)</li>", text) if cause in line]
     assert len(lines) == text.count(cause) == 1
@@ -218,7 +218,7 @@ def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None
     assert lines[0].count("+40.0 %") == 6
     assert ">why<" not in text
     other = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7, device="NVIDIA L4")]
-    assert cause not in page(document_of_runs(runs_of(other))), "another device needs no cause"
+    assert cause not in page(build_document(read_runs(other))), "another device needs no cause"
 
 
 def test_slow_memory_has_figures_too(no_pictures: None) -> None:
@@ -228,12 +228,12 @@ def test_slow_memory_has_figures_too(no_pictures: None) -> None:
     for point in run["roofs"]["points"]:
         point["seconds"] *= 1000
     data.attrs = {"run": results_row.RunMetadata(run)}  # which pandas need not copy at every step
-    assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(document_of_runs(runs_of(data))))) == 4
+    assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(build_document(read_runs(data))))) == 4
 
 
 def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) -> None:
-    both = runs_of([bwprof.load_example("h100"), bwprof.load_example(EXAMPLE)])
-    text = page(document_of_runs(both))
+    both = read_runs([bwprof.load_example("h100"), bwprof.load_example(EXAMPLE)])
+    text = page(build_document(both))
     assert "The runs are of other devices" in text
     old, new = (one.data.reset_index(drop=True) for one in both)
     assert (old["case"] == new["case"]).all(), "row beside row"
@@ -249,20 +249,20 @@ def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) ->
 
 def test_a_models_run_shows_its_answer_and_tables(no_pictures: None) -> None:
     data = bwprof.load_example("h200_llama")
-    text = page(document_of_runs(runs_of(data)))
+    text = page(build_document(read_runs(data)))
     assert "<h1>llama-3.1-8b on NVIDIA H200</h1>" in text
     assert "<h2>Model: llama-3.1-8b</h2>" in text
     assert bwprof.ModelStep.from_frame(data).answer.replace("'", "&#x27;") in text
     broken = data.copy()
     broken.attrs = {"run": {"model": {"architecture": 7}}}  # of a damaged file: its rows are shown all the same
-    assert "<h2>Model" not in page(document_of_runs(runs_of(broken)))
+    assert "<h2>Model" not in page(build_document(read_runs(broken)))
 
 
 def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) -> None:
     path = tmp_path / "old.csv"
     header = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
     path.write_text(f"{header}decode,FP32,1,8,8,0.004,400,1600000,1792\ndecode,FP16,1,8,8,0.002,400,800000,896\n")
-    text = page(document_of_runs(runs_of(path)))
+    text = page(build_document(read_runs(path)))
     assert "<h1>Memory bandwidth</h1>" in text
     assert "(its roofs) was not measured beside" in text
     assert "Not known: no roofs are beside the rows." in text
@@ -270,19 +270,19 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
 
 
 def test_a_run_without_a_time_says_so(no_pictures: None) -> None:
-    text = page(document_of_runs(runs_of(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
+    text = page(build_document(read_runs(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
     assert "None of 1 measurement gave a time (1 failed; most often: burnt): there is nothing to conclude." in text
     assert "burnt" in text
 
 
 def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
-    assert "<h1>Memory bandwidth</h1>" in page(document_of_runs(runs_of(bwprof.frame([]))))
+    assert "<h1>Memory bandwidth</h1>" in page(build_document(read_runs(bwprof.frame([]))))
 
 
 def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
     data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
-    found = conditions.again(ReportRun("r", data))
+    found = conditions.describe_command(ReportRun("r", data))
     assert found is not None
     assert found.blocks[0] == text_document.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
@@ -293,14 +293,14 @@ def test_what_is_mostly_doubtful_says_so_first() -> None:
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
     said = "How sure: whether the results are right was not checked; 2 of 3 carry a warning (noisy), and are less sure"
     for kept, held in ((rows, True), (rows[1:], False)):
-        found = findings.answer(ReportRun("r", bwprof.frame(kept)))
+        found = findings.summarize(ReportRun("r", bwprof.frame(kept)))
         assert found is not None
         assert found.blocks[0].text.startswith(said) == held  # type: ignore[union-attr]
 
 
 def test_flags_name_their_rows_and_what_they_say() -> None:
     rows = [row("a", "fp32", flags="noisy;throttled"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
-    found = conditions.conditions(ReportRun("r", bwprof.frame(rows)))
+    found = conditions.describe_conditions(ReportRun("r", bwprof.frame(rows)))
     assert found is not None
     table = next(block for block in found.blocks if isinstance(block, text_document.DocumentTable))
     assert [(line[0], line[2]) for line in table.lines] == [
@@ -313,7 +313,7 @@ def test_large_runs_stay_small_pages(tmp_path: Path, no_pictures: None) -> None:
     base = bwprof.load_example(EXAMPLE)
     parts = [base.assign(case=base["case"] + f"_{number}") for number in range(32)]
     begun = time.process_time()
-    text = page(document_of_runs(runs_of(pd.concat(parts, ignore_index=True))))
+    text = page(build_document(read_runs(pd.concat(parts, ignore_index=True))))
     assert text.count("<tr>") > 2016
     assert len(text) < 1_500_000
     assert time.process_time() - begun < 60  # it takes one or two; each row once more would take hundreds
@@ -335,7 +335,7 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
         '<use xlink:href="https://example.org/#m1"/><image xlink:href="https://example.org/a.png"/>'
         '<text style="font-family: Arial; fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
-    found = drawing(svg, "p7-")
+    found = embed_svg(svg, "p7-")
     assert found.width == 96.0
     assert found.svg == (
         '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
@@ -348,7 +348,7 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
 @pytest.mark.parametrize("svg", ["", "<svg", "<html/>", '<svg viewBox="0 0 1 1"/>'])
 def test_what_is_no_drawing_is_refused(svg: str) -> None:
     with pytest.raises(ValueError, match="the picture is no SVG"):
-        drawing(svg, "p")
+        embed_svg(svg, "p")
 
 
 def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> None:
@@ -364,7 +364,7 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> 
 
 def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = text_document.SvgPicture("comparison", "<svg/>", "bars")
-    monkeypatch.setattr(pictures, "drawn", lambda *_, **__: drawn)
+    monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: drawn)
     (tmp_path / "r-comparison.svg").write_text("mine")
     with pytest.raises(FileExistsError, match=r"r-comparison\.svg"):
         write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")
@@ -391,7 +391,7 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
     Path("link.html").symlink_to("absent/r.html")
     allowed = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed" and allowed(path, mode))
-    monkeypatch.setattr(write, "runs_of", lambda _: pytest.fail("worked before it looked"))
+    monkeypatch.setattr(write, "read_runs", lambda _: pytest.fail("worked before it looked"))
     with pytest.raises(error, match=name):
         write_report("run", name, force=True)
     assert main_report(["run", "-o", name, "--force"]) == 2
@@ -424,9 +424,9 @@ def test_what_no_report_can_be_made_of(
 
 def test_a_file_may_say_its_kind_by_its_name() -> None:
     assert (
-        check_kind(None, Path("OPTIMIZATION_REPORT.md")) == check_kind("optimization", Path("r.md")) == "optimisation"
+        choose_kind(None, Path("OPTIMIZATION_REPORT.md")) == choose_kind("optimization", Path("r.md")) == "optimisation"
     )
-    assert check_kind(None, Path("report.md")) == check_kind("run", Path("OPTIMIZATION_REPORT.md")) == "run"
+    assert choose_kind(None, Path("report.md")) == choose_kind("run", Path("OPTIMIZATION_REPORT.md")) == "run"
 
 
 @pytest.mark.usefixtures("here", "no_pictures")
@@ -463,16 +463,16 @@ def test_what_the_command_cannot_use(
 
 def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
     damaged = {"argv": 7, "facts": [1], "roofs": {"points": [{"x": 1}]}, "host": "x", "versions": {"a": {}}, "build": 3}
-    text = json_file.text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
-    rows, samples, run = json_file.parse(text, "t")
+    text = json_file.json_text([row("a", "fp32")], [None], {**damaged, "started": {"a": 1}, "environment": {"A": [1]}})
+    rows, samples, run = json_file.parse_results(text, "t")
     from bwprof.results import frame
 
-    assert "The answer" in page(document_of_runs(runs_of(frame.from_rows(rows, run, samples))))
+    assert "The answer" in page(build_document(read_runs(frame.from_rows(rows, run, samples))))
 
 
 def test_sentences_keep_names_as_they_are() -> None:
-    assert findings.sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
-    assert findings.sentence("most of it. ") == "Most of it. ."[:-2] + " ."
+    assert findings.as_sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
+    assert findings.as_sentence("most of it. ") == "Most of it. ."[:-2] + " ."
 
 
 def test_columns_of_a_frame_have_one_name_each(tmp_path: Path) -> None:
@@ -487,4 +487,4 @@ def test_a_models_run_without_a_step_is_a_page(no_pictures: None) -> None:
     data = bwprof.load_example("h200_llama").head(14)
     gone = pd.DataFrame(float("nan"), index=data.index, columns=data.columns)
     gone.attrs = dict(data.attrs)
-    assert "None of 14 measurements gave a time" in page(document_of_runs(runs_of(gone)))
+    assert "None of 14 measurements gave a time" in page(build_document(read_runs(gone)))

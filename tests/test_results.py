@@ -43,11 +43,11 @@ def test_csv_output(tmp_path: Path) -> None:
     assert float(found["bandwidth_gb_s"]) == 123.456
     assert found["noise"] == "0.0"
     assert found["energy_j"] == "", "not measured is empty, not zero"
-    assert csv_file.read(path) == [schema.normalise_row(original)]
+    assert csv_file.read_csv(path) == [schema.normalise_row(original)]
 
 
 def test_columns_are_those_of_the_schema() -> None:
-    names = list(schema.names())
+    names = list(schema.column_names())
     assert names[:9] == CLASSIC.split(",")
     assert len(set(names)) == len(names)
     after = ["case", "batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal"]
@@ -83,14 +83,14 @@ def test_every_flag_is_told(source_tree: Path) -> None:
 def test_every_parameter_of_every_operation_is_a_column() -> None:
     for operation in bwprof.operations():
         for param in operation["params"]:
-            assert schema.kinds()[param["name"]] == "integer"
+            assert schema.column_kinds()[param["name"]] == "integer"
 
 
 def test_frame_has_fixed_types_even_when_empty() -> None:
     wanted = {"text": "string", "integer": "Int64", "number": "float64", "truth": "boolean"}
     for made in (frame.from_rows([]), frame.from_rows([row("a", "fp32")])):
         assert {name: str(made[name].dtype) for name in made} == {
-            column.name: wanted[column.kind] for column in columns.columns()
+            column.name: wanted[column.kind] for column in columns.all_columns()
         }
     assert frame.from_rows([]).attrs["schema_version"] == 1
 
@@ -112,7 +112,7 @@ def test_save_and_load_give_the_same_frame(tmp_path: Path, ending: str) -> None:
         *pair("a", 100.0, 90.0, max_error=1.5e-7, verified=True),
         row("b", "fp32", gb_s=None, status="skipped", flags=None),
     ]
-    pairs.fill(rows)
+    pairs.fill_comparisons(rows)
     made = frame.from_rows(rows, {"run_id": "run-1"})
     path = bwprof.save(made, tmp_path / f"rows.{ending}")
     assert path == tmp_path / f"rows.{ending}"
@@ -155,7 +155,7 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture) -> None:
     first, second = pair("a", 100.0, 90.0)
     json_file.write(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
-    (tmp_path / "results.csv").write_text(csv_file.text([first, second]))
+    (tmp_path / "results.csv").write_text(csv_file.csv_text([first, second]))
     whole = (tmp_path / damaged).read_text()
     (tmp_path / damaged).write_text(whole[: len(whole) // 2].replace("operation", "oper"))
     found = bwprof.load(tmp_path)
@@ -187,7 +187,7 @@ def test_a_row_is_measured_once_however_the_files_have_it(tmp_path: Path) -> Non
     """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
     twice = [row("a", "", flags=""), row("a", "", flags="")]
     json_file.write(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
-    (tmp_path / "results.csv").write_text(csv_file.text([*twice, row("b", "")]))
+    (tmp_path / "results.csv").write_text(csv_file.csv_text([*twice, row("b", "")]))
     assert bwprof.load(tmp_path)["case"].tolist() == ["a", "a", "b"]
 
 
@@ -237,16 +237,16 @@ def test_what_was_not_measured_differs(missing: Any) -> None:
     """A gate over two runs must not be passed by a case that crashed in one of them."""
     whole = {"time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
     crashed = dict.fromkeys(whole, missing)
-    assert pairs.differ(whole, crashed)
-    assert pairs.differ(crashed, whole)
-    assert pairs.differ(crashed, crashed)
-    assert pairs.differ(whole, {})
-    assert pairs.differ(whole, pd.Series(crashed))
+    assert pairs.times_differ(whole, crashed)
+    assert pairs.times_differ(crashed, whole)
+    assert pairs.times_differ(crashed, crashed)
+    assert pairs.times_differ(whole, {})
+    assert pairs.times_differ(whole, pd.Series(crashed))
     missing = None if missing is math.inf else missing  # an interval without an end is one
     near, far = {"time_ms": 1.02, "time_ms_lo": missing}, {"time_ms": 1.04, "time_ms_lo": missing}
-    assert not pairs.differ(whole, near), "without intervals the gate of 3 % decides"
-    assert pairs.differ(whole, far)
-    assert pairs.differ(far, whole)
+    assert not pairs.times_differ(whole, near), "without intervals the gate of 3 % decides"
+    assert pairs.times_differ(whole, far)
+    assert pairs.times_differ(far, whole)
 
 
 def test_a_device_file_is_written_to_and_not_replaced() -> None:
@@ -259,7 +259,7 @@ def test_load_reads_a_run_folder_and_rows_that_only_the_csv_got(tmp_path: Path) 
     first, second = pair("a", 100.0, 90.0)
     second["timestamp"] = "2026-01-01T00:00:01.000+00:00"
     json_file.write(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
-    (tmp_path / "results.csv").write_text(csv_file.text([first, second]))
+    (tmp_path / "results.csv").write_text(csv_file.csv_text([first, second]))
     found = bwprof.load(tmp_path)
     assert found["precision"].tolist() == ["fp32", "fp16"]
     assert found.attrs["run"]["run_id"] == "run-1"
@@ -282,7 +282,7 @@ def test_load_reads_a_bare_nine_column_csv(tmp_path: Path) -> None:
 
 def test_a_cut_off_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "rows.csv"
-    whole = csv_file.text([row("a", "fp32"), row("b", "fp32")])
+    whole = csv_file.csv_text([row("a", "fp32"), row("b", "fp32")])
     path.write_text(whole[:-60])
     assert bwprof.load(path)["case"].tolist() == ["a"]
     assert "cut off" in caplog.text
@@ -366,26 +366,26 @@ def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
 def test_comparison_is_worked_out_by_hand() -> None:
     """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster: bytes ratio 2 x bandwidth ratio 0.8."""
     rows = pair("a", 100.0, 80.0)
-    assert pairs.fill(rows)
+    assert pairs.fill_comparisons(rows)
     assert rows[1]["bandwidth_vs_fp32"] == pytest.approx(0.8)
     assert rows[1]["byte_ratio_vs_fp32"] == pytest.approx(2.0)
     assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
     assert [rows[0][name] for name in columns.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
-    assert not pairs.fill(rows), "nothing changes the second time"
+    assert not pairs.fill_comparisons(rows), "nothing changes the second time"
 
 
 def test_comparison_across_different_default_variants() -> None:
     rows = pair("a", 100.0, 80.0)
     rows[1]["variant"] = "another"
-    pairs.fill(rows)
+    pairs.fill_comparisons(rows)
     assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
-    assert len(pairs.groups(rows)) == 1
+    assert len(pairs.group_precisions(rows)) == 1
 
 
 def test_comparison_stays_within_a_variant_where_several_ran() -> None:
     slow, fast = pair("a", 50.0, 50.0, variant="slow"), pair("a", 100.0, 80.0, variant="fast")
     rows = [*slow, *fast]
-    pairs.fill(rows)
+    pairs.fill_comparisons(rows)
     assert slow[1]["speedup_vs_fp32"] == pytest.approx(2.0)
     assert fast[1]["speedup_vs_fp32"] == pytest.approx(1.6)
 
@@ -394,7 +394,7 @@ def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() ->
     for change in ({"K": 64}, {"status": "failed", "time_ms": None}, {"run_id": "run-2"}, {"cache": "hot"}):
         rows = pair("a", 100.0, 80.0)
         rows[0].update(change)
-        pairs.fill(rows)
+        pairs.fill_comparisons(rows)
         assert rows[1]["speedup_vs_fp32"] is None, change
 
 
@@ -411,7 +411,7 @@ def test_import_is_light() -> None:
         "from bwprof.selftest.cache import __name__ as _\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
         "print([callable(found) for found in (bwprof.sweep, bwprof.info, bwprof.selftest, bwprof.compare)])\n"
-        "print(callable(bwprof.results.pairs.differ), callable(bwprof.results.columns.columns))\n"
+        "print(callable(bwprof.results.pairs.times_differ), callable(bwprof.results.columns.all_columns))\n"
         "print(bwprof.measure is bwprof.measure, bwprof.Case.__name__, sorted(heavy & set(sys.modules)))\n"
         "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
     )

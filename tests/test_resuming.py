@@ -24,7 +24,7 @@ from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop
 from bwprof.runs.local import LocalExecutor
-from bwprof.runs.metadata import still_to_do
+from bwprof.runs.metadata import find_remaining
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,7 +48,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec(m: int, variant: str | None = None, **more: Any) -> Spec:
-    params = registry.complete("gemm", "fp32", {"M": m, "N": 896, "K": 896})
+    params = registry.complete_params("gemm", "fp32", {"M": m, "N": 896, "K": 896})
     return Spec("a", "gemm", "fp32", params, more.pop("kv_lens", None), variant, "cold", 0, **more)
 
 
@@ -61,20 +61,20 @@ def of(m: int, **more: Any) -> dict[str, Any]:
 
 def test_finished_rows_stand_for_their_cases() -> None:
     rows = [of(2), of(1, status="skipped", reason="too big"), of(3, status="failed")]
-    kept, missing, strangers = still_to_do([spec(m) for m in (1, 2, 3, 4)], rows)
+    kept, missing, strangers = find_remaining([spec(m) for m in (1, 2, 3, 4)], rows)
     assert (kept, [found.params["M"] for found in missing], strangers) == ([0, 1], [3, 4], 0)
 
 
 def test_a_row_that_ran_out_of_time_is_measured_again() -> None:
     rows = [of(1, status="skipped", reason="the 3 s of --max-total-seconds were over")]
-    assert still_to_do([spec(1)], rows) == ([], [spec(1)], 0)
+    assert find_remaining([spec(1)], rows) == ([], [spec(1)], 0)
 
 
 def test_cases_that_name_their_variant_choose_first() -> None:
     rows = [of(1, variant="blocked"), of(1, variant="naive")]
     specs = [spec(1), spec(1, "blocked"), spec(1, "vector")]
-    assert still_to_do(specs, rows) == ([0, 1], [spec(1, "vector")], 0)
-    assert still_to_do([spec(1)], rows[1:]) == ([0], [], 0)
+    assert find_remaining(specs, rows) == ([0, 1], [spec(1, "vector")], 0)
+    assert find_remaining([spec(1)], rows[1:]) == ([0], [], 0)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_cases_that_name_their_variant_choose_first() -> None:
 )
 def test_rows_of_no_case_stay(change: dict[str, Any]) -> None:
     """Of an older plan, another version, another tool: finished or not, nobody measures them again."""
-    assert still_to_do([spec(1)], [of(1, **change), of(1)]) == ([0, 1], [], 1)
+    assert find_remaining([spec(1)], [of(1, **change), of(1)]) == ([0, 1], [], 1)
 
 
 def test_a_second_row_of_one_case_stays() -> None:
-    assert still_to_do([spec(1)], [of(1), of(1)]) == ([0, 1], [], 1)
+    assert find_remaining([spec(1)], [of(1), of(1)]) == ([0, 1], [], 1)
 
 
 def test_cases_of_many_lengths() -> None:
@@ -107,7 +107,7 @@ def test_cases_of_many_lengths() -> None:
     one = Spec("a", "gemm", "fp32", found, lens, None, "cold", 0)
     other = Spec("a", "gemm", "fp32", found, (*lens[:-1], 7), None, "cold", 0)
     told = schema.normalise_row(of(1, kv_lens=";".join(map(str, lens))))
-    assert still_to_do([one, other], [told]) == ([0], [other], 0)
+    assert find_remaining([one, other], [told]) == ([0], [other], 0)
 
 
 # ---- the command ----
@@ -117,7 +117,7 @@ def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> Non
     run = {"run_id": "run-1", "backend": "cpu", "device_index": 0, "device": "x", "plan": [s.to_dict() for s in plan]}
     folder.mkdir(parents=True)
     json_file.write(folder / reader.JSON_NAME, rows, [[1.0]] * len(rows), run)
-    (folder / reader.CSV_NAME).write_text(csv_file.text(rows))
+    (folder / reader.CSV_NAME).write_text(csv_file.csv_text(rows))
 
 
 def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from bwprof.importers.rocprof.session import (
     profile_memory,
     profile_memory_detailed,
 )
-from bwprof.importers.timeline import with_peak
+from bwprof.importers.timeline import add_peak
 
 V1_IDENTITY = "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,sgpr,wave_size"
 V1 = f"{V1_IDENTITY},sig,obj,VALUBusy,WriteSize,FetchSize,L2CacheHit,MemUnitStalled,DispatchNs,BeginNs,EndNs,CompleteNs"
@@ -94,7 +94,7 @@ def test_what_was_counted_is_held_against_a_peak(tmp_path):
 def test_more_than_the_peak_is_noted(tmp_path):
     """0.673 GB/s of a peak of 0.5: what parses it says so, and so does a peak that is stated later."""
     path = written(tmp_path, "results.csv", V1, FORCES)
-    for found in (parse_rocprof(path, peak_gb_s=0.5), with_peak(parse_rocprof(path), 0.5)):
+    for found in (parse_rocprof(path, peak_gb_s=0.5), add_peak(parse_rocprof(path), 0.5)):
         assert found["pct_peak"].iloc[0] == pytest.approx(134.6, abs=0.05)
         (note,) = (note for note in found.attrs["notes"] if "impossible" in note)
         assert note.startswith("1 launch is")

@@ -27,7 +27,7 @@ GB_S = {1: 10.0, 2: 20.0, 3: 25.0}  # attainable with so many threads
 
 def roofs_for(device: _core.Device) -> Roofs:
     """Copying reaches GB_S."""
-    facts = hardware.facts(device)
+    facts = hardware.device_facts(device)
     point = RoofPoint("copy", 0.5, 2 * MIB, 2 * MIB / GB_S[facts["units"]] / 1e9)
     return Roofs(facts["name"], facts["uuid"], facts["driver"], "", 0.0, (point,), threads=facts["units"])
 
@@ -43,7 +43,7 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def alone(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every function runs on one thread."""
-    monkeypatch.setattr(contexts, "runs_alone", lambda _: True)
+    monkeypatch.setattr(contexts, "is_single_threaded", lambda _: True)
 
 
 # ---- fewer threads ----
@@ -52,10 +52,10 @@ def alone(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BWPROF_CPU_THREADS", "3")
     with _core.Device("cpu") as device:
-        whole = hardware.facts(device)
+        whole = hardware.device_facts(device)
         assert whole["units"] == 3
         device.limit_threads(1)
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         assert facts["units"] == 1
         assert facts["note"].startswith("1 thread ")
         assert facts["peak_tflops"]["fp32"] > 0
@@ -130,7 +130,7 @@ def test_by_the_clocks(
 ) -> None:
     clocks = iter([(100.0, 50.0, 7.0), (100.0 + wall, 50.0 + all_threads, 7.0 + this_one)])
     monkeypatch.setattr(contexts, "_clocks", clocks.__next__)
-    assert contexts.runs_alone(lambda: None) is is_alone
+    assert contexts.is_single_threaded(lambda: None) is is_alone
 
 
 def test_by_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +145,8 @@ def test_by_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
 
     monkeypatch.setattr(contexts, "_AT_WORK", 0.0)  # others may have this machine's CPUs meanwhile
-    assert contexts.runs_alone(spin)
-    assert not contexts.runs_alone(hands_over)
+    assert contexts.is_single_threaded(spin)
+    assert not contexts.is_single_threaded(hands_over)
 
 
 # ---- what they are held against ----
@@ -163,7 +163,7 @@ def test_a_function_on_one_thread_is_held_against_one() -> None:
 
 @pytest.mark.usefixtures("three")
 def test_one_on_all_threads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contexts, "runs_alone", lambda _: False)
+    monkeypatch.setattr(contexts, "is_single_threaded", lambda _: False)
     row = bwprof.measure(lambda: None, roofs="auto", **WORK)
     assert row["attainable_gb_s"] == pytest.approx(25.0)
     assert "single_thread" not in row["flags"]
@@ -174,7 +174,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
     """Left out, nothing is measured: what is stored decides."""
     assert "single_thread" not in bwprof.measure(lambda: None, **WORK)["flags"], "held against nothing"
     with _core.Device("cpu") as device:
-        assert store.save(store.identity("cpu", hardware.facts(device)), roofs_for(device)) is not None
+        assert store.save(store.identity("cpu", hardware.device_facts(device)), roofs_for(device)) is not None
         row = bwprof.measure(lambda: None, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(25.0)
         assert "single_thread" in row["flags"].split(";")
@@ -183,7 +183,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
         row = bwprof.measure(lambda: None, roofs=whole, **WORK)
         assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(25.0), True)
         device.limit_threads(1)
-        assert store.save(store.identity("cpu", hardware.facts(device)), roofs_for(device)) is not None
+        assert store.save(store.identity("cpu", hardware.device_facts(device)), roofs_for(device)) is not None
         one = roofs_for(device)
     row = bwprof.measure(lambda: None, **WORK)
     assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(10.0), True)
@@ -255,8 +255,8 @@ def test_sweeps_over_functions(monkeypatch: pytest.MonkeyPatch) -> None:
 
     last = [0]
     monkeypatch.setattr(contexts, "obtain", obtain)
-    monkeypatch.setattr(contexts, "runs_alone", alone_where_asked)
-    monkeypatch.setattr(loop, "case_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(contexts, "is_single_threaded", alone_where_asked)
+    monkeypatch.setattr(loop, "share_seconds", lambda *_: 0.0)
 
     def work(threads: int) -> None:
         last[0] = threads

@@ -21,7 +21,7 @@ from bwprof import _core, hardware
 from bwprof.measuring import grade, operation
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import disturbance, survey
-from bwprof.roofs.model import Check, Rate, RoofPoint, Roofs
+from bwprof.roofs.model import Rate, RoofCheck, RoofPoint, Roofs
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
@@ -204,7 +204,7 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
     }
     result.update(more)
     made["cache"] = result["cache"]
-    return operation.finished(made, result, Context("run-1", "cpu", FACTS, roofs))
+    return operation.finish_row(made, result, Context("run-1", "cpu", FACTS, roofs))
 
 
 def finished(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> dict[str, object]:
@@ -320,7 +320,7 @@ def test_checks_tell_a_wrong_roof_from_a_busy_machine() -> None:
     """Too quick is never a neighbour's doing; too slow says something only where nobody disturbed."""
 
     def said(found: float, doubt: str = "", uncertainty: float = 0.0) -> list[bool]:
-        check = Check("r", 1, 100.0, found, uncertainty, doubt)
+        check = RoofCheck("r", 1, 100.0, found, uncertainty, doubt)
         return [check.too_low, check.too_high, check.unclear]
 
     assert said(102.9) == said(97.1) == said(97.1, "noise") == [False, False, False]
@@ -341,7 +341,10 @@ ANYTHING = st.recursive(
 def test_whatever_stands_for_roofs_is_roofs_or_a_value_error(data: st.DataObject) -> None:
     """Any field of any part replaced by anything; what is taken can be graded against."""
     whole = replace(
-        ROOFS, hot_points=POINTS, rates=(Rate("fp32", "a", "v", 8, 1.0, 1.0, 0.0),), checks=(Check("r", 1, 1.0, 1.0),)
+        ROOFS,
+        hot_points=POINTS,
+        rates=(Rate("fp32", "a", "v", 8, 1.0, 1.0, 0.0),),
+        checks=(RoofCheck("r", 1, 1.0, 1.0),),
     ).to_dict()
     found = json.loads(json.dumps(whole))
     where = data.draw(st.sampled_from(["", "points", "hot_points", "rates", "checks"]))
@@ -429,17 +432,17 @@ def test_a_busy_neighbour_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     statistics = tmp_path / "stat"
     monkeypatch.setattr(disturbance, "STATISTICS", statistics)
     statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
-    with disturbance.watched("cpu") as others:
+    with disturbance.watch_others("cpu") as others:
         statistics.write_text("cpu0 100 0 0 0 0 0 0 0\ncpu1 0 0 0 500 500 0 0 50\n")
     assert others.share == pytest.approx(0.25)
     # 20 ms of others in 100 ms are two ticks of a clock that counts in steps of 10: no measurement.
     monkeypatch.setattr(disturbance.time, "monotonic", iter((10.0, 10.1)).__next__)
     monkeypatch.setattr(disturbance.time, "process_time", iter((3.0, 3.0)).__next__)
     statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
-    with disturbance.watched("cpu") as others:
+    with disturbance.watch_others("cpu") as others:
         statistics.write_text("cpu0 1 0 0 0 0 0 0 0\ncpu1 1 0 0 500 500 0 0 0\n")
     assert others.share == 0.0
-    with disturbance.watched("cuda") as others:
+    with disturbance.watch_others("cuda") as others:
         pass
     assert others.share == 0.0
 
@@ -455,7 +458,7 @@ def test_measured_roofs(device: _core.Device) -> None:
     streams = {row["name"] for row in _core.operations() if row["is_stream"]}
     assert {point.stream for point in found.points} == streams
     assert all(point.seconds > 0 and point.uncertainty >= 0 for point in found.points)
-    assert found.belongs_to(hardware.facts(device))
+    assert found.belongs_to(hardware.device_facts(device))
     assert found.threads == (device.facts()["units"] if device.backend == "cpu" else 0)
     assert found.attainable_gb_s(10**8, 10**8) > 0
     assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}
@@ -471,8 +474,8 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
 
 def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A point what its own samples saw, all of them what others took meanwhile."""
-    stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
-    monkeypatch.setattr(disturbance, "disturbances", lambda _: ["threads waited", "stolen"])
+    stream = next(stream for stream in survey.list_streams() if stream["name"] == "stream_read")
+    monkeypatch.setattr(disturbance, "describe_disturbances", lambda _: ["threads waited", "stolen"])
     point = survey.measure_point(cpu, stream, 1 << 16, 0.0, cache="hot")
     assert point is not None
     assert point.disturbance == "threads waited; stolen"
@@ -483,7 +486,7 @@ def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest
         yield others
         others.share = 0.4
 
-    monkeypatch.setattr(disturbance, "watched", watched)
+    monkeypatch.setattr(disturbance, "watch_others", watched)
     monkeypatch.setattr(survey._Survey, "points", lambda _: POINTS)
     monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
     found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
@@ -509,8 +512,8 @@ def test_a_point_in_doubt_is_its_fastest_sample(
             return {"verified": True, "conditions": {"throttle": "none"}, **times}
 
     monkeypatch.setattr(_core, "Case", Sampled)
-    monkeypatch.setattr(disturbance, "disturbances", lambda _: doubt)
-    stream = next(stream for stream in survey.streams() if stream["name"] == "stream_read")
+    monkeypatch.setattr(disturbance, "describe_disturbances", lambda _: doubt)
+    stream = next(stream for stream in survey.list_streams() if stream["name"] == "stream_read")
     point = survey.measure_point(cpu, stream, 1 << 20, 0.1)
     assert point is not None
     assert point.seconds == pytest.approx(60e-9 if doubt else 100e-9)

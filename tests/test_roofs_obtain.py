@@ -23,7 +23,7 @@ from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import disturbance, store, survey
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
-from bwprof.roofs.obtain import NEW, RoofRequest, beaten
+from bwprof.roofs.obtain import NEW, RoofRequest, mark_beaten
 from bwprof.roofs.obtain import obtain as obtain_or_none
 from bwprof.runs import local
 
@@ -90,7 +90,7 @@ PROBES = ["point stream_copy 256", "point stream_read 256", "point stream_copy 1
 @pytest.fixture
 def bench(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench()
-    monkeypatch.setattr(hardware, "facts", lambda _: FACTS)
+    monkeypatch.setattr(hardware, "device_facts", lambda _: FACTS)
     monkeypatch.setattr(survey, "measure", lambda _, **_more: made.everything())
     monkeypatch.setattr(survey, "measure_hot", lambda _, **_more: made.hot())
     monkeypatch.setattr(
@@ -134,7 +134,7 @@ def test_a_probe_beside_others_contradicts_nothing(
 ) -> None:
     """Slower while other processes had a third of the processors."""
     first = obtain(cpu)
-    monkeypatch.setattr(disturbance, "watched", lambda _: contextlib.nullcontext(disturbance.Others(1 / 3)))
+    monkeypatch.setattr(disturbance, "watch_others", lambda _: contextlib.nullcontext(disturbance.Others(1 / 3)))
     bench.calls.clear()
     bench.factor = 1.2
     found = obtain(cpu)
@@ -439,7 +439,7 @@ def test_a_row_that_beats_its_roof_has_it_measured_again(cpu: _core.Device, benc
     """The roofs of this run say so at once, the stored ones at the next use."""
     at = ("stream_read", 256 * MIB)
     first = obtain(cpu)
-    changed = beaten("cpu", FACTS, first, (256 * MIB, 0), 0.3)
+    changed = mark_beaten("cpu", FACTS, first, (256 * MIB, 0), 0.3)
     assert "was beaten by 30 %" in changed.doubt(256 * MIB, 0)
     assert changed.doubt(0, MIB) == ""
     assert "beaten by 30 %" in (store.load(store.identity("cpu", FACTS)) or first).doubt(256 * MIB, 0)
@@ -450,12 +450,12 @@ def test_a_row_that_beats_its_roof_has_it_measured_again(cpu: _core.Device, benc
     assert "all" not in bench.calls
     assert (seconds_of(again, *at), again.doubt(256 * MIB, 0)) == (pytest.approx(60e-6 * 0.77), "")
     # The roof was right, as far as can be told: the quicker measurement stays, and the mark goes.
-    beaten("cpu", FACTS, again, (256 * MIB, 0), 0.3)
+    mark_beaten("cpu", FACTS, again, (256 * MIB, 0), 0.3)
     bench.factors = {at: 0.78}
     assert seconds_of(obtain(cpu), *at) == pytest.approx(60e-6 * 0.77)
     assert obtain(cpu).doubt(256 * MIB, 0) == ""
     before = stored_file()
-    beaten("cpu", FACTS, replace(again, points=(replace(POINTS[1], seconds=1.0),)), (256 * MIB, 0), 0.3)
+    mark_beaten("cpu", FACTS, replace(again, points=(replace(POINTS[1], seconds=1.0),)), (256 * MIB, 0), 0.3)
     assert stored_file() == before, "not the stored one's measurement"
 
 

@@ -46,22 +46,26 @@ CHECKED = {
 LABEL = st.one_of(TEXT, WHOLE, st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 
 
-FREE = [column for column in results_columns.columns() if column.name not in CHECKED]
+FREE = [column for column in results_columns.all_columns() if column.name not in CHECKED]
 
 
 @st.composite
 def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Rows with anything in some columns, and a column of a caller's own, of one kind."""
     labels = draw(st.sampled_from([TEXT, WHOLE, st.floats(allow_nan=False, allow_infinity=False), st.booleans()]))
-    name = draw(TEXT.filter(lambda text: schema.clean(text).strip() and schema.clean(text) not in schema.names()))
+    name = draw(
+        TEXT.filter(
+            lambda text: schema.clean_text(text).strip() and schema.clean_text(text) not in schema.column_names()
+        )
+    )
     found = []
     for number in range(draw(st.integers(1, 3))):
         chosen = draw(st.lists(st.sampled_from(FREE), max_size=6))
         made = row("a", "fp32", **{name: draw(st.none() | labels)})
         made |= {column.name: draw(st.none() | KINDS[column.kind]) for column in chosen}
         made["timestamp"] = f"2026-01-01T00:00:0{number}.000+00:00"
-        made["case"] = draw(TEXT.filter(schema.clean))
-        made["operation"] = draw(TEXT.filter(schema.clean))
+        made["case"] = draw(TEXT.filter(schema.clean_text))
+        made["operation"] = draw(TEXT.filter(schema.clean_text))
         made["precision"] = draw(st.sampled_from(["fp32", "bf16", "My own", ""]))
         found.append(made)
     return found
@@ -102,7 +106,7 @@ def test_csv_gives_everything_back(given_rows: list[dict[str, Any]]) -> None:
     made = frame.from_rows(given_rows)
     found, _ = there_and_back(made, "csv")
     assert list(found.columns) == list(made.columns)
-    own = list(made.columns)[len(schema.names()) :]
+    own = list(made.columns)[len(schema.column_names()) :]
     for one, other in zip(values_of(found), values_of(made), strict=True):
         for name, value in other.items():
             wanted = None if value == "" and name not in ("flags", "precision") else value
@@ -119,7 +123,7 @@ def test_csv_gives_everything_back(given_rows: list[dict[str, Any]]) -> None:
 def test_labels_of_mixed_kinds_come_back_from_json(labels: list[Any]) -> None:
     made = frame.from_rows([row("a", "fp32", timestamp=str(n), label=label) for n, label in enumerate(labels)])
     found, _ = there_and_back(made, "json")
-    wanted = [schema.clean(label) if isinstance(label, str) else label for label in labels]
+    wanted = [schema.clean_text(label) if isinstance(label, str) else label for label in labels]
     assert [None if formatting.is_missing(value) else value for value in found["label"]] == wanted
 
 

@@ -140,7 +140,7 @@ def test_measuring_a_function_gives_a_row() -> None:
     found = bwprof.measure(lambda: a.fill(1.0), name="fill", bytes_written=a.nbytes, **QUICK)
     assert type(found) is bwprof.Row
     assert len(found.samples_ns) == found.samples > 0
-    assert list(found)[: len(schema.names())] == list(schema.names())
+    assert list(found)[: len(schema.column_names())] == list(schema.column_names())
 
 
 def test_a_sweeps_callback_gets_rows() -> None:
@@ -167,7 +167,7 @@ def test_rows_make_a_frame_and_come_back(tmp_path: Path) -> None:
     assert {name: back[0][name] for name in one} == one
     assert load_samples(bwprof.save(data, tmp_path / "rows.json")) == [[1.0, 2.5], None]
     assert bwprof.frame(one)["case"].tolist() == ["a<b"], "one row is a frame of one"
-    assert bwprof.frame([]).columns.tolist() == list(schema.names())
+    assert bwprof.frame([]).columns.tolist() == list(schema.column_names())
     with pytest.raises(TypeError, match="3 is no row"):
         bwprof.frame([3])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="column M: 'x' is not a whole number"):

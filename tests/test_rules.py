@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bwprof.analysis.bottleneck import rules_of
+from bwprof.analysis.bottleneck import match_rules
 from bwprof.analysis.rules import RULES, table
 from bwprof.measuring.grade import WAITED
 
@@ -81,7 +81,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 def rules(row: dict[str, Any]) -> list[str]:
-    return rules_of({"time_ms": 1.0, **row})[0]
+    return match_rules({"time_ms": 1.0, **row})[0]
 
 
 @pytest.mark.parametrize(("name", "row", "other"), CASES)
@@ -95,13 +95,13 @@ def test_every_rule_has_such_rows() -> None:
 
 
 def test_nothing_is_said_of_what_is_not_known() -> None:
-    assert rules_of([{"time_ms": 1.0}, {}, {"case": "a", "load_efficiency": None, "flags": None}]) == [[], [], []]
-    assert rules_of([]) == []
+    assert match_rules([{"time_ms": 1.0}, {}, {"case": "a", "load_efficiency": None, "flags": None}]) == [[], [], []]
+    assert match_rules([]) == []
 
 
 def test_the_rules_of_rows_are_their_own() -> None:
     rows = [{"time_ms": 1.0, **row} for _, speaks, silent in CASES for row in (speaks, silent)]
-    assert rules_of(rows) == [rules(row) for row in rows]
+    assert match_rules(rows) == [rules(row) for row in rows]
 
 
 def test_the_rules_as_a_table() -> None:

@@ -20,7 +20,7 @@ from bwprof.cli.guard import USAGE
 from bwprof.measuring import operation as specs
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 from bwprof.selftest import cache, repeat, timers
 from bwprof.selftest.bench import Bench, PartReport
 from bwprof.text import terminal
@@ -46,7 +46,7 @@ def row(low: float, median: float, high: float) -> dict[str, float]:
     ],
 )
 def test_rows_differ_by_interval_and_gate(one: dict[str, float], other: dict[str, float], expected: bool) -> None:
-    assert differ(one, other) is expected
+    assert times_differ(one, other) is expected
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def test_where_the_json_goes_is_checked_first(
 def test_tables_on_a_narrow_screen_keep_their_words(width: int, same: bool) -> None:
     stream = io.StringIO()
     screen = Console(file=stream, width=width)
-    found = terminal.table(screen, "A title", ["case", "timed by", *(f"number {i}" for i in range(8))])
+    found = terminal.new_table(screen, "A title", ["case", "timed by", *(f"number {i}" for i in range(8))])
     found.add_row("read 16 MiB", "graph, events", *(f"{i}.123" for i in range(8)))
-    terminal.show(screen, found)
+    terminal.print_fitted(screen, found)
     text = stream.getvalue()
     assert all(word in text for word in ("case", "timed by", "read 16 MiB", "graph, events", "number 7", "7.123"))
     assert (max(map(len, text.splitlines())) <= width) == same

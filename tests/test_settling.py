@@ -109,7 +109,7 @@ def test_copies_and_predictions_are_of_the_tries_that_count(monkeypatch: pytest.
 def test_where_the_time_for_second_tries_is_over_copies_are_alike_all_the_same(disturbed: Path) -> None:
     """Of 14 seconds a quarter lets a few rows have another try: none of the second step's."""
     bwprof.model_step(TINY, context=[16, 32], weights=["fp16", "fp8"], device="cpu", output=disturbed / "step.json")
-    rows, samples, _ = json_file.read(disturbed / "step.json")
+    rows, samples, _ = json_file.read_json(disturbed / "step.json")
     check(rows)
     again = [row["role"] for row in rows if row["context"] == 16 and "measured twice" in (row["reason"] or "")]
     assert again[:3] == ["qkv", "kv append", "attention"]
@@ -136,11 +136,11 @@ def test_an_interrupted_run_agrees_with_itself_and_goes_on(
     monkeypatch.setattr(Disturbed, "broken_at", broken_at)
     assert model_command.main_model(GIVEN) == 130
     folder = next((disturbed / "bwprof-results").iterdir())
-    before = json_file.read(folder / "results.json")[0]
+    before = json_file.read_json(folder / "results.json")[0]
     check(before)
     monkeypatch.setattr(Disturbed, "broken_at", 1 << 30)
     assert model_command.main_model(["--resume", folder.name]) == 0
-    for rows in (json_file.read(folder / "results.json")[0], csv_file.read(folder / "results.csv")):
+    for rows in (json_file.read_json(folder / "results.json")[0], csv_file.read_csv(folder / "results.csv")):
         check(rows)
         assert len(rows) == 4 * 7
         kept = {(row["case"], row["weights"]): row["time_ms"] for row in before if row["flags"] == ""}
@@ -152,7 +152,7 @@ def test_a_run_that_was_killed_between_second_tries_is_put_right(disturbed: Path
     """A file with the second try of one row, but the first in its copy and in what was predicted of it."""
     assert model_command.main_model(GIVEN) == 0
     folder = next((disturbed / "bwprof-results").iterdir())
-    rows, samples, run = json_file.read(folder / "results.json")
+    rows, samples, run = json_file.read_json(folder / "results.json")
     for row in rows:
         if row["role"] == "qkv" and (row["context"], row["status"]) != (16, "ok"):
             row |= {"time_ms": 7.0, "flags": "noisy", "time_ms_lo": 1.0, "time_ms_hi": 9.0}
@@ -161,7 +161,7 @@ def test_a_run_that_was_killed_between_second_tries_is_put_right(disturbed: Path
     with pytest.raises(AssertionError):
         check(rows)
     assert model_command.main_model(["--resume", folder.name]) == 0
-    check(json_file.read(folder / "results.json")[0])
+    check(json_file.read_json(folder / "results.json")[0])
 
 
 def test_a_second_try_of_a_shape_of_a_run_before_is_one(disturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_second_try_of_a_shape_of_a_run_before_is_one(disturbed: Path, monkeyp
     folder = next((disturbed / "bwprof-results").iterdir())
     monkeypatch.setattr(Disturbed, "broken_at", 1 << 30)
     assert model_command.main_model(["--resume", folder.name]) == 0
-    rows = json_file.read(folder / "results.json")[0]
+    rows = json_file.read_json(folder / "results.json")[0]
     check(rows)
     twice = [row for row in rows if "measured twice" in (row["reason"] or "")]
     assert all(row["flags"] == "" for row in twice)

@@ -98,8 +98,8 @@ WHOLE = [(f"CPU-{number}", m) for number in range(3) for m in ("1", "2")]
     ],
 )
 def test_the_devices_that_are_named(device: Any, numbers: list[int]) -> None:
-    assert [choice.index for choice in hardware.choose_several(None, device)] == numbers
-    assert [choice.index for choice in hardware.choose_several("cpu", device)] == numbers
+    assert [choice.index for choice in hardware.choose_devices(None, device)] == numbers
+    assert [choice.index for choice in hardware.choose_devices("cpu", device)] == numbers
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_devices_that_are_named(device: Any, numbers: list[int]) -> None:
 )
 def test_devices_that_there_are_none_of(device: Any, said: str) -> None:
     with pytest.raises((ValueError, _core.UnavailableError), match=said):
-        hardware.choose_several(None, device)
+        hardware.choose_devices(None, device)
 
 
 def test_one_run_on_all_devices_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,13 +222,13 @@ def test_a_device_that_cannot_be_opened_costs_its_own_rows(
 
 def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    real = loop.prepare
+    real = loop.prepare_device
 
     def prepare(*arguments: Any, limits: loop.TimeBudget, **more: Any) -> Any:
         shares.append(limits.left())
         return real(*arguments, limits=limits, **more)
 
-    monkeypatch.setattr(loop, "prepare", prepare)
+    monkeypatch.setattr(loop, "prepare_device", prepare)
     found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[call-overload]
     assert set(found["status"]) == {"ok"}
     assert 900 < shares[0] <= 1000, "a third"

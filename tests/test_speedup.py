@@ -11,7 +11,7 @@ import pytest
 from rows import row
 
 import bwprof
-from bwprof.analysis.gains import speedup_line
+from bwprof.analysis.gains import summarize_speedup
 from bwprof.llm import figures
 from bwprof.results import frame
 from bwprof.roofs.model import RoofPoint, Roofs
@@ -214,15 +214,15 @@ def test_no_rows() -> None:
 
 def test_a_line_for_many_cases() -> None:
     data = frame.from_rows([case("a"), case("b", of=9000.0), case("c", operation="stream_read")])
-    assert speedup_line(data) == (
+    assert summarize_speedup(data) == (
         "storing numbers in fp8_e4m3 instead of fp16 would make 1 of 2 cases 2.00 times as fast, if its kernels are as "
         "efficient; 1 would gain nothing (limited: 1 by its own kernel)"
     )
-    assert speedup_line(data[data["case"] == "b"]) == (
+    assert summarize_speedup(data[data["case"] == "b"]) == (
         "storing numbers in fp8_e4m3 instead of fp16 would win nothing as the kernels are (limited: 1 by its own "
         "kernel)"
     )
-    assert ": not known (stream_read has no" in speedup_line(data[data["case"] == "c"])
+    assert ": not known (stream_read has no" in summarize_speedup(data[data["case"] == "c"])
 
 
 def test_a_line_tells_slower_from_no_gain() -> None:
@@ -235,14 +235,14 @@ def test_a_line_tells_slower_from_no_gain() -> None:
 
     quick, same, slow, slower = both("a", 1.5), both("b", 1.0), both("c", 0.78), both("d", 0.5)
     what = "storing numbers in fp8_e4m3 instead of fp16"
-    assert speedup_line(frame.from_rows([*quick, *same, *slow])) == (
+    assert summarize_speedup(frame.from_rows([*quick, *same, *slow])) == (
         f"{what} makes 1 of 3 cases 1.50 times as fast; 1 gains nothing (limited: 1 by memory); "
         "1 becomes slower, 0.78 times as fast"
     )
-    assert speedup_line(frame.from_rows([*quick, *slow, *slower])) == (
+    assert summarize_speedup(frame.from_rows([*quick, *slow, *slower])) == (
         f"{what} makes 1 of 3 cases 1.50 times as fast; 2 become slower, 0.50 to 0.78 times as fast"
     )
-    assert speedup_line(frame.from_rows(slow)) == (
+    assert summarize_speedup(frame.from_rows(slow)) == (
         f"{what} would win nothing as the kernels are; 1 becomes slower, 0.78 times as fast"
     )
 
@@ -251,11 +251,11 @@ def test_a_line_says_of_how_many_cases_it_is_not_known() -> None:
     """Nothing is promised, nor denied, of those whose limit nobody knows."""
     without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}
     rows = [without, {**without, "case": "e"}, case("b", of=9000.0)]
-    assert speedup_line(frame.from_rows(rows)) == (
+    assert summarize_speedup(frame.from_rows(rows)) == (
         "storing numbers in fp8_e4m3 instead of fp16 would win nothing as the kernels are for 1 of 3 cases (limited: 1 "
         "by its own kernel); of 2 it is not known"
     )
-    assert speedup_line(frame.from_rows([case("a"), *rows])) == (
+    assert summarize_speedup(frame.from_rows([case("a"), *rows])) == (
         "storing numbers in fp8_e4m3 instead of fp16 would make 1 of 4 cases 2.00 times as fast, if its kernels are as "
         "efficient; 1 would gain nothing (limited: 1 by its own kernel); of 2 it is not known"
     )
@@ -273,7 +273,7 @@ def test_a_line_for_a_models_step() -> None:
         f"{what} {now / then:.2f} times as fast, {then:.3g} ms instead of {now:.3g} ms, if its kernels are as efficient"
     )
     for beside in ([], [layer]):
-        assert speedup_line(frame.from_rows([*rows, *beside])) == said
+        assert summarize_speedup(frame.from_rows([*rows, *beside])) == said
 
 
 def test_any_frame() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.diagnosis.stalls import GROUPS, Stalls, rounded
+from bwprof.analysis.diagnosis.stalls import GROUPS, Stalls, _round_parts
 
 # An H200's copy under ncu: 138.76 warps wait for each instruction that is issued, 131.36 of them for memory (94.7 %).
 COPY = (
@@ -67,9 +67,9 @@ def test_every_reason_has_its_group() -> None:
 
 def test_whole_percents_add_up() -> None:
     """Three thirds, and five parts of which none would be rounded up."""
-    assert rounded([100 / 3] * 3) == [34, 33, 33]
-    assert rounded([20.4, 20.4, 20.4, 20.4, 18.4]) == [21, 21, 20, 20, 18]
-    assert sum(rounded([0.5] * 200)) == 100
+    assert _round_parts([100 / 3] * 3) == [34, 33, 33]
+    assert _round_parts([20.4, 20.4, 20.4, 20.4, 18.4]) == [21, 21, 20, 20, 18]
+    assert sum(_round_parts([0.5] * 200)) == 100
     assert Stalls({"wait": 50.5, "barrier": 49.5}).text().count("%") == 5
 
 

@@ -18,7 +18,7 @@ from bwprof.results import atomic, csv_file, frame, json_file, reader
 from bwprof.results import writer as stores
 from bwprof.results.atomic import Claim, claim_path
 from bwprof.results.reader import load_samples
-from bwprof.results.writer import Store, claimed, release
+from bwprof.results.writer import Store, claim_files, release_claims
 from bwprof.runs import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,10 +59,10 @@ def test_a_csv_that_others_touch_is_written_anew(
         path.write_text("")
     if then == "a row":
         store.add(numbered(2))
-        assert [found["case"] for found in csv_file.read(path)] == ["case 1", "case 2"]
+        assert [found["case"] for found in csv_file.read_csv(path)] == ["case 1", "case 2"]
     store.finish("complete")
     assert f"{path} was {what}" in caplog.text
-    assert [found["case"] for found in csv_file.read(path)] == ["case 1", "case 2"][: 2 if then == "a row" else 1]
+    assert [found["case"] for found in csv_file.read_csv(path)] == ["case 1", "case 2"][: 2 if then == "a row" else 1]
 
 
 def test_a_hidden_file_that_others_remove_costs_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.M
         store.add(numbered(number, color="red"), [number + 0.5, 2.0])
     with claim_path(tmp_path / name).open("a") as cut_off:
         cut_off.write('{"operation": "gemm", "sam')
-    assert len(json_file.read(tmp_path / name)[0]) == 1
+    assert len(json_file.read_json(tmp_path / name)[0]) == 1
     found = bwprof.load(tmp_path if targets else tmp_path / name)
     assert found["case"].tolist() == [f"case {number}" for number in range(1, 6)]
     assert found["color"].tolist() == ["red"] * 5
@@ -100,7 +100,7 @@ def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.M
     # Going on with it keeps them, whatever happens next.
     rows, samples, data = reader.read_rows(tmp_path / name)
     store = Store(data, json_targets=[tmp_path / name], rows=rows, samples=samples)
-    assert len(json_file.read(tmp_path / name)[0]) == 5
+    assert len(json_file.read_json(tmp_path / name)[0]) == 5
     store.add(numbered(6), [9.0])
     assert load_samples(tmp_path / name) == [[n + 0.5, 2.0] for n in range(1, 6)] + [[9.0]]
     store.finish("complete")
@@ -126,7 +126,7 @@ def test_temporary_files_of_a_killed_writer_go(tmp_path: Path) -> None:
     for found in (old, held):
         os.utime(found, (time.time() - 3600,) * 2)
     with held.open() as stream:
-        assert atomic.locked(stream.fileno())
+        assert atomic.take_lock(stream.fileno())
         bwprof.save(frame.from_rows([row("a", "fp32")]), tmp_path / "rows.csv")
     assert sorted(found.name for found in tmp_path.iterdir()) == [young.name, held.name, "rows.csv"]
 
@@ -181,14 +181,14 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path, kind: str) -> None:
 def test_going_on_waits_for_nobody_and_overtakes_nobody(tmp_path: Path) -> None:
     """The right to write is taken before the rows are read, and passed on to the store."""
     path = tmp_path / "rows.csv"
-    claims = claimed([path, tmp_path / "rows.json", io.StringIO()])
+    claims = claim_files([path, tmp_path / "rows.json", io.StringIO()])
     with pytest.raises(OSError, match="another bwprof"):
-        claimed([tmp_path / "other.csv", path])
+        claim_files([tmp_path / "other.csv", path])
     Claim(tmp_path / "other.csv").release()  # it was given back
     store = Store(run(), csv_targets=[path], json_targets=[tmp_path / "rows.json"], claims=claims)
     store.add(numbered(1))
     store.finish("complete")
-    release(claims)
+    release_claims(claims)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["rows.csv", "rows.json"]
 
 
@@ -198,7 +198,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
     """Its holder ends between opening and locking: what was locked is a file that nobody sees any more."""
     path = tmp_path / "rows.csv"
     first = Claim(path)
-    real = atomic.locked
+    real = atomic.take_lock
     calls = []
 
     def slow(number: int) -> bool:
@@ -207,7 +207,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
             first.release()
         return real(number)
 
-    monkeypatch.setattr(atomic, "locked", slow)
+    monkeypatch.setattr(atomic, "take_lock", slow)
     second = Claim(path)
     assert len(calls) == 2
     with pytest.raises(OSError, match="another bwprof"):
@@ -228,7 +228,7 @@ def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkey
     again = {**numbered(2), "timestamp": "2026-01-01T00:01:00.000+00:00"}
     store.replace(numbers[1], again, [22.0])
     assert [found["case"] for found in store.rows] == ["case 1", "case 2", "case 3"]
-    assert [found["case"] for found in csv_file.read(csv_path)] == ["case 1", "case 2", "case 3", "case 2"]
+    assert [found["case"] for found in csv_file.read_csv(csv_path)] == ["case 1", "case 2", "case 3", "case 2"]
     assert [line["flags"] for line in csv.DictReader(io.StringIO(pipe.getvalue()))] == ["", "noisy", ""], "for good"
     for path in (csv_path, tmp_path):  # after a kill
         found = bwprof.load(path)
@@ -255,8 +255,8 @@ def test_a_replaced_row_does_not_come_back_after_a_kill(tmp_path: Path, monkeypa
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
     store.replace(numbers[1], numbered(2) | {"timestamp": "2026-01-01T00:02:00.000+00:00"}, [22.0])
     store.close()
-    assert [found["case"] for found in json_file.read(json_path)[0]] == ["case 1", "case 2"]
-    assert [found["case"] for found in csv_file.read(csv_path)] == ["case 1", "case 2", "case 1", "case 2"]
+    assert [found["case"] for found in json_file.read_json(json_path)[0]] == ["case 1", "case 2"]
+    assert [found["case"] for found in csv_file.read_csv(csv_path)] == ["case 1", "case 2", "case 1", "case 2"]
     assert sorted(bwprof.load(tmp_path)["case"]) == ["case 1", "case 2"]
     assert sorted(load_samples(tmp_path)) == [[11.0], [22.0]]
 

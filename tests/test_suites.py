@@ -57,7 +57,7 @@ def test_a_value_out_of_range_names_the_suite_and_the_case(tmp_path: Path) -> No
     path = tmp_path / "my.toml"
     path.write_text(HEAD + "params = { M = 0 }\n")
     with pytest.raises(ValueError, match=r"my\.toml, case 'x': gemm: M = 0: allowed is"):
-        plan.make(SweepRequest(suite=str(path)), "cpu")
+        plan.make_plan(SweepRequest(suite=str(path)), "cpu")
 
 
 def test_unknown_suite_names_those_there_are() -> None:
@@ -78,12 +78,12 @@ def test_numbers_take_suffixes_and_lists_are_products() -> None:
 
 
 def shapes(backend: str) -> set[tuple[str, tuple[int, ...]]]:
-    made = plan.make(SweepRequest(), backend)
+    made = plan.make_plan(SweepRequest(), backend)
     return {(spec.operation, tuple(spec.params.values())) for spec in made.specs}
 
 
 def test_the_default_suite_has_what_it_promises() -> None:
-    made = plan.make(SweepRequest(), "cpu")
+    made = plan.make_plan(SweepRequest(), "cpu")
     precisions = {spec.precision for spec in made.specs}
     assert precisions == {"fp32", "fp16"}
     found = {spec.case: spec for spec in made.specs}
@@ -110,19 +110,19 @@ def test_the_default_suite_has_what_it_promises() -> None:
     streams = [row["name"] for row in registry.operations() if row["is_stream"]]
     assert len(streams) == 4
     assert set(streams) <= {spec.operation for spec in made.specs}
-    only_gpu = {spec.case for spec in plan.make(SweepRequest(), "cuda").specs} - set(found)
+    only_gpu = {spec.case for spec in plan.make_plan(SweepRequest(), "cuda").specs} - set(found)
     assert only_gpu == {"prefill_attention_4k"}
 
 
 def test_operations_with_params_are_their_product() -> None:
     request = SweepRequest(operations=("gemm",), params={"M": (1, 2), "N": (8,), "K": (8, 16)}, precisions=("fp32",))
-    made = plan.make(request, "cpu")
+    made = plan.make_plan(request, "cpu")
     assert [spec.case for spec in made.specs] == [f"gemm M={m} N=8 K={k}" for m in (1, 2) for k in (8, 16)]
     assert made.target_seconds is None
 
 
 def test_a_suite_can_be_narrowed_and_its_params_replaced() -> None:
-    made = plan.make(
+    made = plan.make_plan(
         SweepRequest(operations=("gemm",), suite="default", params={"M": (3,)}, precisions=("fp16",)), "cpu"
     )
     assert {spec.operation for spec in made.specs} == {"gemm"}
@@ -141,8 +141,8 @@ def test_a_suite_can_be_narrowed_and_its_params_replaced() -> None:
     ],
 )
 def test_only_some_cases_of_a_suite(only: tuple[str, ...], operations: set[str], cases: set[str] | None) -> None:
-    every = plan.make(SweepRequest(), "cpu").specs
-    made = plan.make(SweepRequest(only=only), "cpu").specs
+    every = plan.make_plan(SweepRequest(), "cpu").specs
+    made = plan.make_plan(SweepRequest(only=only), "cpu").specs
     assert {spec.operation for spec in made} == operations
     named = {spec.case for spec in every if spec.operation in operations} if cases is None else cases
     assert {spec.case for spec in made} == named
@@ -151,42 +151,44 @@ def test_only_some_cases_of_a_suite(only: tuple[str, ...], operations: set[str],
 
 def test_only_one_point_of_a_product() -> None:
     params = {"M": (1, 2, 4), "N": (8,), "K": (8,)}
-    made = plan.make(
+    made = plan.make_plan(
         SweepRequest(operations=("gemm",), params=params, only=("*M=[24] *",), precisions=("fp32",)), "cpu"
     )
     assert [spec.case for spec in made.specs] == ["gemm M=2 N=8 K=8", "gemm M=4 N=8 K=8"]
-    whole = plan.make(SweepRequest(operations=("gemm",), params=params, only=("gemm",), precisions=("fp32",)), "cpu")
+    whole = plan.make_plan(
+        SweepRequest(operations=("gemm",), params=params, only=("gemm",), precisions=("fp32",)), "cpu"
+    )
     assert len(whole.specs) == 3, "the entry's own name is that of all its cases"
 
 
 def test_cases_stand_in_the_place_of_operations(tmp_path: Path) -> None:
     """Of the default suite, or the one that is named; not beside operations, nor what nothing is called."""
-    asked = plan.make(SweepRequest(("decode_gemm",), precisions=("fp16",)), "cpu")
-    assert asked.specs == plan.make(SweepRequest(only=("decode_gemm",), precisions=("fp16",)), "cpu").specs
+    asked = plan.make_plan(SweepRequest(("decode_gemm",), precisions=("fp16",)), "cpu")
+    assert asked.specs == plan.make_plan(SweepRequest(only=("decode_gemm",), precisions=("fp16",)), "cpu").specs
     assert [spec.case for spec in asked.specs] == ["decode_gemm"]
     (tmp_path / "mine.toml").write_text('[[case]]\nname = "my own"\noperation = "gemm"\nparams = {M = 2}\n')
-    found = plan.make(SweepRequest(("my own",), suite=str(tmp_path / "mine.toml"), precisions=("fp32",)), "cpu")
+    found = plan.make_plan(SweepRequest(("my own",), suite=str(tmp_path / "mine.toml"), precisions=("fp32",)), "cpu")
     assert [(spec.case, spec.params["M"]) for spec in found.specs] == [("my own", 2)]
-    beside = plan.make(
+    beside = plan.make_plan(
         SweepRequest(("stream_read", "decode_gemm"), precisions=("fp16",)), "cpu"
     )  # both are cases' names
     assert [spec.case for spec in beside.specs] == ["stream_read", "decode_gemm"]
-    alone = plan.make(SweepRequest(("stream_read",), precisions=("fp16",)), "cpu")
+    alone = plan.make_plan(SweepRequest(("stream_read",), precisions=("fp16",)), "cpu")
     assert alone.specs[0].params != beside.specs[0].params, "an operation's name alone is the operation's"
     for names, said in (
         (("decode_gemm", "gemm"), "decode_gemm is a case of the suite default, gemm an operation: name operations"),
         (("my own",), "unknown operation 'my own'"),
     ):
         with pytest.raises(ValueError, match=said):
-            plan.make(SweepRequest(names), "cpu")
+            plan.make_plan(SweepRequest(names), "cpu")
 
 
 def test_a_pattern_that_leaves_nothing_is_a_slip() -> None:
     said = r"only: unknown case or operation 'ffn_gem': did you mean 'ffn_gemm'\? Allowed: stream_read, "
     with pytest.raises(ValueError, match=said):
-        plan.make(SweepRequest(only=("attention*", "ffn_gem")), "cpu")
+        plan.make_plan(SweepRequest(only=("attention*", "ffn_gem")), "cpu")
     with pytest.raises(ValueError, match="unknown parameter of stream_read 'kv_len'"):  # and others' are not looked at
-        plan.make(SweepRequest(only=("stream_read",), params={"kv_len": (8,)}), "cpu")
+        plan.make_plan(SweepRequest(only=("stream_read",), params={"kv_len": (8,)}), "cpu")
 
 
 def test_a_name_tells_every_parameter_that_is_not_as_usual() -> None:
@@ -194,7 +196,9 @@ def test_a_name_tells_every_parameter_that_is_not_as_usual() -> None:
 
     def cases(operation: str, suite: str | None = None, **params: int) -> set[str]:
         asked = {name: (value,) for name, value in params.items()}
-        made = plan.make(SweepRequest(operations=(operation,), suite=suite, params=asked, precisions=("fp32",)), "cpu")
+        made = plan.make_plan(
+            SweepRequest(operations=(operation,), suite=suite, params=asked, precisions=("fp32",)), "cpu"
+        )
         return {spec.case for spec in made.specs}
 
     usual = {row["name"]: row["default"] for row in registry.operation("gemm")["params"]}
@@ -209,7 +213,7 @@ def test_a_name_tells_every_parameter_that_is_not_as_usual() -> None:
 
 
 def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
-    made = plan.make(SweepRequest(seq_lengths=(128, 256), precisions=("fp32",)), "cpu")
+    made = plan.make_plan(SweepRequest(seq_lengths=(128, 256), precisions=("fp32",)), "cpu")
     assert {spec.operation for spec in made.specs} == {"attention_prefill", "attention_decode"}
     for spec in made.specs:
         assert spec.params["kv_len"] in (128, 256)
@@ -219,15 +223,17 @@ def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
 def test_a_named_precision_that_an_operation_lacks_is_kept_as_a_case_to_answer_for() -> None:
     lacking = next(row["name"] for row in registry.operations() if "tf32" not in row["precisions"])
     having = next(row["name"] for row in registry.operations() if "tf32" in row["precisions"])
-    made = plan.make(SweepRequest(operations=(lacking, having), precisions=("fp32", "tf32")), "cpu")
+    made = plan.make_plan(SweepRequest(operations=(lacking, having), precisions=("fp32", "tf32")), "cpu")
     found = [(spec.operation, spec.precision) for spec in made.specs]
     assert found == [(name, precision) for name in (lacking, having) for precision in ("fp32", "tf32")]
     with pytest.raises(ValueError, match=f"no precision tf32 of {lacking}: allowed are fp32"):
-        plan.make(SweepRequest(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
+        plan.make_plan(SweepRequest(operations=(lacking,), precisions=("fp32", "tf32")), "cpu")
 
 
 def test_every_variant_can_be_asked_for() -> None:
-    made = plan.make(SweepRequest(operations=("attention_prefill",), variants=("all",), precisions=("fp32",)), "cpu")
+    made = plan.make_plan(
+        SweepRequest(operations=("attention_prefill",), variants=("all",), precisions=("fp32",)), "cpu"
+    )
     assert [spec.variant for spec in made.specs] == registry.variant_names("attention_prefill", "cpu", "fp32")
 
 
@@ -263,4 +269,4 @@ def test_both_caches_are_a_case_each(asked: str) -> None:
 )
 def test_bad_requests_name_the_argument_and_what_is_allowed(request_: SweepRequest, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        plan.make(request_, "cpu")
+        plan.make_plan(request_, "cpu")

@@ -17,12 +17,12 @@ from bwprof.cli import render
 from bwprof.results import frame
 from bwprof.results.columns import FLAGS
 from bwprof.results.schema import RowDict
-from bwprof.text.terminal import PLAIN_WIDTH, console
+from bwprof.text.terminal import PLAIN_WIDTH, make_console
 
 
 def printed(rows: list[RowDict]) -> str:
     stream = io.StringIO()
-    render.print_summary(rows, console(stream))
+    render.print_summary(rows, make_console(stream))
     return stream.getvalue()
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 import bwprof
 from bwprof.cli import main
 from bwprof.text import terminal as text_terminal
-from bwprof.text.listing import html_table
+from bwprof.text.listing import format_html_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -121,11 +121,11 @@ def test_what_a_notebook_shows_is_text_and_bounded(found: Any) -> None:
 
 
 def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
-    page = html_table([{"a": str(number)} for number in range(1000)], "many")
+    page = format_html_table([{"a": str(number)} for number in range(1000)], "many")
     cells = re.findall("<td>(.*?)</td>", page)
     assert (cells[0], cells[99], cells[100], cells[101], cells[-1]) == ("0", "99", "\u2026", "900", "999")
     assert "<caption>many (1000 lines)</caption>" in page
-    assert len(re.findall("<td>", html_table([{"a": "1"}] * 200))) == 200
+    assert len(re.findall("<td>", format_html_table([{"a": "1"}] * 200))) == 200
 
 
 def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,9 +143,9 @@ def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixtur
 )
 def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int) -> None:
     screen = Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
-    grid = text_terminal.table(screen, "", ["version", "GB/s", "what it changes"], numbers=["GB/s"])
+    grid = text_terminal.new_table(screen, "", ["version", "GB/s", "what it changes"], numbers=["GB/s"])
     grid.add_row(*cells)
-    text_terminal.show(screen, grid)
+    text_terminal.print_fitted(screen, grid)
     lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= width
     assert (max(map(len, lines)) > 60) == (width > 60)
@@ -166,9 +166,9 @@ def test_a_long_table_is_laid_out_as_a_short_one() -> None:
             flag = dice.choice(["", "near_timer_floor"])
             rows.append([name, str(10 ** dice.randint(0, 9)), f"{dice.random():.4g}", "-", flag])
         stream = io.StringIO()
-        screen = text_terminal.console(stream)
-        table = text_terminal.table(screen, "", headers, numbers=numbers)
+        screen = text_terminal.make_console(stream)
+        table = text_terminal.new_table(screen, "", headers, numbers=numbers)
         for cells in rows:
             table.add_row(*cells)
         screen.print(table)
-        assert text_terminal.plain_table(headers, rows, numbers=numbers) == stream.getvalue()
+        assert text_terminal.format_ascii_table(headers, rows, numbers=numbers) == stream.getvalue()

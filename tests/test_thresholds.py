@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bwprof.records.regression import statistics
 from bwprof.records.regression.statistics import Spread
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 
 
 # Student's t, from printed tables (Abramowitz and Stegun, table 26.10).
@@ -27,13 +27,13 @@ from bwprof.results.pairs import differ
     ],
 )
 def test_student(freedom: float, chance: float, value: float) -> None:
-    assert statistics.student(freedom, chance) == pytest.approx(value, abs=6e-4)
+    assert statistics.student_quantile(freedom, chance) == pytest.approx(value, abs=6e-4)
 
 
 def test_student_of_many_degrees_is_normal() -> None:
-    assert statistics.student(1e6, 0.975) == pytest.approx(1.959964, abs=1e-4)
-    assert statistics.student(math.inf, 0.975) == pytest.approx(1.959964, abs=1e-6)
-    assert statistics.student(2, 0.5) == pytest.approx(0.0, abs=1e-9)
+    assert statistics.student_quantile(1e6, 0.975) == pytest.approx(1.959964, abs=1e-4)
+    assert statistics.student_quantile(math.inf, 0.975) == pytest.approx(1.959964, abs=1e-6)
+    assert statistics.student_quantile(2, 0.5) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_gamma_functions() -> None:
@@ -46,10 +46,10 @@ def test_gamma_functions() -> None:
 
 
 def test_all_cases_share_the_chance_of_a_false_alarm() -> None:
-    each = statistics.alone(63)
+    each = statistics.chance_per_case(63)
     assert 1 - (1 - each) ** 63 == pytest.approx(0.05)
-    assert statistics.alone(1) == 0.05
-    assert statistics.alone(0) == 0.05
+    assert statistics.chance_per_case(1) == 0.05
+    assert statistics.chance_per_case(0) == 0.05
 
 
 def test_spread_of_processes() -> None:
@@ -63,30 +63,30 @@ def test_spread_of_processes() -> None:
 
 def test_pooled_weighs_by_degrees() -> None:
     one, other = Spread(4.0, 3.0), Spread(1.0, 1.0)
-    assert statistics.pooled(one, other) == Spread(3.25, 4.0)
-    assert statistics.pooled(one, None) == statistics.pooled(None, one) == one
-    assert statistics.pooled(None, None) is None
+    assert statistics.pool_spreads(one, other) == Spread(3.25, 4.0)
+    assert statistics.pool_spreads(one, None) == statistics.pool_spreads(None, one) == one
+    assert statistics.pool_spreads(None, None) is None
 
 
 def test_a_prior_is_what_the_cases_have_in_common() -> None:
     """Variances of 4 degrees drawn around 1e-6: all of their scatter is chance, so that the prior counts the most."""
     draw = random.Random(1)
     variances = [1e-6 * sum(draw.gauss(0, 1) ** 2 for _ in range(4)) / 4 for _ in range(400)]
-    found = statistics.prior([Spread(value, 4.0) for value in variances])
+    found = statistics.fit_prior([Spread(value, 4.0) for value in variances])
     assert found is not None
     assert found.freedom == 10.0
     assert found.variance == pytest.approx(1e-6, rel=0.15)
     # Where each has its own over four decades, it says little.
     wide = [value * 10 ** draw.uniform(-2, 2) for value in variances]
-    little = statistics.prior([Spread(value, 4.0) for value in wide])
+    little = statistics.fit_prior([Spread(value, 4.0) for value in wide])
     assert little is not None
     assert little.freedom < 1.5
-    assert statistics.prior([Spread(1e-6, 4.0)] * 7) is None, "too few to learn from"
+    assert statistics.fit_prior([Spread(1e-6, 4.0)] * 7) is None, "too few to learn from"
 
 
 def test_threshold_of_one_case_is_students() -> None:
     """Five processes with a standard deviation of 1 %: t of 4 degrees at 5 %, and the noise of a difference."""
-    test = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, statistics.alone(1))
+    test = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, statistics.chance_per_case(1))
     noise = 0.01 * math.sqrt(1 / 5 + 1)
     assert test.noise == pytest.approx(noise)
     assert test.threshold == pytest.approx(2.776 * noise, rel=1e-3), "never within the 95 % interval"
@@ -128,7 +128,7 @@ def test_of_single_processes_it_is_the_rule_of_before(
     test = statistics.plain_test(reaches, gate)
     difference = abs(math.log(other / one))
     if not math.isclose(difference, test.threshold, abs_tol=1e-9):  # at the very edge rounding decides
-        assert (difference > test.threshold) == differ(first, second, gate=gate)
+        assert (difference > test.threshold) == times_differ(first, second, gate=gate)
 
 
 def test_the_gate_keeps_its_promise_on_normal_noise() -> None:
@@ -136,16 +136,16 @@ def test_the_gate_keeps_its_promise_on_normal_noise() -> None:
     draw = random.Random(12)
     suites, cases, processes = 60, 63, 5
     alarms = confirmed = found = 0
-    chance = statistics.alone(cases)
+    chance = statistics.chance_per_case(cases)
     for _ in range(suites):
         sds = [math.exp(draw.uniform(math.log(1e-4), math.log(6e-3))) for _ in range(cases)]
         noise = [[draw.gauss(0, sd) for _ in range(processes + 2)] for sd in sds]
         spreads = [statistics.log_variance([math.exp(value) for value in values[:processes]]) for values in noise]
         known = [one for one in spreads if one is not None]
-        of_all = statistics.prior(known)
+        of_all = statistics.fit_prior(known)
         slower = []
         for values, own in zip(noise, known, strict=True):
-            test = statistics.learnt_test(statistics.moderated(own, of_all), (processes, 1), 0.0005, chance)
+            test = statistics.learnt_test(statistics.moderate_spread(own, of_all), (processes, 1), 0.0005, chance)
             middle = sum(values[:processes]) / processes
             first, second = values[processes] - middle, values[processes + 1] - middle
             slower.append((first > test.threshold, second > test.threshold))
@@ -168,10 +168,10 @@ def test_few_processes_are_not_surer_of_a_case_than_they_can_be(processes: int, 
         noise = [[draw.gauss(0, sd) for _ in range(processes + 1)] for sd in sds]
         spreads = [statistics.log_variance([math.exp(value) for value in values[:processes]]) for values in noise]
         known = [one for one in spreads if one is not None]
-        of_all, slower = statistics.prior(known), False
+        of_all, slower = statistics.fit_prior(known), False
         for values, own in zip(noise, known, strict=True):
-            wander = statistics.moderated(own, of_all)
-            test = statistics.learnt_test(wander, (processes, 1), 0.0, statistics.alone(cases))
+            wander = statistics.moderate_spread(own, of_all)
+            test = statistics.learnt_test(wander, (processes, 1), 0.0, statistics.chance_per_case(cases))
             slower |= values[-1] - sum(values[:-1]) / processes > test.threshold
         alarms += slower
     assert alarms <= 0.08 * suites  # 5 %, and what chance adds to a hundred suites

@@ -443,19 +443,19 @@ def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path):
-    from bwprof.importers.detect import kind_of, load
+    from bwprof.importers.detect import detect_kind, load
 
     path = trace(tmp_path, [kernel()])
     (tmp_path / "t.json.gz").write_bytes(gzip.compress(path.read_bytes()))
     (tmp_path / "s.csv").write_text("Time (%),Total Time (ns),Instances,Name\n100,10,1,gemm\n")
     for name in ("trace.json", "t.json.gz"):
-        assert kind_of(tmp_path / name) == "trace"
+        assert detect_kind(tmp_path / name) == "trace"
         assert load(tmp_path / name)["kernel"].tolist() == [GEMM]
-    assert kind_of(export(tmp_path, NOW)) == "nsys"
+    assert detect_kind(export(tmp_path, NOW)) == "nsys"
     assert load(tmp_path / "s.csv")["kernel"].tolist() == ["gemm"]
     page = "[8366] k@127.0.0.1\n  add(int) (1, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 9.0\n"
     (tmp_path / "page.txt").write_text(page)
-    assert kind_of(tmp_path / "page.txt") == "ncu"  # and no list of JSON
+    assert detect_kind(tmp_path / "page.txt") == "ncu"  # and no list of JSON
 
 
 def test_a_summary_of_countless_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import bwprof
 from bwprof.profiler import torch_modules
-from bwprof.profiler.torch_calls import Before, bytes_of, moved, tensors_in, weights_of
+from bwprof.profiler.torch_calls import CallState, bytes_of, count_moved, tensors_in, weights_of
 
 KIB = 1 << 10
 
@@ -60,7 +60,7 @@ class Toy:
 
 
 def of_call(given: Any, own: list[Any], output: Any, **how: Any) -> tuple[int, int]:
-    found = moved(Before(list(tensors_in(given)), own), output, **how)
+    found = count_moved(CallState(list(tensors_in(given)), own), output, **how)
     return found.read, found.written
 
 
@@ -70,16 +70,16 @@ def test_bytes_of_a_call() -> None:
     assert of_call(((x, x), {"again": [x]}), [w, w], {"a": y, "b": (y, None)}) == (4 * (8 * 64 + 256 * 64), 4096)
     assert of_call(((), {}), [], None) == (0, 0)
     assert of_call((3, "text"), [w], 3.5) == (4 * 256 * 64, 0)
-    assert moved(Before([x], []), y).precision == "fp16"
+    assert count_moved(CallState([x], []), y).precision == "fp16"
 
 
 def test_views_and_writes_in_place() -> None:
     x = Toy(1024)
     assert of_call(x, [], Toy(512, of=x)) == (0, 0), "a view of what was given"
-    before = Before([x], [])
+    before = CallState([x], [])
     x._version += 1
-    assert moved(before, x) == moved(before, None)
-    assert (moved(before, x).read, moved(before, x).written) == (4096, 4096)
+    assert count_moved(before, x) == count_moved(before, None)
+    assert (count_moved(before, x).read, count_moved(before, x).written) == (4096, 4096)
     x._version = None  # type: ignore[assignment] # nobody counts
     assert of_call(x, [], x, in_place=True) == (4096, 4096)
     assert of_call(x, [], x) == (0, 0)

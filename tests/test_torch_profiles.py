@@ -12,7 +12,7 @@ import toy_roofs
 import bwprof
 from bwprof.measuring.row import Context
 from bwprof.profiler import torch_calls
-from bwprof.profiler.torch_calls import Ran, row_of
+from bwprof.profiler.torch_calls import TimedPart, make_row
 
 
 def event(name: str, start: float, end: float, kind: str = "CPU", **more: Any) -> SimpleNamespace:
@@ -120,7 +120,7 @@ def test_on_a_cpu_the_devices_number_is_a_process() -> None:
 
 def rowed(times_ms: list[float], **how: Any) -> bwprof.Row:
     context = Context("run", "cpu", {}, None)
-    return row_of(Ran("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
+    return make_row(TimedPart("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
 
 
 def test_times_that_lie_far_apart_are_told() -> None:
@@ -135,6 +135,6 @@ def test_times_that_lie_far_apart_are_told() -> None:
 def test_roofs_in_doubt_are_told() -> None:
     doubted = replace(toy_roofs.ROOFS, points=tuple(replace(one, others_share=0.5) for one in toy_roofs.POINTS))
     context = Context("run", "cpu", {}, doubted)
-    row = row_of(Ran("part", "Linear", [1.0], 1 << 20, 1 << 20), context)
+    row = make_row(TimedPart("part", "Linear", [1.0], 1 << 20, 1 << 20), context)
     assert "noisy_roof" in row.flags
     assert "was measured while other processes took 50 % of the processors" in row.reason

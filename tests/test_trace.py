@@ -16,10 +16,10 @@ from trace_format import checked, counters, slices, track_names
 
 import bwprof
 from bwprof import _core
-from bwprof.profiler.ranges import Where, trace_text
+from bwprof.profiler.ranges import TraceLocation, trace_text
 from bwprof.profiler.schedule import Phase, Schedule
 from bwprof.results import export
-from bwprof.results.export import Slice, TraceDocument, pulses
+from bwprof.results.export import Slice, TraceDocument, counter_points
 from bwprof.runs import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -106,12 +106,12 @@ def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: f
 def test_a_counter_holds_while_something_runs(
     spans: list[tuple[float, float, float]], wanted: list[tuple[float, float]]
 ) -> None:
-    assert pulses([Slice("s", begin, took, {"GB/s": value}) for begin, took, value in spans], "GB/s") == wanted
+    assert counter_points([Slice("s", begin, took, {"GB/s": value}) for begin, took, value in spans], "GB/s") == wanted
 
 
 def test_times_of_events_touch() -> None:
     """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
-    where = Where("cuda:0 toy", "stream 0x0", exact=False)
+    where = TraceLocation("cuda:0 toy", "stream 0x0", exact=False)
     text = trace_text(where, {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}, 9)
     assert track_names(checked(text)) == ["stream 0x0"]
 
@@ -400,7 +400,7 @@ def test_prometheus_text() -> None:
     row = bwprof.rows(bwprof.load_example("h200"))[0]
     row.update(flags="noisy;throttled;noisy", bandwidth_gb_s=3747.0, pct_attainable=87.5, time_ms=0.25)
     failed = {"case": STRANGE, "status": "failed", "reason": "x", "bandwidth_gb_s": 1.0}
-    found = samples(export.text([row, failed, row]))
+    found = samples(export.prometheus_text([row, failed, row]))
     names = dict.fromkeys(name for name, _ in found)
     assert all(name.startswith("bwprof_") for name in names)
     ours = {name: value for (name, labels), value in found.items() if ("case", row.case) in labels}
@@ -417,14 +417,14 @@ def test_prometheus_text() -> None:
 
 def test_cases_that_differ_in_a_parameter_are_two_series() -> None:
     rows = [{"case": "gemm", "M": m, "status": "ok", "bandwidth_gb_s": float(m)} for m in (1, 2)]
-    assert len({labels for _, labels in samples(export.text(rows))}) == 2
-    assert not samples(export.text([]))
+    assert len({labels for _, labels in samples(export.prometheus_text(rows))}) == 2
+    assert not samples(export.prometheus_text([]))
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_label(name: str) -> None:
-    found = samples(export.text([{"case": name, "status": "ok"}]))
+    found = samples(export.prometheus_text([{"case": name, "status": "ok"}]))
     whole = name.encode("utf-8", "replace").decode()
     assert {labels for _, labels in found} == {(("case", whole),) if name else ()}
 
@@ -432,7 +432,7 @@ def test_any_text_is_a_label(name: str) -> None:
 def test_names_that_are_written_alike_are_one_series() -> None:
     """Of two series with the same labels a collector drops the whole file."""
     alike = [{"case": f"x{mark}", "status": "ok", "flags": f"x{mark};x?"} for mark in ("\ud800", "\udc00", "?")]
-    found = samples(export.text(alike))
+    found = samples(export.prometheus_text(alike))
     assert {labels for name, labels in found if name == "bwprof_case_ok"} == {(("case", "x?"),)}
     assert [dict(labels)["flag"] for name, labels in found if name == "bwprof_flag"] == ["x?"]
 

@@ -18,9 +18,9 @@ from test_compare_command import bw, saved
 import bwprof
 from bwprof.records import baselines
 from bwprof.records.regression import causes
-from bwprof.records.regression.comparison import Comparison, compared
+from bwprof.records.regression.comparison import Comparison, compare_sources
 from bwprof.records.regression.distributions import measure_shift
-from bwprof.records.source import Source, side
+from bwprof.records.source import Source, load_source
 from bwprof.results.schema import RowDict
 from bwprof.runs import remeasure
 
@@ -44,7 +44,7 @@ def coins(seed: int, share: float = 0.5, factor: float = 1.0, count: int = 200) 
 
 
 def verdict(base: Source, new: Source, **options: Any) -> str:
-    return compared(base, new, **options).lines[0].verdict
+    return compare_sources(base, new, **options).lines[0].verdict
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1.5, 0.7])
@@ -95,7 +95,7 @@ def test_what_is_slower_fails_whatever_is_undecided(bw: Here) -> None:
 def test_what_is_slower_by_less_than_the_gate_may_be_so_by_more(bw: Here) -> None:
     """4 % at least, as its own interval goes, and up to 70 %."""
     base, ends = saved("x", run()), {"time_ms_lo": 1.039, "time_ms_hi": 1.7}
-    found = compared(side(base), side([timed("a", 1.04, **ends)]))
+    found = compare_sources(load_source(base), load_source([timed("a", 1.04, **ends)]))
     assert found.lines[0].verdict == "slower"
     code = bw("compare", base, saved("y", [timed("a", 1.04, **ends), *run()[1:]]), "--fail-on", "5%", "--no-confirm")[0]
     assert code == 3
@@ -126,7 +126,7 @@ def test_all_samples_slower_by_a_factor_are_a_change() -> None:
     assert verdict(base, of_samples(coins(2, factor=1.5)), metric="bandwidth_gb_s") == "slower"
     flagged = of_samples(coins(2, factor=1.5), flags="two_states")
     assert verdict(base, flagged) == "slower", "its samples say so"
-    found = compared(base, of_samples(coins(2, factor=1.5)))
+    found = compare_sources(base, of_samples(coins(2, factor=1.5)))
     assert found.change(found.lines[0]) == pytest.approx(0.5, abs=0.02)
     assert found.smallest(found.lines[0]) < 0.1, "much less than what the medians would show"
 
@@ -179,7 +179,7 @@ def test_suites_with_states_raise_no_alarm_and_hide_no_change(base: int, new: in
     slow = [Case(f"slow{one.name}", one.wander, one.step, one.kind) for one in states]
     factors = {one.name: 1.5 for one in slow} | {"quiet0": 1.1, "quiet1": 1.1}
     for _ in range(8):
-        found = compared(*make_sides(draw, make_suite(draw, [*states, *slow], 24), base, new, factors))
+        found = compare_sources(*make_sides(draw, make_suite(draw, [*states, *slow], 24), base, new, factors))
         verdicts = {line.pair.row["case"]: line.verdict for line in found.lines}
         assert [name for name, word in verdicts.items() if word == "slower" and name not in factors] == []
         assert {verdicts["quiet0"], verdicts["quiet1"]} == {"slower"}
@@ -191,7 +191,7 @@ def test_five_processes_find_what_one_does_not() -> None:
     draw, slower = random.Random(5), {f"quiet{place}": 1.02 for place in range(20)}
     counts = []
     for base, new, tries in ((1, 1, 1), (5, 1, 2), (5, 5, 1)):
-        lines = compared(*make_sides(draw, make_suite(draw, [], 40), base, new, slower), tries=tries).lines
+        lines = compare_sources(*make_sides(draw, make_suite(draw, [], 40), base, new, slower), tries=tries).lines
         called = {line.pair.row["case"] for line in lines if line.verdict == "slower"}
         counts.append(len(called))
         assert called <= set(slower)
@@ -200,7 +200,7 @@ def test_five_processes_find_what_one_does_not() -> None:
 
 
 def test_power_says_how_often_two_percent_are_found(bw: Here) -> None:
-    baselines.write(baseline(0.0005))
+    baselines.write_baseline(baseline(0.0005))
     new = saved("new", run())
 
     def cell(base: str) -> str:
@@ -223,7 +223,7 @@ def tried(found: Comparison, row: RowDict) -> str:
 
 
 def test_a_second_try_decides_what_was_undecided_for_the_better_only() -> None:
-    found = compared(side(run()), side([timed("a", 1.0, **WIDE), *run()[1:]]))
+    found = compare_sources(load_source(run()), load_source([timed("a", 1.0, **WIDE), *run()[1:]]))
     assert found.doubted(found.lines[0], "slower")
     assert tried(found, timed("a", 1.001)) == "same"
     assert tried(found, timed("a", 1.5)) == "undecided", "once is not twice"
@@ -231,10 +231,12 @@ def test_a_second_try_decides_what_was_undecided_for_the_better_only() -> None:
 
 
 def test_a_second_try_that_is_wide_clears_nothing() -> None:
-    found = compared(side(run()), side(run(a=0.5)))
+    found = compare_sources(load_source(run()), load_source(run(a=0.5)))
     assert tried(found, timed("a", 1.0, **WIDE)) == "undecided"
     assert tried(found, timed("a", 1.0)) == "same"
-    suspect = compared(side(run()), side([timed("a", 1.5, flags="noisy", disturbed_pct=20.0), *run()[1:]]))
+    suspect = compare_sources(
+        load_source(run()), load_source([timed("a", 1.5, flags="noisy", disturbed_pct=20.0), *run()[1:]])
+    )
     assert tried(suspect, timed("a", 1.0, **WIDE)) == "undecided"
 
 
@@ -299,7 +301,7 @@ def test_one_process_is_asked_more_often_than_five(monkeypatch: pytest.MonkeyPat
 def test_what_differs_between_the_runs_stands_beside_the_verdict(
     before: dict[str, Any], after: dict[str, Any], said: str
 ) -> None:
-    found = compared(Source("x", run(), run=before), Source("y", run(a=0.10), run=after))
+    found = compare_sources(Source("x", run(), run=before), Source("y", run(a=0.10), run=after))
     assert causes.compare_conditions(before, after) == found.conditions
     assert (said in found.cause(0)) if said else ("the runs differ" not in found.cause(0))
     assert found.cause(1) == ""

@@ -34,7 +34,7 @@ def test_the_stored_rate_counts(tmp_path: Path, unknown: str, form: str) -> None
     path = tmp_path / ("a.csv" if form == "csv" else "a.json")
     rows = recorded()
     if form == "csv":
-        path.write_text(csv_file.text(without(rows, unknown)))
+        path.write_text(csv_file.csv_text(without(rows, unknown)))
     else:
         bwprof.save(frame.from_rows(rows), path)
         document = json.loads(path.read_text())
@@ -52,7 +52,7 @@ def test_the_stored_rate_counts(tmp_path: Path, unknown: str, form: str) -> None
 def test_no_bytes_and_no_rate_are_unknown() -> None:
     rows = without(recorded(), "bytes_read", "bytes_written", "bandwidth_gb_s", "byte_ratio_vs_fp32")
     assert improvement_table(frame.from_rows(rows)).empty
-    pairs.fill(rows)
+    pairs.fill_comparisons(rows)
     assert {row["byte_ratio_vs_fp32"] for row in rows} == {None}
 
 

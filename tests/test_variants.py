@@ -363,7 +363,7 @@ def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
         variant for operation in _core.operations() for rows in operation["variants"].values() for variant in rows
     ]
     assert [line[4:] for line in verbose if line.startswith("    changes: ")] == list(
-        map(bwprof_kernels.variant_line, listed)
+        map(bwprof_kernels.format_variant, listed)
     )
 
 
@@ -378,19 +378,19 @@ def test_every_rung_says_what_it_changes_and_predicts_what_that_brings(operation
             if number:
                 assert 0 < row["predicted"] < 1000, row
                 assert re.fullmatch(r"[^\n]{10,160}", row["because"]), row
-                precision, params = registry.predicted_at(row["at"])
+                precision, params = registry.parse_point(row["at"])
                 assert precision in row["precisions"], row
-                assert registry.complete(operation["name"], precision, params).items() >= params.items(), row
+                assert registry.complete_params(operation["name"], precision, params).items() >= params.items(), row
 
 
 def test_a_line_of_the_list(card: type[Card]) -> None:
-    assert bwprof_kernels.line(variants(NAMES[0])[0]) == (
+    assert bwprof_kernels.format_kernel(variants(NAMES[0])[0]) == (
         f"fp32: kv_move_kernel ({PREPARED['symbol']}): 64 registers, "
         "512 + 1024 bytes of shared memory (static + dynamic), 24 bytes of local memory, "
         "256 threads, occupancy 50 % (registers)"
     )
     (first, *_) = variants("gemm", None, precision="q4_0")
-    assert bwprof_kernels.line(first).startswith("q4_0: ")
+    assert bwprof_kernels.format_kernel(first).startswith("q4_0: ")
 
 
 # ---- on a GPU ----

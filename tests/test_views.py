@@ -45,11 +45,11 @@ def test_the_short_view(rows: pd.DataFrame) -> None:
 
 def test_every_view_and_columns_of_ones_own(rows: pd.DataFrame) -> None:
     assert {"arithmetic_intensity", "ridge", "attainable_gb_s"} <= set(bwprof.view(rows, "roofline"))
-    groups = {column.name: column.group for column in columns.columns()}
+    groups = {column.name: column.group for column in columns.all_columns()}
     counted = {name for name, group in groups.items() if group in ("counters", "metrics")}
     assert set(bwprof.view(rows, "counters")) == {"case", "precision", "variant"} | counted
     labelled = rows.assign(rack="r7")
-    assert list(bwprof.view(labelled, "all")) == [*schema.names(), "rack"]
+    assert list(bwprof.view(labelled, "all")) == [*schema.column_names(), "rack"]
     assert list(bwprof.view(labelled, columns=["rack", "M"])) == ["rack", "M"]
     assert bwprof.view(labelled[2:], columns="rack").index.tolist() == [2, 3], "the frame's index"
 
@@ -72,10 +72,10 @@ def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> N
         bwprof.view(rows, "shrt")
     with pytest.raises(ValueError, match="unknown column 'tme_ms': did you mean 'time_ms'"):
         bwprof.view(rows, columns="case,tme_ms")
-    assert len(schema.names()) > 90
+    assert len(schema.column_names()) > 90
     for given, said in (
-        ("tme_m", f"'time_ms', 'time_ms_lo' or 'time_ms_hi'? All {len(schema.names())}: bwprof columns"),
-        ("qqqqqq", f"unknown column 'qqqqqq': All {len(schema.names())}: bwprof columns, bwprof.columns()"),
+        ("tme_m", f"'time_ms', 'time_ms_lo' or 'time_ms_hi'? All {len(schema.column_names())}: bwprof columns"),
+        ("qqqqqq", f"unknown column 'qqqqqq': All {len(schema.column_names())}: bwprof columns, bwprof.columns()"),
     ):
         with pytest.raises(ValueError, match="unknown column") as caught:
             bwprof.view(rows, columns=given)

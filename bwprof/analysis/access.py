@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.text.parsing import parse_count, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +105,7 @@ class AccessPattern(Enum):
         name, colon, rest = str(text).strip().lower().partition(":")
         found = next((pattern for pattern in cls if pattern.value == name.strip()), None)
         if found is None:
-            raise ValueError(unknown("access pattern", str(text), [pattern.value for pattern in cls]))
+            raise ValueError(describe_unknown("access pattern", str(text), [pattern.value for pattern in cls]))
         if not colon:
             return found
         if found is not cls.STRIDED:
@@ -116,7 +116,7 @@ class AccessPattern(Enum):
     def _missing_(cls, value: object) -> AccessPattern | None:
         """A strided pattern with its stride: a value of its own, by which it is pickled."""
         if not isinstance(value, str):
-            raise ValueError(unknown("access pattern", repr_short(value), [pattern.value for pattern in cls]))
+            raise ValueError(describe_unknown("access pattern", repr_short(value), [pattern.value for pattern in cls]))
         name, colon, rest = value.partition(":")
         if not colon or name != "strided" or not rest.isdecimal() or not int(rest):
             return cls.parse(value)
@@ -186,7 +186,7 @@ class AccessPattern(Enum):
         step = _stride(stride if stride is not None else self.stride or 1)
         size = _positive("element_bytes", element_bytes)
         if source is not None and source not in SOURCES:
-            raise ValueError(unknown("source", source, SOURCES))
+            raise ValueError(describe_unknown("source", source, SOURCES))
         known = {
             MEASURED: lambda: _from_rows(self._kind, step, size, device, measured),
             MODEL: lambda: _from_sectors(self._kind, step, size, _unit_bytes(device)),

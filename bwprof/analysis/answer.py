@@ -12,16 +12,31 @@ import numpy as np
 from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import IMPOSSIBLE
-from bwprof.analysis.bottleneck import LEAST, Finding, bottlenecks, losses, ranked, strengths, strong
+from bwprof.analysis.bottleneck import (
+    LEAST,
+    Finding,
+    bottlenecks,
+    compute_losses,
+    find_strengths,
+    rank_losses,
+    strengths,
+)
 from bwprof.analysis.checks import checklist
-from bwprof.analysis.cliffs import cliffs
-from bwprof.analysis.gains import NOTHING, improvement_table, limited_by, precisions_of, speedup_line, why_the_same
-from bwprof.analysis.rules import AT_ROOF, at_a_roof
+from bwprof.analysis.cliffs import find_cliffs
+from bwprof.analysis.gains import (
+    NO_GAIN,
+    explain_equal_bandwidth,
+    improvement_table,
+    limiter_text,
+    list_precisions,
+    summarize_speedup,
+)
+from bwprof.analysis.rules import AT_ROOF, is_at_roof
 from bwprof.analysis.utilization import utilization_table
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
-from bwprof.text.formatting import is_missing, plural, seconds_text
-from bwprof.text.parsing import and_text
+from bwprof.text.formatting import format_seconds, is_missing, plural
+from bwprof.text.parsing import join_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,22 +79,22 @@ class Answer:
         steps, which differ in their formats, once.
         """
         held = ~values.is_word(self.data, "status", "predicted")
-        return values.drop_repeated_shapes(self.data[held] if (held & values.usable(self.data)).any() else self.data)
+        return values.drop_repeated_shapes(self.data[held] if (held & values.has_time(self.data)).any() else self.data)
 
     @cached_property
     def usable(self) -> pd.DataFrame:
         """Of them, the rows with a time."""
-        return self.measured[values.usable(self.measured)]
+        return self.measured[values.has_time(self.measured)]
 
     @cached_property
     def limits(self) -> values.LimiterColumns:
         """What limits them."""
-        return values.limits_of(self.usable)
+        return values.limiter_columns(self.usable)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The bottlenecks."""
-        return ranked(self.measured, self.top)
+        return rank_losses(self.measured, self.top)
 
     def lines(self) -> list[str]:
         """The answer: what limits, what could be won and by what, how sure that is; nothing that is not known."""
@@ -102,7 +117,7 @@ class Answer:
             work = [values.numbers(self.usable, name) for name in ("bytes_read", "bytes_written", "flops")]
             why = _BELOW if peaks.all() else _NO_ROOFS if any((of > 0).any() for of in work) else _NO_WORK
             return f"What limits {'the ' if total > 1 else ''}{plural(total, self._noun())} is not known: {why}."
-        at_roof, above = int(at_a_roof(self.usable, self.limits).sum()), int(values.above_roof(self.usable).sum())
+        at_roof, above = int(is_at_roof(self.usable, self.limits).sum()), int(values.is_above_roof(self.usable).sum())
         beyond = f"; {above} {'is' if above == 1 else 'are'} {_ABOVE}" if above else ""
         left = f"; of {open_} it is not known what limits {'it' if open_ == 1 else 'them'}" if open_ else ""
         left += f": {_BELOW}" if open_ and peaks.all() else ""
@@ -114,10 +129,10 @@ class Answer:
         if held[0][1] == total:
             every = _every(total)
             what = f"{every[0].upper()}{every[1:]} {self._noun()}{'s are' if total > 1 else ' is'}"
-            return f"{what} limited by {limited_by(held[0][0], total)}"
-        told = [f"{count} by {limited_by(name, count)}" for name, count in held]
+            return f"{what} limited by {limiter_text(held[0][0], total)}"
+        told = [f"{count} by {limiter_text(name, count)}" for name, count in held]
         told[0] = told[0].replace(" by ", f" {_are(held[0][1])} limited by ", 1)
-        return f"Of {plural(total, self._noun())}, {and_text(told)}"
+        return f"Of {plural(total, self._noun())}, {join_words(told)}"
 
     def _nothing(self) -> str:
         """Why there is nothing to conclude."""
@@ -153,28 +168,28 @@ class Answer:
             first = self.findings[0]
             lines.append(f"most time lost: {first.label}: {first.issue}, {first.gain}")
         bought = self.buying()
-        return [*lines, bought.partition(";")[0].removesuffix(".")] if bought and NOTHING not in bought else lines
+        return [*lines, bought.partition(";")[0].removesuffix(".")] if bought and NO_GAIN not in bought else lines
 
     def losing(self) -> str:
         """The time that better kernels would win, and where most of it is."""
         if not self.findings:
             told = len(self.usable) > 0 and bool((self.limits.limiter > 0).any())
             return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if told else ""
-        lost = losses(self.usable, self.limits)
+        lost = compute_losses(self.usable, self.limits)
         known = ~np.isnan(lost.total_ms)
         whole = float((values.numbers(self.usable, "time_ms") * lost.count)[known].sum())
         first = self.findings[0]
-        gone = seconds_text(float(lost.total_ms[known].sum()) / 1e3)
-        of = f"Up to {gone} of {seconds_text(whole / 1e3)} could be won by kernels as fast as the device allows"
+        gone = format_seconds(float(lost.total_ms[known].sum()) / 1e3)
+        of = f"Up to {gone} of {format_seconds(whole / 1e3)} could be won by kernels as fast as the device allows"
         return f"{of}; the most in {first.label} ({first.issue}), {first.gain}."
 
     def buying(self) -> str:
         """What the next narrower precision would bring."""
-        there = precisions_of(self.usable) if len(self.usable) else []
+        there = list_precisions(self.usable) if len(self.usable) else []
         steps = [pair for pair in NEXT if pair[0] in there and not self._only_thought_of(*pair)]
         if not (self.limits.limiter > 0).any() or not _classic(self.data):
             return ""
-        lines = (speedup_line(self.data, *step) for step in steps)
+        lines = (summarize_speedup(self.data, *step) for step in steps)
         return next((f"{line[0].upper()}{line[1:]}." for line in lines if ": not known" not in line), "")
 
     def _only_thought_of(self, wide: str, narrow: str) -> bool:
@@ -183,7 +198,7 @@ class Answer:
         pairs = set(
             zip(values.words(own, "operation").astype(str), values.words(own, "backend").astype(str), strict=True)
         )
-        return bool(pairs) and all(registry.is_without_kernel(name, narrow, backend) for name, backend in pairs)
+        return bool(pairs) and all(registry.lacks_kernel(name, narrow, backend) for name, backend in pairs)
 
     def trusting(self) -> str:
         """How sure the figures are: what was checked, what is doubted, what is left out."""
@@ -191,12 +206,12 @@ class Answer:
         if not total:
             return ""
         said = [*self._checked(total), *self._doubted(total)]
-        without = values.words(self.data[~values.usable(self.data)], "status").astype(str)
+        without = values.words(self.data[~values.has_time(self.data)], "status").astype(str)
         gone = Counter(name for name in without if name not in ("", "ok", "predicted"))
         said += [
             f"{count} more {name if name == 'failed' else f'{_was(count)} {name}'}" for name, count in gone.items()
         ]
-        out = int(values.usable(self.data).sum()) - total
+        out = int(values.has_time(self.data).sum()) - total
         said += [f"{plural(out, 'row')} of predicted times, or of another step's shapes, left out"] if out else []
         return f"How sure: {'; '.join(said)}."
 
@@ -241,7 +256,7 @@ class Answer:
 
     def cliffs(self) -> list[str]:
         """Where a swept parameter's time jumps, the largest first."""
-        found = cliffs(self.measured) if _classic(self.measured) else []
+        found = find_cliffs(self.measured) if _classic(self.measured) else []
         more = [f"and {len(found) - self.top} more"] if len(found) > self.top else []
         return [*(cliff.text for cliff in found[: self.top]), *more]
 
@@ -251,7 +266,7 @@ class Answer:
 
         if not _classic(self.data):
             return pd.DataFrame(), ""
-        return improvement_table(self.data), why_the_same(self.data)
+        return improvement_table(self.data), explain_equal_bandwidth(self.data)
 
     def checklist(self) -> pd.DataFrame:
         """The sixteen questions."""
@@ -274,24 +289,24 @@ class Answer:
         }
 
 
-def with_peak(data: pd.DataFrame, peak_gb_s: float, name: str) -> pd.DataFrame:
+def fill_peak(data: pd.DataFrame, peak_gb_s: float, name: str) -> pd.DataFrame:
     """Give rows without a theoretical bandwidth this one; ValueError where each row with a time has its own."""
     own = values.numbers(data, "peak_gb_s")
-    timed = values.usable(data)
+    timed = values.has_time(data)
     if timed.any() and (own[timed] > 0).all():
         raise ValueError(f"--peak is for rows that have no peak_gb_s: all of {name} have one, leave it out")
     return data.assign(peak_gb_s=np.where(own > 0, own, peak_gb_s))
 
 
-def grouped_strengths(data: Any) -> list[str]:
+def group_strengths(data: Any) -> list[str]:
     """Strengths in few lines: each with the cases that have it, and their precisions where not all of them do."""
     frame = values.as_frame(data)
     case, operation = (values.words(frame, name).astype(str) for name in ("case", "operation"))
     names = case.where(case != "", operation).tolist()
     told = [label.removeprefix(name).strip() for label, name in zip(values.labels(frame), names, strict=True)]
-    held = Counter(name for name, usable in zip(names, values.usable(frame), strict=True) if usable)
+    held = Counter(name for name, usable in zip(names, values.has_time(frame), strict=True) if usable)
     found: dict[str, dict[str, list[str]]] = {}
-    for place, words, _ in strong(frame):
+    for place, words, _ in find_strengths(frame):
         for word in words:
             found.setdefault(word, {}).setdefault(names[place], []).append(told[place])
     return [

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof.analysis.values import as_frame, is_word, limits_of, moved_bytes, numbers, row_of, word_codes, words
+from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, moved_bytes, numbers, word_codes, words
 from bwprof.registry import check_precision
-from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, of_row, ridge
-from bwprof.text.formatting import short
-from bwprof.text.parsing import measurable, parse_bytes, repr_short, unknown
+from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, classify_row, ridge
+from bwprof.text.formatting import format_short
+from bwprof.text.parsing import describe_unknown, measured_or_none, parse_bytes, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ class BandwidthAnalysis:
             if value is not None:
                 _set(self, name, _share(value, name, most))
         if self.bound is not None and self.bound not in BOUNDS:
-            raise ValueError(unknown("bound", self.bound, BOUNDS))
+            raise ValueError(describe_unknown("bound", self.bound, BOUNDS))
         if self.precision is not None:
             check_precision(self.precision)
 
@@ -126,7 +126,7 @@ class BandwidthAnalysis:
         allowed = [field.name for field in fields(cls)][4:]
         for name in optional:
             if name not in allowed:
-                raise ValueError(unknown("argument", name, allowed))
+                raise ValueError(describe_unknown("argument", name, allowed))
         return cls(bytes_read, bytes_written, duration_s, peak_gb_s, **optional)
 
     @classmethod
@@ -145,11 +145,13 @@ class BandwidthAnalysis:
         ValueError
             For a row without bytes, time or peak, and for a hot one, whose bytes came out of a cache.
         """
-        found = row_of(row)
+        found = as_row(row)
         if found.get("cache") == "hot":
             raise ValueError("cache is 'hot': its bytes came out of a cache; only a cold row is held against memory")
-        time_ms, read, written = (measurable(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written"))
-        peak = measurable(found.get("peak_gb_s")) if peak_gb_s is None else peak_gb_s
+        time_ms, read, written = (
+            measured_or_none(found.get(name)) for name in ("time_ms", "bytes_read", "bytes_written")
+        )
+        peak = measured_or_none(found.get("peak_gb_s")) if peak_gb_s is None else peak_gb_s
         if read is None and written is None:
             raise ValueError("bytes_read and bytes_written are missing: pass them, or count them (counters=True)")
         if time_ms is None:
@@ -160,24 +162,24 @@ class BandwidthAnalysis:
                 "a measured stream needs none: it is the row's pct_attainable)"
             )
         flops, words = (
-            measurable(found.get("flops")),
+            measured_or_none(found.get("flops")),
             (found.get("case") or found.get("operation"), found.get("precision")),
         )
         bound = found.get("bound") if found.get("bound") in BOUNDS else None
-        limits = of_row(found)
+        limits = classify_row(found)
         return cls(
             int(read or 0),
             int(written or 0),
             _positive(time_ms, "time_ms") / 1e3,
             _positive(peak, "peak_gb_s"),
-            attainable_gb_s=measurable(found.get("attainable_gb_s")),
+            attainable_gb_s=measured_or_none(found.get("attainable_gb_s")),
             flops=None if flops is None else int(flops),
-            peak_tflops=measurable(found.get("peak_tflops")),
-            l2_hit_rate=measurable(found.get("l2_hit_rate")),
-            stall_pct=measurable(found.get("stall_pct")),
+            peak_tflops=measured_or_none(found.get("peak_tflops")),
+            l2_hit_rate=measured_or_none(found.get("l2_hit_rate")),
+            stall_pct=measured_or_none(found.get("stall_pct")),
             bound=bound or limits.bound,
             label=" ".join(str(word) for word in words if isinstance(word, str) and word),
-            measured_tflops=measurable(found.get("measured_tflops")),
+            measured_tflops=measured_or_none(found.get("measured_tflops")),
         )
 
     @classmethod
@@ -336,24 +338,24 @@ class BandwidthAnalysis:
     def summary(self) -> str:
         """What is known, a line each, in decimal units."""
         why = ": bytes, time or peak are wrong" if self.rating == IMPOSSIBLE else ""
-        peak = f"peak {short(self.peak_gb_s, '.2f')} GB/s ({self.rating}{why})"
-        used = f"{short(100 * self.utilization, '.1f')} % of {peak}"
+        peak = f"peak {format_short(self.peak_gb_s, '.2f')} GB/s ({self.rating}{why})"
+        used = f"{format_short(100 * self.utilization, '.1f')} % of {peak}"
         if self.efficiency is not None and self.attainable_gb_s is not None:
-            used += f"; {short(100 * self.efficiency, '.1f')} % of attainable {short(self.attainable_gb_s, '.2f')} GB/s"
+            used += f"; {format_short(100 * self.efficiency, '.1f')} % of attainable {format_short(self.attainable_gb_s, '.2f')} GB/s"
         lines = [
             ("Bytes read", _bytes(self.bytes_read)),
             ("Bytes written", _bytes(self.bytes_written)),
             ("Total transfer", _bytes(self.bytes_total)),
             ("Duration", f"{_four_digits(1e3 * self.duration_s)} ms"),
-            ("Bandwidth", f"{short(self.bandwidth_gb_s, '.2f')} GB/s"),
+            ("Bandwidth", f"{format_short(self.bandwidth_gb_s, '.2f')} GB/s"),
             ("Utilization", used),
         ]
         if self.arithmetic_intensity is not None:
-            lines.append(("Intensity", f"{short(self.arithmetic_intensity, '.2f')} FLOP/B{self._side()}"))
+            lines.append(("Intensity", f"{format_short(self.arithmetic_intensity, '.2f')} FLOP/B{self._side()}"))
         if self.l2_hit_rate is not None:
-            lines.append(("L2 hit rate", f"{short(100 * self.l2_hit_rate, '.1f')} %"))
+            lines.append(("L2 hit rate", f"{format_short(100 * self.l2_hit_rate, '.1f')} %"))
         if self.stall_pct is not None:
-            lines.append(("Memory stall", f"{short(self.stall_pct, '.1f')} %"))
+            lines.append(("Memory stall", f"{format_short(self.stall_pct, '.1f')} %"))
         head = "Memory Bandwidth Analysis" + (f": {self.label}" if self.label else "")
         return "\n".join([head, *(f"  {name + ':':<15} {value}" for name, value in lines)])
 
@@ -373,7 +375,7 @@ class BandwidthAnalysis:
         ):
             bend = None if rate is None or gb_s is None else ridge(rate, gb_s)
             if bend is not None and (bound == "latency" or classify(intensity, bend) == bound):
-                return f" ({bound}-bound, ridge {short(bend, '.1f')}{said})"
+                return f" ({bound}-bound, ridge {format_short(bend, '.1f')}{said})"
         return f" ({bound}-bound)"
 
 
@@ -471,7 +473,7 @@ def _bounds(data: pd.DataFrame) -> Any:
     if not open_.any():
         return found
     rest = data if open_.all() else data[open_]
-    limits, intensity = limits_of(rest), numbers(rest, "flops") / _over_zero(moved_bytes(rest))
+    limits, intensity = limiter_columns(rest), numbers(rest, "flops") / _over_zero(moved_bytes(rest))
     with np.errstate(invalid="ignore"):
         memory = (intensity < limits.ridge) | (numbers(rest, "flops") == 0) | limits.by("memory")
         compute = (intensity >= limits.ridge) | limits.by("compute")
@@ -518,16 +520,16 @@ def _rate(device: str, precision: str) -> float | None:
     from bwprof.analysis.prediction import catalogue
 
     entry = catalogue.find(device)
-    rate = math.nan if entry is None else catalogue.of_entry(entry).dense(check_precision(precision))[0]
+    rate = math.nan if entry is None else catalogue.card_from_entry(entry).dense(check_precision(precision))[0]
     return rate if rate > 0 else None
 
 
 def _diagnosed(launch: pd.DataFrame) -> str | None:
     """What `bwprof.diagnose` says limits a launch; None where it does not tell."""
-    from bwprof.analysis.diagnosis.diagnose import diagnoses
+    from bwprof.analysis.diagnosis.diagnose import diagnose_rows
     from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
 
-    bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnoses(launch)[0].of(SUPPORTED))
+    bounds = (_BOUND_OF.get(found.hypothesis.name) for found in diagnose_rows(launch)[0].of(SUPPORTED))
     return next((bound for bound in bounds if bound), None)
 
 
@@ -572,11 +574,11 @@ def _bytes(count: int) -> str:
         if round(value, 2) < 1000 or unit == units[-1]:
             break
         value /= 1000
-    return f"{count} B" if unit == "B" else f"{short(value, '.2f')} {unit}"
+    return f"{count} B" if unit == "B" else f"{format_short(value, '.2f')} {unit}"
 
 
 def _four_digits(value: float) -> str:
     """Four digits, and no exponent."""
     if value >= 1e4:
-        return short(value, ".0f")
+        return format_short(value, ".0f")
     return f"{value:#.4g}".rstrip(".") if value >= 1e-4 else f"{value:.3g}"

@@ -12,7 +12,7 @@ import numpy as np
 from bwprof.analysis import values
 from bwprof.analysis.rules import AT_ROOF, RULES, BottleneckRule, RuleInputs
 from bwprof.roofs.limiter import LIMITERS
-from bwprof.text.formatting import Short, figure_text, seconds_text, short
+from bwprof.text.formatting import ShortFloat, format_figure, format_seconds, format_short
 from bwprof.text.parsing import repr_short
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class Losses:
         return tokens / step * 1e3 if step > 0 else math.nan, tokens / (step - lost) * 1e3 if step > lost else math.nan
 
 
-def losses(data: pd.DataFrame, limits: values.LimiterColumns) -> Losses:
+def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> Losses:
     """The losses of a frame's rows, whose limits are known."""
-    time_ms = np.where(values.usable(data), values.numbers(data, "time_ms"), math.nan)
+    time_ms = np.where(values.has_time(data), values.numbers(data, "time_ms"), math.nan)
     pct = np.clip(100 - limits.pct_limit, 0, 100)
     count = values.counts(data)
     step_ms = np.full(len(data), math.nan)
@@ -132,17 +132,17 @@ def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
     >>> bottlenecks(row)[["Priority", "Kernel", "Impact"]].values.tolist()
     [['1 (HIGH)', 'decode', '3x bandwidth loss']]
     """
-    return tabulate_findings(ranked(values.as_frame(data), top))
+    return tabulate_findings(rank_losses(values.as_frame(data), top))
 
 
 def tabulate_findings(found: Sequence[Finding]) -> pd.DataFrame:
     """Findings as the table of `bottlenecks`."""
     import pandas as pd
 
-    return pd.DataFrame([finding.line() for finding in in_order(found)], columns=list(COLUMNS)).astype("string")
+    return pd.DataFrame([finding.line() for finding in sort_by_priority(found)], columns=list(COLUMNS)).astype("string")
 
 
-def in_order(found: Sequence[Finding]) -> list[Finding]:
+def sort_by_priority(found: Sequence[Finding]) -> list[Finding]:
     """Findings as people read them: by priority, and those of one as they come."""
     return sorted(found, key=lambda finding: finding.priority)
 
@@ -199,11 +199,11 @@ class Finding:
     @property
     def gain(self) -> str:
         """The time won at the roof; of a model's step also the tokens a second."""
-        lost, whole = (seconds_text(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
+        lost, whole = (format_seconds(time * self.count / 1e3) for time in (self.lost_ms, self.time_ms))
         if math.isnan(self.step_ms):
-            often = f" over {short(self.count, '.0f')} launches" if self.count != 1 else ""
+            often = f" over {format_short(self.count, '.0f')} launches" if self.count != 1 else ""
             return f"up to {lost} of {whole}{often}"
-        said = f"up to {lost} of the step's {seconds_text(self.step_ms / 1e3)}"
+        said = f"up to {lost} of the step's {format_seconds(self.step_ms / 1e3)}"
         if math.isnan(self.tokens_s_then):
             return said
         return f"{said}: {_rate(self.tokens_s)} to {_rate(self.tokens_s_then)} tokens/s"
@@ -211,8 +211,8 @@ class Finding:
     @property
     def evidence(self) -> str:
         """What its columns say."""
-        reached = f"{short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
-        said = [rule.said.format(Short(figure)) for rule, figure in self.rules]
+        reached = f"{format_short(100 - self.pct, '.0f')} % of {_ROOFS.get(self.side, 'its roof')}"
+        said = [rule.said.format(ShortFloat(figure)) for rule, figure in self.rules]
         limit = f"limiter {self.limiter}" if self.limiter else ""
         return "; ".join(part for part in (reached, limit, *said) if part)
 
@@ -222,18 +222,18 @@ class Finding:
         return dict(zip(COLUMNS, cells, strict=True))
 
 
-def ranked(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
+def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
     """The rows that lose time, the most first, each with the rules that speak of it."""
     if top is not None and (isinstance(top, bool) or not hasattr(top, "__index__") or int(top) < 1):
         raise ValueError(f"top is {repr_short(top)}: a whole number from 1 is needed, or None for all")
-    limits = values.limits_of(data)
-    lost = losses(data, limits)
+    limits = values.limiter_columns(data)
+    lost = compute_losses(data, limits)
     places = _ranked(lost, None if top is None else int(top))
     if not len(places):
         return []
     few = data.iloc[places]
     spoken = _spoken(few)
-    time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limits_of(few))
+    time_ms, sides = values.numbers(few, "time_ms"), _sides(few, values.limiter_columns(few))
     called, hosts = values.labels_at(data, places), values.on_host(few)
     return [
         Finding(
@@ -277,7 +277,7 @@ def _spoken(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]:
     return found
 
 
-def rules_of(data: Any) -> list[list[str]]:
+def match_rules(data: Any) -> list[list[str]]:
     """The ids of the rules that speak of each row, in the rules' order.
 
     Examples
@@ -290,7 +290,7 @@ def rules_of(data: Any) -> list[list[str]]:
 
 def _sides(data: pd.DataFrame, limits: values.LimiterColumns) -> list[str]:
     """The roof that each row is held against; of one that neither limits the nearer one."""
-    memory = values.attained(data)
+    memory = values.pct_attained(data)
     with np.errstate(invalid="ignore"):
         other = limits.by("kernel", "latency") & (np.abs(memory - limits.pct_limit) > 1e-3 * limits.pct_limit)
     sides = np.where(limits.by("compute") | other, "compute", np.where(np.isnan(memory), "peak", "memory"))
@@ -321,17 +321,17 @@ def strengths(data: Any) -> pd.DataFrame:
     import pandas as pd
 
     frame = values.as_frame(data)
-    found = strong(frame)
+    found = find_strengths(frame)
     called = values.labels_at(frame, np.array([place for place, _, _ in found], np.int64))
     lines = [(name, "; ".join(words), "; ".join(told)) for name, (_, words, told) in zip(called, found, strict=True)]
     return pd.DataFrame(lines, columns=list(STRENGTHS)).astype("string")
 
 
-def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
+def find_strengths(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
     """The rows that need no work: their places, what is good about each, and what tells it."""
-    limits, attained = values.limits_of(data), values.attained(data)
+    limits, attained = values.limiter_columns(data), values.pct_attained(data)
     traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
-    sound = values.usable(data) & ~values.is_word(data, "status", "predicted")  # what was assumed is no strength
+    sound = values.has_time(data) & ~values.is_word(data, "status", "predicted")  # what was assumed is no strength
     for flag in _DOUBTED:
         sound &= ~values.has_flag(data, flag)
     with np.errstate(invalid="ignore"):
@@ -345,7 +345,7 @@ def strong(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
     )
     found = []
     for place in np.flatnonzero(streams | computes | exact).tolist():
-        held = [(word, said.format(Short(figure[place]))) for mask, word, said, figure in kinds if mask[place]]
+        held = [(word, said.format(ShortFloat(figure[place]))) for mask, word, said, figure in kinds if mask[place]]
         found.append((place, [word for word, _ in held], [said for _, said in held]))
     return found
 
@@ -356,9 +356,9 @@ def _impact(pct: float, what: str) -> str:
         return f"no {what} to speak of"
     if pct > 50:
         times = 100 / (100 - pct)
-        return f"{short(times, '.0f')}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
-    return f"{short(pct, '.0f')}% {what} loss"
+        return f"{format_short(times, '.0f')}x {what} loss" if times >= 9.5 else f"{times:.2g}x {what} loss"
+    return f"{format_short(pct, '.0f')}% {what} loss"
 
 
 def _rate(value: float) -> str:
-    return figure_text(value, whole_from=100)
+    return format_figure(value, whole_from=100)

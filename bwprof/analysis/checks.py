@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof.analysis import values
-from bwprof.analysis.rules import RuleInputs, at_a_roof
-from bwprof.text.formatting import Short
+from bwprof.analysis.rules import RuleInputs, is_at_roof
+from bwprof.text.formatting import ShortFloat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,7 +155,7 @@ ITEMS: tuple[CheckItem, ...] = (
         _at_least(50),
         "{:.0f} %",
         "--metrics occupancy",
-        lambda facts: at_a_roof(facts.data, facts.limits),
+        lambda facts: is_at_roof(facts.data, facts.limits),
     ),
     CheckItem(
         "Compute",
@@ -273,7 +273,7 @@ def checklist(data: Any) -> pd.DataFrame:
     import pandas as pd
 
     frame = values.as_frame(data)
-    frame = frame[values.usable(frame)] if "time_ms" in frame.columns else frame
+    frame = frame[values.has_time(frame)] if "time_ms" in frame.columns else frame
     facts = RuleInputs(frame)
     names = values.labels(frame)
     lines = [(item.group, item.text, *_answer(item, facts, names)) for item in ITEMS]
@@ -291,13 +291,15 @@ def _answer(item: CheckItem, facts: RuleInputs, names: list[str]) -> tuple[str, 
         good = good | item.excused(facts)
     bad = known[~good[known]]
     if len(figures) == 1:
-        return (FAIL if len(bad) else PASS), item.said.format(Short(figures[0])) or ("yes" if not len(bad) else "no")
+        return (FAIL if len(bad) else PASS), item.said.format(ShortFloat(figures[0])) or (
+            "yes" if not len(bad) else "no"
+        )
     of = f"{len(known) - len(bad)} of {len(known)} rows pass"
     rest = f", {len(figures) - len(known)} unknown ({item.needs})" if len(known) < len(figures) else ""
     if not len(bad):
         return PASS, of + rest
     worst = bad[_worst(item, figures[bad])]
-    figure = f", worst: {names[worst]} {item.said.format(Short(figures[worst]))}".rstrip()
+    figure = f", worst: {names[worst]} {item.said.format(ShortFloat(figures[worst]))}".rstrip()
     return FAIL, of + figure + rest
 
 

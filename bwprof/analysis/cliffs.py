@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from bwprof.results import schema
-from bwprof.results.pairs import comparable, configuration, differ
+from bwprof.results.pairs import configuration_key, is_comparable, times_differ
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_short
+from bwprof.text.parsing import measured_or_none
 
 BEYOND = 0.10  # of the time that follows from the step of work
 
@@ -44,26 +44,26 @@ class Cliff:
         return f"{named}: {_percent(self.time)} % more time than {before} for {work}{kernels}"
 
 
-def cliffs(data: Any) -> list[Cliff]:
+def find_cliffs(data: Any) -> list[Cliff]:
     """Find the cliffs of a frame along each parameter that varies alone, the largest first."""
     from bwprof.results.frame import to_rows
 
     rows = to_rows(data)
-    own = schema.more_names(rows)
+    own = schema.extra_names(rows)
     found: list[Cliff] = []
-    for name in (*schema.all_param_names(), *own):
+    for name in (*schema.param_names(), *own):
         lines: dict[tuple[object, ...], list[RowDict]] = {}
         for row in rows:
-            if measurable(row.get(name)) is not None:
+            if measured_or_none(row.get(name)) is not None:
                 rest = (row["precision"], *(row.get(other) for other in own if other != name))
-                lines.setdefault((*configuration(row, without=(name, "case", "run_id")), *rest), []).append(row)
-        found += [cliff for line in lines.values() for cliff in along(line, name)]
+                lines.setdefault((*configuration_key(row, without=(name, "case", "run_id")), *rest), []).append(row)
+        found += [cliff for line in lines.values() for cliff in find_cliffs_along(line, name)]
     return sorted(found, key=lambda cliff: -cliff.time / cliff.work)
 
 
-def along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
+def find_cliffs_along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
     """Find the cliffs of rows that one parameter tells apart, or the variant where the parameter has equal values."""
-    timed = [row for row in rows if comparable(row) and (measurable(row["time_ms"]) or 0) > 0]
+    timed = [row for row in rows if is_comparable(row) and (measured_or_none(row["time_ms"]) or 0) > 0]
     several = len({row[name] for row in timed}) < len(timed)
     parts: dict[object, list[RowDict]] = {}
     for row in timed:
@@ -79,9 +79,9 @@ def _between(less: RowDict, more: RowDict, name: str) -> Cliff | None:
     if work <= 1:
         return None
     scaled = {column: less[column] * work for column in _TIMES if less.get(column) is not None}
-    if more["time_ms"] > scaled["time_ms"] and differ(scaled, more, gate=BEYOND):
+    if more["time_ms"] > scaled["time_ms"] and times_differ(scaled, more, gate=BEYOND):
         return Cliff(name, less, more, work)
-    if more["time_ms"] < less["time_ms"] and differ(more, less):
+    if more["time_ms"] < less["time_ms"] and times_differ(more, less):
         return Cliff(name, more, less, 1 / work)
     return None
 
@@ -92,4 +92,4 @@ def _work(row: RowDict) -> tuple[float, float]:
 
 def _percent(ratio: float) -> str:
     pct = 100 * (ratio - 1)
-    return short(pct, ".0f" if pct >= 10 else ".2g")
+    return format_short(pct, ".0f" if pct >= 10 else ".2g")

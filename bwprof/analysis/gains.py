@@ -16,10 +16,10 @@ from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import FLOOR_FACTOR, limiter_of, no_gain, of_row
+from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import figure_text, plural, seconds_text, short
-from bwprof.text.parsing import measurable, quote_text
+from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
+from bwprof.text.parsing import measured_or_none, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,21 +74,23 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     """
     import pandas as pd
 
-    wide, narrow = named(from_, to)
+    wide, narrow = check_precision_pair(from_, to)
     names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)", "Improvement"]
     names += ["Bytes ratio", "Time speed-up"]
     lines = []
-    for pair in pairs(data, wide, narrow):
-        speeds = [figure_text(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)]
+    for pair in find_precision_pairs(data, wide, narrow):
+        speeds = [
+            format_figure(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)
+        ]
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
-        lines.append([pair.label, *speeds, *(f"{short(ratio, '.2f')}x" for ratio in ratios)])
+        lines.append([pair.label, *speeds, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
-def why_the_same(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
+def explain_equal_bandwidth(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
     """Why cases show about 1x in GB/s and yet run faster: which do, and are at their roofs; "" where none is."""
-    found = pairs(data, *named(from_, to))
-    attained = values.attained(values.as_frame([row for pair in found for row in (pair.wide, pair.narrow)]))
+    found = find_precision_pairs(data, *check_precision_pair(from_, to))
+    attained = values.pct_attained(values.as_frame([row for pair in found for row in (pair.wide, pair.narrow)]))
     at_roofs = (attained[0::2] >= AT_ROOF) & (attained[1::2] >= AT_ROOF)  # both reach what a stream of their bytes does
     same = [pair.label for pair, at_roof in zip(found, at_roofs, strict=True) if at_roof and pair.time_ratio > 1.1]
     if not same:
@@ -100,7 +102,7 @@ def why_the_same(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -
     )
 
 
-def named(from_: str, to: str) -> tuple[str, str]:
+def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
     """Two precisions by their names; ValueError for unknown ones, and for one given twice."""
     found = []
     for name, given in (("from_", from_), ("to", to)):
@@ -113,15 +115,15 @@ def named(from_: str, to: str) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
+def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     """The configurations that have a time in both precisions, in the frame's order."""
     from bwprof.results import frame as results_frame
     from bwprof.results import pairs as results_pairs
 
     every = results_frame.to_rows(data)
-    groups = results_pairs.groups((row for row in every if row["status"] in ("ok", "predicted")), every)
+    groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
     found = []
-    for label, group in zip(results_pairs.labels(groups), groups, strict=True):
+    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
         rows = [_timed(group.rows[precision]) if precision in group.rows else None for precision in (wide, narrow)]
         if rows[0] is None or rows[1] is None:
             continue
@@ -132,14 +134,14 @@ def pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
 
 def _timed(row: RowDict) -> RowDict | None:
     """The row with all its bytes in `bytes`; None for one without a time, or bytes."""
-    time_ms, moved = measurable(row["time_ms"]), moved_bytes(row)
+    time_ms, moved = measured_or_none(row["time_ms"]), moved_bytes(row)
     return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
 
 
-def precisions_of(data: Any) -> list[str]:
+def list_precisions(data: Any) -> list[str]:
     """The precisions of a frame's rows with a time, in the order of their first row."""
     frame = values.as_frame(data)
-    return list(dict.fromkeys(word for word in values.words(frame[values.usable(frame)], "precision") if word))
+    return list(dict.fromkeys(word for word in values.words(frame[values.has_time(frame)], "precision") if word))
 
 
 COLUMNS = (
@@ -164,7 +166,7 @@ MEASURED, PREDICTED = "ok", "predicted"
 
 ASSUMED = "assumed: 1"
 
-NOTHING = "would win nothing as the kernels are"
+NO_GAIN = "would win nothing as the kernels are"
 
 # What limits rows, as sentences say it.
 _LIMITED_BY = {
@@ -215,7 +217,7 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
     >>> bwprof.speedup(bwprof.frame(now))[["byte_ratio", "efficiency_source"]].round(2).values.tolist()
     [[2.0, 'assumed: 1']]
     """
-    return _table(values.as_frame(frame, "frame"), *named(from_, to))[1]
+    return _table(values.as_frame(frame, "frame"), *check_precision_pair(from_, to))[1]
 
 
 def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
@@ -233,7 +235,9 @@ def _table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.Da
         there = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
         raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {there}")
     known = _Known(
-        pairs(data, wide, narrow) if len(data) else [], _rates((rows[place] for place in timed), narrow), roofs_of(data)
+        find_precision_pairs(data, wide, narrow) if len(data) else [],
+        _rates((rows[place] for place in timed), narrow),
+        read_run_roofs(data),
     )
     table = pd.DataFrame([_line(rows[place], narrow, known) for place in ours], columns=list(COLUMNS))
     for name in COLUMNS:
@@ -257,9 +261,9 @@ class _Known:
         self.roofs = roofs
         self._ratios: dict[tuple[str, str | None], list[float]] = {}
         for pair in found:
-            wide, narrow = values.attained(values.as_frame([pair.wide, pair.narrow]))
+            wide, narrow = values.pct_attained(values.as_frame([pair.wide, pair.narrow]))
             ratio = float(narrow / wide) if wide > 0 else math.nan
-            if _is_measured(pair) and not math.isnan(ratio) and of_row(pair.wide).limiter == "memory":
+            if _is_measured(pair) and not math.isnan(ratio) and classify_row(pair.wide).limiter == "memory":
                 for variant in {None, pair.wide["variant"]}:
                     self._ratios.setdefault((pair.wide["operation"], variant), []).append(ratio)
 
@@ -279,8 +283,8 @@ class _Known:
 
 def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
     """One row of the result."""
-    limiter = limiter_of(row)
-    count = measurable(row.get("count"))
+    limiter = find_limiter(row)
+    count = measured_or_none(row.get("count"))
     line: dict[str, Any] = dict.fromkeys(COLUMNS)
     line |= {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
     line |= {"limiter": limiter, "count": 1.0 if count is None else count, "status": PREDICTED}
@@ -300,16 +304,16 @@ def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
         return line | {"reason": why or "its bytes are not known (bytes_read=, bytes_written=)"}
     line["byte_ratio"] = now / sum(moved)
     if limiter is None:
-        return line | {"reason": of_row(row).why or "what limits it is not known: measure with roofs"}
-    held = no_gain(row)
+        return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
+    held = explain_no_gain(row)
     if held is not None:
         return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": held}
     ratio, source = known.efficiency(row)
     reach = _reach(row, moved, known.roofs)
     if reach is not None:
-        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {short(reach, '.2f')}x"
+        ratio, source = ratio * reach, f"{source}; bandwidth at these bytes {format_short(reach, '.2f')}x"
     then, reason = _at_least(row["time_ms"] / (line["byte_ratio"] * ratio), row, known.rate)
-    if registry.is_without_kernel(row["operation"], narrow, str(row["backend"])):
+    if registry.lacks_kernel(row["operation"], narrow, str(row["backend"])):
         reason = "; ".join([*([reason] if reason else []), f"no kernel takes {narrow} here yet"])
     gain = row["time_ms"] / then
     line |= {"efficiency_ratio": ratio, "efficiency_source": source}
@@ -318,7 +322,7 @@ def _line(row: RowDict, narrow: str, known: _Known) -> dict[str, Any]:
 
 def _at_least(time_ms: float, row: RowDict, rate: float) -> tuple[float, str | None]:
     """A time that neither arithmetic nor launching undercuts, and which of them holds it."""
-    own = measurable(row["measured_tflops"]) or measurable(row["peak_tflops"])
+    own = measured_or_none(row["measured_tflops"]) or measured_or_none(row["peak_tflops"])
     tflops = rate if not math.isnan(rate) else own
     floors = {"": time_ms}
     if row["flops"] and tflops:
@@ -336,7 +340,7 @@ def _bytes_in(row: RowDict, precision: str) -> tuple[tuple[int, int] | None, str
     try:
         names = registry.param_names(row["operation"])
         params = {name: row[name] for name in names if row.get(name) is not None}
-        lengths = registry.lengths_of(row)
+        lengths = registry.row_lengths(row)
         found = costs.cost(row["operation"], precision=precision, kv_lens=lengths, **params)
     except ValueError as error:
         return None, str(error)
@@ -345,7 +349,7 @@ def _bytes_in(row: RowDict, precision: str) -> tuple[tuple[int, int] | None, str
 
 def _reach(row: RowDict, moved: tuple[int, int], roofs: Roofs | None) -> float | None:
     """What a stream of the new bytes reaches over what one of the present bytes does; None without the roofs."""
-    now = measurable(row["attainable_gb_s"])
+    now = measured_or_none(row["attainable_gb_s"])
     then = math.nan if roofs is None else roofs.attainable_gb_s(*moved)
     return None if not now or math.isnan(then) else then / now
 
@@ -356,7 +360,7 @@ def _rates(rows: Iterable[RowDict], precision: str) -> float:
     return next((float(rate) for rate in found if rate), math.nan)
 
 
-def roofs_of(data: pd.DataFrame) -> Roofs | None:
+def read_run_roofs(data: pd.DataFrame) -> Roofs | None:
     """The roofs in the metadata of the run that the frame is of."""
     run = data.attrs.get("run")
     found = run.get("roofs") if isinstance(run, Mapping) else None
@@ -366,10 +370,10 @@ def roofs_of(data: pd.DataFrame) -> Roofs | None:
         return None
 
 
-def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
+def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> str:
     """The same in a line: of a model's step its time; else the cases that gain, and by how much at most."""
     data = values.as_frame(frame, "frame")
-    places, found = _table(data, *named(from_, to))
+    places, found = _table(data, *check_precision_pair(from_, to))
     what = f"storing numbers in {to} instead of {from_}"
     known = found[found["speedup"].notna()]
     if not len(known):
@@ -378,14 +382,14 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     assumed = _ASSUMING if known["efficiency_source"].str.contains(ASSUMED).any() else ""
     steps = _steps(data, places, found)
     if steps is not None:
-        now, then = (seconds_text(time_ms / 1e3) for time_ms in steps)
+        now, then = (format_seconds(time_ms / 1e3) for time_ms in steps)
         cached = " (weights and cache)" if "kv" in data.columns else ""
         return f"{what}{cached} would make a step {_gain(steps[0] / steps[1])}, {then} instead of {now}{assumed}"
     gains = known["speedup"].to_numpy(float)
     more, less = gains > _SAME_TIME, gains < 1 / _SAME_TIME
     held = known["limiter"][~more & ~less].fillna("").value_counts()
     told = [
-        f"{count} by {limited_by(str(name), count).partition(' (')[0]}" if name else f"{count} not known"
+        f"{count} by {limiter_text(str(name), count).partition(' (')[0]}" if name else f"{count} not known"
         for name, count in held.items()
     ]
     held_by = f" (limited: {', '.join(told)})" if told else ""
@@ -396,7 +400,7 @@ def speedup_line(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3")
     left = f"; of {unknown} it is not known" if unknown else ""
     if not more.any():
         where = f" for {len(known)} of {plural(total, 'case')}" if unknown else ""
-        return f"{what} {NOTHING}{where}{held_by}{slower}{left}"
+        return f"{what} {NO_GAIN}{where}{held_by}{slower}{left}"
     span = _span(gains[more])
     every = more.sum() == total > 1
     cases = f"all {plural(total, 'case')}" if every else f"{more.sum()} of {plural(total, 'case')}"
@@ -419,11 +423,11 @@ def _slower(gains: NDArray[np.float64], *, measured: bool) -> str:
 
 def _span(gains: NDArray[np.float64]) -> str:
     """'1.11 to 1.89 times as fast'."""
-    least, most = (short(found, ".2f") for found in (gains.min(), gains.max()))
+    least, most = (format_short(found, ".2f") for found in (gains.min(), gains.max()))
     return _gain(gains.max()) if least == most else f"{least} to {_gain(gains.max())}"
 
 
-def limited_by(limiter: str, count: int) -> str:
+def limiter_text(limiter: str, count: int) -> str:
     """What limits so many rows, as a sentence says it.
 
     Examples
@@ -436,7 +440,7 @@ def limited_by(limiter: str, count: int) -> str:
 
 
 def _gain(ratio: float) -> str:
-    return f"{short(ratio, '.2f')} times as fast"
+    return f"{format_short(ratio, '.2f')} times as fast"
 
 
 def _steps(data: pd.DataFrame, places: list[int], found: pd.DataFrame) -> tuple[float, float] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bwprof.results.row import FrozenDict
-from bwprof.text.parsing import finite_number, quote_text, repr_short, whole_number
+from bwprof.text.parsing import finite_or_none, parse_int, quote_text, repr_short
 
 WARP, MOST_THREADS, MOST_REGISTERS = 32, 1024, 255
 
@@ -171,7 +171,7 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
     )
 
 
-def most_warps(arch: str) -> int | None:
+def max_warps(arch: str) -> int | None:
     """Warps that a multiprocessor of an architecture holds at once; None where there is no table for it."""
     return _MULTIPROCESSORS[arch].warps if arch in _MULTIPROCESSORS else None
 
@@ -224,7 +224,7 @@ def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, holding: lis
 
 
 def _within(name: str, value: object, least: int, most: int) -> int:
-    found = least - 1 if isinstance(value, bool) else whole_number(value, name)
+    found = least - 1 if isinstance(value, bool) else parse_int(value, name)
     if not least <= found <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is a whole number from {least} to {most}")
     return found
@@ -239,7 +239,7 @@ def _canonical(arch: object) -> str:
 
 
 def _achieved(value: object) -> float:
-    found = None if isinstance(value, bool) else finite_number(value)
+    found = None if isinstance(value, bool) else finite_or_none(value)
     if found is None or not 0 <= found <= 100:
         raise ValueError(f"achieved_pct is {repr_short(value)}: allowed is a number from 0 to 100")
     return found

@@ -29,9 +29,9 @@ _ALSO = {
 _COMPARE = {"<": operator.lt, ">": operator.gt, ">=": operator.ge}
 
 
-def at_a_roof(data: pd.DataFrame, limits: values.LimiterColumns) -> NDArray[np.bool_]:
+def is_at_roof(data: pd.DataFrame, limits: values.LimiterColumns) -> NDArray[np.bool_]:
     """Where a row is as fast as its roof allows: not where it is faster, which says that something is wrong."""
-    return limits.by("memory", "compute") & (limits.pct_limit >= AT_ROOF) & ~values.above_roof(data)
+    return limits.by("memory", "compute") & (limits.pct_limit >= AT_ROOF) & ~values.is_above_roof(data)
 
 
 class RuleInputs:
@@ -39,7 +39,7 @@ class RuleInputs:
 
     def __init__(self, data: pd.DataFrame) -> None:
         self.data = data
-        self.limits = values.limits_of(data)
+        self.limits = values.limiter_columns(data)
 
     def column(self, name: str) -> NDArray[np.float64]:
         """A column of the frame, or another that says the same."""
@@ -229,7 +229,7 @@ RULES: tuple[BottleneckRule, ...] = (
         "{:.0f} % of the stalls wait for memory",
         ("more loads in flight", "larger blocks", "prefetch", "__restrict__", "drop redundant reads"),
         needs="--metrics stalls",
-        when=lambda facts: facts.by_memory & (values.attained(facts.data) < 70),
+        when=lambda facts: facts.by_memory & (values.pct_attained(facts.data) < 70),
     ),
     BottleneckRule(
         "compute",
@@ -269,7 +269,7 @@ RULES: tuple[BottleneckRule, ...] = (
         "limiter memory, pct_attainable >= 90",
         ">=",
         AT_ROOF,
-        lambda facts: values.attained(facts.data),
+        lambda facts: values.pct_attained(facts.data),
         "at the memory roof",
         "{:.0f} % of attainable",
         ("fewer bytes only: narrower precision, fusion, GQA",),
@@ -291,7 +291,7 @@ RULES: tuple[BottleneckRule, ...] = (
 )
 
 
-def rule(name: str) -> BottleneckRule:
+def find_rule(name: str) -> BottleneckRule:
     """The rule of an id."""
     return next(found for found in RULES if found.id == name)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.measuring import grade
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import graded, with_limits
+from bwprof.roofs.limiter import find_grade, with_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,13 +64,13 @@ def summary_rows(data: pd.DataFrame) -> tuple[list[dict[str, Any]], list[str]]:
     from bwprof.results import frame as results_frame
     from bwprof.results import pairs
 
-    rows = results_frame.compared_rows(with_limits(data))
+    rows = results_frame.rows_with_comparisons(with_limits(data))
     precisions = ordered_precisions(rows)
     names = ["case", "operation", "variant", "device", "cache", "status"]
     for precision in precisions:
         names += [f"{precision}_{name}" for name in ("gb_s", "time_ms", "pct_attainable", "pct_limit")]
     names += [*_RATIOS, "bound", "limiter", "flags", "reason"]
-    return [_line(group, precisions) for group in pairs.groups(rows)], names
+    return [_line(group, precisions) for group in pairs.group_precisions(rows)], names
 
 
 def ordered_precisions(rows: Sequence[RowDict]) -> list[str]:
@@ -93,7 +93,7 @@ def _line(group: PrecisionGroup, precisions: Sequence[str]) -> dict[str, Any]:
         row = group.rows.get(precision, {})
         line[f"{precision}_gb_s"] = row.get("bandwidth_gb_s")
         line |= {f"{precision}_{name}": row.get(name) for name in ("time_ms", "pct_attainable", "pct_limit")}
-        line[f"{precision}_grade"] = graded(row)
+        line[f"{precision}_grade"] = find_grade(row)
     half = group.rows.get("fp16", {})
     line |= {name: half.get(name) for name in _RATIOS} | {name: _joined(group, name) for name in ("bound", "limiter")}
     line["flags"] = _flags(group)
@@ -126,7 +126,7 @@ def _flags(group: PrecisionGroup) -> str | None:
     """Each flag with the precisions that it stands for, unless it stands for all of them."""
     holders: dict[str, list[str]] = {}
     for precision, row in group.rows.items():
-        beyond = ("above_attainable",) if grade.why_impossible(row) else ()  # of rows that nobody has flagged, too
+        beyond = ("above_attainable",) if grade.explain_impossible(row) else ()  # of rows that nobody has flagged, too
         for flag in dict.fromkeys([*(row.get("flags") or "").split(";"), *beyond]):
             if flag:
                 holders.setdefault(flag, []).append(precision)

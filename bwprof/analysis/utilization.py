@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.bandwidth import IMPOSSIBLE, BandwidthAnalysis
 from bwprof.roofs.limiter import ABOVE_PEAK
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,18 +46,18 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     import pandas as pd
 
     frame = BandwidthAnalysis.from_frame(values.as_frame(data), peak_gb_s=peak_gb_s)
-    frame = frame[values.usable(frame)]
+    frame = frame[values.has_time(frame)]
     own = values.numbers(frame, "bandwidth_gb_s")
     seconds = values.numbers(frame, "time_ms") / 1e3
     speed = np.where(np.isnan(own), values.moved_bytes(frame) / seconds / 1e9, own)
     used = values.numbers(frame, "utilization")
     rating = values.words(frame, "rating").astype(object)
-    status = np.where(values.above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating)
+    status = np.where(values.is_above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating)
     return pd.DataFrame(
         {
             "Kernel": values.labels(frame),
-            "Measured BW": ["-" if np.isnan(one) else f"{figure_text(one, whole_from=100)} GB/s" for one in speed],
-            "Utilization": ["-" if np.isnan(one) else f"{short(100 * one, '.1f')} %" for one in used],
+            "Measured BW": ["-" if np.isnan(one) else f"{format_figure(one, whole_from=100)} GB/s" for one in speed],
+            "Utilization": ["-" if np.isnan(one) else f"{format_short(100 * one, '.1f')} %" for one in used],
             "Status": [word or "-" for word in status],
         },
         columns=list(COLUMNS),
@@ -74,8 +74,10 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     Memory Throughput: 3747 GB/s (78% of peak 4814 GB/s)
     Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
     """
-    given = values.row_of(row)
-    found = {name: measurable(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")}
+    given = values.as_row(row)
+    found = {
+        name: measured_or_none(given.get(name)) for name in ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")
+    }
     hot = given.get("cache") == "hot"
     memory = _utilization_line(
         found["bandwidth_gb_s"], None if hot else found["peak_gb_s"], "GB/s", "bytes_read=, bytes_written="
@@ -89,10 +91,10 @@ def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
 def _utilization_line(reached: float | None, peak: float | None, unit: str, needed: str) -> str:
     if reached is None:
         return f"unknown (pass {needed})"
-    speed = figure_text(reached, whole_from=100)
+    speed = format_figure(reached, whole_from=100)
     if peak is None or peak <= 0:
         return f"{speed} {unit} (peak unknown)"
-    most = figure_text(peak, whole_from=100)
+    most = format_figure(peak, whole_from=100)
     share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak  # as it is shown
     beyond = ", impossible: check the work, the time and the peak" if reached > ABOVE_PEAK * peak else ""
     return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit}{beyond})"

@@ -16,8 +16,8 @@ from bwprof.measuring.grade import WAITED
 from bwprof.results import columns as results_columns
 from bwprof.roofs import limiter as roofs_limiter
 from bwprof.roofs.limiter import LIMITERS
-from bwprof.text.formatting import as_pandas, is_missing
-from bwprof.text.parsing import check_frame, measured_or_nan, read_number, repr_short
+from bwprof.text.formatting import is_missing, to_pandas
+from bwprof.text.parsing import check_frame, measured_or_nan, number_or_nan, repr_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
     """A frame of a frame, of a row, or of a list of rows; TypeError for anything else."""
     import pandas as pd
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data, name)
         return data
@@ -58,7 +58,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
-    found: NDArray[np.float64] = roofs_limiter.numbers(data, name)
+    found: NDArray[np.float64] = roofs_limiter.read_numbers(data, name)
     return found
 
 
@@ -105,7 +105,7 @@ def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
     return held[codes]
 
 
-def usable(data: pd.DataFrame) -> NDArray[np.bool_]:
+def has_time(data: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a row has a time: measured, or predicted; what failed or was skipped has nothing to say."""
     return (numbers(data, "time_ms") > 0) & words(data, "status").isin(["", "ok", "predicted"]).to_numpy(bool)
 
@@ -133,16 +133,16 @@ class LimiterColumns:
         return np.isin(self.limiter, [LIMITERS.index(name) + 1 for name in names])
 
 
-def limits_of(data: pd.DataFrame) -> LimiterColumns:
+def limiter_columns(data: pd.DataFrame) -> LimiterColumns:
     """The columns of limits of a frame, worked out for the rows that have none, or beat the rate measured."""
     found = LimiterColumns(numbers(data, "ridge"), numbers(data, "pct_limit"), word_codes(data, "limiter", LIMITERS))
     if "measured_tflops" in data.columns:
-        faster = roofs_limiter.beaten_rows(data)
+        faster = roofs_limiter.find_beaten_rows(data)
         found.pct_limit[faster], found.limiter[faster] = math.nan, 0
     missing = (numbers(data, "time_ms") > 0) & (np.isnan(found.pct_limit) | (found.limiter == 0))
     if missing.any():
         names = [name for name in _limiting() if name in data.columns]  # without texts, which only cost time
-        rest = roofs_limiter.of_frame(data[names] if missing.all() else data.loc[missing, names])
+        rest = roofs_limiter.classify_frame(data[names] if missing.all() else data.loc[missing, names])
         for own, made in ((found.ridge, rest.ridge), (found.pct_limit, rest.pct_limit)):
             own[missing] = np.where(np.isnan(own[missing]), made, own[missing])
         found.limiter[missing] = np.where(found.limiter[missing] == 0, rest.limiter_code, found.limiter[missing])
@@ -153,20 +153,20 @@ def limits_of(data: pd.DataFrame) -> LimiterColumns:
 def _limiting() -> tuple[str, ...]:
     """The columns that may say what limits a row."""
     groups = ("time", "work", "roofs")
-    return ("cache", "status", *(column.name for column in results_columns.columns() if column.group in groups))
+    return ("cache", "status", *(column.name for column in results_columns.all_columns() if column.group in groups))
 
 
-def attained(data: pd.DataFrame) -> NDArray[np.float64]:
+def pct_attained(data: pd.DataFrame) -> NDArray[np.float64]:
     """Percent of what a stream of the same bytes reaches: the column, else from the two it is made of."""
     own, roof = numbers(data, "pct_attainable"), numbers(data, "attainable_gb_s")
     made = 100 * numbers(data, "bandwidth_gb_s") / np.where(roof > 0, roof, math.nan)
     return np.where(np.isnan(own), made, own)
 
 
-def above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
+def is_above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a row is faster than a stream of the same bytes, or theory, allows: suspect, and no success."""
     with np.errstate(invalid="ignore"):
-        above = has_flag(data, "above_attainable") | (attained(data) > 100 * roofs_limiter.ABOVE_ROOF)
+        above = has_flag(data, "above_attainable") | (pct_attained(data) > 100 * roofs_limiter.ABOVE_ROOF)
         cold = ~is_word(data, "cache", "hot")
         for reached, peak, where in (("bandwidth_gb_s", "peak_gb_s", cold), ("tflops", "peak_tflops", True)):
             above |= where & (numbers(data, reached) > roofs_limiter.ABOVE_PEAK * numbers(data, peak))
@@ -188,17 +188,17 @@ def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:
     if "stall_reasons" not in data.columns:
         return np.full(len(data), math.nan)
     codes, texts = pd.factorize(data["stall_reasons"])
-    held = [waits(str(text)) for text in texts]
+    held = [parse_stalls(str(text)) for text in texts]
     shares = [sum(one.get(reason, 0.0) for reason in reasons) if one else math.nan for one in held]
     return np.array([*shares, math.nan], float)[codes]
 
 
-def waits(text: str) -> dict[str, float]:
+def parse_stalls(text: str) -> dict[str, float]:
     """Reasons of a column `stall_reasons` in percent of all waiting; empty where there are none."""
     found: dict[str, float] = {}
     for part in text.split(";"):
         name, _, value = part.partition("=")
-        number = measured_or_nan(read_number(value))
+        number = measured_or_nan(number_or_nan(value))
         if name.strip() and number >= 0:
             found[name.strip()] = number
     found.pop(SELECTED, None)
@@ -233,7 +233,7 @@ def counts(data: pd.DataFrame) -> NDArray[np.float64]:
 def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
     """Each row's time over all its launches, ms; NaN where it has none, and 0 for what is launched never."""
     count = counts(data)
-    return np.where(count > 0, np.where(usable(data), numbers(data, "time_ms"), math.nan) * count, 0.0)
+    return np.where(count > 0, np.where(has_time(data), numbers(data, "time_ms"), math.nan) * count, 0.0)
 
 
 _NAMES = ("case", "operation", "precision")
@@ -286,7 +286,7 @@ def _codes(data: pd.DataFrame, name: str) -> NDArray[np.int64]:
     return pd.factorize(data[name])[0] if name in data.columns else np.full(len(data), -1, np.int64)
 
 
-def row_of(row: Any, name: str = "row") -> dict[str, Any]:
+def as_row(row: Any, name: str = "row") -> dict[str, Any]:
     """A row of any kind as a dict from columns to values, None for what is missing; TypeError for what is no row."""
     if hasattr(row, "columns") and hasattr(row, "iloc"):
         raise TypeError(f"{name} is a frame: a row is needed, frame.iloc[0] say")

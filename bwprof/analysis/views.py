@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs.limiter import with_limits
-from bwprof.text.parsing import parse_names, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_names, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,8 +28,11 @@ def _view_columns(which: str) -> tuple[str, ...]:
         place = ("arithmetic_intensity", "ridge", "bandwidth_gb_s", "attainable_gb_s", "tflops")
         return (*_KEYS, *place, "pct_limit", "limiter")
     if which == "counters":
-        return (*_KEYS, *(found.name for found in results_columns.columns() if found.group in ("counters", "metrics")))
-    return schema.names()
+        return (
+            *_KEYS,
+            *(found.name for found in results_columns.all_columns() if found.group in ("counters", "metrics")),
+        )
+    return schema.column_names()
 
 
 def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[str] | None = None) -> pd.DataFrame:
@@ -75,7 +78,7 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
     if columns is not None:
         chosen = check_columns(parse_names("columns", columns), more=map(str, found.columns))
     else:
-        own = [str(name) for name in found.columns if name not in schema.names()] if which == "all" else []
+        own = [str(name) for name in found.columns if name not in schema.column_names()] if which == "all" else []
         chosen = (*_devices(found), *_view_columns(which), *own)
     found = found.set_axis([str(name) for name in found.columns], axis=1)  # a number may be a name, too
     made = {name: _column(found, name) for name in dict.fromkeys(chosen)}
@@ -87,17 +90,17 @@ def check_view(which: str) -> None:
     if not isinstance(which, str):
         raise TypeError(f"which is {repr_short(which)}: the name of a view is needed, one of {', '.join(VIEWS)}")
     if which not in VIEWS:
-        raise ValueError(unknown("view", which, VIEWS))
+        raise ValueError(describe_unknown("view", which, VIEWS))
 
 
 def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Columns of the schema, or `more`; ValueError for an unknown one, with the nearest."""
-    known = dict.fromkeys((*schema.names(), *more))
+    known = dict.fromkeys((*schema.column_names(), *more))
     chosen = tuple(names)
     for name in chosen:
         if name not in known:
-            own = ", and the frame's own" if len(known) > len(schema.names()) else ""
-            raise ValueError(unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
+            own = ", and the frame's own" if len(known) > len(schema.column_names()) else ""
+            raise ValueError(describe_unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
     return chosen
 
 
@@ -114,4 +117,6 @@ def _column(data: pd.DataFrame, name: str) -> pd.Series:
         return data[name]
     if name == "case":
         return data["operation"]
-    return pd.Series(pd.NA, index=data.index, dtype=schema.DTYPES[schema.kinds()[name]].replace("float64", "Float64"))
+    return pd.Series(
+        pd.NA, index=data.index, dtype=schema.DTYPES[schema.column_kinds()[name]].replace("float64", "Float64")
+    )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from bwprof.cli.guard import USAGE, guarded
-from bwprof.text.parsing import nearest, unknown
+from bwprof.text.parsing import describe_unknown, nearest_name
 
 # Each command's arguments and what it does; `_MODULES` has the modules of those that share one.
 _COMMANDS = {
@@ -86,7 +86,7 @@ def _main(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
         command, *words = words
     elif words and (meant := _find_command(words[0].lower())):
-        sys.stderr.write(f"bwprof: error: {unknown('command', words[0], COMMANDS, meant=meant)}\n")
+        sys.stderr.write(f"bwprof: error: {describe_unknown('command', words[0], COMMANDS, meant=meant)}\n")
         return USAGE
     else:
         command = "sweep"
@@ -103,5 +103,5 @@ def _find_command(word: str) -> str | None:
     if word in _SYNONYMS:
         return _SYNONYMS[word]
     operations = [operation["name"] for operation in registry.operations()]
-    name = nearest(word, [*operations, *COMMANDS], likeness=0.72)
+    name = nearest_name(word, [*operations, *COMMANDS], likeness=0.72)
     return name if name in COMMANDS else None

@@ -102,4 +102,4 @@ def _two_lines(heading: str) -> str:
 
 def markdown(content: Document) -> str:
     """Write a document without pictures as Markdown."""
-    return document.markdown(content, lambda picture: picture.name)
+    return document.to_markdown(content, lambda picture: picture.name)

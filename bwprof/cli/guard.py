@@ -14,8 +14,8 @@ from typing import Any, TextIO, cast
 
 from bwprof import _core
 from bwprof.runs.interrupts import StoppedError
-from bwprof.text.parsing import quote_text, to_ascii
-from bwprof.text.terminal import spelling
+from bwprof.text.parsing import escape_controls, quote_text
+from bwprof.text.terminal import escape_stream
 
 # Exit codes of every command: success (skipped rows included); a gate failed; usage; a case failed or rows could not be
 # written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
@@ -52,7 +52,7 @@ def guarded(command: Callable[[], int]) -> int:
         _silence(1)
         with suppress(OSError):
             name = error.filename or "the standard output"
-            sys.stderr.write(to_ascii(f"bwprof: error: {name}: {error.strerror or error}\n"))
+            sys.stderr.write(escape_controls(f"bwprof: error: {name}: {error.strerror or error}\n"))
             sys.stderr.flush()
             return INCOMPLETE
         _silence(2)
@@ -123,8 +123,8 @@ class _Tolerant:
 def _safe_streams() -> Iterator[None]:
     """Ignore errors of standard error, and spell out control characters on both streams; data use `data_stream`."""
     out, err = sys.stdout, sys.stderr
-    sys.stderr = spelling(cast("TextIO", _Tolerant(err)))
-    sys.stdout = spelling(out)
+    sys.stderr = escape_stream(cast("TextIO", _Tolerant(err)))
+    sys.stdout = escape_stream(out)
     try:
         yield
     finally:

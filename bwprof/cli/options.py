@@ -28,21 +28,21 @@ from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
 from bwprof.cli.guard import OK, USAGE, coded, guarded
 from bwprof.records.proof import ROOT
 from bwprof.results import reader
-from bwprof.results.reader import located
+from bwprof.results.reader import find_recorded
 from bwprof.results.schema import range_of
 from bwprof.roofs import store
-from bwprof.roofs.model import WORDS, RoofsArgument, check
+from bwprof.roofs.model import ROOF_CHOICES, RoofsArgument, check_roofs
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.parsing import (
+    describe_unknown,
     expand_ranges,
+    number_or_nan,
     parse_count,
     parse_fraction,
     parse_names,
     parse_seconds,
     quote_text,
-    read_number,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -309,10 +309,10 @@ def read_roofs(options: argparse.Namespace) -> RoofsArgument | None:
         raise ValueError("--roofs and --recalibrate contradict each other: leave one out")
     if options.roofs is None:
         return "auto" if options.recalibrate else None
-    if options.roofs in WORDS:
-        return check(options.roofs)
-    if not located(Path(options.roofs)).exists():
-        raise ValueError(unknown("roofs", options.roofs, [*WORDS, "RUN", "FILE.json"], where="--roofs"))
+    if options.roofs in ROOF_CHOICES:
+        return check_roofs(options.roofs)
+    if not find_recorded(Path(options.roofs)).exists():
+        raise ValueError(describe_unknown("roofs", options.roofs, [*ROOF_CHOICES, "RUN", "FILE.json"], where="--roofs"))
     try:
         return store.read(Path(options.roofs))
     except ValueError as error:
@@ -334,7 +334,7 @@ def read_fraction(options: argparse.Namespace, name: str) -> float | None:
 
 def read_share(text: str, name: str, alternative: str = "") -> float:
     """Read a share, as 0.9 or 90%; the message names the `alternative` that is allowed, too."""
-    value = read_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    value = number_or_nan(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if math.isnan(value):
         raise ValueError(f"{name} is '{quote_text(text)}': a share such as 0.1 or 10% is needed{alternative}")
     return value
@@ -342,7 +342,7 @@ def read_share(text: str, name: str, alternative: str = "") -> float:
 
 def read_positive(text: str | None, name: str, allowed: str) -> float | None:
     """Read a positive number that a row can hold; None where the option is not typed."""
-    value, (least, most, _) = None if text is None else read_number(text), range_of("peak_gb_s")
+    value, (least, most, _) = None if text is None else number_or_nan(text), range_of("peak_gb_s")
     if value is not None and not least <= value <= most:
         raise ValueError(f"{name} is '{quote_text(text)}': {allowed} is needed")
     return value
@@ -374,7 +374,7 @@ def read_single_params(values: Sequence[str]) -> dict[str, int]:
     params: dict[str, int] = {}
     for name, numbers in read_params(values).items():
         if name == "kv_lens":
-            raise ValueError(registry.unknown_param("", name, ()))
+            raise ValueError(registry.describe_unknown_param("", name, ()))
         if len(numbers) != 1:
             raise ValueError(f"--param {quote_text(name)} has {len(numbers)} values: one is needed")
         params[name] = numbers[0]
@@ -385,7 +385,7 @@ def read_efficiency(text: str | None) -> float | pd.DataFrame:
     """Read the efficiency of predicted kernels: a share, or the rows of measured results."""
     if text is None:
         return DEFAULT_EFFICIENCY
-    if reader.located(Path(text)).exists():
+    if reader.find_recorded(Path(text)).exists():
         return reader.load(text)
     return read_share(text, "--efficiency", ", or a run's folder or file")
 
@@ -458,7 +458,7 @@ def read_request(options: argparse.Namespace) -> SweepRequest:
         counters=options.counters,
         metrics=split(options.metrics, "--metrics"),
         target_seconds=read_seconds(options, "target_seconds"),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         rel_ci=read_fraction(options, "rel_ci"),
         max_seconds=read_seconds(options, "max_seconds", from_zero=True),
         only=split(options.only, "--only"),

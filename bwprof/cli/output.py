@@ -21,19 +21,12 @@ from bwprof import environment
 from bwprof.cli.guard import INCOMPLETE, OK, data_stream
 from bwprof.cli.options import DEFAULT_OUTPUT
 from bwprof.results import export, reader
-from bwprof.results.atomic import (
-    append_text,
-    atomic_write,
-    holds_something,
-    is_open_file,
-    is_plain_target,
-    sync_folder,
-)
+from bwprof.results.atomic import append_text, atomic_write, has_content, is_open_stream, is_plain_target, sync_folder
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store
-from bwprof.text.formatting import path_text
-from bwprof.text.parsing import quote_text, to_ascii
-from bwprof.text.terminal import console
+from bwprof.text.formatting import format_path
+from bwprof.text.parsing import escape_controls, quote_text
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +93,7 @@ def check_picture(option: str, name: str, *, force: bool, targets: Mapping[str, 
 
 def check_free(name: str, *, force: bool) -> None:
     """Raise ValueError for a file that would be replaced without `--force`."""
-    if not force and holds_something(Path(name)):
+    if not force and has_content(Path(name)):
         raise ValueError(f"{quote_text(name)} exists already: name another file, or replace it with --force")
 
 
@@ -142,7 +135,7 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
     written: set[str] = set()
     for kind, name in targets.items():
         try:
-            text = to_ascii(text_of(kind)) if kind == "md" else text_of(kind)
+            text = escape_controls(text_of(kind)) if kind == "md" else text_of(kind)
             if name == "-":
                 stream = data_stream(f"--{kind} -")
                 stream.write(text)
@@ -174,7 +167,7 @@ def emit(
         What prints the result on a console.
     """
     if show is not None and "-" not in targets.values():
-        show(console(sys.stdout))
+        show(make_console(sys.stdout))
     return OK if write_targets(targets, texts) else INCOMPLETE
 
 
@@ -184,7 +177,7 @@ def write_targets(targets: Mapping[str, str], texts: Mapping[str, Callable[[], s
     complete = write_each(files, lambda kind: texts[kind]()) == files.keys()
     for kind in targets.keys() - files.keys():
         text = texts[kind]()
-        data_stream(f"--{kind} -").write(to_ascii(text) if kind == "md" else text)
+        data_stream(f"--{kind} -").write(escape_controls(text) if kind == "md" else text)
     return complete
 
 
@@ -201,10 +194,14 @@ def write_predictions(data: pd.DataFrame, targets: Mapping[str, str], *, quiet: 
         if name != "-":
             reader.save(data, name)
             if not quiet:
-                sys.stderr.write(f"bwprof: predictions are in {path_text(name)}\n")
+                sys.stderr.write(f"bwprof: predictions are in {format_path(name)}\n")
             continue
         rows = frame.to_rows(data)
-        text = csv_file.text(rows) if kind == "csv" else json_file.text(rows, [None] * len(rows), data.attrs["run"])
+        text = (
+            csv_file.csv_text(rows)
+            if kind == "csv"
+            else json_file.json_text(rows, [None] * len(rows), data.attrs["run"])
+        )
         data_stream(f"--{kind} -").write(text)
 
 
@@ -340,9 +337,9 @@ def print_paths(targets: Targets) -> None:
     paths = [targets.folder] if targets.folder is not None else []
     paths += [path for path in targets.every if isinstance(path, Path) and path.parent != targets.folder]
     for path in paths:
-        sys.stderr.write(f"bwprof: results are in {path_text(path)}\n")
+        sys.stderr.write(f"bwprof: results are in {format_path(path)}\n")
     if targets.bundle is not None:
-        sys.stderr.write(f"bwprof: the proof bundle is in {path_text(targets.bundle)}\n")
+        sys.stderr.write(f"bwprof: the proof bundle is in {format_path(targets.bundle)}\n")
 
 
 def is_file(target: Path | TextIO) -> bool:
@@ -352,7 +349,7 @@ def is_file(target: Path | TextIO) -> bool:
 
 def _as_dash(name: str | None) -> str | None:
     """Return '-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
-    if name is None or not is_open_file(Path(name)):
+    if name is None or not is_open_stream(Path(name)):
         return name
     try:
         return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
@@ -385,7 +382,7 @@ def _check_suite(suite: str | None, targets: Targets) -> None:
 def _check_new(targets: Targets, resumed: str | None) -> None:
     """Raise UnwritableError for a file that exists; a run that continues may replace its own."""
     for target in targets.every:
-        if not isinstance(target, Path) or target.parent == targets.folder or not holds_something(target):
+        if not isinstance(target, Path) or target.parent == targets.folder or not has_content(target):
             continue
         if target in targets.files["prometheus"] and _begins_with(target, export.OPENING):
             continue  # each run replaces it

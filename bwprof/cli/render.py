@@ -13,8 +13,8 @@ from bwprof.results import schema
 from bwprof.results.columns import FLAGS
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.terminal import PLAIN_WIDTH, print_table, show, table
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.terminal import PLAIN_WIDTH, new_table, print_fitted, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,21 +35,21 @@ def print_summary(rows: Sequence[RowDict], screen: Console) -> None:
 def print_step(data: pd.DataFrame, screen: Console) -> None:
     """Print what the rows of a model's step come to."""
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.sections import spare
+    from bwprof.llm.sections import spare_columns
 
     for renderable in ModelStep.from_frame(data).renderables(screen):
-        show(screen, renderable, spare(renderable))
+        print_fitted(screen, renderable, spare_columns(renderable))
 
 
 def print_tables(data: pd.DataFrame, screen: Console) -> None:
     """Print the summary of a frame; several devices one after the other."""
     from bwprof.results import frame
-    from bwprof.results.pairs import by_device
+    from bwprof.results.pairs import group_by_device
 
     if not data[_DEVICE_COLUMNS].nunique().gt(1).any():
         _print_device(data, screen)
         return
-    for number, rows in enumerate(by_device(frame.to_rows(data))):
+    for number, rows in enumerate(group_by_device(frame.to_rows(data))):
         names = (rows[0][name] for name in ("hostname", "device", "device_uuid"))
         screen.print(("\n" if number else "") + " ".join(name for name in names if name))
         _print_device(frame.from_rows(rows), screen)
@@ -59,7 +59,7 @@ def _print_device(data: pd.DataFrame, screen: Console) -> None:
     lines, _ = summary_rows(data)
     measured = _measured_precisions(lines)
     precisions = (*PAIR, *(name for name in measured if name not in PAIR))
-    gb_s, share = (schema.column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
+    gb_s, share = (schema.find_column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in precisions)]
     ratios = [f"{gb_s}\nratio", "bytes\nratio", "time\ngain", f"{share}\nlimit"]
     # A narrow screen may leave the variants out, so the names of a case's lines have them.
@@ -81,7 +81,7 @@ def _cells(line: dict[str, Any], precisions: Sequence[str], *, with_variant: boo
     return [
         f"{line['case']}{variant}{hot}{mark}",
         line["variant"] or "-",
-        *("-" if speed is None else figure_text(speed, whole_from=100) for speed in speeds),
+        *("-" if speed is None else format_figure(speed, whole_from=100) for speed in speeds),
         _times(line["bandwidth_vs_fp32"]),
         _times(line["byte_ratio_vs_fp32"]),
         _times(line["speedup_vs_fp32"]),
@@ -96,7 +96,7 @@ def _measured_precisions(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _times(value: float | None) -> str:
-    return "-" if value is None else f"{short(value, '.2f' if abs(value) < 9.995 else '.1f')}x"
+    return "-" if value is None else f"{format_short(value, '.2f' if abs(value) < 9.995 else '.1f')}x"
 
 
 def _grades(line: dict[str, Any], precisions: Sequence[str]) -> str:
@@ -104,7 +104,9 @@ def _grades(line: dict[str, Any], precisions: Sequence[str]) -> str:
     grades = [line[f"{name}_grade"] for name in precisions if f"{name}_gb_s" in line]
     if all(grade is None for grade in grades):
         return "-"
-    return "/".join("-" if grade is None else f"{short(grade[0], '.0f')}{'c' if grade[1] else ''}" for grade in grades)
+    return "/".join(
+        "-" if grade is None else f"{format_short(grade[0], '.0f')}{'c' if grade[1] else ''}" for grade in grades
+    )
 
 
 _LEGEND = (
@@ -194,7 +196,7 @@ def _cell(value: Any) -> str:
     if formatting.is_missing(value) or value == "":
         return "-"
     if isinstance(value, float):
-        return short(value, ".0f" if abs(value) >= 1000 else ".4g")
+        return format_short(value, ".0f" if abs(value) >= 1000 else ".4g")
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value).replace(";", "; ")  # so that lists can be folded
@@ -239,12 +241,14 @@ def _least_width(name: str, column: Sequence[str], text: int, *, whole_words: bo
 
 
 def _is_text(name: str) -> bool:
-    return schema.kinds().get(name, "text") == "text"
+    return schema.column_kinds().get(name, "text") == "text"
 
 
 def _print_block(screen: Console, cells: dict[str, list[str]]) -> None:
     headings = {name: _heading(name, _HEADING[screen.width >= _ROOMY]) for name in cells}
-    grid = table(screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)])
+    grid = new_table(
+        screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)]
+    )
     if screen.width < _ROOMY:
         grid.box = None
     for line in zip(*cells.values(), strict=True):

@@ -30,20 +30,20 @@ from bwprof.records import proof
 from bwprof.results import csv_file, export, reader, schema
 from bwprof.results.atomic import atomic_write, is_plain_target
 from bwprof.results.schema import RowDict
-from bwprof.results.writer import Claims, Store, claimed, release
+from bwprof.results.writer import Claims, Store, claim_files, release_claims
 from bwprof.roofs import model
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, TimeBudget
-from bwprof.runs.metadata import DEVICES, DevicePart, Settle, as_it_is
-from bwprof.runs.plan import Plan, each_once
+from bwprof.runs.metadata import DEVICES, DevicePart, Finisher, finish_nothing
+from bwprof.runs.plan import Plan, drop_duplicates
 from bwprof.runs.progress import SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
-from bwprof.text.formatting import path_text, plural, seconds_text
-from bwprof.text.parsing import finite_number, quote_text, repr_short, unknown
-from bwprof.text.terminal import console
+from bwprof.text.formatting import format_path, format_seconds, plural
+from bwprof.text.parsing import describe_unknown, finite_or_none, quote_text, repr_short
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class Job:
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
     show: Show = show_cases
-    settle: Settle = as_it_is
+    settle: Finisher = finish_nothing
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[DevicePart[Any]] = ()  # of such a run that continues
     draws: bool = True  # a picture, in the run's folder
@@ -198,7 +198,7 @@ class _Run:
             progress = timeline.telling(progress)
         roofs, again = self.call.roofs or False, self.call.options.recalibrate
         try:
-            metadata.measure(
+            metadata.measure_parts(
                 parts, self._executor, self.store, limits=limits, progress=progress, given=roofs, recalibrate=again
             )
         finally:
@@ -216,7 +216,7 @@ class _Run:
         if files["classic_csv"]:
             _write(files["classic_csv"], csv_file.classic_text(rows))
         if files["prometheus"]:
-            _write(files["prometheus"], export.text(rows))
+            _write(files["prometheus"], export.prometheus_text(rows))
         if timeline is not None:
             _write(files["trace"], timeline.text(self.store.run))
 
@@ -242,7 +242,7 @@ class _Run:
 
         def draw(data: pd.DataFrame, target: Path) -> None:
             if folder is None:
-                proof.drawn(data, target)
+                proof.draw_picture(data, target)
                 return
             for path in sorted(folder.glob(f"{proof.PICTURE}*")):
                 shutil.copyfile(path, target / path.name)
@@ -272,7 +272,7 @@ class _Run:
         """Print the summary, or the columns of --columns, and where the files are."""
         rows, targets, columns = self.store.rows, self.targets, read_columns(self.call.options)
         if rows:
-            screen = console(sys.stderr if targets.uses_stdout else sys.stdout)
+            screen = make_console(sys.stderr if targets.uses_stdout else sys.stdout)
             if columns is None:
                 self.job.show(self.store, targets.folder, screen)
             else:
@@ -281,11 +281,11 @@ class _Run:
                 render.print_view(frames.from_rows(rows), screen, columns=columns)
         counts = {name: sum(row["status"] == name for row in rows) for name in schema.STATUSES}
         text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-        sys.stderr.write(f"bwprof: {status} after {seconds_text(time.monotonic() - self.call.started)}: {text}\n")
+        sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - self.call.started)}: {text}\n")
         output.print_paths(targets)
         if status == "interrupted" and targets.folder is not None:
             command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
-            sys.stderr.write(f"bwprof: go on with {command}--resume {path_text(targets.folder)}\n")
+            sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")
 
 
 def _write(targets: Iterable[Path | TextIO], text: str) -> None:
@@ -306,7 +306,7 @@ def run(call: Invocation, job: Job, choice: Choice, more: Mapping[str, Any] | No
     try:
         with call.interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
-                job = replace(job, parts=metadata.parts_of(job.made, data))
+                job = replace(job, parts=metadata.make_parts(job.made, data))
             check(call.options, targets)
             store = output.open_store(data, targets)
         return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
@@ -330,23 +330,23 @@ def resume(call: Invocation, clash: Sequence[str], continued: Continued) -> int:
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
     folder = _find_folder(call.options.resume, parent)
     with call.interrupts.at_once(), output.unwritable():
-        claims = claimed([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
+        claims = claim_files([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
     try:  # no other process writes there from here on
         return _continue(call, folder, claims, continued)
     finally:
-        release(claims)
+        release_claims(claims)
 
 
 def _continue(call: Invocation, folder: Path, claims: Claims, continued: Continued) -> int:
     with call.interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
         stay, strangers, job = continued(folder, data, rows)
-        choice = hardware.choose(data["backend"], data["device_index"])
+        choice = hardware.choose_device(data["backend"], data["device_index"])
         try:
-            roofs = metadata.earlier_roofs(data) if call.roofs is None else call.roofs
+            roofs = metadata.read_roofs_argument(data) if call.roofs is None else call.roofs
         except ValueError as error:
             raise ValueError(f"{folder} cannot be resumed: {error}") from None
-        data |= metadata.chosen_roofs(roofs)
+        data |= metadata.describe_roofs(roofs)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
@@ -368,7 +368,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
     with _core.Device(choice.backend, choice.index) as device:
         if nvtx and not device.watched:
             _log.warning("--nvtx: %s", hardware.UNWATCHED)
-        for spec in each_once(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
+        for spec in drop_duplicates(plan.specs, whatever=("cache",)):  # a cold and a hot row are the same launch
             interrupts.check()
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:
@@ -385,7 +385,7 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
 def continue_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
     """Choose the rows of a sweep that stay, and what is left to do; count the rows that belong to no case."""
     if data.get("model") is not None:
-        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {path_text(folder)}")
+        raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {format_path(folder)}")
     sections = data.get(DEVICES, [data])
     if DEVICES in data and not (isinstance(sections, list) and sections and all(map(metadata.is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
@@ -397,7 +397,7 @@ def _divide_rows(
 ) -> tuple[Sequence[int], int, Job]:
     """Divide the rows of a sweep among its devices' plans."""
     first = earlier_plan(folder, data)
-    owned = metadata.owners(rows, sections)
+    owned = metadata.find_owners(rows, sections)
     strays = [place for place, row in enumerate(rows) if owned[place] is None and metadata.is_finished(row)]
     stay, strangers = list(strays), len(strays)
     parts: list[DevicePart[Any]] = []
@@ -405,10 +405,10 @@ def _divide_rows(
         own = [place for place, owner in enumerate(owned) if owner == number]
         facts = {name: value for name, value in section.items() if value is not None}
         plan = first if section is data else earlier_plan(folder, data | facts)
-        finished, missing, more = metadata.still_to_do(plan.specs, [rows[place] for place in own])
+        finished, missing, more = metadata.find_remaining(plan.specs, [rows[place] for place in own])
         stay += [own[place] for place in finished]
         strangers += more
-        choice = hardware.choose(section["backend"], section["device_index"])
+        choice = hardware.choose_device(section["backend"], section["device_index"])
         parts.append(DevicePart(choice, missing, section, plan.target_seconds))
     return sorted(stay), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
 
@@ -429,7 +429,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
     suite = data.get("suite")
-    target, most = (finite_number(data.get(name)) for name in ("target_seconds", "max_seconds"))
+    target, most = (finite_or_none(data.get(name)) for name in ("target_seconds", "max_seconds"))
     return Plan(
         tuple(specs),
         suite if isinstance(suite, str) else None,
@@ -441,9 +441,9 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
 def _find_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
-            return reader.run_in(candidate)
+            return reader.find_run(candidate)
     known = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
-    raise ValueError(unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
+    raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
@@ -472,7 +472,7 @@ def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, 
     if sections is None:
         yield PICTURE_NAME, store.rows, store.run
         return
-    owned = metadata.owners(store.rows, sections)
+    owned = metadata.find_owners(store.rows, sections)
     for number, section in enumerate(sections):
         rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
         if any(row["status"] == "ok" for row in rows):

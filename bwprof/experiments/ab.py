@@ -17,20 +17,20 @@ from bwprof.experiments.ab_run import PlaceRequest
 from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, FAILED, StopRule
 from bwprof.experiments.ab_sides import ABTask, Call, CallSide, is_call
 from bwprof.hardware import Device
-from bwprof.measuring.callables import check_callable, name_of
+from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
 from bwprof.runs import plan
-from bwprof.runs.interrupts import Unasked
-from bwprof.runs.plan import axes_of, caches_of, product, whole_numbers
+from bwprof.runs.interrupts import NoInterrupts
+from bwprof.runs.plan import expand_caches, iterate_points, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
-    nearest,
+    describe_unknown,
+    nearest_name,
     parse_fraction,
+    parse_int,
     parse_names,
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ DEFAULT_PRECISION = "fp32"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ABOptions:
     """What both sides have in common; empty and None mean as the operation has it."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def is_operation(text: str) -> bool:
     return text.partition(":")[0] in {known["name"] for known in registry.operations()}
 
 
-def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, ABTask]]:
+def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[ABTask, ABTask]]:
     """What both sides run, a pair for each combination of parameters, precision and cache.
 
     "copy" and "copy:tiled" are an operation, in its default or a named variant; "module:function" and
@@ -70,7 +70,7 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, 
     known = [row["name"] for row in registry.operations()]
     for side, text in (("A", a), ("B", b)):
         if not is_operation(text) and not is_call(text):
-            said = unknown("operation", text.partition(":")[0], known)
+            said = describe_unknown("operation", text.partition(":")[0], known)
             raise ValueError(f"side {side}: {said}; or a function, as module:function or file.py:function")
     operations = [text.partition(":")[0] if is_operation(text) else None for text in (a, b)]
     if operations[0] != operations[1]:
@@ -80,8 +80,8 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, 
         ]
         for side, text, operation in zip("AB", (a, b), operations, strict=True):
             head = text.partition(":")[0]
-            if operation is None and nearest(head, known, likeness=0.7) is not None:
-                raise ValueError(f"side {side}: {unknown('operation', head, known)}")
+            if operation is None and nearest_name(head, known, likeness=0.7) is not None:
+                raise ValueError(f"side {side}: {describe_unknown('operation', head, known)}")
         raise ValueError(f"A is {named[0]} and B {named[1]}: a ratio of times needs two sides that do the same work")
     registry.check_timer(options.timer, backend)
     if operations[0] is None:
@@ -92,14 +92,14 @@ def works(a: str, b: str, options: Options, backend: str) -> list[tuple[ABTask, 
     return list(zip(*sides, strict=True))
 
 
-def _specs(text: str, options: Options, backend: str) -> list[Spec]:
+def _specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
     if ":" in text and variant not in registry.variant_names(operation, backend):
         known = registry.variant_names(operation, backend)
-        raise ValueError(unknown(f"variant of {operation} on {backend}", variant, known))
+        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
     asked = plan.SweepRequest(
         operations=(operation,),
-        params={name: whole_numbers(name, value) for name, value in options.params.items()},
+        params={name: parse_whole_numbers(name, value) for name, value in options.params.items()},
         kv_lens=options.kv_lens,
         precisions=options.precisions or (DEFAULT_PRECISION,),
         variants=(variant,) if variant else (),
@@ -107,7 +107,7 @@ def _specs(text: str, options: Options, backend: str) -> list[Spec]:
         seed=options.seed,
         timer=options.timer,
     )
-    return [_name_case(spec) for spec in plan.make(asked, backend).specs]
+    return [_name_case(spec) for spec in plan.make_plan(asked, backend).specs]
 
 
 def _name_case(spec: Spec) -> Spec:
@@ -115,17 +115,17 @@ def _name_case(spec: Spec) -> Spec:
     if spec.precision not in registry.operation(spec.operation)["precisions"]:
         allowed = ", ".join(registry.operation(spec.operation)["precisions"])
         raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {allowed}")
-    told = registry.unusual(spec.operation, spec.precision, spec.params, spec.kv_lens)
+    told = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
     named = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in told)])
     return replace(spec, case=registry.case_name(named, spec.kv_lens))
 
 
-def _calls(text: str, options: Options) -> list[ABTask]:
+def _calls(text: str, options: ABOptions) -> list[ABTask]:
     for name, is_given in (("precision", options.precisions != ()), ("kv_lens", options.kv_lens is not None)):
         if is_given:
             raise ValueError(f"{name} goes with operations, not with a function")
-    points: Sequence[dict[str, Any]] = list(product(axes_of(options.params)))
-    return [Call(text, point, cache, options.timer) for point in points for cache in plan.caches_of(options.caches)]
+    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(options.params)))
+    return [Call(text, point, cache, options.timer) for point in points for cache in plan.expand_caches(options.caches)]
 
 
 SideArgument = str | Callable[[], object]
@@ -242,7 +242,7 @@ def ab(
         parse_names("revision", revision),
         str(repository),
         build,
-        None if threads is None else checked_threads(whole_number(threads, "threads"), "threads"),
+        None if threads is None else check_threads(parse_int(threads, "threads"), "threads"),
         parse_seconds(max_turn_seconds, "max_turn_seconds"),
     )
     how = StopRule(
@@ -251,15 +251,15 @@ def ab(
         parse_fraction(gate, "gate"),
         _seed(seed),
     )
-    given_options = Options(
+    given_options = ABOptions(
         params,
-        registry.lengths(kv_lens),
+        registry.parse_lengths(kv_lens),
         parse_names("precision", precision),
         parse_names("cache", cache),
         timer,
         how.seed,
     )
-    other = complete(b, a, wanted)
+    other = complete_b(b, a, wanted)
     if callable(a) and callable(other):
         _refuse_for_callables(given_options, wanted)
         return _functions((a, other), given_options, stream, tolerance, (backend, device), wanted.threads, how)
@@ -271,7 +271,7 @@ def ab(
     return _named((a, other), given_options, wanted, (backend, device), how)
 
 
-def complete(b: Any, a: Any, wanted: PlaceRequest) -> Any:
+def complete_b(b: Any, a: Any, wanted: PlaceRequest) -> Any:
     """B, which is A where two places differ and only A was named; ValueError where nothing differs."""
     if b is not None:
         return b
@@ -280,55 +280,55 @@ def complete(b: Any, a: Any, wanted: PlaceRequest) -> Any:
     return a
 
 
-def is_same(names: tuple[str, str], wanted: PlaceRequest, commits: Sequence[str]) -> bool:
+def are_same(names: tuple[str, str], wanted: PlaceRequest, commits: Sequence[str]) -> bool:
     """Whether nothing tells B from A."""
     return names[0] == names[1] and len(set(wanted.python)) < 2 and len(set(commits)) < 2
 
 
 def _named(
-    names: tuple[str, str], options: Options, wanted: PlaceRequest, where: tuple[str | None, Device], how: StopRule
+    names: tuple[str, str], options: ABOptions, wanted: PlaceRequest, where: tuple[str | None, Device], how: StopRule
 ) -> pd.DataFrame:
-    choice = hardware.choose(*where)
-    tasks = works(*names, options, choice.backend)
-    table = ab_run.start(choice, how, None, {})
+    choice = hardware.choose_device(*where)
+    tasks = make_tasks(*names, options, choice.backend)
+    table = ab_run.start_table(choice, how, None, {})
     with ExitStack() as stack:
         if wanted.apart:
-            stops = stack.enter_context(Unasked())
-            make, commits = stack.enter_context(ab_run.makers(wanted, choice, stops))
-            pairs = ab_run.pairs_apart(tasks, make)
+            stops = stack.enter_context(NoInterrupts())
+            make, commits = stack.enter_context(ab_run.open_places(wanted, choice, stops))
+            pairs = ab_run.make_process_pairs(tasks, make)
         else:
             commits = []
-            device = stack.enter_context(hardware.opened(choice.backend, choice.index))
+            device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
             if wanted.threads is not None:
                 device.limit_threads(wanted.threads)
-            table.run["facts"] = hardware.facts(device)
-            pairs = ab_run.pairs_here(tasks, device)
-        return _all(ab_run.with_note(pairs, same=is_same(names, wanted, commits)), how, table, ab_run.nothing_compared)
+            table.run["facts"] = hardware.device_facts(device)
+            pairs = ab_run.make_local_pairs(tasks, device)
+        return _all(ab_run.add_note(pairs, same=are_same(names, wanted, commits)), how, table, ab_run.compare_nothing)
 
 
 def _functions(
     functions: tuple[Callable[[], object], Callable[[], object]],
-    options: Options,
+    options: ABOptions,
     stream: Any,
     tolerance: float | None,
     where: tuple[str | None, Device],
     threads: int | None,
     how: StopRule,
 ) -> pd.DataFrame:
-    caches = caches_of(options.caches)
-    names = (name_of(functions[0]), name_of(functions[1]))
-    with hardware.opened_chosen(*where) as (choice, device):
+    caches = expand_caches(options.caches)
+    names = (name_callable(functions[0]), name_callable(functions[1]))
+    with hardware.borrow_current(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)
-        table = ab_run.start(choice, how, None, {"facts": hardware.facts(device)})
+        table = ab_run.start_table(choice, how, None, {"facts": hardware.device_facts(device)})
         pairs = []
         for cache in caches:
             one, other = (
                 CallSide(device, function, cache=cache, timer=options.timer, stream=stream) for function in functions
             )
-            pairs.append(ab_run.calls_here(names, (one, other), cache))
-        noted = ab_run.with_note(pairs, same=functions[0] is functions[1])
-        return _all(noted, how, table, ab_run.outputs_compared(tolerance))
+            pairs.append(ab_run.make_call_pair(names, (one, other), cache))
+        noted = ab_run.add_note(pairs, same=functions[0] is functions[1])
+        return _all(noted, how, table, ab_run.compare_outputs(tolerance))
 
 
 def _all(
@@ -339,7 +339,7 @@ def _all(
 ) -> pd.DataFrame:
     try:
         for pair in pairs:
-            found = ab_run.measure(pair, how, table, lambda: None, compared)
+            found = ab_run.measure_pair(pair, how, table, lambda: None, compared)
             if found.stopped == FAILED:
                 table.finish("failed")
                 raise PairedError(found.reason, table.frame()) from found.cause
@@ -354,7 +354,7 @@ def _all(
     return table.frame()
 
 
-def _refuse_for_callables(options: Options, wanted: PlaceRequest) -> None:
+def _refuse_for_callables(options: ABOptions, wanted: PlaceRequest) -> None:
     given: Mapping[str, Any] = {
         "precision": options.precisions,
         "kv_lens": options.kv_lens is not None,
@@ -367,7 +367,7 @@ def _refuse_for_callables(options: Options, wanted: PlaceRequest) -> None:
             raise ValueError(f"{name}= goes with names, not with two callables")
 
 
-def checked_threads(given: int, name: str) -> int:
+def check_threads(given: int, name: str) -> int:
     """The same; ValueError with `name` for what is no number of threads."""
     if given < 1:
         raise ValueError(f"{name} is {given}: allowed is 1 or more")
@@ -375,4 +375,4 @@ def checked_threads(given: int, name: str) -> int:
 
 
 def _seed(given: Any) -> int:
-    return registry.check_seed(whole_number(given, "seed"))
+    return registry.check_seed(parse_int(given, "seed"))

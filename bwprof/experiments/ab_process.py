@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.experiments import ab_sides
-from bwprof.experiments.ab_sides import Opened, SideError
+from bwprof.experiments.ab_sides import SideError, SideInfo
 from bwprof.experiments.ab_worker import PROTOCOL
 from bwprof.runs import child as runs_worker
 from bwprof.runs.child import Child, ChildDiedError
-from bwprof.runs.interrupts import Stops
+from bwprof.runs.interrupts import InterruptSource
 from bwprof.runs.loop import RunTimeoutError
-from bwprof.text.formatting import seconds_text
+from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import quote_text
 
 _ANSWERS = {"make": "facts", "open": "opened", "turn": "samples"}
@@ -72,7 +72,7 @@ class ProcessSide:
     """A side whose process is started when it is first opened."""
 
     def __init__(
-        self, what: ab_sides.ABTask, place: Place, stops: Stops, *, turn_seconds: float = DEFAULT_TURN_SECONDS
+        self, what: ab_sides.ABTask, place: Place, stops: InterruptSource, *, turn_seconds: float = DEFAULT_TURN_SECONDS
     ) -> None:
         self._work, self._place, self._stops, self._turn_seconds = what, place, stops, turn_seconds
         self._child: Child | None = None
@@ -81,13 +81,13 @@ class ProcessSide:
         self.hello: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
 
-    def open(self, timer: str | None = None) -> Opened:
+    def open(self, timer: str | None = None) -> SideInfo:
         """Open the side in its process, which is started for it: anew, where only that gives it other buffers."""
         if not self._renewable:
             self.end()
         if self._child is None:
             self._start()
-        opened = Opened.from_dict(self._asked({"do": "open", "timer": timer})["opened"])
+        opened = SideInfo.from_dict(self._asked({"do": "open", "timer": timer})["opened"])
         self._renewable = opened.renewable
         return replace(opened, renewable=True)
 
@@ -122,7 +122,7 @@ class ProcessSide:
                 "backend": self._place.backend,
                 "index": self._place.index,
                 "threads": self._place.threads,
-                "work": ab_sides.to_dict(self._work),
+                "work": ab_sides.task_to_dict(self._work),
                 "folder": str(folder),
             }
         )["facts"]
@@ -153,7 +153,7 @@ class ProcessSide:
             raise SideError(f"its process ({self._python}) {error}{hint}") from None
         except RunTimeoutError:
             self.end()
-            limit = seconds_text(self._turn_seconds)
+            limit = format_seconds(self._turn_seconds)
             raise SideError(
                 f"no answer within {limit}: its process was ended (--max-turn-seconds allows more)"
             ) from None

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core
 from bwprof.experiments import ab_session
-from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, Found
+from bwprof.experiments.ab_session import LEAST_UNITS, LEVEL, NAMES, ABMeasurement
 from bwprof.results.csv_file import quoted_formula
-from bwprof.results.json_file import plain
-from bwprof.results.schema import clean
-from bwprof.text.formatting import plural, seconds_text
+from bwprof.results.json_file import to_json_value
+from bwprof.results.schema import clean_text
+from bwprof.text.formatting import format_seconds, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ class ABTable:
     rows: list[ABRow] = field(default_factory=list)
     details: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, row: ABRow, found: Found) -> None:
+    def add(self, row: ABRow, found: ABMeasurement) -> None:
         """A comparison that has ended, however it did."""
         self.rows.append(row)
         self.details.append(ab_session.plain(found))
@@ -90,13 +90,16 @@ class ABTable:
         made = pd.DataFrame(
             {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
         )
-        made.attrs = {"run": plain(self.run), "pairs": plain(self.details)}
+        made.attrs = {"run": to_json_value(self.run), "pairs": to_json_value(self.details)}
         return made
 
     def json_text(self) -> str:
         """The whole as a document."""
         rows = [row | detail for row, detail in zip(self.rows, self.details, strict=True)]
-        return json.dumps(plain({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False) + "\n"
+        return (
+            json.dumps(to_json_value({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False)
+            + "\n"
+        )
 
     def csv_text(self) -> str:
         """Header and rows."""
@@ -111,11 +114,11 @@ class ABTable:
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return repr(value) if isinstance(value, (bool, int, float)) else quoted_formula(clean(str(value)))
+    return repr(value) if isinstance(value, (bool, int, float)) else quoted_formula(clean_text(str(value)))
 
 
 def row_of(
-    found: Found, run: Mapping[str, Any], told: Mapping[str, Any], *, verified: bool | None, notes: str
+    found: ABMeasurement, run: Mapping[str, Any], told: Mapping[str, Any], *, verified: bool | None, notes: str
 ) -> ABRow:
     """The row of a comparison; `told` says which: case, cache, a, b and both environments."""
     ratio = found.ratio
@@ -164,7 +167,7 @@ def row_of(
     }
 
 
-def _why(found: Found, verdict: str) -> str:
+def _why(found: ABMeasurement, verdict: str) -> str:
     """What should be known of an undecided one."""
     if verdict != ab_session.UNDECIDED or found.stopped == ab_session.FAILED:
         return ""
@@ -176,9 +179,9 @@ def _why(found: Found, verdict: str) -> str:
     return "more time would tell"
 
 
-def sentence(row: ABRow) -> str:
+def describe_row(row: ABRow) -> str:
     """A row in words: what is said of B, by how much, after how many pairs."""
-    after = f"{plural(row['pairs'], 'pair')} in {seconds_text(max(row['seconds'], 1e-9))}"
+    after = f"{plural(row['pairs'], 'pair')} in {format_seconds(max(row['seconds'], 1e-9))}"
     if row["stopped"] == ab_session.FAILED:
         return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:

@@ -12,14 +12,14 @@ from bwprof import _core, environment
 from bwprof.experiments import ab_session, worktrees
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, Place, ProcessSide, check_python
 from bwprof.experiments.ab_result import ABTable, row_of
-from bwprof.experiments.ab_session import NAMES, Found, StopRule
-from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, Opened, SideError, later_timer
+from bwprof.experiments.ab_session import NAMES, ABMeasurement, StopRule
+from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, SideInfo, later_timer
 from bwprof.experiments.ab_worker import side_of
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.verify import Expected
 from bwprof.runs import metadata
-from bwprof.runs.interrupts import Stops
+from bwprof.runs.interrupts import InterruptSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class PlaceRequest:
         return bool(self.python or self.revision)
 
 
-Make = Callable[[int, ABTask], ProcessSide]
+SideMaker = Callable[[int, ABTask], ProcessSide]
 
 
 @contextmanager
-def makers(
-    wanted: PlaceRequest, choice: Choice, stops: Stops, say: Callable[[str], object] = lambda _: None
-) -> Iterator[tuple[Make, Sequence[str]]]:
+def open_places(
+    wanted: PlaceRequest, choice: Choice, stops: InterruptSource, say: Callable[[str], object] = lambda _: None
+) -> Iterator[tuple[SideMaker, Sequence[str]]]:
     """What makes side 0 and side 1 of a comparison, while the revisions are checked out; and the revisions' commits."""
     pythons = (*wanted.python, *wanted.python, None, None) if len(wanted.python) == 1 else (*wanted.python, None, None)
     with ExitStack() as stack:
@@ -110,38 +110,38 @@ class ABPair:
     note: str = ""
 
 
-def start(choice: Choice, how: StopRule, argv: Sequence[str] | None, sides: Mapping[str, Any]) -> ABTable:
+def start_table(choice: Choice, how: StopRule, argv: Sequence[str] | None, sides: Mapping[str, Any]) -> ABTable:
     """The table of a run that begins."""
     run = metadata.describe(environment.new_run_id(), choice, argv)
     return ABTable(run | {"how": asdict(how), **sides})
 
 
-def measure(
+def measure_pair(
     pair: ABPair,
     how: StopRule,
     table: ABTable,
     check: Callable[[], object],
     compared: Callable[[Sequence[ABSide]], Any],
-) -> Found:
+) -> ABMeasurement:
     """One comparison; its row is in the table however it ends.
 
     `compared` gets the sides once both are open, and says whether their results agree: (verified, note).
     """
-    found = Found(how)
+    found = ABMeasurement(how)
     verdict: list[tuple[bool | None, str]] = []
     environments = ["", ""]
     try:
         with pair.sides() as sides:
 
-            def may_compare(opened: Sequence[Opened]) -> None:
+            def may_compare(opened: Sequence[SideInfo]) -> None:
                 environments[:] = [environment_of(side) for side in sides]
                 table.run.setdefault("facts", facts_of(sides[0]))
                 for name, one, side in zip(NAMES, opened, sides, strict=True):
                     table.run[name.lower()] = table.run.get(name.lower(), {}) | describe_side(side, one)
-                same_work(opened)
+                check_same_work(opened)
                 verdict.append(compared(sides))
 
-            ab_session.compare(
+            ab_session.Comparison(
                 sides,
                 how,
                 into=found,
@@ -167,7 +167,7 @@ def measure(
     return found
 
 
-def same_work(opened: Sequence[Opened]) -> None:
+def check_same_work(opened: Sequence[SideInfo]) -> None:
     """SideError where two sides say that they do different work."""
     for name in ("operation", "precision", "shape"):
         values = [getattr(side, name) for side in opened]
@@ -198,7 +198,7 @@ def facts_of(side: ABSide) -> dict[str, Any]:
     return side.facts if isinstance(side, ProcessSide) else {}
 
 
-def describe_side(side: ABSide, opened: Opened) -> dict[str, Any]:
+def describe_side(side: ABSide, opened: SideInfo) -> dict[str, Any]:
     """What the metadata say of a side."""
     if not isinstance(side, ProcessSide):
         return {"title": opened.title}
@@ -206,12 +206,12 @@ def describe_side(side: ABSide, opened: Opened) -> dict[str, Any]:
     return {"title": opened.title, **told, "revision": side.label or None}
 
 
-def nothing_compared(_sides: Sequence[ABSide]) -> tuple[bool | None, str]:
+def compare_nothing(_sides: Sequence[ABSide]) -> tuple[bool | None, str]:
     """Results in two other processes are not compared; operations were verified by each for itself."""
     return None, ""
 
 
-def outputs_compared(tolerance: float | None) -> Callable[[Sequence[ABSide]], tuple[bool | None, str]]:
+def compare_outputs(tolerance: float | None) -> Callable[[Sequence[ABSide]], tuple[bool | None, str]]:
     """B's array held against A's, where both return one; without a tolerance nothing is judged."""
 
     def compared(sides: Sequence[ABSide]) -> tuple[bool | None, str]:
@@ -236,17 +236,19 @@ def outputs_compared(tolerance: float | None) -> Callable[[Sequence[ABSide]], tu
     return compared
 
 
-def pairs_here(works: Sequence[tuple[ABTask, ABTask]], device: _core.Device) -> list[ABPair]:
+def make_local_pairs(works: Sequence[tuple[ABTask, ABTask]], device: _core.Device) -> list[ABPair]:
     """Comparisons in this process, both sides on one open device."""
     return [_pair(pair, _local([side_of(device, one, Path.cwd()) for one in pair])) for pair in works]
 
 
-def calls_here(names: tuple[str, str], sides: tuple[CallSide, CallSide], cache: str) -> ABPair:
+def make_call_pair(names: tuple[str, str], sides: tuple[CallSide, CallSide], cache: str) -> ABPair:
     """The same of two functions."""
     return ABPair(names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}", cache, names, _local(sides))
 
 
-def pairs_apart(works: Sequence[tuple[ABTask, ABTask]], make: Callable[[int, ABTask], ProcessSide]) -> list[ABPair]:
+def make_process_pairs(
+    works: Sequence[tuple[ABTask, ABTask]], make: Callable[[int, ABTask], ProcessSide]
+) -> list[ABPair]:
     """Comparisons with a process for each side; `make` makes side 0 or 1."""
 
     def sides_of(pair: tuple[ABTask, ABTask]) -> Callable[[], Any]:
@@ -291,6 +293,6 @@ def _name(work: ABTask) -> str:
     return work.name
 
 
-def with_note(pairs: Sequence[ABPair], *, same: bool) -> list[ABPair]:
+def add_note(pairs: Sequence[ABPair], *, same: bool) -> list[ABPair]:
     """The pairs with a word on sides that are the same."""
     return [replace(pair, note=_SAME) if same else pair for pair in pairs]

@@ -29,7 +29,7 @@ from functools import cache
 from statistics import NormalDist
 from typing import Any, TypeVar
 
-from bwprof.experiments.ab_sides import ABSide, Opened, SideError
+from bwprof.experiments.ab_sides import ABSide, SideError, SideInfo
 
 # Of the interval: at 95 % two of forty comparisons of equal sides would be said to differ; so, hardly ever two of them.
 LEVEL = 0.995
@@ -147,12 +147,12 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
     return UNDECIDED
 
 
-def fails(ratio: float, verdict: str, limit: float) -> bool:
+def exceeds_limit(ratio: float, verdict: str, limit: float) -> bool:
     """Whether B is slower than A by more than a limit, a fraction, as far as can be told."""
     return verdict == SLOWER and ratio > 1 + limit
 
 
-def may_fail(high: float | None, verdict: str, limit: float) -> bool:
+def may_exceed_limit(high: float | None, verdict: str, limit: float) -> bool:
     """Whether B, of which it is undecided what it is, may be slower than A by more than a limit, a fraction.
 
     `high` is the interval's upper end; None where there is none.
@@ -194,7 +194,7 @@ class StopRule:
 
 
 @dataclass(slots=True)
-class Found:
+class ABMeasurement:
     """What turns have told so far.
 
     `units` are logarithms of ratios, `times` the sides' ns of each block, `orders` its turns ("ABBA"). `stopped` says
@@ -202,7 +202,7 @@ class Found:
     """
 
     how: StopRule
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[SideInfo] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     times: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
     units: list[float] = field(default_factory=list)
@@ -227,15 +227,15 @@ class Found:
 _T = TypeVar("_T")
 
 
-def compare(
+def Comparison(
     sides: Sequence[ABSide],
     how: StopRule,
     *,
-    into: Found,
+    into: ABMeasurement,
     backend: str = "",
     later_timer: Callable[[str, str, str], str] = lambda _one, other, _backend: other,
     check: Callable[[], object] = lambda: None,
-    may_compare: Callable[[Sequence[Opened]], None] = lambda _opened: None,
+    may_compare: Callable[[Sequence[SideInfo]], None] = lambda _opened: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Measure two sides in turns; `into` gets what they show as they show it, so that whatever ends this keeps it.
@@ -274,7 +274,7 @@ class _Comparison:
         self,
         sides: Sequence[ABSide],
         how: StopRule,
-        into: Found,
+        into: ABMeasurement,
         check: Callable[[], object],
         clock: Callable[[], float],
     ) -> None:
@@ -288,7 +288,7 @@ class _Comparison:
         self,
         backend: str,
         later_timer: Callable[[str, str, str], str],
-        may_compare: Callable[[Sequence[Opened]], None],
+        may_compare: Callable[[Sequence[SideInfo]], None],
     ) -> None:
         """All of it."""
         self._into.opened = self._open(self._order()[:2])
@@ -320,8 +320,8 @@ class _Comparison:
     def _order(self) -> tuple[int, ...]:
         return _ORDERS[self._coin.getrandbits(1)]
 
-    def _open(self, order: Sequence[int]) -> list[Opened]:
-        found: dict[int, Opened] = {}
+    def _open(self, order: Sequence[int]) -> list[SideInfo]:
+        found: dict[int, SideInfo] = {}
         for number in order:  # both are closed first: new buffers need not fit beside the old ones
             self._asked(number, lambda side: side.close())
         for number in order:
@@ -374,7 +374,7 @@ class _Comparison:
             self._into.stopped = OUT_OF_TIME
 
 
-def plain(found: Found) -> dict[str, Any]:
+def plain(found: ABMeasurement) -> dict[str, Any]:
     """The units and orders, for a file."""
     return {
         "log_ratios": list(found.units),

@@ -22,10 +22,10 @@ from typing import Any, Protocol
 
 from bwprof import _core, registry
 from bwprof.measuring import function as functions
-from bwprof.measuring.callables import check_callable, check_finished, name_of, waiting
+from bwprof.measuring.callables import check_callable, check_finished, name_callable, wrap_with_wait
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import quote_text
 
 _FIRST_SAMPLES, _FIRST_SECONDS = 3, 0.02  # of the turn that warms everything up
@@ -42,7 +42,7 @@ class SideError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SideInfo:
     """What a side says of itself once it is open.
 
     `renewable`: opened again, it has buffers of its own in other places. `shape` is of the array that a function
@@ -66,7 +66,7 @@ class Opened:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Opened:
+    def from_dict(cls, found: dict[str, Any]) -> SideInfo:
         """The inverse of `to_dict`; what a later version says beside it is left out."""
         return cls(**{one.name: found[one.name] for one in fields(cls) if one.name in found})
 
@@ -74,7 +74,7 @@ class Opened:
 class ABSide(Protocol):
     """One of the two: opened, then asked for turns, one at a time."""
 
-    def open(self, timer: str | None = None) -> Opened:
+    def open(self, timer: str | None = None) -> SideInfo:
         """Make everything ready, on fresh buffers where that is possible, and warm it up.
 
         Raises
@@ -94,7 +94,7 @@ class ABSide(Protocol):
 
 
 @contextmanager
-def elsewhere(device: _core.Device) -> Iterator[None]:
+def shift_memory(device: _core.Device) -> Iterator[None]:
     """A block whose memory is not where it was the last time: see above. Drawn by chance, which no seed can repeat."""
     on_host = _core.backend_facts(device.backend)["runs_on_host"]
     held = b"\1" * (random.randrange(_PAGE, _MOST_BUFFERED) if on_host else 0)
@@ -112,7 +112,7 @@ class CaseSide:
         self._timer = spec.timer
         self._case: _core.Case | None = None
 
-    def open(self, timer: str | None = None) -> Opened:
+    def open(self, timer: str | None = None) -> SideInfo:
         """Fresh buffers, verified."""
         self.close()
         self._timer = timer or self._spec.timer
@@ -120,8 +120,10 @@ class CaseSide:
             self._case = self._spec.open(self._device)
             need = self._case.memory_needed(self._spec.cache)
             if not need["fits"]:
-                raise SideError(f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free")
-            with elsewhere(self._device):
+                raise SideError(
+                    f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
+                )
+            with shift_memory(self._device):
                 verdict = self._case.verify(_VERIFY_SECONDS)
             if not verdict["verified"]:
                 raise SideError(f"wrong result: {verdict['reason']}")
@@ -129,7 +131,7 @@ class CaseSide:
         except (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError) as error:
             raise SideError(str(error) or type(error).__name__) from error
         cost = self._case.cost
-        return Opened(
+        return SideInfo(
             title=" ".join([self._spec.case, self._spec.precision, self._case.variant]),
             timer=result["timer"],
             sample_ns=_sample_ns(result),
@@ -187,27 +189,27 @@ class CallSide:
         poll: Callable[[], object] | None = None,
     ) -> None:
         self._device, self._function, self._poll = device, function, poll
-        self._name = name or name_of(function)
+        self._name = name or name_callable(function)
         self._subject = Subject(function, self._name, cache=cache, timer=timer, stream=stream, tried=True)
         self.returned: object = None
 
-    def open(self, timer: str | None = None) -> Opened:
+    def open(self, timer: str | None = None) -> SideInfo:
         """Call it; where that gives something callable, it is what is measured."""
         try:
-            with elsewhere(self._device):
+            with shift_memory(self._device):
                 made = self._function()
             prepared = callable(made)
             function, name = (made, f"what {self._name} returned") if callable(made) else (self._function, self._name)
             self.returned = function() if prepared else made
             check_finished(self.returned, name)
             if _core.backend_facts(self._device.backend)["runs_on_host"]:
-                function = waiting(function, self.returned, name)
+                function = wrap_with_wait(function, self.returned, name)
             self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
             result = self._timed(_FIRST_SAMPLES, _FIRST_SECONDS, settled=False)
         except Exception as error:
             raise SideError(describe_error(error)) from error
         self._subject = replace(self._subject, timer=result["timer"])
-        return Opened(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape(self.returned))
+        return SideInfo(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape(self.returned))
 
     def turn(self, samples: int) -> list[float]:
         """So many samples."""
@@ -223,7 +225,7 @@ class CallSide:
             "max_seconds": max_seconds,
             "settled": settled,
         }
-        result, _, _ = functions.timed(self._device, self._subject, options, 0.0, self._poll)
+        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, self._poll)
         return result
 
     def close(self) -> None:
@@ -316,12 +318,12 @@ class Call:
 ABTask = Spec | Call
 
 
-def to_dict(work: ABTask) -> dict[str, Any]:
+def task_to_dict(work: ABTask) -> dict[str, Any]:
     """Plain types for JSON."""
     return {"call": asdict(work)} if isinstance(work, Call) else {"case": work.to_dict()}
 
 
-def from_dict(found: Mapping[str, Any]) -> ABTask:
+def task_from_dict(found: Mapping[str, Any]) -> ABTask:
     """The inverse of `to_dict`."""
     return Call(**found["call"]) if "call" in found else Spec.from_dict(found["case"])
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.experiments import ab_sides
-from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide, SideError, describe_error, elsewhere
+from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide, SideError, describe_error, shift_memory
 from bwprof.measuring.operation import Spec
 from bwprof.runs.child import serve
 
@@ -74,10 +74,10 @@ class ABWorker:
         self._device = hardware.open_device(request["backend"], request["index"])
         if request["threads"] is not None:
             self._device.limit_threads(request["threads"])
-        what = ab_sides.from_dict(request["work"])
-        with elsewhere(self._device):
+        what = ab_sides.task_from_dict(request["work"])
+        with shift_memory(self._device):
             self._side = side_of(self._device, what, Path(request["folder"]), self._poll)
-        return {"facts": hardware.facts(self._device)}
+        return {"facts": hardware.device_facts(self._device)}
 
     def close(self) -> None:
         """Give everything back."""

@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, kernels, registry
-from bwprof.errors import SweepError, keeping
+from bwprof.errors import SweepError, attach_frame
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
-from bwprof.roofs.model import RoofsArgument, check
+from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
-from bwprof.text.parsing import merged, parse_fraction, parse_names, parse_seconds, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,17 +98,17 @@ def ablation(
     >>> found["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
-    from bwprof.runs.api import RunOptions, run
+    from bwprof.runs.api import RunOptions, run_sweep
 
     if vs not in (None, torch_peers.TORCH):
-        raise ValueError(unknown("vs", str(vs), [torch_peers.TORCH]))
+        raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
     if cache not in CACHES:
-        raise ValueError(unknown("cache", str(cache), CACHES))
-    choice = hardware.choose(backend, device)
+        raise ValueError(describe_unknown("cache", str(cache), CACHES))
+    choice = hardware.choose_device(backend, device)
     ladder = _ladder(op, choice.backend, parse_names("variant", variant))
-    lens = registry.lengths(kv_lens)
-    precision, given = _place(ladder, precision, merged(grid, params, "grid"), lens)
-    whole = registry.complete(op, precision, given, lens)
+    lens = registry.parse_lengths(kv_lens)
+    precision, given = _place(ladder, precision, merge_keywords(grid, params, "grid"), lens)
+    whole = registry.complete_params(op, precision, given, lens)
     known = [row["name"] for row in ladder if precision in row["precisions"]]
     registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in ladder)
     place = f"{choice.backend}:{choice.index}"
@@ -136,7 +136,7 @@ def ablation(
         variants=tuple(known) if variant is not None else (EVERY_VARIANT,),
         caches=(cache,),
         device=place,
-        seed=whole_number(seed, "seed"),
+        seed=parse_int(seed, "seed"),
         timer=timer,
         metrics=parse_names("metrics", metrics),
         rel_ci=None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
@@ -144,7 +144,7 @@ def ablation(
     )
     spec = Spec(op, op, precision, whole, None if lens is None else tuple(lens), None, cache, seed)
     try:
-        kept.take(run(request, RunOptions(roofs=check(roofs), progress=progress)))
+        kept.take(run_sweep(request, RunOptions(roofs=check_roofs(roofs), progress=progress)))
         if vs is not None:
             _measure_peers(kept, choice, spec, roofs, max_seconds)
     except BaseException as error:
@@ -182,7 +182,7 @@ class _LadderState:
         """The ladder without what is `missing`; no row where nothing at all was measured."""
         there = [row for row in self.ladder if row["name"] not in missing] if self.rows else []
         found = ablation_table.frame(
-            ablation_table.lines(
+            ablation_table.make_frame(
                 there, self.rows, self.described, self.beside, self.precision, self.here, self.behind_gaps
             ),
             self.same,
@@ -204,7 +204,7 @@ def _ending(error: BaseException, kept: _LadderState, known: Sequence[str]) -> B
     )
     if getattr(error, "fatal", False):
         return SweepError(f"the device is lost, only a new process can use it again: {error}", found)
-    return keeping(error, found)
+    return attach_frame(error, found)
 
 
 def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ def _ladder(op: str, backend: str, asked: Sequence[str]) -> list[dict[str, Any]]
     names = [row["name"] for row in ladder]
     for name in asked:
         if name != EVERY_VARIANT and name not in names:
-            raise ValueError(unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
+            raise ValueError(describe_unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
     if not ladder:
         having = [name for name, rows in registry.operation(op)["variants"].items() if rows]
         raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(having)}")
@@ -237,19 +237,19 @@ def _place(
     at = ladder[0]["at"]
     if at is None or params or kv_lens is not None:
         return registry.check_precision("fp32" if precision is None else precision), dict(params)
-    predicted_for, shape = registry.predicted_at(at)
+    predicted_for, shape = registry.parse_point(at)
     return registry.check_precision(predicted_for if precision is None else precision), dict(shape)
 
 
 def _is(op: str, precision: str, params: Mapping[str, int], at: str) -> bool:
     """Whether a ladder's name of a precision and a shape means this one."""
-    predicted_for, shape = registry.predicted_at(at)
-    return predicted_for == precision and registry.complete(op, precision, shape) == params
+    predicted_for, shape = registry.parse_point(at)
+    return predicted_for == precision and registry.complete_params(op, precision, shape) == params
 
 
 def _shape(op: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None) -> str:
     """The parameters that are not what they would be anyway."""
-    told = registry.unusual(op, precision, params, kv_lens)
+    told = registry.unusual_params(op, precision, params, kv_lens)
     named = " ".join(f"{name}={params[name]}" for name in told)
     return registry.case_name(named, kv_lens) or "default shape"
 
@@ -260,7 +260,7 @@ def _measure_peers(kept: _LadderState, choice: Choice, spec: Spec, roofs: RoofsA
         kept.torch = f"nothing of PyTorch's is known to do the work of {spec.operation}"
         return
     try:
-        lacking = torch_peers.lacking(choice.backend)
+        lacking = torch_peers.why_unavailable(choice.backend)
         kept.torch = lacking or f"PyTorch {torch_peers.version()}"
     except Exception as error:
         lacking = kept.torch = f"PyTorch cannot be loaded: {torch_peers.describe_torch_error(error)}"
@@ -270,10 +270,12 @@ def _measure_peers(kept: _LadderState, choice: Choice, spec: Spec, roofs: RoofsA
     timer = next((str(row["timer"]) for row in kept.rows.values() if row["timer"]), None)
     asked = torch_peers.PeerRequest(spec, timer, "stored" if roofs == "auto" else roofs, max_seconds)
     try:
-        with hardware.opened(choice.backend, choice.index) as device:
-            for peer, row in torch_peers.measured(device, asked, kept.wanted):
+        with hardware.borrow_device(choice.backend, choice.index) as device:
+            for peer, row in torch_peers.measure_peers(device, asked, kept.wanted):
                 kept.beside.append((peer.name, row))
     except Exception as error:
         if getattr(error, "fatal", False):
             raise
-        kept.beside += [(peer.name, torch_peers.failed(spec, peer, error)) for peer in kept.wanted[len(kept.beside) :]]
+        kept.beside += [
+            (peer.name, torch_peers.failed_row(spec, peer, error)) for peer in kept.wanted[len(kept.beside) :]
+        ]

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, gain_text, is_missing, seconds_text, short
+from bwprof.text.formatting import format_figure, format_gain, format_seconds, format_short, is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNG, PEER = "rung", "peer"
+VARIANT, PEER = "rung", "peer"
 
 MISSING = "missing"  # among a ladder's attributes: what an early end left unmeasured
 
@@ -62,7 +62,7 @@ _NUMBERS = tuple(
 )
 
 
-def lines(
+def make_frame(
     variants: Sequence[Mapping[str, Any]],
     rows: Mapping[str, RowDict],
     kernels: Sequence[Mapping[str, Any]],
@@ -96,7 +96,7 @@ def lines(
     for variant in variants:
         row = rows.get(variant["name"])
         own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
-        line = _line(variant["name"], RUNG, row or _lacking(variant, precision))
+        line = _line(variant["name"], VARIANT, row or _lacking(variant, precision))
         if line["status"] == "skipped" and own and own[0]["reason"] and own[0]["reason"] in str(line["reason"]):
             line["reason"] = own[0]["reason"]  # the row's own names operation, variant and precision besides
         time = None if row is None else _time(row)
@@ -138,13 +138,13 @@ def frame(found: Sequence[Mapping[str, Any]], same: Mapping[str, Any]) -> pd.Dat
     return made
 
 
-def counts(row: Mapping[str, Any]) -> bool:
+def is_verified(row: Mapping[str, Any]) -> bool:
     """Whether a row's time may be compared: it was measured, and its result is right."""
     return row["status"] == "ok" and not is_missing(row["verified"]) and bool(row["verified"])
 
 
 def _time(row: RowDict) -> float | None:
-    return float(row["time_ms"]) if counts(row) and row["time_ms"] else None
+    return float(row["time_ms"]) if is_verified(row) and row["time_ms"] else None
 
 
 def _ratio(one: float | None, other: float | None) -> float | None:
@@ -215,7 +215,7 @@ def gains(found: pd.DataFrame) -> pd.DataFrame:
     rows = [
         [
             row["version"],
-            seconds_text(row["time_ms"] / 1e3) if counts(row) else _NOTHING,
+            format_seconds(row["time_ms"] / 1e3) if is_verified(row) else _NOTHING,
             _times(row["speedup_vs_first"]),
             _gain(row["measured_gain"]),
             _gain(row["predicted_gain"]),
@@ -278,17 +278,17 @@ def _times(value: Any) -> str:
     """A ratio, with two digits of what is small."""
     if is_missing(value):
         return _NOTHING
-    return f"{short(value, '.2f' if value >= 0.1 else '.2g')}x"
+    return f"{format_short(value, '.2f' if value >= 0.1 else '.2g')}x"
 
 
 def _gain(value: Any) -> str:
-    return _NOTHING if is_missing(value) else gain_text(value)
+    return _NOTHING if is_missing(value) else format_gain(value)
 
 
 def _bandwidth(row: Mapping[str, Any]) -> str:
-    if not counts(row) or is_missing(row["bandwidth_gb_s"]):
+    if not is_verified(row) or is_missing(row["bandwidth_gb_s"]):
         return _NOTHING
-    return f"{figure_text(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
+    return f"{format_figure(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
 
 
 def _occupancy(row: Mapping[str, Any]) -> str:
@@ -301,7 +301,7 @@ def _occupancy(row: Mapping[str, Any]) -> str:
 def _change(row: Mapping[str, Any]) -> str:
     words = _NOTHING if is_missing(row["changes"]) else str(row["changes"])
     reason = _NOTHING if is_missing(row["reason"]) else str(row["reason"])
-    if counts(row):
+    if is_verified(row):
         return words or "for comparison"
     said = {"ok": "not verified", "skipped": "does not run here"}.get(row["status"], str(row["status"]))
     return ": ".join(filter(None, ("; ".join(filter(None, (words, said))), reason)))

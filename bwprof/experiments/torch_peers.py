@@ -58,12 +58,12 @@ class Peer:
         if spec.kv_lens is not None:
             return "it takes no kv_lens"
         for one, sign, other in self.needs:
-            if not holds((one, sign, other), spec.params):
+            if not check_comparison((one, sign, other), spec.params):
                 return f"it needs {one} {sign} {other}"
         return ""
 
 
-def holds(comparison: Sequence[Any], params: Mapping[str, int]) -> bool:
+def check_comparison(comparison: Sequence[Any], params: Mapping[str, int]) -> bool:
     """Whether a comparison of two parameters, or of one with a number, is true."""
     one, sign, other = comparison
     left, right = (params[term] if isinstance(term, str) else int(term) for term in (one, other))
@@ -89,7 +89,7 @@ def peers_of(operation: str) -> list[Peer]:
     return found
 
 
-def lacking(backend: str) -> str:
+def why_unavailable(backend: str) -> str:
     """Why PyTorch cannot be measured on a backend; "" where it can."""
     if importlib.util.find_spec(TORCH) is None:
         return "PyTorch is not installed"
@@ -115,7 +115,7 @@ class PeerRequest:
     rel_ci: float = DEFAULT_REL_CI
 
 
-def measured(device: _core.Device, asked: PeerRequest, peers: Sequence[Peer]) -> Iterator[tuple[Peer, RowDict]]:
+def measure_peers(device: _core.Device, asked: PeerRequest, peers: Sequence[Peer]) -> Iterator[tuple[Peer, RowDict]]:
     """A row for each peer, as `bwprof.measure` has them; what does not run is a row with its reason."""
     with asked.spec.open(device) as case:
         contexts = Contexts(new_run_id(), device, asked.roofs, (asked.spec.cache,))
@@ -142,7 +142,7 @@ def describe_torch_error(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def failed(spec: Spec, peer: Peer, error: Exception) -> RowDict:
+def failed_row(spec: Spec, peer: Peer, error: Exception) -> RowDict:
     """The row of a peer that raised."""
     return _empty(spec, peer, describe_torch_error(error), "failed")
 
@@ -159,7 +159,7 @@ def _row(device: _core.Device, asked: PeerRequest, peer: Peer, case: _core.Case,
     except Exception as error:  # whatever PyTorch raises: the ladder stands without it
         if getattr(error, "fatal", False):
             raise
-        return failed(asked.spec, peer, error)
+        return failed_row(asked.spec, peer, error)
     finally:
         if not _core.backend_facts(device.backend)["runs_on_host"]:
             torch.cuda.empty_cache()
@@ -255,7 +255,7 @@ def _call_of(peer: Peer, spec: Spec, tensors: Mapping[str, Any]) -> Callable[[],
     call = found(peer.call)
     arguments = [_turned(tensors[str(argument["operand"])], argument) for argument in peer.arguments]
     keywords: dict[str, Any] = {**peer.keywords}
-    keywords |= {name: holds(comparison, spec.params) for name, comparison in peer.flags.items()}
+    keywords |= {name: check_comparison(comparison, spec.params) for name, comparison in peer.flags.items()}
     if peer.out:
         keywords["out"] = tensors[peer.out]
     if not peer.within:

@@ -14,11 +14,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bwprof.importers.reader import opened_raw, wrong
-from bwprof.importers.timeline import COPY, FILL, KERNEL, OPERATOR, UNKNOWN, Setup, TimelineLaunches
+from bwprof.importers.reader import file_error, open_binary
+from bwprof.importers.timeline import UNKNOWN, LaunchKind, LaunchSetup, TimelineLaunches
 from bwprof.results import schema
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ class TraceEvents:
         self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[Any]:
-        with opened_raw(self._path) as raw:
+        with open_binary(self._path) as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             stream: Any = _Unpacked(self._path, gzip.GzipFile(fileobj=raw)) if packed else raw
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
@@ -80,7 +80,7 @@ class TraceEvents:
                 raise window.wrong(f"{what} before any {_EVENTS}: {_NEEDED}", back=1)
             window.at -= 1
             if window.letters > _MOST_BEFORE:
-                raise window.wrong(f"more than {bytes_text(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
+                raise window.wrong(f"more than {format_bytes(_MOST_BEFORE)} stand before {_EVENTS}: {_NEEDED}")
             name = window.value()
             if window.next_letter() != ":":
                 raise window.wrong(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
@@ -165,7 +165,7 @@ class _Window:
                 if cut:
                     return None, False
                 if not self._ended and place >= len(self._text) - _NEAR_END:
-                    raise self.wrong(f"a value is longer than {bytes_text(_LONGEST)}: {_NEEDED}")
+                    raise self.wrong(f"a value is longer than {format_bytes(_LONGEST)}: {_NEEDED}")
                 self.at = place
                 raise self.wrong(f"this is no JSON: {said}")
             self._more()
@@ -173,7 +173,7 @@ class _Window:
     def wrong(self, said: str, back: int = 0) -> ValueError:
         """What is wrong here, with its line."""
         line = self._line + self._text.count("\n", 0, max(0, self.at - back))
-        return wrong(self._path, line, said)
+        return file_error(self._path, line, said)
 
     def _more(self) -> bool:
         """Read on; what was read through is let go."""
@@ -209,21 +209,23 @@ class _Unpacked(io.RawIOBase):
             return 0
         self._count += len(found)
         if self._count > _MOST_UNPACKED:
-            raise wrong(self._path, None, f"more than {bytes_text(_MOST_UNPACKED)} come out of it: unpack it first")
+            raise file_error(
+                self._path, None, f"more than {format_bytes(_MOST_UNPACKED)} come out of it: unpack it first"
+            )
         buffer[: len(found)] = found
         return len(found)
 
 
 # PyTorch's categories (libkineto's ActivityType), in small letters; later versions prefix those of devices.
 _ON_DEVICE = {
-    "kernel": KERNEL,
-    "gpu_memcpy": COPY,
-    "memcpy": COPY,
-    "gpu_memset": FILL,
-    "memset": FILL,
+    "kernel": LaunchKind,
+    "gpu_memcpy": LaunchKind,
+    "memcpy": LaunchKind,
+    "gpu_memset": LaunchKind,
+    "memset": LaunchKind,
 }
 
-_ON_HOST = {"cpu_op": OPERATOR, "operator": OPERATOR, "user_annotation": OPERATOR}
+_ON_HOST = {"cpu_op": LaunchKind, "operator": LaunchKind, "user_annotation": LaunchKind}
 
 _DEVICE_COLUMNS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
 
@@ -271,7 +273,7 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
     >>> frame = parse_chrome_trace("trace.json.gz", bytes={"*gemm*": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     >>> frame[["kernel", "count", "time_ms", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     trace = TraceEvents(place)
     reader = _Reader(place, trace)
     reader.read()
@@ -281,7 +283,7 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
     if not len(found):
         seen = ", ".join(f"{quote_text(name)} ({count})" for name, count in reader.categories.most_common(5))
         said = f"its events are of the categories {seen}" if seen else "it has no events of any category"
-        raise wrong(place, None, f"no kernel and no operator is in it: {said}")
+        raise file_error(place, None, f"no kernel and no operator is in it: {said}")
     if not on_device:
         notes.append("it has no kernels: these are operators on a CPU, those that they called in their time")
     whole_ms = None if on_device else max(0.0, (reader.end_us - reader.begin_us) / 1e3)
@@ -293,7 +295,7 @@ class _Reader:
 
     def __init__(self, path: Path, trace: TraceEvents) -> None:
         self._trace = trace
-        self._setups: dict[Any, Setup] = {}
+        self._setups: dict[Any, LaunchSetup] = {}
         self._odd = 0
         self.on_device, self.on_host = TimelineLaunches(path), TimelineLaunches(path)
         self.categories: Counter[str] = Counter()
@@ -313,20 +315,20 @@ class _Reader:
                 if self._add(self.on_host, event, kind, UNKNOWN):
                     self._span(event)
             elif category in self.categories or len(self.categories) < 100:
-                self.categories[schema.clean(category)[:80]] += 1
+                self.categories[schema.clean_text(category)[:80]] += 1
 
     def notes(self) -> list[str]:
         """What was left out."""
         return [f"{self._odd} events have no name, or no time that could be, and are left out"] if self._odd else []
 
-    def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: str, setup: Setup) -> bool:
+    def _add(self, launches: TimelineLaunches, event: Mapping[str, Any], kind: str, setup: LaunchSetup) -> bool:
         name: Any = event.get("name")
         took: Any = event.get("dur")
         if type(took) not in (int, float) or not isinstance(name, str) or not 0 <= took <= 1e3 * _MOST_MS:
             self._odd += 1
             return False
         args = event.get("args")
-        count = _count(args.get("bytes")) if kind in (COPY, FILL) and isinstance(args, dict) else None
+        count = _count(args.get("bytes")) if kind in (LaunchKind, LaunchKind) and isinstance(args, dict) else None
         launches.add(name, kind, took / 1e3, setup, count)
         return True
 
@@ -336,7 +338,7 @@ class _Reader:
             self.begin_us = min(self.begin_us, begin)
             self.end_us = max(self.end_us, begin + event["dur"])
 
-    def _setup(self, args: Any) -> Setup:
+    def _setup(self, args: Any) -> LaunchSetup:
         if not isinstance(args, dict):
             return UNKNOWN
         grid, block = _axes(args.get("grid")), _axes(args.get("block"))
@@ -349,10 +351,10 @@ class _Reader:
             found = self._setups[key] = self._new_setup(key)
         return found
 
-    def _new_setup(self, key: tuple[Any, ...]) -> Setup:
+    def _new_setup(self, key: tuple[Any, ...]) -> LaunchSetup:
         grid, block, device, registers, shared, occupancy = key
         name, capability, units = self._device(device)
-        return Setup(
+        return LaunchSetup(
             name,
             capability,
             units,
@@ -374,7 +376,7 @@ class _Reader:
                 known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
                 name = one.get("name")
                 return (
-                    schema.clean(name) if isinstance(name, str) else f"GPU {number}",
+                    schema.clean_text(name) if isinstance(name, str) else f"GPU {number}",
                     f"{major}.{minor}" if known else None,
                     _count(one.get("numSms")),
                 )
@@ -389,10 +391,10 @@ def _axes(given: Any) -> tuple[int, ...] | None:
 
 
 def _count(value: Any) -> int | None:
-    number = finite_number(value)
+    number = finite_or_none(value)
     return int(number) if number is not None and 0 <= number < 2**62 else None
 
 
 def _percent(value: Any) -> float | None:
-    number = finite_number(value)
+    number = finite_or_none(value)
     return number if number is not None and 0 <= number <= 100 else None

@@ -13,11 +13,11 @@ from bwprof.importers import frames
 from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.parse import is_report, parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.reader import csv_files, encoding_of, opened_raw
+from bwprof.importers.reader import detect_encoding, find_csv_files, open_binary
 from bwprof.importers.rocprof.parse import parse_rocprof
 from bwprof.results import json_file
 from bwprof.results.foreign import is_table
-from bwprof.text.parsing import path_of
+from bwprof.text.parsing import parse_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ SAVED = "saved"  # rows that bwprof made of another profiler's file, and wrote
 OTHERS = {"ncu": "ncu", "rocprof": "rocprof or rocprofv3", "trace": "torch.profiler", "nsys": "nsys (as SQLite)"}
 
 
-def kind_of(path: str | PathLike[str]) -> str:
+def detect_kind(path: str | PathLike[str]) -> str:
     """Whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), or a name of OTHERS.
 
     Raises
@@ -52,7 +52,7 @@ def kind_of(path: str | PathLike[str]) -> str:
     OSError
         When it cannot be read.
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     if place.is_dir():
         ours = (place / "results.json").exists()
         return "rocprof" if not ours and any(map(_of_rocprof, _tables(place))) else OURS
@@ -66,8 +66,8 @@ def kind_of(path: str | PathLike[str]) -> str:
         return "ncu"
     if start.startswith(_GZIP):
         return OURS if _is_packed_run(start) else "trace"
-    text = start.decode(encoding_of(start), "replace")
-    if frames.begins(text):
+    text = start.decode(detect_encoding(start), "replace")
+    if frames.is_saved_json(text):
         return SAVED
     if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # that page begins with "[its process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
@@ -103,18 +103,18 @@ def _of_table(text: str) -> str:
 def _tables(folder: Path) -> list[Path]:
     """The first CSV files below a folder; none where there are too many files to look at."""
     try:
-        return csv_files(folder)[:_MOST_TABLES]
+        return find_csv_files(folder)[:_MOST_TABLES]
     except ValueError:
         return []
 
 
 def _of_rocprof(path: Path) -> bool:
     try:
-        with opened_raw(path) as stream:
+        with open_binary(path) as stream:
             start = stream.read(_BEGINNING)
     except (OSError, ValueError):  # ValueError: no file, but a pipe, say
         return False
-    return _of_table(start.decode(encoding_of(start), "replace")) == "rocprof"
+    return _of_table(start.decode(detect_encoding(start), "replace")) == "rocprof"
 
 
 def load(path: str | PathLike[str]) -> pd.DataFrame:
@@ -147,7 +147,7 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
     """
     from bwprof.results import reader
 
-    kind = kind_of(path)
+    kind = detect_kind(path)
     if kind == OURS:
         try:
             return reader.load(path)
@@ -155,7 +155,7 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
             writers = ", ".join(OTHERS.values())
             raise ValueError(f"{error} (read are results of bwprof, and files of {writers})") from None
     if kind == SAVED:
-        return frames.read(path_of(path, "path"))
+        return frames.read_saved(parse_path(path, "path"))
     parse: dict[str, Callable[[str | PathLike[str]], pd.DataFrame]] = {
         "ncu": parse_ncu,
         "rocprof": parse_rocprof,

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bwprof.analysis.values import ABOVE_PEAK_PCT
-from bwprof.importers.reader import FileLines, batches, line_of, opened, wrong
+from bwprof.importers.reader import FileLines, file_error, open_text, read_complete
 from bwprof.results import schema
 from bwprof.results.atomic import read_text
 from bwprof.results.columns import ValueKind
 from bwprof.results.csv_file import quoted_formula, unquoted_formula
 from bwprof.results.foreign import FORMAT, is_document
-from bwprof.results.json_file import plain
+from bwprof.results.json_file import to_json_value
 from bwprof.text.formatting import is_missing, plural
 from bwprof.text.parsing import quote_text, repr_short
 
@@ -42,7 +42,7 @@ class ImportedColumn(NamedTuple):
 
 def _shared(*names: str) -> list[ImportedColumn]:
     """Columns that bwprof's own rows have, under the same names."""
-    found = map(schema.column, names)
+    found = map(schema.find_column, names)
     return [ImportedColumn(column.name, column.unit, column.kind, column.text) for column in found]
 
 
@@ -97,7 +97,7 @@ COLUMNS: tuple[ImportedColumn, ...] = (
 )
 
 
-def frame_of(
+def make_frame(
     data: Mapping[str, Sequence[Any] | NDArray[Any]], *, source: str, tool: str, notes: Iterable[str] = ()
 ) -> pd.DataFrame:
     """A frame of whole columns, in the order and type of `COLUMNS`, then the others as given.
@@ -112,11 +112,11 @@ def frame_of(
     found = {name: _column(data[name], column.kind) for name, column in known.items()}
     found |= {name: values for name, values in data.items() if name not in known}
     frame = pd.DataFrame(found)
-    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *beyond_peak(frame))}
+    frame.attrs = {"source": source, "tool": tool, "notes": (*notes, *check_peak(frame))}
     return frame
 
 
-def beyond_peak(frame: pd.DataFrame) -> list[str]:
+def check_peak(frame: pd.DataFrame) -> list[str]:
     """A note where launches are faster than the memory's theoretical peak."""
     count = 0 if "pct_peak" not in frame.columns else int((frame["pct_peak"] > ABOVE_PEAK_PCT).sum())
     text = f"{count} launch{'es are' if count > 1 else ' is'} faster than the memory's peak, which is impossible"
@@ -149,22 +149,22 @@ _BEGINS = re.compile(
 _TOOLS = {"count": "time line", "valu_busy_pct": "rocprof", "scratch_size": "rocprof"}  # by what only they have
 
 
-def begins(text: str) -> bool:
+def is_saved_json(text: str) -> bool:
     """Whether a file that begins so is a JSON file of such rows."""
     return _BEGINS.match(text) is not None
 
 
-def json_text(found: pd.DataFrame) -> str:
+def to_json(found: pd.DataFrame) -> str:
     """Rows, and what the frame's `attrs` say of them; missing values are null."""
-    told = {str(name): plain(value) for name, value in found.attrs.items()}
+    told = {str(name): to_json_value(value) for name, value in found.attrs.items()}
     rows = [
-        {str(name): None if is_missing(value) else plain(value) for name, value in row.items()}
+        {str(name): None if is_missing(value) else to_json_value(value) for name, value in row.items()}
         for row in found.to_dict(orient="records")
     ]
     return json.dumps({"format": FORMAT, **told, "rows": rows}, indent=1) + "\n"
 
 
-def csv_text(found: pd.DataFrame) -> str:
+def to_csv(found: pd.DataFrame) -> str:
     """Rows alone; cells that a spreadsheet would run are quoted."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -177,10 +177,10 @@ def csv_text(found: pd.DataFrame) -> str:
 def _cell(value: Any) -> str:
     if is_missing(value):
         return ""
-    return quoted_formula(schema.clean(value)) if isinstance(value, str) else str(plain(value))
+    return quoted_formula(schema.clean_text(value)) if isinstance(value, str) else str(to_json_value(value))
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_saved(path: Path) -> pd.DataFrame:
     """The frame that a file holds; a CSV file keeps neither the notes nor whose figures they are.
 
     Raises
@@ -190,7 +190,7 @@ def read(path: Path) -> pd.DataFrame:
     OSError
         When it cannot be read.
     """
-    with opened(path) as stream:
+    with open_text(path) as stream:
         if stream.read(1 << 12).lstrip()[:1] == "{":
             return _of_document(path)
         stream.seek(0)
@@ -201,13 +201,13 @@ def _of_document(path: Path) -> pd.DataFrame:
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise wrong(path, None, f"this is no JSON: {error}") from None
+        raise file_error(path, None, f"this is no JSON: {error}") from None
     rows = found.get("rows") if isinstance(found, dict) and is_document(found) else None
     if not isinstance(rows, list):
-        raise wrong(path, None, f'"format": "{FORMAT}" with a list of rows is needed')
+        raise file_error(path, None, f'"format": "{FORMAT}" with a list of rows is needed')
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise wrong(path, None, f"row {number} is {repr_short(row)}: a row is needed, of names and values")
+            raise file_error(path, None, f"row {number} is {repr_short(row)}: a row is needed, of names and values")
     names = dict.fromkeys(name for row in rows for name in row)
     data = {}
     for name in names:
@@ -216,7 +216,9 @@ def _of_document(path: Path) -> pd.DataFrame:
             if not _fits(value, _KINDS.get(name)):
                 kind = "text" if _KINDS.get(name) == "text" else "a number"
                 needed = kind if name in _KINDS else "a number or text"
-                raise wrong(path, None, f"row {number}: {quote_text(name)} is {repr_short(value)}: {needed} is needed")
+                raise file_error(
+                    path, None, f"row {number}: {quote_text(name)} is {repr_short(value)}: {needed} is needed"
+                )
         data[name] = values
     return _frame(path, data, found)
 
@@ -237,14 +239,14 @@ def _of_table(path: Path, lines: FileLines) -> pd.DataFrame:
     columns: list[_Values] = []
     notes: list[str] = []
     count = 0
-    for batch in _whole(path, batches(path, iter(lines), _BATCH), lines, notes):
+    for batch in _whole(path, file_error(path, iter(lines), _BATCH), lines, notes):
         if not columns:
             columns = [_Values(unquoted_formula(name)) for name in batch.pop(0)]
         for column, cells in zip(columns, zip(*batch, strict=True), strict=False):
             place = column.add(cells)
             if place is not None:
                 said = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
-                raise wrong(path, line_of(path, count + place + 1), said)
+                raise file_error(path, read_complete(path, count + place + 1), said)
         count += len(batch)
     data: dict[str, Sequence[Any]] = {column.name: column.values() for column in columns}
     return _frame(path, data, {"notes": notes})
@@ -266,7 +268,7 @@ def _whole(
         for place, record in enumerate(held):
             if len(record) != width:
                 said = f"it has {plural(len(record), 'cell')}, and the header {width}"
-                raise wrong(path, line_of(path, count + place), said)
+                raise file_error(path, read_complete(path, count + place), said)
         count += len(held)
         if held:
             yield held
@@ -293,7 +295,7 @@ class _Values:
             if self._kind is not None:
                 return place
             self._texts = [None if math.isnan(value) else repr(value) for value in self._numbers]
-        self._texts += [schema.clean(unquoted_formula(cell)) if cell else None for cell in cells]
+        self._texts += [schema.clean_text(unquoted_formula(cell)) if cell else None for cell in cells]
         return None
 
     def values(self) -> Sequence[Any]:
@@ -332,20 +334,20 @@ def _frame(path: Path, data: Mapping[str, Sequence[Any]], told: Mapping[str, Any
     import numpy as np
 
     if "kernel" not in data:
-        raise wrong(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
+        raise file_error(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
     made: dict[str, Any] = {}
     for name, values in data.items():
         words = not isinstance(values, array) and any(isinstance(value, str) for value in values)
         if isinstance(values, array) and _KINDS.get(name) != "text":
             made[name] = np.frombuffer(values)
         elif _KINDS.get(name, "text" if words else "number") == "text":
-            made[name] = [schema.free(value) for value in values]
+            made[name] = [schema.clean_value(value) for value in values]
         else:
             made[name] = np.array([math.nan if value is None else value for value in values], np.float64)
     tool = told.get("tool")
     known = next((one for name, one in _TOOLS.items() if name in data), "ncu")
     notes = told.get("notes")
-    frame = frame_of(
+    frame = make_frame(
         made,
         source=str(told.get("source") or path.name),
         tool=tool if isinstance(tool, str) and tool else known,

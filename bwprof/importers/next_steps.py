@@ -17,7 +17,7 @@ from bwprof.analysis.diagnosis.memory import COMPULSORY_BYTES
 from bwprof.importers.ncu.command import ncu_command
 from bwprof.importers.rocprof.session import RocprofSession
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import finite_number, is_truth
+from bwprof.text.parsing import finite_or_none, is_bool
 
 PROGRAM = "YOUR_PROGRAM"
 
@@ -43,7 +43,7 @@ class NextCommand:
     in_python: bool = False  # no shell's command
 
 
-def steps(found: Diagnosis) -> list[NextCommand]:
+def suggest_commands(found: Diagnosis) -> list[NextCommand]:
     """What would settle the open hypotheses of a row; nothing for one that is at a roof, or cannot be counted.
 
     A row of bwprof's is measured again with what was not counted; what only a profiler tells, ncu says of one launch.
@@ -78,7 +78,7 @@ def steps(found: Diagnosis) -> list[NextCommand]:
     return made
 
 
-def rocprof_steps(found: Diagnosis) -> list[NextCommand]:
+def suggest_rocprof(found: Diagnosis) -> list[NextCommand]:
     """The same of an AMD card's row, of which bytes alone can be counted: the command, where they were not."""
     needs = [need for held in found.of(CANNOT_TELL) for need in held.judgement.needs if need.figure == BANDWIDTH.figure]
     counted = any(not is_missing(found.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))
@@ -127,7 +127,7 @@ def _arguments(row: Mapping[str, Any]) -> list[str] | None:
     for param in _operations()[str(name)]:
         value = row.get(param)
         if not is_missing(value) and not (param == "kv_len" and not is_missing(row.get("kv_lens"))):
-            number = finite_number(float(value or 0) if is_truth(value) else value)
+            number = finite_or_none(float(value or 0) if is_bool(value) else value)
             if number is None or number != int(number):
                 return None
             made += ["-p", f"{param}={int(number)}"]

@@ -15,21 +15,19 @@ from urllib.parse import quote
 
 import numpy as np
 
-from bwprof.importers.frames import frame_of
-from bwprof.importers.reader import FileLines, opened, opened_raw, records, short_name, wrong
+from bwprof.importers.frames import make_frame
+from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, read_records, shorten_name
 from bwprof.importers.timeline import (
-    COPY,
-    FILL,
-    KERNEL,
     MOST_NAMES,
     UNKNOWN,
-    Setup,
+    LaunchKind,
+    LaunchSetup,
     TimelineLaunches,
-    moved_columns,
-    too_many,
+    bytes_columns,
+    names_error,
 )
 from bwprof.results import schema
-from bwprof.text.parsing import path_of, quote_text, repr_short
+from bwprof.text.parsing import parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,15 +116,15 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
     >>> from bwprof.importers import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
-    with opened_raw(place) as raw:
+    place = parse_path(path, "path")
+    with open_binary(place) as raw:
         begins = raw.peek(64)[:64]
     if begins.startswith(b"SQLite format 3\0"):
         return _of_export(place, bytes)
     if not begins:
-        raise wrong(place, None, f"it is empty: {_NEEDED}")
+        raise file_error(place, None, f"it is empty: {_NEEDED}")
     if b"\0" in begins:
-        raise wrong(place, None, f"this is no SQLite file and no text: {_NEEDED}")
+        raise file_error(place, None, f"this is no SQLite file and no text: {_NEEDED}")
     return _of_csv(place, bytes)
 
 
@@ -135,18 +133,18 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
 def _of_export(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
     if sqlite3 is None:
-        raise wrong(place, None, "this is an SQLite file, and this Python has no SQLite: read it with another one")
+        raise file_error(place, None, "this is an SQLite file, and this Python has no SQLite: read it with another one")
     try:
         with closing(_connected(place)) as database:
             export = _Export(place, database)
             launches = export.launches()
             notes = export.notes
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise wrong(place, None, f"SQLite cannot read it: {quote_text(error)}; {_NEEDED}") from None
+        raise file_error(place, None, f"SQLite cannot read it: {quote_text(error)}; {_NEEDED}") from None
     except UnicodeDecodeError:
-        raise wrong(place, None, f"a name in it is no text; {_NEEDED}") from None
+        raise file_error(place, None, f"a name in it is no text; {_NEEDED}") from None
     if not len(launches):
-        raise wrong(place, None, "no kernel ran while it was recorded: nsys profile --trace=cuda records them")
+        raise file_error(place, None, "no kernel ran while it was recorded: nsys profile --trace=cuda records them")
     return launches.frame(source=place.name, tool=_TOOL, notes=notes, bytes=bytes)
 
 
@@ -188,24 +186,26 @@ class _Export:
         found = TimelineLaunches(self._place)
         if table is not None:
             self._kernels(table, found)
-        for name, kind in ((_COPIES, COPY), (_FILLS, FILL)):
+        for name, kind in ((_COPIES, LaunchKind), (_FILLS, LaunchKind)):
             if name in self._kinds:
                 self._transfers(name, kind, found)
         if _GRAPHS in self._kinds:
             self.notes.append("CUDA graphs were recorded whole, and are left out: nsys profile --cuda-graph-trace=node")
         if table is None and not len(found):
             some = ", ".join(sorted(map(str, self._kinds))[:5]) or "none"
-            raise wrong(self._place, None, f"it has no table {_KERNELS[0]} (tables: {quote_text(some)}): {_NEEDED}")
+            raise file_error(
+                self._place, None, f"it has no table {_KERNELS[0]} (tables: {quote_text(some)}): {_NEEDED}"
+            )
         return found
 
     def _columns(self, table: str) -> list[str]:
         """A table's columns; ValueError for what is none, or would have to be computed."""
         kind, root = self._kinds[table]
         if kind != "table" or not isinstance(root, int) or root <= 0:
-            raise wrong(self._place, None, f"{table} is no table but a view or a virtual one: {_NEEDED}")
+            raise file_error(self._place, None, f"{table} is no table but a view or a virtual one: {_NEEDED}")
         found = self._database.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
         if any(column[6] for column in found):
-            raise wrong(self._place, None, f"{table} has columns that are computed: {_NEEDED}")
+            raise file_error(self._place, None, f"{table} has columns that are computed: {_NEEDED}")
         return [str(column[1]) for column in found]
 
     def _rows(self, table: str, columns: tuple[str, ...], after: str = "") -> Iterator[list[tuple[Any, ...]]]:
@@ -219,7 +219,7 @@ class _Export:
         there = self._columns(table)
         title = next((name for name in _NAMES if name in there), None)
         if title is None or "start" not in there or "end" not in there:
-            raise wrong(self._place, None, f"{table} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
+            raise file_error(self._place, None, f"{table} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
         names, codes, times = self._timed(table, title)
         texts = self._texts(list(names))
         setups = self._setups(table, title, there, texts)
@@ -227,8 +227,8 @@ class _Export:
         places = np.empty(len(names), np.int64)
         for name, code in names.items():
             text = texts[name]
-            places[code] = keys.setdefault((text, KERNEL), len(keys))
-            found.place(text, KERNEL, setups.get(text, UNKNOWN))
+            places[code] = keys.setdefault((text, LaunchKind), len(keys))
+            found.place(text, LaunchKind, setups.get(text, UNKNOWN))
         found.add_many(list(keys), places[codes], times)
 
     def _timed(self, table: str, title: str) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64]]:
@@ -241,11 +241,11 @@ class _Export:
             for name in dict.fromkeys(named_by):
                 names.setdefault(name, len(names))
             if len(names) > MOST_NAMES:
-                raise too_many(self._place)
+                raise names_error(self._place)
             times_of = np.array((begins, ends))
             if times_of.dtype.kind != "i":
                 said = self._odd_row(batch, row)
-                raise wrong(self._place, None, f"{table}, {said}: times of whole nanoseconds are needed")
+                raise file_error(self._place, None, f"{table}, {said}: times of whole nanoseconds are needed")
             taken = times_of[1] - times_of[0]
             codes.append(np.fromiter(map(names.__getitem__, named_by), np.int64, len(batch)))
             times.append(taken)
@@ -272,20 +272,20 @@ class _Export:
     def _texts(self, names: list[Any]) -> dict[Any, str]:
         """What names are called: text itself, and numbers of the table of strings."""
         wanted = {name for name in names if type(name) is int}
-        found: dict[Any, str] = {name: schema.clean(name) for name in names if isinstance(name, str)}
+        found: dict[Any, str] = {name: schema.clean_text(name) for name in names if isinstance(name, str)}
         for table, key in _STRINGS:
             if table not in self._kinds or not wanted:
                 continue
             if not {key, "value"} <= set(self._columns(table)):
-                raise wrong(self._place, None, f"{table} has no columns {key} and value: {_NEEDED}")
+                raise file_error(self._place, None, f"{table} has no columns {key} and value: {_NEEDED}")
             for batch in self._rows(table, (key, "value")):
                 for number, value in batch:
                     if number in wanted and isinstance(value, str):
-                        found[number] = schema.clean(value[:_LONGEST_TEXT])
+                        found[number] = schema.clean_text(value[:_LONGEST_TEXT])
             break
         return {name: found.get(name) or f"kernel {repr_short(name)}" for name in names}
 
-    def _setups(self, table: str, title: str, there: list[str], texts: Mapping[Any, str]) -> dict[str, Setup]:
+    def _setups(self, table: str, title: str, there: list[str], texts: Mapping[Any, str]) -> dict[str, LaunchSetup]:
         """How kernels were launched, by name, where all their launches had the same."""
         columns = [name for name in (*_SETUP, *_SHARED) if name in there]
         if not columns:
@@ -293,7 +293,7 @@ class _Export:
         ends = ", ".join(f'min("{name}"), max("{name}")' for name in columns)
         query = f'SELECT "{title}", {ends} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
         devices = self._devices()
-        found: dict[str, Setup] = {}
+        found: dict[str, LaunchSetup] = {}
         for name, *values in self._database.execute(query):
             least, most = values[::2], values[1::2]
             same = {
@@ -323,12 +323,12 @@ class _Export:
             if type(one["id"]) is int and isinstance(one["name"], str):
                 capability = f"{major}.{minor}" if known else None
                 count = units if type(units) is int and 0 < units < 2**31 else None
-                found[one["id"]] = schema.clean(one["name"]), capability, count
+                found[one["id"]] = schema.clean_text(one["name"]), capability, count
         return found
 
     def _transfers(self, table: str, kind: str, found: TimelineLaunches) -> None:
         there = self._columns(table)
-        asked = ("start", "end", "bytes", "copyKind") if kind == COPY else ("start", "end", "bytes")
+        asked = ("start", "end", "bytes", "copyKind") if kind == LaunchKind else ("start", "end", "bytes")
         if not set(asked) <= set(there):
             self.notes.append(f"{table} has no columns {', '.join(asked)}, and is left out")
             return
@@ -345,7 +345,7 @@ class _Export:
             self.notes.append(f"{odd} rows of {table} have no time that could be, and are left out")
 
 
-def _setup(same: Mapping[str, int | None], devices: Mapping[int, tuple[str, str | None, int | None]]) -> Setup:
+def _setup(same: Mapping[str, int | None], devices: Mapping[int, tuple[str, str | None, int | None]]) -> LaunchSetup:
     def axes(word: str) -> list[int] | None:
         sizes = [size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))]
         return sizes if len(sizes) == 3 else None
@@ -354,7 +354,7 @@ def _setup(same: Mapping[str, int | None], devices: Mapping[int, tuple[str, str 
     device = devices.get(number, (f"GPU {number}", None, None)) if number is not None else (None, None, None)
     grid, block = axes("grid"), axes("block")
     shared = [same.get(name) for name in _SHARED]
-    return Setup(
+    return LaunchSetup(
         device[0],
         device[1],
         device[2],
@@ -372,9 +372,9 @@ def _setup(same: Mapping[str, int | None], devices: Mapping[int, tuple[str, str 
 
 def _of_csv(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
     """A summary that `nsys stats` printed: figures of each name, no launches."""
-    with opened(place) as stream:
+    with open_text(place) as stream:
         lines = FileLines(place, stream)
-        found = records(place, iter(lines))
+        found = read_records(place, iter(lines))
         header, columns = _header(place, found)
         names: list[str] = []
         listed = {name: array("d") for name in columns if name != "kernel"}
@@ -383,10 +383,10 @@ def _of_csv(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
             for line, cells in batch:
                 if len(cells) != len(header):
                     said = f"it has {len(cells)} cells where the header has {len(header)}: the file is not whole"
-                    raise wrong(place, line, said)
-            names += [schema.clean(cells[columns["kernel"][0]]) for _, cells in batch]
+                    raise file_error(place, line, said)
+            names += [schema.clean_text(cells[columns["kernel"][0]]) for _, cells in batch]
             if len(names) > MOST_NAMES:  # each has a row
-                raise too_many(place)
+                raise names_error(place)
             for name, values in listed.items():
                 at, scale = columns[name]
                 figures = _figures([cells[at] for _, cells in batch])
@@ -394,7 +394,7 @@ def _of_csv(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
                     figures = array("d", [_figure(place, line, header[at], cells[at]) for line, cells in batch])
                 values.extend([figure * scale for figure in figures])
     if not names:
-        raise wrong(place, None, f"it has a header and no kernels; {_NEEDED}")
+        raise file_error(place, None, f"it has a header and no kernels; {_NEEDED}")
     return _summary(place, names, listed, bytes)
 
 
@@ -412,7 +412,9 @@ def _header(place: Path, found: Iterator[tuple[int, list[str]]]) -> tuple[list[s
                 columns[names[matched[1].lower()]] = at, _UNITS[(matched[2] or "ns").lower()]
         if "total_ms" in columns:
             return titles, columns
-    raise wrong(place, None, f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}")
+    raise file_error(
+        place, None, f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}"
+    )
 
 
 def _figures(cells: Sequence[str]) -> array[float] | None:
@@ -430,7 +432,9 @@ def _figure(place: Path, line: int, title: str, cell: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < _MOST:
-        raise wrong(place, line, f"column {repr_short(title)} holds {repr_short(cell)}: a number from 0 on is needed")
+        raise file_error(
+            place, line, f"column {repr_short(title)} holds {repr_short(cell)}: a number from 0 on is needed"
+        )
     return value
 
 
@@ -438,7 +442,7 @@ def _summary(
     place: Path, names: list[str], listed: Mapping[str, array[float]], bytes: EventBytes | None
 ) -> pd.DataFrame:
     notes = []
-    data: dict[str, Any] = {"kernel": names, "case": list(map(short_name, names)), "status": ["ok"] * len(names)}
+    data: dict[str, Any] = {"kernel": names, "case": list(map(shorten_name, names)), "status": ["ok"] * len(names)}
     data |= {name: np.array(listed[name]) for name in ("count", "total_ms", "min_ms", "max_ms") if name in listed}
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = data["total_ms"] / data["count"]
@@ -446,5 +450,5 @@ def _summary(
     data["time_ms"] = np.array(listed["time_ms"]) if "time_ms" in listed else mean
     if "time_ms" not in listed:
         notes.append("time_ms is the mean: this nsys stats printed no median")
-    data |= moved_columns(data, bytes)
-    return frame_of(data, source=place.name, tool="nsys stats", notes=notes)
+    data |= bytes_columns(data, bytes)
+    return make_frame(data, source=place.name, tool="nsys stats", notes=notes)

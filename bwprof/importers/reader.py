@@ -20,7 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from bwprof.results.csv_file import cells_of
+from bwprof.results.csv_file import split_cells
 from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _PLAIN = re.compile(
 )
 
 
-def simplified(kernel: str) -> str:
+def simplify_name(kernel: str) -> str:
     """A demangled name as ncu's pages print it: without namespaces, and without the types of a template's numbers.
 
     Examples
@@ -59,7 +59,7 @@ def simplified(kernel: str) -> str:
     return _CAST.sub("", _SCOPE.sub("", _UNNAMED.sub("", kernel)))
 
 
-def short_name(kernel: str) -> str:
+def shorten_name(kernel: str) -> str:
     """A demangled name without what it returns and takes; of a long one without namespaces, too, and of its template
     arguments what tells kernels apart: names before numbers and plain types.
 
@@ -86,7 +86,7 @@ def short_name(kernel: str) -> str:
 
 def _fitted(name: str) -> str:
     """A long name with as many of its template arguments as there is room for."""
-    plain = simplified(name)
+    plain = simplify_name(name)
     if len(plain) <= _LONGEST:
         return plain
     head, given = _arguments(plain)
@@ -180,48 +180,50 @@ _BLOCK = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > writes
 
 
-def wrong(path: Path, line: int | None, said: str) -> ValueError:
+def file_error(path: Path, line: int | None, said: str) -> ValueError:
     """What a malformed file raises: where, what was found, what is needed."""
     return ValueError(f"{quote_text(path)}{f', line {line}' if line else ''}: {said}")
 
 
 @contextmanager
-def opened_raw(path: Path) -> Iterator[BufferedReader]:
+def open_binary(path: Path) -> Iterator[BufferedReader]:
     """A regular file's bytes; ValueError for what is none, so that no pipe or device is waited for."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as raw:  # waits for nobody
         if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-            raise wrong(path, None, "this is no regular file: a profiler's file is needed")
+            raise file_error(path, None, "this is no regular file: a profiler's file is needed")
         yield raw
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
+def open_text(path: Path) -> Iterator[TextIO]:
     """A regular file as text, see `opened_raw`.
 
     Bytes that are no UTF-8 become U+FFFD: a kernel's name may hold some. A NUL is in no text: ValueError.
     """
-    with opened_raw(path) as raw:
+    with open_binary(path) as raw:
         start = raw.peek(4096)[:4096]
-        encoding = encoding_of(start)
+        encoding = detect_encoding(start)
         if encoding != "utf-16" and b"\0" in start:
-            raise wrong(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
+            raise file_error(path, None, "this is no text: a file that a profiler wrote as CSV or JSON is needed")
         with io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="") as stream:
             yield stream
 
 
-def encoding_of(start: bytes) -> str:
+def detect_encoding(start: bytes) -> str:
     """The encoding of a text that begins so."""
     return "utf-16" if start[:2] in _UTF16 else "utf-8-sig"
 
 
-def csv_files(folder: Path) -> list[Path]:
+def find_csv_files(folder: Path) -> list[Path]:
     """The CSV files below a folder, by name; ValueError for a folder of very many files, which no profiler leaves."""
     found: list[Path] = []
     seen = 0
     for inner, _, names in os.walk(folder):
         seen += 1 + len(names)
         if seen > _MOST_FILES:
-            raise wrong(folder, None, f"more than {_MOST_FILES} files lie below it: name the one that rocprof wrote to")
+            raise file_error(
+                folder, None, f"more than {_MOST_FILES} files lie below it: name the one that rocprof wrote to"
+            )
         found += [Path(inner, name) for name in names if name.lower().endswith(".csv")]
     return sorted(found)
 
@@ -252,12 +254,12 @@ class FileLines:
             yield lines[:-1] if self.ended else lines
 
     def _refuse(self, number: int, block: str, more: str) -> None:
-        raise wrong(
+        raise file_error(
             self._path, number + block.count("\n") + 1, f"it has more than {more}: no profiler writes such lines"
         )
 
 
-def numbered_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
     """The lines that are not empty, without their ends, each with its number.
 
     Raises
@@ -270,7 +272,7 @@ def numbered_lines(path: Path, stream: TextIO) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def cells(path: Path, number: int, text: str) -> list[str]:
+def split_cells(path: Path, number: int, text: str) -> list[str]:
     """The cells of a CSV record, however long; `number` is its line's.
 
     Raises
@@ -283,11 +285,11 @@ def cells(path: Path, number: int, text: str) -> list[str]:
         if text.count('"') == 2 * len(found):  # every cell is quoted, and no quotation mark is within any
             return found
     try:
-        rows = cells_of(text, strict=True)
+        rows = split_cells(text, strict=True)
     except csv.Error as error:
-        raise wrong(path, number, f"this is no CSV: {error}") from None
+        raise file_error(path, number, f"this is no CSV: {error}") from None
     if len(rows) != 1:
-        raise wrong(path, number, "this is no CSV: a quotation mark is not closed")
+        raise file_error(path, number, "this is no CSV: a quotation mark is not closed")
     return rows[0]
 
 
@@ -325,14 +327,14 @@ def _column(found: pd.Series[Any]) -> Sequence[str] | array[float]:
     return ["" if isinstance(cell, float) else str(cell) for cell in found.tolist()]
 
 
-def records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+def read_records(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """The records of CSV lines, each with the number of the line it ends on."""
     found = _Records(path, lines)
     while record := found.take(1):
         yield found.line, record[0]
 
 
-def batches(path: Path, lines: Iterator[str], most: int) -> Iterator[list[list[str]]]:
+def file_error(path: Path, lines: Iterator[str], most: int) -> Iterator[list[list[str]]]:
     """The records of CSV lines in lists of `most`, or fewer of very many cells.
 
     Where they stand is found again by `line_of` when that is asked.
@@ -366,13 +368,13 @@ class _Records:
         try:
             return list(islice(self._reader, most))
         except csv.Error as error:
-            raise wrong(self._path, self.line, f"this is no CSV: {error}") from None
+            raise file_error(self._path, self.line, f"this is no CSV: {error}") from None
 
 
-def line_of(path: Path, record: int) -> int:
+def read_complete(path: Path, record: int) -> int:
     """The line on which a record ends, counted from 0 with the header; of records with nothing in them none counts."""
-    with opened(path) as stream:
-        found = (line for line, cells in records(path, iter(FileLines(path, stream))) if cells)
+    with open_text(path) as stream:
+        found = (line for line, cells in read_records(path, iter(FileLines(path, stream))) if cells)
         return next(islice(found, record, None), 0)
 
 
@@ -406,7 +408,7 @@ class Unit(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def unit(written: str) -> Unit:
+def parse_unit(written: str) -> Unit:
     """The unit that a profiler wrote: Kbyte, usecond, Gbyte/second, cycle/nsecond, %; unknown ones stay as they are.
 
     Examples
@@ -454,7 +456,7 @@ def is_missing(written: str) -> bool:
     return told.lower() in MISSING or told.startswith("(!)")
 
 
-def number(written: str, *, decimal_comma: bool = False) -> float | None:
+def parse_number(written: str, *, decimal_comma: bool = False) -> float | None:
     """The number of a cell; NaN where nothing was measured (empty, n/a, no finite number), None where it is text.
 
     Of a metric with its instances the aggregate is meant.
@@ -503,7 +505,7 @@ _COMMA_ENDS = re.compile(r"[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+,[0-9]*|[0-9]+,(?:[0
 _POINT_ENDS = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+\.[0-9]*|[0-9]+\.(?:[0-9]{1,2}|[0-9]{4,}))")
 
 
-def comma_is_decimal(cells: Iterable[str]) -> bool:
+def has_decimal_comma(cells: Iterable[str]) -> bool:
     """Whether figures were written with a decimal comma, "1.234,56": some can be nothing else, and none has a point."""
     found = False
     for written in cells:

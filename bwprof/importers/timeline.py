@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bwprof.analysis import values as analysis_values
-from bwprof.importers.frames import COLUMNS, beyond_peak, frame_of
-from bwprof.importers.reader import short_name, wrong
+from bwprof.importers.frames import COLUMNS, check_peak, make_frame
+from bwprof.importers.reader import file_error, shorten_name
 from bwprof.results import foreign, schema
-from bwprof.text.parsing import mapping
+from bwprof.text.parsing import check_mapping
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-KERNEL, COPY, FILL, OPERATOR = "kernel", "copy", "fill", "operator"
+LaunchKind, LaunchKind, LaunchKind, LaunchKind = "kernel", "copy", "fill", "operator"
 
 _DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # of the device's memory: read, written
 
 
-class Setup(NamedTuple):
+class LaunchSetup(NamedTuple):
     """How something was launched; None for what is not known, or was not the same each time."""
 
     device: str | None = None
@@ -38,13 +38,13 @@ class Setup(NamedTuple):
     shared_bytes: int | None = None
     occupancy_pct: float | None = None
 
-    def both(self, other: Setup) -> Setup:
+    def both(self, other: LaunchSetup) -> LaunchSetup:
         """What two launches have in common."""
         common: list[Any] = [mine if mine == yours else None for mine, yours in zip(self, other, strict=True)]
-        return Setup._make(common)
+        return LaunchSetup._make(common)
 
 
-UNKNOWN = Setup()
+UNKNOWN = LaunchSetup()
 
 MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
 
@@ -53,9 +53,9 @@ _MOST_LETTERS = 64 << 20  # of all names together
 _TEXTS = ("device", "compute_capability", "grid", "block")
 
 
-def too_many(path: Path) -> ValueError:
+def names_error(path: Path) -> ValueError:
     """What a file of countless names raises."""
-    return wrong(
+    return file_error(
         path, None, f"more than {MOST_NAMES} different names, or very long ones: no program has so many kernels"
     )
 
@@ -70,12 +70,12 @@ class TimelineLaunches:
         self._times_ms = array("d")
         self._moved = array("d")  # bytes, of copies and fills; NaN where they are not known
         self._places: dict[tuple[str, str], int] = {}
-        self._setups: list[Setup] = []
+        self._setups: list[LaunchSetup] = []
 
     def __len__(self) -> int:
         return len(self._codes)
 
-    def add(self, name: str, kind: str, time_ms: float, setup: Setup, bytes_moved: int | None = None) -> None:
+    def add(self, name: str, kind: str, time_ms: float, setup: LaunchSetup, bytes_moved: int | None = None) -> None:
         """One launch."""
         before = len(self._setups)
         place = self.place(name, kind, setup)
@@ -92,16 +92,16 @@ class TimelineLaunches:
         self._times_ms.frombytes(times_ms.astype(np.float64).tobytes())
         self._moved.extend(array("d", [np.nan]) * len(codes))
 
-    def place(self, name: str, kind: str, setup: Setup = UNKNOWN) -> int:
+    def place(self, name: str, kind: str, setup: LaunchSetup = UNKNOWN) -> int:
         """The place of a name, with how it was launched where that is not known yet."""
         if len(name) > schema.MOST_TEXT:
-            name = schema.clean(name)
+            name = schema.clean_text(name)
         place = self._places.setdefault((name, kind), len(self._setups))
         if place == len(self._setups):
             self._setups.append(setup)
             self._letters += len(name)
             if place >= MOST_NAMES or self._letters > _MOST_LETTERS:
-                raise too_many(self._path)
+                raise names_error(self._path)
         return place
 
     def frame(
@@ -125,7 +125,7 @@ class TimelineLaunches:
         middle = (begins + (counts - 1) // 2, begins + counts // 2)
         whole = float(totals.sum()) if whole_ms is None else whole_ms
         keys = list(self._places)
-        names = {key: schema.clean(key[0]) for key in keys}
+        names = {key: schema.clean_text(key[0]) for key in keys}
         data: dict[str, Any] = {
             "kernel": [names[keys[place]] for place in ranked],
             "case": [_case(names[keys[place]], keys[place][1]) for place in ranked],
@@ -141,18 +141,18 @@ class TimelineLaunches:
         setups = [self._setups[place] for place in ranked]
         data |= _of_setups(setups)
         least, most, total = (one.reduceat(moves, begins)[ranked] for one in (np.minimum, np.maximum, np.add))
-        data |= moved_columns(data, bytes, setups, (total / counts[ranked], least < most))
-        return frame_of(data, source=source, tool=tool, notes=notes)
+        data |= bytes_columns(data, bytes, setups, (total / counts[ranked], least < most))
+        return make_frame(data, source=source, tool=tool, notes=notes)
 
 
 def _case(name: str, kind: str) -> str:
-    return short_name(name) if kind == KERNEL else name
+    return shorten_name(name) if kind == LaunchKind else name
 
 
-def _of_setups(setups: list[Setup]) -> dict[str, Any]:
+def _of_setups(setups: list[LaunchSetup]) -> dict[str, Any]:
     """The columns that any launch has."""
     found: dict[str, Any] = {}
-    for number, name in enumerate(Setup._fields):
+    for number, name in enumerate(LaunchSetup._fields):
         values = [setup[number] for setup in setups]
         if any(value is not None for value in values):
             numbers = [np.nan if value is None else value for value in values]
@@ -163,10 +163,10 @@ def _of_setups(setups: list[Setup]) -> dict[str, Any]:
     return found
 
 
-def moved_columns(
+def bytes_columns(
     data: Mapping[str, Any],
     bytes: Mapping[str, Any] | None,
-    setups: Sequence[Setup] = (),
+    setups: Sequence[LaunchSetup] = (),
     recorded: tuple[NDArray[np.float64], NDArray[np.bool_]] | None = None,
 ) -> dict[str, Any]:
     """Bytes of one call of each name and its bandwidth: as the caller says, and of copies and fills as `recorded`.
@@ -174,9 +174,9 @@ def moved_columns(
     Where calls move different bytes (`recorded` has the means, and whether they vary), the rate is all bytes over all
     time, and `flags` says `bytes_vary`.
     """
-    given = mapping(bytes, "bytes")
+    given = check_mapping(bytes, "bytes")
     names = data["kernel"]
-    told = foreign.named(given, dict.fromkeys(names)) if given else {}
+    told = foreign.match_patterns(given, dict.fromkeys(names)) if given else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
     means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
     counts, over_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
@@ -186,9 +186,9 @@ def moved_columns(
             if callable(value) and not hasattr(value, "bytes_read"):
                 setup = setups[place]._asdict() if setups else {}
                 value = value({column: np.asarray(values[place]).item() for column, values in data.items()} | setup)
-            (read[place], written[place], _), varies[place] = foreign.mean_work(name, value, counts[place])
+            (read[place], written[place], _), varies[place] = foreign.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
-            share = (0, 1) if data["kind"][place] == FILL else _direction(name)
+            share = (0, 1) if data["kind"][place] == LaunchKind else _direction(name)
             read[place], written[place] = (means[place] * part for part in share)
         if varies[place]:
             over_ms[place] = data["total_ms"][place] / counts[place]
@@ -209,7 +209,7 @@ def _direction(name: str) -> tuple[float, float]:
 _KINDS = {column.name: column.kind for column in COLUMNS}
 
 
-def with_bytes(found: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
+def add_bytes(found: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
     """The rows with `bytes_read`, `bytes_written` and `bandwidth_gb_s` by kernel's name or pattern.
 
     Raises
@@ -223,10 +223,10 @@ def with_bytes(found: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
     data |= {
         name: analysis_values.numbers(found, name) for name in ("time_ms", "count", "total_ms") if name in found.columns
     }
-    return _filled(found, moved_columns(data, bytes), over=True)
+    return _filled(found, bytes_columns(data, bytes), over=True)
 
 
-def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
+def add_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
     """The rows with the memory's theoretical bandwidth where they have none, and the share of it.
 
     Raises
@@ -242,7 +242,7 @@ def with_peak(found: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
     rate, peak = (analysis_values.numbers(filled, name) for name in ("dram_gb_s", "peak_gb_s"))  # a row's own counts
     share = np.divide(100 * rate, peak, out=np.full(len(found), np.nan), where=peak > 0)
     made = _filled(filled, {"pct_peak": share}, over=False)
-    made.attrs["notes"] = (*made.attrs.get("notes", ()), *beyond_peak(made))
+    made.attrs["notes"] = (*made.attrs.get("notes", ()), *check_peak(made))
     return made
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.parsing import describe_unknown, repr_short
 
 _MOST = 2**31 - 1
 
@@ -92,7 +92,7 @@ class Architecture:
         known = [field.name for field in fields(cls)]
         for name in found:
             if name not in known:
-                raise ValueError(unknown("size of a model", name, known))
+                raise ValueError(describe_unknown("size of a model", name, known))
         try:
             return cls(**found)
         except TypeError as error:  # a size is missing
@@ -145,17 +145,17 @@ class Architecture:
         yield "output", self.vocab, self.hidden, 1
 
 
-def names() -> list[str]:
+def list_models() -> list[str]:
     """The models that bwprof knows by name."""
     return list(_listed())
 
 
-def named(name: str) -> Architecture:
+def find_model(name: str) -> Architecture:
     """A model that bwprof knows; ValueError with the nearest name for one that it does not."""
     listed = {key.lower(): key for key in _listed()}
     key = listed.get(name.strip().lower())
     if key is None:
-        raise ValueError(unknown("model", name, [*_listed(), "config.json", "FILE.gguf"]))
+        raise ValueError(describe_unknown("model", name, [*_listed(), "config.json", "FILE.gguf"]))
     sizes = dict(_listed()[key])
     window, every = sizes.pop("sliding_window", 0), sizes.pop("global_every", 0)
     sizes.pop("quantization_config", None)
@@ -163,7 +163,7 @@ def named(name: str) -> Architecture:
     return Architecture.from_dict({"name": key, **sizes})
 
 
-def published(name: str) -> dict[str, Any]:
+def find_config(name: str) -> dict[str, Any]:
     """What is listed of a known model."""
     return next(sizes for key, sizes in _listed().items() if key.lower() == name.strip().lower())
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.llm.architecture import Architecture, windowed_layers
-from bwprof.llm.workload import Stored
-from bwprof.text.parsing import quote_text, repr_short, unknown
+from bwprof.llm.workload import StoredWeights
+from bwprof.text.parsing import describe_unknown, quote_text, repr_short
 
 _MOST_BYTES = 10_000_000
 
@@ -34,7 +34,7 @@ _WINDOWED: dict[str, Callable[[int, Mapping[str, Any]], bool]] = {
 }
 
 
-def families() -> list[str]:
+def list_families() -> list[str]:
     """The values of model_type that are known."""
     return list(_families())
 
@@ -146,7 +146,7 @@ def _window(found: Mapping[str, Any], rules: Mapping[str, Any], layers: int, siz
             raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
         for kind in types:
             if kind not in ("sliding_attention", "full_attention"):
-                raise ValueError(unknown("layer type", kind, ["sliding_attention", "full_attention"]))
+                raise ValueError(describe_unknown("layer type", kind, ["sliding_attention", "full_attention"]))
         count = types.count("sliding_attention")
     elif not found.get("sliding_window"):
         count = 0
@@ -193,7 +193,7 @@ def _family_of(config: Mapping[str, Any]) -> str:
     given = kind if kind is not None else named
     if given is None:
         raise ValueError(f"no model's config.json: it has no model_type; known are {', '.join(known)}")
-    raise ValueError(unknown("architecture", given, known))
+    raise ValueError(describe_unknown("architecture", given, known))
 
 
 @cache
@@ -219,7 +219,7 @@ _SAME = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "Q4_0": "q4_0"}
 _STAND_INS = (("q4_0", 18 / 32), ("int8", 1.0), ("fp16", 2.0), ("fp32", 4.0))
 
 
-def read_gguf(path: Path) -> tuple[Architecture, Stored]:
+def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
     """The model of a .gguf file, and how its weights are stored.
 
     Raises
@@ -257,7 +257,7 @@ def read_gguf(path: Path) -> tuple[Architecture, Stored]:
 def _architecture(reader: Any, name: str) -> Architecture:
     kind = _value(reader, "general.architecture")
     if kind not in _KNOWN:
-        raise ValueError(unknown("architecture", kind, _KNOWN))
+        raise ValueError(describe_unknown("architecture", kind, _KNOWN))
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
 
     def size(key: str, fallback: int | None = None) -> int:
@@ -313,7 +313,7 @@ def _value(reader: Any, key: str) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _stored(reader: Any, model: Architecture) -> Stored:
+def _stored(reader: Any, model: Architecture) -> StoredWeights:
     """What the tensors take, and what one token reads of them: its own experts, its own row of a table."""
     types: dict[str, dict[str, int]] = {}
     matrices: dict[str, dict[str, int]] = {}
@@ -339,7 +339,7 @@ def _stored(reader: Any, model: Architecture) -> Stored:
     for one in ("attn_q", "attn_k", "attn_v"):
         if one not in shares and "attn_qkv" in shares:
             shares[one] = shares["attn_qkv"]
-    return Stored(sum(line["bytes"] for line in types.values()), types, shares)
+    return StoredWeights(sum(line["bytes"] for line in types.values()), types, shares)
 
 
 def _read_by_a_token(tensor: Any, model: Architecture) -> int:

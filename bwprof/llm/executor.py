@@ -14,37 +14,42 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bwprof import registry
 from bwprof._core import __version__
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
-from bwprof.analysis.prediction.catalogue import Card, card_of
+from bwprof.analysis.prediction.catalogue import Card, resolve_card
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
-from bwprof.analysis.prediction.predict import beside, card_for, model_of, predict_rows
+from bwprof.analysis.prediction.predict import (
+    interleave_devices,
+    predict_rows,
+    resolve_card_for_model,
+    resolve_efficiency,
+)
 from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
-from bwprof.llm.figures import gain, part_of
-from bwprof.llm.workload import LABELS, LAYER, Question, StepPart, StepPoint
+from bwprof.llm.figures import gain, part_from_row
+from bwprof.llm.workload import LABELS, LAYER, ModelRequest, StepPart, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, doubt
+from bwprof.runs.loop import Executor, rank_doubt
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import mapping, measurable
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import check_mapping, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
 
-What = TypeVar("What", Spec, Chain)
+SpecType = TypeVar("What", Spec, Chain)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Generic[What]):
+class Piece(Generic[SpecType]):
     """An operation of a step, or a layer of it in one graph (a `Chain`), as a run measures it."""
 
-    spec: What
+    spec: SpecType
     point: StepPoint
     labels: dict[str, Any]
     more: int = 0  # bytes read beside the operation's: see `bwprof.llm.workload.StepPart`
@@ -72,12 +77,12 @@ class Piece(Generic[What]):
 AnyPiece = Piece[Spec] | Piece[Chain]
 
 
-def pieces_of(question: Question) -> list[Piece[Spec]]:
+def list_pieces(question: ModelRequest) -> list[Piece[Spec]]:
     """Every operation of every step that is asked for, in their order."""
     return [_piece(question, point, part) for point in question.points for part in question.parts(point)]
 
 
-def layers_of(question: Question, backend: str) -> list[Piece[Chain]]:
+def list_all_pieces(question: ModelRequest, backend: str) -> list[Piece[Chain]]:
     """A layer of each step in one graph, where that is asked for and the backend has kernels for it. They come behind
     the pieces: what runs graphs on a second stream may slow all that follows (`bwprof.hardware.open_device`).
     """
@@ -88,25 +93,25 @@ def layers_of(question: Question, backend: str) -> list[Piece[Chain]]:
     ]
 
 
-def items_of(question: Question, backend: str) -> list[AnyPiece]:
+def list_all_pieces(question: ModelRequest, backend: str) -> list[AnyPiece]:
     """All that a run measures on a backend."""
-    return [*pieces_of(question), *layers_of(question, backend)]
+    return [*list_pieces(question), *list_all_pieces(question, backend)]
 
 
-def _layer(question: Question, point: StepPoint) -> Piece[Chain]:
+def _layer(question: ModelRequest, point: StepPoint) -> Piece[Chain]:
     parts = question.parts(point, one_layer=True)
     specs = [_piece(question, point, part).spec for part in parts for _ in range(part.count)]
     labels = _labels(question, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
     return Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, tuple(specs), labels), point, labels)
 
 
-def _piece(question: Question, point: StepPoint, part: StepPart) -> Piece[Spec]:
+def _piece(question: ModelRequest, point: StepPoint, part: StepPart) -> Piece[Spec]:
     case = f"{point.title} {part.role}"  # the formats are no part of it, so that FP16 is compared with FP32
     spec = Spec(case, part.operation, part.precision, part.params, None, None, DEFAULT_CACHE, 0)
     return Piece(spec, point, _labels(question, point, part.role, part.count), part.more)
 
 
-def _labels(question: Question, point: StepPoint, role: str, count: int) -> dict[str, Any]:
+def _labels(question: ModelRequest, point: StepPoint, role: str, count: int) -> dict[str, Any]:
     return {
         "model": question.model.name,
         "phase": point.phase,
@@ -119,15 +124,15 @@ def _labels(question: Question, point: StepPoint, role: str, count: int) -> dict
     }
 
 
-def plan_of(pieces: Sequence[Piece[Spec]], *, max_seconds: float | None = None) -> Plan:
+def make_plan(pieces: Sequence[Piece[Spec]], *, max_seconds: float | None = None) -> Plan:
     """The cases, as a run's file keeps them."""
     return Plan(tuple(piece.spec for piece in pieces), None, None, max_seconds)
 
 
-ShapeKey = tuple[str, ...]
+PieceKey = tuple[str, ...]
 
 
-def key_of(labels: Mapping[str, Any]) -> ShapeKey:
+def piece_key(labels: Mapping[str, Any]) -> PieceKey:
     """What tells a piece, and its row, from the others of a model's run."""
     return tuple(str(labels.get(name)) for name in ("phase", "role", "step_batch", "context", "weights", "kv", "count"))
 
@@ -139,7 +144,7 @@ def _shape(operation: str, precision: str, params: dict[str, int]) -> LaunchShap
     return operation, precision, tuple(sorted(params.items()))
 
 
-def shape_of(row: RowDict) -> LaunchShape | None:
+def launch_shape(row: RowDict) -> LaunchShape | None:
     """What a row has in common with its copies; None for one that no operation known here gives, a layer's say."""
     try:
         params = {name: row[name] for name in registry.param_names(row["operation"])}
@@ -161,16 +166,16 @@ class PiecesExecutor:
     """
 
     def __init__(
-        self, question: Question, inner: Executor[Spec | Chain], predict: Predict, earlier: Sequence[RowDict] = ()
+        self, question: ModelRequest, inner: Executor[Spec | Chain], predict: Predict, earlier: Sequence[RowDict] = ()
     ) -> None:
         self._question = question
         self._inner = inner
         self._predict = predict
         self._context: Context | None = None
         self._found: dict[LaunchShape, Outcome] = {}
-        self._owner: dict[LaunchShape, ShapeKey] = {}
+        self._owner: dict[LaunchShape, PieceKey] = {}
         for row in earlier:
-            shape = shape_of(row) if row["status"] == "ok" else None
+            shape = launch_shape(row) if row["status"] == "ok" else None
             if shape is not None:
                 self._found[shape] = Outcome(dict(row))
 
@@ -193,12 +198,12 @@ class PiecesExecutor:
             raise RuntimeError("set_context comes before measure")
         refused = self._why_not(piece.point)
         if refused:
-            return unmeasured(piece, self._context, "skipped", refused)
+            return make_unmeasured(piece, self._context, "skipped", refused)
         spec = piece.spec
         if isinstance(spec, Chain):
             return self._inner.measure(spec, max_seconds, deadline)
         shape = _shape(spec.operation, spec.precision, spec.params)
-        key = key_of(piece.labels)
+        key = piece_key(piece.labels)
         again = self._owner.get(shape) == key
         outcome = self._found.get(shape)
         if outcome is None or again:
@@ -226,8 +231,8 @@ class PiecesExecutor:
         if fit.fits:
             return ""
         return (
-            f"the model does not fit: {bytes_text(fit.weights)} of weights and {bytes_text(fit.kv)} of KV cache, "
-            f"{bytes_text(fit.usable)} can be used"
+            f"the model does not fit: {format_bytes(fit.weights)} of weights and {format_bytes(fit.kv)} of KV cache, "
+            f"{format_bytes(fit.usable)} can be used"
         )
 
 
@@ -237,12 +242,12 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     """
     try:
         if run.get("roofs"):
-            roofs = Roofs.from_dict(dict(mapping(run["roofs"], "roofs")))
-            return card_of(roofs) if roofs.points else None
+            roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs")))
+            return resolve_card(roofs) if roofs.points else None
         asked = run.get("predict_device")
         streams = run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
-        return card_of(asked, own) if isinstance(asked, str) else None
+        return resolve_card(asked, own) if isinstance(asked, str) else None
     except (TypeError, ValueError):  # of a file that is not bwprof's own writing
         return None
 
@@ -258,8 +263,8 @@ def memory_bytes(card: Card) -> int | None:
     return None if math.isnan(card.memory_gb) else round(card.memory_gb * 1e9)
 
 
-def predicted(
-    question: Question, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+def predict_steps(
+    question: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
 ) -> pd.DataFrame:
     """A model's rows on devices that are not at hand: as measuring gives them, status "predicted".
 
@@ -268,15 +273,15 @@ def predicted(
     ValueError
         For a device that is not known, with the nearest name.
     """
-    model = model_of(efficiency)
+    model = resolve_efficiency(efficiency)
     frames = [_predicted_on(question, device, model, run_id) for device in devices]
-    return frames[0] if len(frames) == 1 else beside(frames)
+    return frames[0] if len(frames) == 1 else interleave_devices(frames)
 
 
-def _predicted_on(question: Question, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
-    card = card_for(device, model)
+def _predicted_on(question: ModelRequest, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
+    card = resolve_card_for_model(device, model)
     memory = memory_bytes(card)
-    pieces = pieces_of(question)
+    pieces = list_pieces(question)
     whole = predict_rows([_case(piece.spec, piece.more) for piece in pieces], card, model)
     from bwprof.results.frame import from_rows, to_rows
 
@@ -300,7 +305,7 @@ def _case(work: StepPart | Spec, more: int) -> PredictedCase:
     return PredictedCase(work.operation, work.params, work.precision, more=more)
 
 
-def _labelled(row: RowDict, piece: Piece[Spec], question: Question, memory: int | None) -> RowDict:
+def _labelled(row: RowDict, piece: Piece[Spec], question: ModelRequest, memory: int | None) -> RowDict:
     reason = (row["reason"] or "").removeprefix("predicted: ") or None
     row = row | {"case": piece.spec.case, "seed": None, "reason": reason} | piece.labels
     known = question.memory_bytes or memory
@@ -317,17 +322,17 @@ _FILLED = (
 )
 
 
-def filled(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
+def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
     """A row that no kernel runs with its time, on the device whose roofs and measured rows these are.
 
     Its kernel is taken to be as good as the one that was measured on the same shape in another precision; where there
     is none, as the measured rows teach.
     """
-    part, card = part_of(row), card_of(roofs)
+    part, card = part_from_row(row), resolve_card(roofs)
     best = best_ms([part], card)[0]
     alike = next((other for other in measured if _same_shape(row, other)), None)
     if alike is not None:
-        expected = alike["time_ms"] * gain(alike, best_ms([part_of(alike)], card)[0], best)
+        expected = alike["time_ms"] * gain(alike, best_ms([part_from_row(alike)], card)[0], best)
         floor = card.streams.floor_seconds * 1e3  # which no kernel's share of its roof makes longer
         share = (best - floor) / (expected - floor) if expected > best > floor else 1.0
         found = _predicted(part, roofs, share)
@@ -346,8 +351,8 @@ def filled(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
 
 def _of_the_driver(found: RowDict, rows: Sequence[RowDict]) -> RowDict:
     """The theoretical bandwidth as measured rows of the device have it, which is not quite the data sheet's."""
-    peak = next((value for row in rows if (value := measurable(row.get("peak_gb_s")))), None)
-    speed = measurable(found["bandwidth_gb_s"])
+    peak = next((value for row in rows if (value := measured_or_none(row.get("peak_gb_s")))), None)
+    speed = measured_or_none(found["bandwidth_gb_s"])
     return {} if peak is None or speed is None else {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
 
 
@@ -383,11 +388,11 @@ def fill_predictions(store: Store) -> None:
     measured = [store.rows[number] for number in sorted(final.values())]
     made: dict[LaunchShape, RowDict] = {}
     for number, row in enumerate(store.rows):
-        shape = shape_of(row)
+        shape = launch_shape(row)
         if row["status"] != "predicted" or shape is None:
             continue
         if shape not in made:
-            made[shape] = filled(row, roofs, measured)
+            made[shape] = predict_row(row, roofs, measured)
         fresh = made[shape]
         if fresh["time_ms"] != row["time_ms"]:
             now = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), "bwprof_version": __version__}
@@ -395,7 +400,7 @@ def fill_predictions(store: Store) -> None:
 
 
 def _measured_shape(row: RowDict) -> LaunchShape | None:
-    return shape_of(row) if row["status"] == "ok" and row["role"] != LAYER else None
+    return launch_shape(row) if row["status"] == "ok" and row["role"] != LAYER else None
 
 
 def _final(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
@@ -403,7 +408,7 @@ def _final(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
     found: dict[LaunchShape, int] = {}
     for number, row in enumerate(rows):
         shape = _measured_shape(row)
-        if shape is not None and (shape not in found or doubt(row) < doubt(rows[found[shape]])):
+        if shape is not None and (shape not in found or rank_doubt(row) < rank_doubt(rows[found[shape]])):
             found[shape] = number
     return found
 

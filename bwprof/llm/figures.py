@@ -12,8 +12,8 @@ from typing import Any
 from bwprof import registry
 from bwprof.costs import cost
 from bwprof.llm import workload
-from bwprof.llm.workload import AS_STORED, DECODE, LAYER, WEIGHTS, LeftOut, Question, StepPart, StepPoint
-from bwprof.roofs.limiter import no_gain
+from bwprof.llm.workload import AS_STORED, DECODE, LAYER, WEIGHTS, ModelRequest, OmittedWork, StepPart, StepPoint
+from bwprof.roofs.limiter import explain_no_gain
 
 StepRow = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ class StepFigures:
     missing: str
 
 
-def steps_of(question: Question, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
+def compute_steps(question: ModelRequest, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
     """The steps of a question, in its order, from their rows; those that have none are left out."""
     by_point: dict[tuple[object, ...], list[StepRow]] = {}
     for row in (row for row in rows if row["role"] != LAYER):
@@ -60,11 +60,11 @@ def steps_of(question: Question, rows: Sequence[StepRow], memory_bytes: int | No
 _POINT = ("phase", "step_batch", "context", "weights", "kv")
 
 
-def _step(question: Question, point: StepPoint, rows: list[StepRow], fit: workload.Fit | None) -> StepFigures:
+def _step(question: ModelRequest, point: StepPoint, rows: list[StepRow], fit: workload.Fit | None) -> StepFigures:
     question.check_roles(point, (row["role"] for row in rows))
     by_part = {(part.role, part.precision): part for part in question.parts(point)}
     read = sum(
-        int(row["count"]) * workload.read_by(_as_launched(part, row), question.model)
+        int(row["count"]) * workload.bytes_read_by(_as_launched(part, row), question.model)
         for row in rows
         if (part := by_part.get((row["role"], row["precision"]))) is not None
     )
@@ -136,7 +136,7 @@ def _most(words: Iterable[str | None], times: Sequence[float]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class FormatOffer:
     """A layer's operations in one graph, and the sum of their own times; None where there is no time, with why."""
 
     point: StepPoint
@@ -145,7 +145,7 @@ class Layer:
     reason: str
 
 
-def layers_of(question: Question, found: Sequence[StepFigures], rows: Sequence[StepRow]) -> list[Layer]:
+def compute_layers(question: ModelRequest, found: Sequence[StepFigures], rows: Sequence[StepRow]) -> list[FormatOffer]:
     """Every layer that was measured in one graph; not those without kernels, which older runs list as skipped."""
     steps_by = {astuple(step.point): step for step in found}
     result = []
@@ -154,17 +154,19 @@ def layers_of(question: Question, found: Sequence[StepFigures], rows: Sequence[S
         if step is None or (row["status"] == "skipped" and _any_predicted(step)):
             continue
         parts = question.parts(step.point, one_layer=True)
-        times = {(part["role"], *part_of(part).params.values()): part["time_ms"] for part in step.rows}
+        times = {(part["role"], *part_from_row(part).params.values()): part["time_ms"] for part in step.rows}
         known = [times.get((part.role, *part.params.values())) for part in parts]
         total = None
         if all(time is not None for time in known):
             total = sum(part.count * float(time) for part, time in zip(parts, known, strict=True) if time is not None)
         said = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
-        result.append(Layer(step.point, row["time_ms"], total, said))
+        result.append(FormatOffer(step.point, row["time_ms"], total, said))
     return result
 
 
-def without_layer(question: Question, found: Sequence[StepFigures], layers: Sequence[Layer]) -> list[StepPoint]:
+def without_layer(
+    question: ModelRequest, found: Sequence[StepFigures], layers: Sequence[FormatOffer]
+) -> list[StepPoint]:
     """The steps whose layer in one graph was asked for, but has no kernels to be measured with."""
     if not question.chain:
         return []
@@ -180,7 +182,7 @@ def _any_predicted(step: StepFigures) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class StepFormat:
     """A step with its weights and its cache in other formats. `source`: measured or predicted; of the latter whether
     there is no kernel.
     """
@@ -197,14 +199,14 @@ class Format:
 NO_KERNEL = "predicted, no kernel"
 
 # What parts would take at their device's roofs, ms each.
-Best = Callable[[Sequence[StepPart]], Sequence[float]]
+BestTimes = Callable[[Sequence[StepPart]], Sequence[float]]
 
 
 def formats_of(
-    question: Question, found: Sequence[StepFigures], base: StepFigures, best: Best | None = None
-) -> list[Format]:
+    question: ModelRequest, found: Sequence[StepFigures], base: StepFigures, best: BestTimes | None = None
+) -> list[StepFormat]:
     """A step in every format: as it was measured, else as its own operations would do with other bytes."""
-    names = [name for name in workload.formats_of(WEIGHTS) if name != "tf32"]
+    names = [name for name in workload.list_formats(WEIGHTS) if name != "tf32"]
     if base.point.weights not in names:
         names.append(base.point.weights)
     pairs = [(name, base.point.kv if name == base.point.weights else _kv_beside(name, base.point.kv)) for name in names]
@@ -212,7 +214,7 @@ def formats_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class FormatOffer:
     """What narrower weights, a narrower cache, or both (as people call them) make a step: so many times as fast."""
 
     said: str
@@ -221,12 +223,12 @@ class Offer:
 
 
 def offers_of(
-    question: Question,
+    question: ModelRequest,
     found: Sequence[StepFigures],
     base: StepFigures,
-    formats: Sequence[Format],
-    best: Best | None = None,
-) -> list[Offer]:
+    formats: Sequence[StepFormat],
+    best: BestTimes | None = None,
+) -> list[FormatOffer]:
     """What the next narrower weights, an eight-bit cache, and both bring; those that are not known are left out."""
     point = base.point
     weights = narrower(point.weights, {line.weights for line in formats if line.source == NO_KERNEL})
@@ -235,7 +237,7 @@ def offers_of(
         zip(caches, _in_formats(question, found, base, [(point.weights, kv) for kv in caches], best), strict=True)
     )
     kv = next((kv for kv, line in cached.items() if line.source != NO_KERNEL and line.time_ms), None)
-    lines: list[tuple[str, Format | None]] = []
+    lines: list[tuple[str, StepFormat | None]] = []
     if weights is not None:
         found_line = next((line for line in formats if line.weights == weights[0]), None)
         alone = found_line is None or found_line.kv == point.kv  # FP32's cache becomes as narrow as the weights
@@ -245,15 +247,15 @@ def offers_of(
     if weights is not None and kv is not None:
         lines.append((BOTH, _in_formats(question, found, base, [(weights[0], kv)], best)[0]))
     return [
-        Offer(said, base.time_ms / line.time_ms, line.source == "measured")
+        FormatOffer(said, base.time_ms / line.time_ms, line.source == "measured")
         for said, line in lines
         if line is not None and line.time_ms and base.time_ms
     ]
 
 
 def cache_that_fits(
-    question: Question, found: Sequence[StepFigures], base: StepFigures, formats: Sequence[Format]
-) -> Format | None:
+    question: ModelRequest, found: Sequence[StepFigures], base: StepFigures, formats: Sequence[StepFormat]
+) -> StepFormat | None:
     """For a step that does not fit in whatever weights: an eight-bit cache with which it does, beside its weights, else
     beside the widest narrower ones; None where there is none.
     """
@@ -279,12 +281,12 @@ _CACHES = {"fp8_e4m3": "FP8", "int8": "INT8"}
 
 
 def _in_formats(
-    question: Question,
+    question: ModelRequest,
     found: Sequence[StepFigures],
     base: StepFigures,
     pairs: Sequence[tuple[str, str]],
-    best: Best | None,
-) -> list[Format]:
+    best: BestTimes | None,
+) -> list[StepFormat]:
     """A step with its weights and its cache in pairs of formats: measured, else predicted."""
     projected = projected_ms(question, base, pairs, best)
     result = []
@@ -300,7 +302,7 @@ def _in_formats(
         size = question.weight_bytes(weights)
         cache = workload.kv_bytes(question.model, kv, base.point.batch, base.point.context)
         fits = None if base.fit is None else size + cache <= base.fit.usable
-        result.append(Format(weights, kv, size, fits, time_ms if fits is not False else None, source, cache))
+        result.append(StepFormat(weights, kv, size, fits, time_ms if fits is not False else None, source, cache))
     return result
 
 
@@ -312,7 +314,7 @@ def _kv_beside(weights: str, kv: str) -> str:
 
 
 def projected_ms(
-    question: Question, base: StepFigures, pairs: Sequence[tuple[str, str]], best: Best | None = None
+    question: ModelRequest, base: StepFigures, pairs: Sequence[tuple[str, str]], best: BestTimes | None = None
 ) -> list[float | None]:
     """The time of a step with its weights and its cache in other formats.
 
@@ -323,7 +325,7 @@ def projected_ms(
     now = [_other_parts(question, base, weights, kv) for weights, kv in pairs]
     if base.time_ms is None:
         return [None] * len(pairs)
-    before = [part_of(row) for row in base.rows]
+    before = [part_from_row(row) for row in base.rows]
     flat = [part for parts in now for part in parts or ()]
     times = list(best([*before, *flat])) if best is not None else [float(_moved(part)) for part in (*before, *flat)]
     old, rest = times[: len(before)], iter(times[len(before) :])
@@ -343,33 +345,35 @@ def gain(row: StepRow, before: float, after: float) -> float:
     something else limits, as `bwprof.speedup` has it.
     """
     factor = after / before if before else 1.0
-    return factor if no_gain(row) is None else max(factor, 1.0)
+    return factor if explain_no_gain(row) is None else max(factor, 1.0)
 
 
-def _other_parts(question: Question, base: StepFigures, weights: str, kv: str) -> list[StepPart] | None:
+def _other_parts(question: ModelRequest, base: StepFigures, weights: str, kv: str) -> list[StepPart] | None:
     """The step's operations in other formats, as its rows have them; None where one does not take its format."""
     if weights == AS_STORED:
         return None
     other = replace(base.point, weights=weights, kv=kv)
     try:
-        found = workload.parts(question.model, other, question.layout_of(base.point.weights))
+        found = workload.list_parts(question.model, other, question.layout_of(base.point.weights))
     except ValueError:
         return None
     by_role = {part.role: part for part in found}
     parts = [by_role.get(row["role"]) for row in base.rows]
     # A run of a bwprof that launched other shapes in this role has none of the step's.
-    alike = [part for part, row in zip(parts, base.rows, strict=True) if part and part.params == part_of(row).params]
+    alike = [
+        part for part, row in zip(parts, base.rows, strict=True) if part and part.params == part_from_row(row).params
+    ]
     return alike if len(alike) == len(parts) else None
 
 
-def _without_kernels(question: Question, base: StepFigures, weights: str, kv: str) -> bool:
+def _without_kernels(question: ModelRequest, base: StepFigures, weights: str, kv: str) -> bool:
     """Whether nothing runs an operation of the step in other formats on its device, a CPU."""
     backend = str(base.rows[0]["backend"])
     found = _other_parts(question, base, weights, kv) or []
-    return any(registry.is_without_kernel(part.operation, part.precision, backend) for part in found)
+    return any(registry.lacks_kernel(part.operation, part.precision, backend) for part in found)
 
 
-def part_of(row: StepRow) -> StepPart:
+def part_from_row(row: StepRow) -> StepPart:
     """The operation that a row is of."""
     params = {name: int(row[name]) for name in registry.param_names(row["operation"])}
     part = StepPart(str(row.get("role", "")), row["operation"], row["precision"], params, 1, "")
@@ -379,7 +383,7 @@ def part_of(row: StepRow) -> StepPart:
 
 def _as_launched(part: StepPart, row: StepRow) -> StepPart:
     """A part of a step with the shape that its row has."""
-    own = part_of(row)
+    own = part_from_row(row)
     return part if own.params == part.params else replace(own, formats=part.formats)
 
 
@@ -408,7 +412,7 @@ def narrower(weights: str, without: Collection[str] = ()) -> tuple[str, str] | N
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryRoom:
     """The largest batch at a context, or the longest context of a batch, that fits beside the weights."""
 
     weights: str
@@ -419,7 +423,7 @@ class Room:
     contexts: dict[int, int | None]  # None: any
 
 
-def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
+def rooms_of(question: ModelRequest, memory_bytes: int) -> list[MemoryRoom]:
     """For each pair of formats that was asked for."""
     memory = question.memory_bytes or memory_bytes
     pairs = dict.fromkeys((point.weights, point.kv) for point in question.points)
@@ -430,12 +434,12 @@ def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
         size = question.weight_bytes(weights)
         fit = workload.Fit(size, 0, memory, question.reserve)
         found.append(
-            Room(
+            MemoryRoom(
                 weights,
                 kv,
                 size,
-                {at: workload.further_token_bytes(question.model, kv, at) for at in contexts},
-                {at: workload.most_sequences(question.model, size, kv, at, fit) for at in contexts},
+                {at: workload.next_token_bytes(question.model, kv, at) for at in contexts},
+                {at: workload.largest_batch(question.model, size, kv, at, fit) for at in contexts},
                 {of: workload.longest_context(question.model, size, kv, of, fit) for of in batches},
             )
         )
@@ -445,9 +449,9 @@ def rooms_of(question: Question, memory_bytes: int) -> list[Room]:
 # ---- what is left out ----
 
 
-def left_out(
-    question: Question, base: StepFigures, bandwidth: Callable[[int, int], float | None] | None = None
-) -> list[LeftOut]:
+def time_omitted(
+    question: ModelRequest, base: StepFigures, bandwidth: Callable[[int, int], float | None] | None = None
+) -> list[OmittedWork]:
     """Each thing that a step does beside its operations, at the bandwidth of a stream of its bytes plus a launch's
     floor; kernels that engines fuse take less.
 
@@ -460,7 +464,7 @@ def left_out(
     floor_ms = floors[len(floors) // 2] / 1e3 if floors else 0.0
     peak = next((row["peak_gb_s"] for row in base.rows if row["peak_gb_s"] is not None), None)
     found = []
-    for item in workload.left_out(question.model, base.point):
+    for item in workload.list_omitted(question.model, base.point):
         speed = bandwidth(item.bytes // 2, item.bytes - item.bytes // 2) if bandwidth else peak
         once = item.bytes / speed / 1e6 + (0.0 if bandwidth else floor_ms) if speed else None
         found.append(replace(item, time_ms=None if once is None else item.count * once))

@@ -14,20 +14,20 @@ from bwprof.llm import architecture
 from bwprof.llm.architecture import Architecture
 from bwprof.text.parsing import (
     as_list,
+    describe_unknown,
     expand_ranges,
     parse_bool,
+    parse_int,
     parse_names,
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.workload import Question, Stored
+    from bwprof.llm.workload import ModelRequest, StoredWeights
     from bwprof.results.row import Row
     from bwprof.roofs.model import Roofs, RoofsArgument
 
@@ -35,7 +35,7 @@ Model = str | PathLike[str] | Mapping[str, Any] | Architecture
 
 NumbersArgument = int | str | Iterable[int | str]
 
-WordsArgument = str | Iterable[str] | None
+NamesArgument = str | Iterable[str] | None
 
 
 def model_step(
@@ -44,8 +44,8 @@ def model_step(
     batch: NumbersArgument = 1,
     context: NumbersArgument = 4096,
     prefill: bool = False,
-    weights: WordsArgument = None,
-    kv: WordsArgument = None,
+    weights: NamesArgument = None,
+    kv: NamesArgument = None,
     layout: str | None = None,
     chain: bool = False,
     reserve: float = 0.1,
@@ -70,7 +70,7 @@ def model_step(
     Parameters
     ----------
     model : str, path, mapping or Architecture
-        A name ("llama-3.1-8b"; `bwprof.llm.architecture.names()` has all), a Hugging Face config.json (the file, its
+        A name ("llama-3.1-8b"; `bwprof.llm.architecture.list_models()` has all), a Hugging Face config.json (the file, its
         folder, or its content), or a .gguf file.
     batch, context : int, str or iterable of them
         Sequences, and tokens in each one's cache, the new one included; "4Ki" is 4096, "1..8:x2" a range. A prefill is
@@ -130,19 +130,19 @@ def model_step(
     True
     """
     from bwprof import environment, hardware
-    from bwprof.analysis.prediction.catalogue import each_device
+    from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.llm import executor
     from bwprof.llm.executor import fill_predictions
     from bwprof.llm.result import ModelStep
-    from bwprof.roofs.model import check
+    from bwprof.roofs.model import check_roofs
     from bwprof.runs import api, metadata
     from bwprof.runs.local import LocalExecutor
     from bwprof.runs.loop import TimeBudget
 
     started = time.monotonic()
-    how = api.RunOptions(max_total_seconds, check(roofs), recalibrate, {}, output, force, progress)
+    how = api.RunOptions(max_total_seconds, check_roofs(roofs), recalibrate, {}, output, force, progress)
     most = None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True)
-    asked = ask(
+    asked = make_request(
         model,
         batches=_numbers("batch", batch),
         contexts=_numbers("context", context),
@@ -152,11 +152,11 @@ def model_step(
         layout=layout,
         chain=parse_bool(chain, "chain"),
         reserve=reserve,
-        memory_bytes=None if memory is None else whole_number(memory, "memory"),
+        memory_bytes=None if memory is None else parse_int(memory, "memory"),
     )
-    elsewhere = predicted_on(device, how.roofs, predict=parse_bool(predict, "predict"))
+    elsewhere = choose_targets(device, how.roofs, predict=parse_bool(predict, "predict"))
     if elsewhere is not None:
-        from bwprof.results.atomic import holds_something
+        from bwprof.results.atomic import has_content
         from bwprof.results.reader import save
 
         used = how.roofs == "auto" or how.roofs is elsewhere[0]
@@ -171,22 +171,22 @@ def model_step(
                 "progress": bool(progress),
             }
         )
-        frame = executor.predicted(asked, elsewhere, 0.9 if efficiency is None else efficiency)
+        frame = executor.predict_steps(asked, elsewhere, 0.9 if efficiency is None else efficiency)
         if output is not None:
-            if not force and holds_something(Path(output)):
+            if not force and has_content(Path(output)):
                 said = "exists already: name another file, or replace it with force=True"
                 raise FileExistsError(errno.EEXIST, said, str(Path(output)))
             save(frame, output)
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    (here,) = each_device(device)
-    choice = hardware.choose(backend, here)
-    plan = executor.plan_of(executor.pieces_of(asked), max_seconds=most)
+    (here,) = split_devices(device)
+    choice = hardware.choose_device(backend, here)
+    plan = executor.make_plan(executor.list_pieces(asked), max_seconds=most)
     data = metadata.describe_run(environment.new_run_id(), plan, choice, None, how.roofs) | {"model": asked.to_dict()}
-    frame = api.into_frame(
-        executor.items_of(asked, choice.backend),
-        executor.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), executor.filled),
+    frame = api.measure_device(
+        executor.list_all_pieces(asked, choice.backend),
+        executor.PiecesExecutor(asked, LocalExecutor(choice.backend, choice.index), executor.predict_row),
         data,
         TimeBudget(None, how.max_total_seconds, started, max_seconds=most),
         how,
@@ -204,7 +204,7 @@ def refuse_measuring(given: Mapping[str, bool]) -> None:
         )
 
 
-def predicted_on(
+def choose_targets(
     device: Device | Sequence[Device], roofs: RoofsArgument, *, predict: bool
 ) -> Sequence[str | Roofs] | None:
     """What to predict for: roofs that are given, or devices that are not this machine's; None for measuring.
@@ -214,10 +214,10 @@ def predicted_on(
     ValueError
         For a device that is neither one here nor known, for a prediction of none, and for one of two.
     """
-    from bwprof.analysis.prediction.catalogue import each_device
+    from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.roofs.model import Roofs
 
-    devices = each_device(device)
+    devices = split_devices(device)
     here = [one for one in devices if not (isinstance(one, str) and _is_elsewhere(one))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -240,22 +240,22 @@ def _is_elsewhere(device: str) -> bool:
     """Whether a name is one of the catalogue's, or numbers; ValueError where it is no device of this machine either."""
     from bwprof import hardware
     from bwprof.analysis.prediction import catalogue
-    from bwprof.analysis.prediction.catalogue import card_of
+    from bwprof.analysis.prediction.catalogue import resolve_card
 
     try:
-        kind, index = hardware.parse(device)
+        kind, index = hardware.parse_device(device)
         if kind is None and all(found["index"] != index for found in hardware.devices()):
-            return bool(catalogue.alike(device))  # "4090" is no number of a device here
+            return bool(catalogue.find_similar(device))  # "4090" is no number of a device here
     except ValueError as error:
         try:
-            card_of(device)
+            resolve_card(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True
     return False
 
 
-def ask(
+def make_request(
     model: Model,
     *,
     batches: tuple[int, ...],
@@ -267,30 +267,30 @@ def ask(
     chain: bool,
     reserve: float,
     memory_bytes: int | None,
-) -> Question:
+) -> ModelRequest:
     """What is asked, checked; ValueError for what cannot be."""
     from bwprof.llm import workload
     from bwprof.llm.workload import LAYOUTS
 
-    found, stored = load(model)
+    found, stored = load_model(model)
     if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
         raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
-    points = workload.points_of(
+    points = workload.make_points(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
     if layout is not None and not isinstance(layout, str):
-        raise ValueError(unknown("layout", layout, LAYOUTS))
+        raise ValueError(describe_unknown("layout", layout, LAYOUTS))
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
         layout = "fused" if fused else "separate"
-    asked = workload.Question(found, points, layout, workload.check_reserve(reserve), memory_bytes, stored, chain)
+    asked = workload.ModelRequest(found, points, layout, workload.check_reserve(reserve), memory_bytes, stored, chain)
     workload.check_points(asked)
     return asked
 
 
-def load(model: Model) -> tuple[Architecture, Stored | None]:
+def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
     """A model by its name, its file, or its sizes; and how a file stores its weights, where it says so.
 
     Raises
@@ -303,7 +303,7 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return quantization.with_weights(checkpoints.from_dict(model), model)
+        return quantization.read_weights(checkpoints.from_dict(model), model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {repr_short(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -317,15 +317,15 @@ def load(model: Model) -> tuple[Architecture, Stored | None]:
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
         found = checkpoints.read_config(path)
-        beside = map(path.with_name, quantization.FILES)
+        beside = map(path.with_name, quantization._FILES)
         other = next((file for file in beside if path.name == "config.json" and os.path.lexists(file)), None)
-        if other is not None and not any(found[1].get(name) for name in quantization.FIELDS):
+        if other is not None and not any(found[1].get(name) for name in quantization._FIELDS):
             raise ValueError(
                 f"{quote_text(other)} quantises the weights of {quote_text(path)} and is not read: write it as "
-                f"quantization_config of config.json; {quantization.ESTIMATE}"
+                f"quantization_config of config.json; {quantization._ESTIMATE}"
             )
-        return quantization.with_weights(*found, quote_text(path))
-    return quantization.with_weights(architecture.named(str(model)), architecture.published(str(model)))
+        return quantization.read_weights(*found, quote_text(path))
+    return quantization.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
 
 
 def _numbers(name: str, given: NumbersArgument) -> tuple[int, ...]:
@@ -335,4 +335,4 @@ def _numbers(name: str, given: NumbersArgument) -> tuple[int, ...]:
         items = as_list(given, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(whole_number(item, name) for item in expand_ranges(items, name))
+    return tuple(parse_int(item, name) for item in expand_ranges(items, name))

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.workload import FUSED, Stored
-from bwprof.text.parsing import parse_names, quote_text, unknown
+from bwprof.llm.workload import FUSED_TENSORS, StoredWeights
+from bwprof.text.parsing import describe_unknown, parse_names, quote_text
 
 METHODS = ("awq", "gptq", "fp8", "compressed-tensors", "bitsandbytes", "mxfp4", "modelopt")
 
-FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
+_FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
 
-FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")  # of others, beside config.json
+_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")  # of others, beside config.json
 
-ESTIMATE = "for an estimate, delete it from the file and name a precision of the weights: q4_0, fp8, ..."
+_ESTIMATE = "for an estimate, delete it from the file and name a precision of the weights: q4_0, fp8, ..."
 
 _FORMATS = ("pack", "float", "int", "naive", "nvfp4-pack", "mxfp4-pack", "mixed-precision", "dense")
 
@@ -61,9 +61,9 @@ class _Layout(NamedTuple):
         return rows * columns * self.bits / 8 + more
 
 
-def with_weights(
+def read_weights(
     model: Architecture, config: Mapping[str, Any], source: str = "config"
-) -> tuple[Architecture, Stored | None]:
+) -> tuple[Architecture, StoredWeights | None]:
     """Read how a config.json says that the model's weights are stored; None where it does not quantise them.
 
     Raises
@@ -73,20 +73,20 @@ def with_weights(
     """
     inner = config.get("text_config")
     both = [config, inner if isinstance(inner, Mapping) else {}]
-    found = next((one[name] for one in both for name in FIELDS if one.get(name)), None)
+    found = next((one[name] for one in both for name in _FIELDS if one.get(name)), None)
     kind = next((str(one[name]) for one in both for name in ("torch_dtype", "dtype") if one.get(name)), "")
     label = {"float32": "fp32", "float16": "fp16"}.get(kind.removeprefix("torch."), "bf16")
     plain = _Layout(label, label, 32 if label == "fp32" else 16)
     try:
         return model, None if found is None else _stored(model, found, plain)
     except ValueError as error:
-        raise ValueError(f"{source}: {error}; {ESTIMATE}") from None
+        raise ValueError(f"{source}: {error}; {_ESTIMATE}") from None
 
 
-def _stored(model: Architecture, found: Any, plain: _Layout) -> Stored:
+def _stored(model: Architecture, found: Any, plain: _Layout) -> StoredWeights:
     method = found.get("quant_method") if isinstance(found, Mapping) else found
     if method not in METHODS:
-        raise ValueError(unknown("quant_method of quantization_config", method, METHODS, meant=""))
+        raise ValueError(describe_unknown("quant_method of quantization_config", method, METHODS, meant=""))
     if model.layers > _MOST_LAYERS:
         raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MOST_LAYERS}")
     try:
@@ -179,7 +179,7 @@ class _Names:
         return any(name in self.literal for name in inner) or any(one.match(module) for one in self.patterns)
 
 
-def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> Stored:
+def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> StoredWeights:
     """Count the model's matrices, each layer's in its layout."""
     types: dict[str, Counter[str]] = defaultdict(Counter)
     table = model.embedding_elements * plain.bits // 8
@@ -196,15 +196,15 @@ def _counted(model: Architecture, plain: _Layout, layout_of: Any, kv: str) -> St
             share = count * times / model.layers
             size = layout.bytes_of(rows, columns) * share
             types[layout.label].update(tensors=round(share), bytes=round(size), token_bytes=round(size * active))
-            for name in (tensor, *(fused for fused, members in FUSED.items() if tensor in members)):
+            for name in (tensor, *(fused for fused, members in FUSED_TENSORS.items() if tensor in members)):
                 sums = found[name][layout.precision]
                 sums[:] = [old + new for old, new in zip(sums, (share, size, rows * columns * share), strict=True)]
-    for fused, members in FUSED.items():  # one product has one precision in a layer
+    for fused, members in FUSED_TENSORS.items():  # one product has one precision in a layer
         parts = [{kind: sums[0] for kind, sums in found[name].items()} for name in members if name in found]
         if any(part != parts[0] for part in parts):
             del found[fused]
     whole = {name: sum(sums[0] for sums in own.values()) for name, own in found.items()}
-    return Stored(
+    return StoredWeights(
         sum(line["bytes"] for line in types.values()),
         {label: dict(line) for label, line in types.items()},
         {name: {kind: sums[0] / whole[name] for kind, sums in own.items()} for name, own in found.items()},

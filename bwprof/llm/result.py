@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.llm import executor, figures, sections
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.figures import Format, Room, StepFigures
-from bwprof.llm.workload import LABELS, LeftOut, Question
-from bwprof.text.formatting import pandas_frame
-from bwprof.text.parsing import mapping, parse_bytes, repr_short
+from bwprof.llm.figures import MemoryRoom, StepFigures, StepFormat
+from bwprof.llm.workload import LABELS, ModelRequest, OmittedWork
+from bwprof.text.formatting import require_frame
+from bwprof.text.parsing import check_mapping, parse_bytes, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ class ModelStep:
 
     def __init__(
         self,
-        question: Question,
+        question: ModelRequest,
         frame: pd.DataFrame,
         *,
         memory_bytes: int | None = None,
@@ -79,10 +79,10 @@ class ModelStep:
             except (OverflowError, TypeError, ValueError):
                 raise ValueError(f"column {name} of a model's step holds more than whole numbers of 64 bits") from None
         rows = to_rows(frame)
-        self._steps = figures.steps_of(question, rows, memory_bytes)
+        self._steps = figures.compute_steps(question, rows, memory_bytes)
         if not self._steps:
             raise ValueError("the rows hold no step of a model")
-        self._layers = figures.layers_of(question, self._steps, rows)
+        self._layers = figures.compute_layers(question, self._steps, rows)
         self.others: list[ModelStep] = []
 
     @property
@@ -111,23 +111,23 @@ class ModelStep:
         return self._first.mbu_pct
 
     @cached_property
-    def _formats(self) -> list[Format]:
+    def _formats(self) -> list[StepFormat]:
         return figures.formats_of(self.question, self._steps, self._first, self._best_ms)
 
     @cached_property
-    def _rooms(self) -> list[Room]:
+    def _rooms(self) -> list[MemoryRoom]:
         return figures.rooms_of(self.question, self._memory) if self._memory else []
 
     @cached_property
-    def _left_out(self) -> list[LeftOut]:
+    def _left_out(self) -> list[OmittedWork]:
         card = self._card
         if card is None:
-            return figures.left_out(self.question, self._first)
+            return figures.time_omitted(self.question, self._first)
         seconds = card.streams.seconds
-        return figures.left_out(self.question, self._first, lambda r, w: (r + w) / float(seconds(r, w)) / 1e9)
+        return figures.time_omitted(self.question, self._first, lambda r, w: (r + w) / float(seconds(r, w)) / 1e9)
 
     @property
-    def _best_ms(self) -> figures.Best | None:
+    def _best_ms(self) -> figures.BestTimes | None:
         card = self._card
         return None if card is None else lambda parts: executor.best_ms(parts, card)
 
@@ -139,7 +139,7 @@ class ModelStep:
         offers = figures.offers_of(self.question, self._steps, self._first, self._formats, self._best_ms)
         cached = figures.cache_that_fits(self.question, self._steps, self._first, self._formats)
         said = sections.answer(self._first, self.model.name, self._formats, self._steps, offers, cached)
-        return said + sections.beyond_context(self.model, self._steps)
+        return said + sections._beyond_context(self.model, self._steps)
 
     # ---- as frames ----
 
@@ -218,7 +218,7 @@ class ModelStep:
             )
         if self._layers:
             title = "A layer's operations back to back (on a GPU: one graph), and the sum of their own times"
-            found.append((title, [*map(sections.layer_cells, self._layers)]))
+            found.append((title, [*map(sections.layer_line, self._layers)]))
         return found
 
     def notes(self) -> list[str]:
@@ -239,22 +239,24 @@ class ModelStep:
 
     def renderables(self, screen: Any) -> list[RenderableType]:
         """The answer, the tables and the notes, for a rich console."""
-        from bwprof.text.terminal import table
+        from bwprof.text.terminal import new_table
 
-        result: list[RenderableType] = ["\n".join(sections.wrapped([self.answer], screen.width)), ""]
+        result: list[RenderableType] = ["\n".join(sections.wrap_lines([self.answer], screen.width)), ""]
         for title, lines in self.tables():
             headers = list(lines[0])
-            grid = table(screen, title, headers, numbers=[name for name in headers if name not in sections.WORDS])
+            grid = new_table(
+                screen, title, headers, numbers=[name for name in headers if name not in sections._TEXT_COLUMNS]
+            )
             for line in lines:
                 grid.add_row(*line.values())
             result += [grid, ""]
-        return [*result, "\n".join(sections.wrapped(self.notes(), screen.width))]
+        return [*result, "\n".join(sections.wrap_lines(self.notes(), screen.width))]
 
     def __str__(self) -> str:
-        from bwprof.text.terminal import console
+        from bwprof.text.terminal import make_console
 
         text = io.StringIO()
-        screen = console(text)
+        screen = make_console(text)
         for renderable in self.renderables(screen):
             screen.print(renderable)
         return text.getvalue().rstrip()
@@ -264,16 +266,16 @@ class ModelStep:
     def _repr_html_(self) -> str:
         from html import escape
 
-        from bwprof.text.listing import html_table
+        from bwprof.text.listing import format_html_table
 
-        body = "".join(html_table(lines, title) for title, lines in self.tables())
+        body = "".join(format_html_table(lines, title) for title, lines in self.tables())
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
         return f"<p><b>{escape(self.answer)}</b></p>{body}<ul>{notes}</ul>"
 
     @classmethod
     def _of_several(cls, frame: pd.DataFrame, devices: list[str]) -> ModelStep:
         """The steps of several devices, whose metadata say each one's."""
-        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         runs = run.get("devices")
         each = []
         for device in devices:
@@ -297,12 +299,12 @@ class ModelStep:
         ValueError
             For a frame that is no model's, or without its metadata (a CSV file has none: load the run's folder).
         """
-        frame = pandas_frame(frame)
+        frame = require_frame(frame)
         devices = list(frame["device"].unique()) if "device" in frame.columns else []
         if len(devices) > 1:
             return cls._of_several(frame, devices)
         missing = [name for name in LABELS if name not in frame.columns]
-        run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         if missing or "model" not in run:
             said = f"column {missing[0]} is missing" if missing else "its metadata are missing: load the run's folder"
             raise ValueError(f"no model's frame: {said}")
@@ -311,7 +313,7 @@ class ModelStep:
             raise ValueError(f"facts of the frame's attrs['run'] are {repr_short(facts)}: an object is needed")
         memory = facts.get("memory_bytes")
         return cls(
-            Question.from_dict(run["model"]),
+            ModelRequest.from_dict(run["model"]),
             frame.copy(),
             memory_bytes=None if memory is None else parse_bytes(memory, "memory_bytes of the frame's facts"),
             card=executor.card_of_run(run),

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bwprof.analysis.prediction.catalogue import CALLER_GIVEN
+from bwprof.analysis.prediction.catalogue import CUSTOM_DEVICE
 from bwprof.llm import figures
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.figures import BOTH, Format, Layer, Offer, Room, StepFigures
-from bwprof.llm.workload import AS_STORED, DECODE, PREFILL, LeftOut, Question, StepPoint
-from bwprof.text.formatting import figure_text, short
+from bwprof.llm.figures import BOTH, FormatOffer, MemoryRoom, StepFigures, StepFormat
+from bwprof.llm.workload import AS_STORED, DECODE, PREFILL, ModelRequest, OmittedWork, StepPoint
+from bwprof.text.formatting import format_figure, format_short
 
 _BOUND = {
     "memory": "is memory-bound",
@@ -31,7 +31,7 @@ def may_fit(step: StepFigures) -> bool:
 # ---- the answer ----
 
 
-def beyond_context(model: Architecture, steps: Sequence[StepFigures]) -> str:
+def _beyond_context(model: Architecture, steps: Sequence[StepFigures]) -> str:
     """The contexts beyond what the model was made for, which are computed all the same."""
     beyond = sorted({step.point.context for step in steps if 0 < model.max_context < step.point.context})
     if not beyond:
@@ -44,10 +44,10 @@ def beyond_context(model: Architecture, steps: Sequence[StepFigures]) -> str:
 def answer(
     step: StepFigures,
     name: str,
-    formats: Sequence[Format],
+    formats: Sequence[StepFormat],
     steps: Sequence[StepFigures],
-    offers: Sequence[Offer],
-    cached: Format | None,
+    offers: Sequence[FormatOffer],
+    cached: StepFormat | None,
 ) -> str:
     """What limits a step, how fast it is, and what narrower formats would bring; or that it, or others, do not fit."""
     point = step.point
@@ -59,13 +59,17 @@ def answer(
     said = [f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"]
     tokens = f"{_figure(step.tokens_s)} tokens/s"
     if not step.measured_pct:
-        share = "" if step.limit_pct is None else f" at {short(step.limit_pct, '.0f')} % of what this device sustains"
+        share = (
+            ""
+            if step.limit_pct is None
+            else f" at {format_short(step.limit_pct, '.0f')} % of what this device sustains"
+        )
         said.append(f"{tokens} predicted{share}")
     else:
         if step.limit_pct is not None:
-            said[0] += f": {short(step.limit_pct, '.0f')} % of what this device sustains"
+            said[0] += f": {format_short(step.limit_pct, '.0f')} % of what this device sustains"
         elif step.mbu_pct is not None:
-            said[0] += f": {short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
+            said[0] += f": {format_short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
         said.append(tokens)
     brings = _gain(offers)
     if brings:
@@ -78,7 +82,7 @@ def answer(
 def _on(step: StepFigures) -> str:
     """The device that the rows are of, or for; "" where they do not say it."""
     device = _device(step)
-    return f", on {'the device given' if device == CALLER_GIVEN else device}" if device else ""
+    return f", on {'the device given' if device == CUSTOM_DEVICE else device}" if device else ""
 
 
 def _device(step: StepFigures) -> str:
@@ -99,7 +103,7 @@ def _named(point: StepPoint, *, with_cache: bool) -> str:
     return f"weights {format_name(point.weights)}, {cache}batch {point.batch}, context {point.context}"
 
 
-def _gain(offers: Sequence[Offer]) -> str:
+def _gain(offers: Sequence[FormatOffer]) -> str:
     """What narrower weights or a narrower cache bring: the one that brings more, and the others where they matter."""
     single = [offer for offer in offers if offer.said != BOTH]
     if not single:
@@ -116,14 +120,14 @@ def _gain(offers: Sequence[Offer]) -> str:
 _WORTH = 1.05  # a gain that is worth its words
 
 
-def _times(offer: Offer) -> str:
+def _times(offer: FormatOffer) -> str:
     return f"{offer.times:{'.3g' if offer.times < _LEAST_OF_TWO_FIGURES else '.2g'}} \u00d7"
 
 
 _LEAST_OF_TWO_FIGURES = 1.05  # below it two figures say 1, and that is nothing
 
 
-def _does_not_fit(step: StepFigures, name: str, formats: Sequence[Format], cached: Format | None) -> str:
+def _does_not_fit(step: StepFigures, name: str, formats: Sequence[StepFormat], cached: StepFormat | None) -> str:
     fit, point = step.fit, step.point
     assert fit is not None
     needed = (
@@ -145,7 +149,7 @@ def _does_not_fit(step: StepFigures, name: str, formats: Sequence[Format], cache
 # ---- lines of frames ----
 
 
-def step_line(question: Question, step: StepFigures) -> dict[str, Any]:
+def step_line(question: ModelRequest, step: StepFigures) -> dict[str, Any]:
     """A step's line of a frame."""
     figure_names = ("time_ms", "tokens_s", "mbu_pct", "limit_pct", "limiter", "measured_pct")
     return {
@@ -184,7 +188,7 @@ def operation_lines(step: StepFigures) -> list[dict[str, Any]]:
     return lines
 
 
-def half(formats: Sequence[Format]) -> float | None:
+def half(formats: Sequence[StepFormat]) -> float | None:
     """The time in FP16; None where there is none."""
     return next((line.time_ms for line in formats if line.weights == "fp16"), None)
 
@@ -205,14 +209,14 @@ _SPARE = (
 )
 
 
-def spare(grid: object) -> list[str]:
+def spare_columns(grid: object) -> list[str]:
     """Those of a table: one that tells its lines apart is none of them."""
     contexts = next((set(one.cells) for one in getattr(grid, "columns", ()) if one.header == "context"), set())
     return [name for name in _SPARE if name != "context" or len(contexts) < 2]
 
 
 # Headings whose columns are words.
-WORDS = {
+_TEXT_COLUMNS = {
     *("device", "phase", "weights", "cache", "limiter", "role"),
     *("shape", "precision", "status", "source", "type", "fits"),
 }
@@ -265,7 +269,7 @@ def _shape(row: Mapping[str, Any]) -> str:
     return " ".join(f"{short}={row[name]}" for name, short in names.items() if row.get(name) is not None)
 
 
-def format_cells(line: Format, step: StepFigures, half: float | None) -> dict[str, str]:
+def format_cells(line: StepFormat, step: StepFigures, half: float | None) -> dict[str, str]:
     """A format's line."""
     tokens = tokens_s(step, line.time_ms)
     return {
@@ -275,17 +279,17 @@ def format_cells(line: Format, step: StepFigures, half: float | None) -> dict[st
         "fits": "-" if line.fits is None else "yes" if line.fits else "no",
         "ms": _number(line.time_ms),
         "tokens/s": "-" if tokens is None else _figure(tokens),
-        "x FP16": f"{short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
+        "x FP16": f"{format_short(half / line.time_ms, '.2f')}" if half and line.time_ms else "-",
         "source": line.source if line.time_ms is not None else "-",
     }
 
 
-def room_title(question: Question, memory: int) -> str:
+def room_title(question: ModelRequest, memory: int) -> str:
     """What stands above the lines of what fits."""
     return f"What fits {_gb(memory)}, {question.reserve:.0%} of them left for activations and scratch"
 
 
-def room_cells(room: Room) -> dict[str, str]:
+def room_cells(room: MemoryRoom) -> dict[str, str]:
     """A line of what fits."""
     line = {
         "weights": format_name(room.weights),
@@ -309,19 +313,19 @@ def type_cells(name: str, held: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def layer_cells(layer: Layer) -> dict[str, str]:
+def layer_line(layer: FormatOffer) -> dict[str, str]:
     """A line of a layer in one graph."""
     together, total = layer.together_ms, layer.sum_ms
     return {
         **_point_cells(layer.point),
         "us together": "-" if together is None else _number(together * 1e3),
         "us, sum": "-" if total is None else _number(total * 1e3),
-        "together / sum": f"{short(together / total, '.3f')}" if together and total else "-",
+        "together / sum": f"{format_short(together / total, '.3f')}" if together and total else "-",
         "status": layer.reason or "ok",
     }
 
 
-def notes(question: Question, step: StepFigures, left_out: Sequence[LeftOut]) -> list[str]:
+def notes(question: ModelRequest, step: StepFigures, left_out: Sequence[OmittedWork]) -> list[str]:
     """What the figures assume, and what they leave out."""
     model = question.model
     notes = [
@@ -357,7 +361,9 @@ def notes(question: Question, step: StepFigures, left_out: Sequence[LeftOut]) ->
     timed = [item.time_ms for item in left_out if item.time_ms is not None]
     said = f"Left out: {', '.join(item.what for item in left_out)}: {more} launches unfused"
     if timed and step.time_ms:
-        said += f", about {_number(sum(timed))} ms ({short(100 * sum(timed) / step.time_ms, '.0f')} % of the step)"
+        said += (
+            f", about {_number(sum(timed))} ms ({format_short(100 * sum(timed) / step.time_ms, '.0f')} % of the step)"
+        )
     notes.append(f"{said}; communication between devices; the {launches} launches' own gaps outside a CUDA graph.")
     notes.append(
         "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
@@ -367,7 +373,7 @@ def notes(question: Question, step: StepFigures, left_out: Sequence[LeftOut]) ->
     return notes
 
 
-def wrapped(notes: Sequence[str], width: int) -> list[str]:
+def wrap_lines(notes: Sequence[str], width: int) -> list[str]:
     """Notes as lines of a terminal so wide."""
     import textwrap
 
@@ -377,20 +383,20 @@ def wrapped(notes: Sequence[str], width: int) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 1 else figure_text(value, whole_from=1000)
+    return "-" if value is None else f"{value:.3g}" if value < 1 else format_figure(value, whole_from=1000)
 
 
 def _percent(value: float | None, *, digits: int = 0) -> str:
-    return "-" if value is None else short(value, f".{digits}f")
+    return "-" if value is None else format_short(value, f".{digits}f")
 
 
 def _figure(value: float) -> str:
     """A number of tokens with thousands apart."""
-    return short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
+    return format_short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
 
 
 def _gb(count: float) -> str:
-    return f"{short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
+    return f"{format_short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
 
 
 def format_name(name: str) -> str:

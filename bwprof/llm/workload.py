@@ -14,7 +14,7 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.llm.architecture import Architecture
-from bwprof.text.parsing import finite_number, parse_bytes, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, repr_short
 
 DECODE, PREFILL = "decode", "prefill"
 
@@ -71,7 +71,7 @@ class StepPart:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class OmittedWork:
     """What a step does beside its operations: launches, bytes that they must move, and how long that would take (None:
     unknown).
     """
@@ -85,11 +85,11 @@ class LeftOut:
 def check_format(given: object, role: str) -> str:
     """A precision that weights, or the KV cache, can have; ValueError with the nearest one for any other."""
     what = f"precision of {'the KV cache' if role == KV else 'weights'}"
-    return registry.check_precision(str(given), formats_of(role), what)
+    return registry.check_precision(str(given), list_formats(role), what)
 
 
 @cache
-def formats_of(role: str) -> tuple[str, ...]:
+def list_formats(role: str) -> tuple[str, ...]:
     """The precisions that all operations with weights, or with the KV cache, take."""
     names = {entry["operation"] for entry in _lists()["operation"] if entry["formats"] == role}
     return tuple(
@@ -99,7 +99,7 @@ def formats_of(role: str) -> tuple[str, ...]:
 
 def kv_format(weights: str) -> str:
     """The KV cache's precision where nobody says: as wide as the weights, but not narrower than 16 bits."""
-    return weights if weights in formats_of(KV) and not registry.is_narrow(weights) else "fp16"
+    return weights if weights in list_formats(KV) and not registry.is_narrow(weights) else "fp16"
 
 
 def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float:
@@ -115,7 +115,7 @@ def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float
     return float(experts * (1 - (1 - experts_per_token / experts) ** tokens))
 
 
-def parts(
+def list_parts(
     model: Architecture,
     point: StepPoint,
     layout: str = "fused",
@@ -151,13 +151,13 @@ def parts(
         own = point.kv if entry["formats"] == KV else point.weights
         shares = (stored or {}).get(entry.get("tensor", ""), {own: 1.0})
         for precision, times in _divided(count, shares):
-            whole = registry.complete(entry["operation"], precision, params)
+            whole = registry.complete_params(entry["operation"], precision, params)
             names = entry["role"], entry["operation"], precision
             found.append(StepPart(*names, whole, times, entry["formats"], entry.get("tensor", "")))
     return found
 
 
-def left_out(model: Architecture, point: StepPoint) -> list[LeftOut]:
+def list_omitted(model: Architecture, point: StepPoint) -> list[OmittedWork]:
     """What the sum of a step's operations does not have, with the bytes that it must move in 16 bits."""
     from bwprof.costs import cost
 
@@ -172,7 +172,7 @@ def left_out(model: Architecture, point: StepPoint) -> list[LeftOut]:
             moved = int(cost(entry["operation"], precision="fp16", **params).bytes)
         else:
             moved = 2 * (_evaluated(entry["read"], values) + _evaluated(entry["written"], values))
-        found.append(LeftOut(entry["what"], count, moved))
+        found.append(OmittedWork(entry["what"], count, moved))
     return found
 
 
@@ -335,7 +335,7 @@ def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> i
     return batch * tokens * kv_token_bytes(model, precision)
 
 
-def further_token_bytes(model: Architecture, precision: str, context: int) -> int:
+def next_token_bytes(model: Architecture, precision: str, context: int) -> int:
     """What a further token adds to a cache of so many: nothing in layers whose window is full."""
     return kv_bytes(model, precision, 1, context + 1) - kv_bytes(model, precision, 1, context)
 
@@ -356,7 +356,7 @@ def weight_bytes(model: Architecture, precision: str) -> int:
     return matrices + model.embedding_elements * size // elems
 
 
-def read_by(part: StepPart, model: Architecture) -> int:
+def bytes_read_by(part: StepPart, model: Architecture) -> int:
     """Bytes of weights, or of the KV cache, that one launch of a part reads."""
     params = part.params
     if part.formats == WEIGHTS:
@@ -366,7 +366,7 @@ def read_by(part: StepPart, model: Architecture) -> int:
     return params["batch"] * keys * kv_token_bytes(model, part.precision)
 
 
-def most_sequences(model: Architecture, weights: int, kv: str, context: int, fit: Fit) -> int:
+def largest_batch(model: Architecture, weights: int, kv: str, context: int, fit: Fit) -> int:
     """The largest batch whose caches fit beside the weights; 0 where not even the weights do."""
     left = fit.usable - weights
     return max(0, left // kv_bytes(model, kv, 1, context)) if left > 0 else 0
@@ -392,7 +392,7 @@ LAYER = "layer"  # the role of a row that stands for a layer's operations in one
 AS_STORED = "stored"  # the weights' format of a file that says how each tensor is stored
 
 # Tensors of one product in the layout "fused".
-FUSED = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
+FUSED_TENSORS = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
     f"fused_gate_up{ending}": (f"ffn_gate{ending}", f"ffn_up{ending}") for ending in ("", "_exps", "_shexp")
 }
 
@@ -400,7 +400,7 @@ _MOST_POINTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredWeights:
     """What a file says of its weights: of each type its bytes and how many of them a token reads, and in which of our
     precisions each tensor's matrices are timed (shares of them), with the bytes of a weight of theirs (`sizes`; the
     precision's own where it has none). `kv` is the precision of the cache that it names.
@@ -419,7 +419,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ModelRequest:
     """A model, its steps, and the share of the memory that they leave alone."""
 
     model: Architecture
@@ -427,15 +427,15 @@ class Question:
     layout: str = "fused"
     reserve: float = RESERVE
     memory_bytes: int | None = None  # None: the device's
-    stored: Stored | None = None
+    stored: StoredWeights | None = None
     chain: bool = False  # a layer in one graph as well
 
     def parts(self, point: StepPoint, *, one_layer: bool = False) -> list[StepPart]:
         """A step's operations, or those of one layer: see `steps.parts`."""
         if point.weights != AS_STORED or self.stored is None:
-            return parts(self.model, point, self.layout, one_layer=one_layer)
+            return list_parts(self.model, point, self.layout, one_layer=one_layer)
         plain = replace(point, weights="fp16")
-        launches = parts(self.model, plain, self.layout_of(AS_STORED), self.stored.tensors, one_layer=one_layer)
+        launches = list_parts(self.model, plain, self.layout_of(AS_STORED), self.stored.tensors, one_layer=one_layer)
         return [stored_part(part, self.stored.sizes) for part in launches]
 
     def layout_of(self, weights: str) -> str:
@@ -447,7 +447,7 @@ class Question:
         known = sorted({part.role for part in self.parts(point)})
         for role in roles:
             if role not in known:
-                raise ValueError(f"column role: {unknown(f'role in a {point.phase} step', role, known)}")
+                raise ValueError(f"column role: {describe_unknown(f'role in a {point.phase} step', role, known)}")
 
     def weight_bytes(self, weights: str) -> int:
         """What the weights take in a precision, or as a file stores them."""
@@ -474,7 +474,7 @@ class Question:
         }
 
     @classmethod
-    def from_dict(cls, found: Any) -> Question:
+    def from_dict(cls, found: Any) -> ModelRequest:
         """The inverse of `to_dict`, of a file that may not be bwprof's own writing; ValueError for what is none."""
         if not isinstance(found, Mapping):
             raise ValueError(f"model is {repr_short(found)}: an object is needed")
@@ -496,7 +496,7 @@ class Question:
         return question
 
 
-def _stored(found: Mapping[str, Any]) -> Stored:
+def _stored(found: Mapping[str, Any]) -> StoredWeights:
     """The inverse of what `Question.to_dict` makes of it; ValueError for numbers that are none."""
     types = {str(kind): dict(line.items()) for kind, line in found["types"].items()}
     tensors = {str(name): dict(shares.items()) for name, shares in found["tensors"].items()}
@@ -506,20 +506,20 @@ def _stored(found: Mapping[str, Any]) -> Stored:
     sizes = {str(name): dict(shares.items()) for name, shares in found.get("sizes", {}).items()}
     for shares, most in ((tensors, 1), (sizes, 1024)):
         for share in (share for own in shares.values() for share in own.values()):
-            known = finite_number(share)
+            known = finite_or_none(share)
             if known is None or not 0 <= known <= most:
                 raise ValueError(f"a share, or a size, of stored is {repr_short(share)}: allowed are 0 to {most}")
-    return Stored(found["total_bytes"], types, tensors, sizes, str(found.get("kv", "")))
+    return StoredWeights(found["total_bytes"], types, tensors, sizes, str(found.get("kv", "")))
 
 
-def points_of(
+def make_points(
     *,
     batches: tuple[int, ...],
     contexts: tuple[int, ...],
     weights: tuple[str, ...],
     kvs: tuple[str, ...],
     prefill: bool,
-    stored: Stored | None,
+    stored: StoredWeights | None,
 ) -> tuple[StepPoint, ...]:
     """The product of what was asked for, checked; `stored`: how a file has the weights, and the cache.
 
@@ -550,13 +550,13 @@ def points_of(
     return points
 
 
-def check_points(question: Question) -> None:
+def check_points(question: ModelRequest) -> None:
     """ValueError where a step cannot be expanded: a size that an operation does not take, a format that is none."""
     if question.layout not in LAYOUTS:
-        raise ValueError(unknown("layout", question.layout, LAYOUTS))
+        raise ValueError(describe_unknown("layout", question.layout, LAYOUTS))
     for point in question.points:
         if point.phase not in (DECODE, PREFILL):
-            raise ValueError(unknown("phase", point.phase, (DECODE, PREFILL)))
+            raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
         if point.weights != AS_STORED or question.stored is None:
             check_format(point.weights, WEIGHTS)
         check_format(point.kv, KV)
@@ -568,7 +568,7 @@ def check_points(question: Question) -> None:
 
 def check_reserve(given: Any) -> float:
     """The share of the memory that weights and caches leave alone; ValueError when it is none."""
-    share = finite_number(given)
+    share = finite_or_none(given)
     if share is None or not 0 <= share < 1:
         raise ValueError(f"reserve is {repr_short(given)}: a share of the memory from 0 to below 1 is needed")
     return share

@@ -25,15 +25,15 @@ _CONTAINERS = (list, tuple, set, frozenset, deque, ItemsView, ValuesView, UserLi
 _LAZY = ("__dask_graph__", "collect_async")  # of Dask's collections and of Polars' LazyFrame
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """What calling a function costs, for the floor."""
 
 
-def nothing_of(number: int) -> None:
+def do_nothing_with(number: int) -> None:
     """The same for a function that takes a set's number."""
 
 
-def only_makes(function: Callable[..., object]) -> bool:
+def is_generator_function(function: Callable[..., object]) -> bool:
     """Whether a call gives a coroutine or a generator, and does none of its work."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -44,7 +44,7 @@ def only_makes(function: Callable[..., object]) -> bool:
     )
 
 
-def leaves_of(value: Any, is_leaf: Callable[[Any], object]) -> Iterator[Any]:
+def iterate_leaves(value: Any, is_leaf: Callable[[Any], object]) -> Iterator[Any]:
     """Yield what lies in containers, mappings, namespaces and dataclasses that are no leaves themselves; each once."""
     waiting, seen = [value], {id(value)}
     while waiting:
@@ -69,7 +69,7 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], object]) -> Iterator[Any]:
 
 def check_finished(returned: object, what: str) -> None:
     """Raise TypeError for what a call returned before it did all of its work, where nobody here can wait for it."""
-    for one in leaves_of(returned, _wait_of):
+    for one in iterate_leaves(returned, _wait_of):
         if _wait_of(one) is not None:
             continue
         if inspect.iscoroutine(one):
@@ -81,7 +81,7 @@ def check_finished(returned: object, what: str) -> None:
             raise TypeError(f"{name}: calling it does no work; do all of the work inside the function")
 
 
-def waiting(function: Callable[..., object], returned: object, what: str) -> Callable[..., object]:
+def wrap_with_wait(function: Callable[..., object], returned: object, what: str) -> Callable[..., object]:
     """Return the function, with a wait for its result where what it `returned` is computed beside the host's thread.
 
     Raises
@@ -90,13 +90,13 @@ def waiting(function: Callable[..., object], returned: object, what: str) -> Cal
         For a result that nobody here can wait for.
     """
     check_finished(returned, what)
-    if all(_wait_of(one) is None for one in leaves_of(returned, _wait_of)):
+    if all(_wait_of(one) is None for one in iterate_leaves(returned, _wait_of)):
         return function
 
     @functools.wraps(function)
     def finished(*args: Any) -> object:
         made = function(*args)
-        for one in leaves_of(made, _wait_of):
+        for one in iterate_leaves(made, _wait_of):
             if (wait := _wait_of(one)) is not None:
                 wait()
         return made
@@ -149,13 +149,13 @@ def check_callable(given: object, name: str) -> None:
         return
     if not callable(given):
         raise TypeError(f"{name} is {repr_short(given)}, a callable is needed")
-    if only_makes(given):
+    if is_generator_function(given):
         raise TypeError(
             f"{name} is {repr_short(given)}: calling it only makes a coroutine or generator, it does no work"
         )
 
 
-def name_of(fn: Any) -> str:
+def name_callable(fn: Any) -> str:
     """What a callable is called."""
     inner = getattr(fn, "func", fn)  # functools.partial
     return str(getattr(inner, "__name__", type(inner).__name__))

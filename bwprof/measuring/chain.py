@@ -11,7 +11,7 @@ from bwprof import _core, hardware, registry
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
-from bwprof.measuring.row import Context, Outcome, failed_row, provenance
+from bwprof.measuring.row import Context, Outcome, describe_origin, make_failed
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofsArgument
@@ -53,7 +53,7 @@ class Chain:
 
     def blank_row(self, context: Context) -> RowDict:
         """Its row before it has run."""
-        return schema.empty_row() | self._identity() | provenance(context) | context.labels | self.labels
+        return schema.empty_row() | self._identity() | describe_origin(context) | context.labels | self.labels
 
     def _identity(self) -> RowDict:
         work = self.work
@@ -79,11 +79,11 @@ def measure(
     try:
         return _measured(device, chain, context, max_seconds, poll)
     except (_core.UnsupportedError, MemoryError) as error:
-        return failed_row(row, "skipped", str(error) or "out of memory")
+        return make_failed(row, "skipped", str(error) or "out of memory")
     except _core.DeviceError as error:
-        return failed_row(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
+        return make_failed(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
-        return failed_row(row, "failed", f"{type(error).__name__}: {error}")
+        return make_failed(row, "failed", f"{type(error).__name__}: {error}")
 
 
 def _measured(
@@ -118,7 +118,7 @@ def _measured(
             labels={},
         )
         # The cases' own handle is in use while it launches: the one that measures is another.
-        with hardware.opened(device.backend, device.index) as handle:
+        with hardware.borrow_device(device.backend, device.index) as handle:
             roofs: RoofsArgument = context.roofs if context.roofs is not None else False
             contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
             outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)

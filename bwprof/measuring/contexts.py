@@ -11,7 +11,7 @@ from bwprof import _core, hardware
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import store
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
-from bwprof.roofs.obtain import RoofRequest, beaten, obtain
+from bwprof.roofs.obtain import RoofRequest, mark_beaten, obtain
 from bwprof.text.parsing import repr_short
 
 # A call runs on one thread when the calling one spends this share of the process's processor time, and is at work (and
@@ -45,7 +45,7 @@ def check_threads(given: object, most: int | None = None) -> int | None:
     return threads
 
 
-def roofs_of(
+def find_roofs(
     device: _core.Device,
     facts: dict[str, Any],
     given: RoofsArgument,
@@ -55,7 +55,7 @@ def roofs_of(
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Roofs | None:
-    """The roofs to hold rows of these caches against, as `bwprof.roofs.model.check` has them."""
+    """The roofs to hold rows of these caches against, as `bwprof.roofs.model.check_roofs` has them."""
     if isinstance(given, Roofs):
         return match_roofs(given, facts)
     if given is False:
@@ -65,7 +65,7 @@ def roofs_of(
     return obtain(device, RoofRequest("cold" in caches, "hot" in caches, recalibrate), deadline=deadline, poll=poll)
 
 
-def runs_alone(call: Callable[[], object]) -> bool:
+def is_single_threaded(call: Callable[[], object]) -> bool:
     """Whether the calling thread does all the work of a call: it is made until some milliseconds are over."""
     time.sleep(_STILL_SECONDS)
     begun = _clocks()
@@ -80,14 +80,16 @@ def _clocks() -> tuple[float, float, float]:
     return time.perf_counter(), time.process_time(), time.thread_time()
 
 
-def learned(context: Context, outcome: Outcome) -> Context:
+def update_context(context: Context, outcome: Outcome) -> Context:
     """The context of the rows after this one: if it should not have been as fast as it was, its roofs are in doubt."""
     if not outcome.beaten or context.roofs is None:
         return context
     row = outcome.row
     moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
     hot = row["cache"] == "hot"
-    return replace(context, roofs=beaten(context.backend, context.facts, context.roofs, moved, outcome.beaten, hot=hot))
+    return replace(
+        context, roofs=mark_beaten(context.backend, context.facts, context.roofs, moved, outcome.beaten, hot=hot)
+    )
 
 
 class Contexts:
@@ -142,13 +144,13 @@ class Contexts:
         if isinstance(given, Roofs) and given.threads != threads:
             said = f"{given.threads} threads" if given.threads else "a number of threads that is not known"
             raise ValueError(f"these roofs are of {said}, roof_threads is {threads}")
-        with hardware.opened(self._device.backend, self._device.index) as fewer:
+        with hardware.borrow_device(self._device.backend, self._device.index) as fewer:
             fewer.limit_threads(threads)
             return self._context(fewer)
 
     def _context(self, device: _core.Device) -> Context:
-        facts = hardware.facts(device)
-        roofs = roofs_of(
+        facts = hardware.device_facts(device)
+        roofs = find_roofs(
             device,
             facts,
             self._given,
@@ -163,7 +165,7 @@ class Contexts:
         """The context for a function that nothing is said of, and what to say where it ran on one thread of many."""
         threads = self.threads
         roofs = context.roofs
-        if roofs is None or not roofs.points or min(threads, roofs.threads) <= 1 or not runs_alone(call):
+        if roofs is None or not roofs.points or min(threads, roofs.threads) <= 1 or not is_single_threaded(call):
             return context, ""
         one = None if isinstance(self._given, Roofs) else self.of(1)
         if one is None or one.roofs is None or not one.roofs.points:
@@ -173,5 +175,5 @@ class Contexts:
 
     def learn(self, context: Context, outcome: Outcome) -> None:
         """What a row that was graded in a context says of its roofs."""
-        changed = learned(context, outcome)
+        changed = update_context(context, outcome)
         self._found = {threads: changed if known is context else known for threads, known in self._found.items()}

@@ -12,21 +12,29 @@ from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import row as rows
-from bwprof.measuring.callables import check_callable, check_finished, name_of, nothing, nothing_of, waiting
+from bwprof.measuring.callables import (
+    check_callable,
+    check_finished,
+    do_nothing,
+    do_nothing_with,
+    name_callable,
+    wrap_with_wait,
+)
 from bwprof.measuring.contexts import Contexts, check_threads
-from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, moved_bytes, why_not_limited
+from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, count_moved_bytes, explain_unknown_limiter
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, failed_row
-from bwprof.measuring.verify import Expected, VerifyResult, expected
+from bwprof.measuring.row import Context, Outcome, make_failed
+from bwprof.measuring.verify import Expected, VerifyResult, make_expected
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
 from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_given
+from bwprof.roofs.model import check_roofs as check_given
 from bwprof.text.parsing import (
-    merged,
-    nearest,
+    describe_unknown,
+    merge_keywords,
+    nearest_name,
     parse_bool,
     parse_bytes,
     parse_fraction,
@@ -34,7 +42,6 @@ from bwprof.text.parsing import (
     parse_seconds,
     quote_text,
     repr_short,
-    unknown,
 )
 
 _GAPS = 0.9  # of a call's time: kernels that are busy for less than that left the GPU waiting
@@ -83,9 +90,9 @@ class Subject:
                 object.__setattr__(self, name, parse_bytes(getattr(self, name), name))
         object.__setattr__(self, "precision", registry.precision_name(self.precision))
         if self.cache not in ("cold", "hot"):
-            raise ValueError(unknown("cache", str(self.cache), ("cold", "hot")))
+            raise ValueError(describe_unknown("cache", str(self.cache), ("cold", "hot")))
         if "kv_lens" in self.labels:
-            lens = registry.lengths_text(registry.lengths(self.labels["kv_lens"]))
+            lens = registry.format_lengths(registry.parse_lengths(self.labels["kv_lens"]))
             object.__setattr__(self, "labels", {**self.labels, "kv_lens": lens})
         for name, value in self.labels.items():
             check_label(name, value)
@@ -101,16 +108,16 @@ def check_label(name: str, value: Any) -> None:
     """
     if name == schema.SAMPLES:
         raise ValueError(f"'{name}' are a row's raw samples: take another name for the label")
-    if name not in schema.names():
+    if name not in schema.column_names():
         return
-    if name not in {*schema.all_param_names(), *_LABEL_COLUMNS}:
+    if name not in {*schema.param_names(), *_LABEL_COLUMNS}:
         raise ValueError(f"'{name}' is a column that bwprof fills: take another name for the label")
     if name == "kv_lens":
-        registry.lengths(value)
+        registry.parse_lengths(value)
         return
-    kind = schema.kinds()[name]
+    kind = schema.column_kinds()[name]
     try:
-        schema.normalise(value, kind)
+        schema.parse_value(value, kind)
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} = {repr_short(value)}: the column of that name holds {schema.describe_kind(kind)}: "
@@ -122,7 +129,7 @@ def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
     """ValueError for a name that is nearly an option's: it was meant for that one, and would have no effect."""
     known = list(options)
     for name in names:
-        near = nearest(name, known, likeness=0.84)
+        near = nearest_name(name, known, likeness=0.84)
         if near is not None:
             raise ValueError(
                 f"'{quote_text(name)}' is no option: did you mean '{near}'? (for a label take a name less like it)"
@@ -272,7 +279,7 @@ def measure(
     held_against = check_given(roofs)
     subject = Subject(
         fn,
-        name or name_of(fn),
+        name or name_callable(fn),
         precision=precision,
         bytes_read=bytes_read,
         bytes_written=bytes_written,
@@ -285,13 +292,13 @@ def measure(
         timer=timer,
         cache=cache,
         check=check,
-        expected=expected(output, reference, tolerance),
+        expected=make_expected(output, reference, tolerance),
         roof_threads=roof_threads,
-        labels=merged(labels, more_labels, "labels"),
+        labels=merge_keywords(labels, more_labels, "labels"),
     )
     rel_ci, max_seconds = parse_fraction(rel_ci, "rel_ci"), parse_seconds(max_seconds, "max_seconds", from_zero=True)
     check_callable(poll, "poll")
-    with hardware.opened_chosen(backend, device) as (_, handle):
+    with hardware.borrow_current(backend, device) as (_, handle):
         registry.check_metrics(subject.metrics, handle.backend)
         contexts = Contexts(new_run_id(), handle, held_against, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
@@ -327,11 +334,11 @@ def measure_on(
     callable_so = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # elsewhere the stream tells what does no work
     if on_host and callable_so and not subject.tried:
-        subject = replace(subject, function=waiting(subject.function, call_once(subject)(), "fn"))
+        subject = replace(subject, function=wrap_with_wait(subject.function, call_once(subject)(), "fn"))
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
-    result, waited, notes = timed(device, subject, options, deadline, poll)
+    result, waited, notes = time_call(device, subject, options, deadline, poll)
     result |= _counted(device, subject)
     result |= _metrics(device, subject)
     notes += _fill_bytes(row, subject, result)
@@ -340,14 +347,14 @@ def measure_on(
         _ask(subject)
     verdict = _compared(row, subject)
     if verdict.wrong:
-        return failed_row(row, "failed", f"wrong result: {verdict.wrong}")
+        return make_failed(row, "failed", f"wrong result: {verdict.wrong}")
     stated = subject.bytes_read, subject.bytes_written
     result |= {"variant_note": "", "footprint_bytes": row["footprint_bytes"] or 0, "stated_bytes": stated}
     alone = ""
-    if subject.cache == "cold" and subject.roof_threads is None and moved_bytes(row) is not None:
+    if subject.cache == "cold" and subject.roof_threads is None and count_moved_bytes(row) is not None:
         context, alone = contexts.for_call(context, call_once(subject))
     beaten = rows.add_time(row, result, context, waited)
-    untold = why_not_limited(row) if contexts.given is not False else None
+    untold = explain_unknown_limiter(row) if contexts.given is not False else None
     _remark(row, result, alone, [*notes, *(said for said in (untold, alone, verdict.note) if said)])
     outcome = Outcome(row, list(result["samples_ns"]), beaten=beaten, references=References.of(result))
     contexts.learn(context, outcome)
@@ -406,7 +413,7 @@ def blank_row(subject: Subject, context: Context) -> RowDict:
         bytes_read=subject.bytes_read,
         bytes_written=subject.bytes_written,
         flops=subject.flops,  # what it stores in between, and so its algorithmic bytes, nobody knows
-        **rows.provenance(context),
+        **rows.describe_origin(context),
     )
     row.update(context.labels)
     row.update(subject.labels)
@@ -429,7 +436,7 @@ def _timers(device: _core.Device, asked: str | None) -> list[str | None]:
     return _core.backend_facts(device.backend)["call_timers"] or [None]
 
 
-def timed(
+def time_call(
     device: _core.Device,
     subject: Subject,
     options: dict[str, Any],
@@ -446,7 +453,7 @@ def timed(
         def once(timer: str | None = timer) -> dict[str, Any]:
             return device.measure_call(
                 subject.function,
-                nothing if subject.sets is None else nothing_of,
+                do_nothing if subject.sets is None else do_nothing_with,
                 stream=stream,
                 sets=subject.sets,
                 footprint_bytes=_footprint(subject) or 0,
@@ -475,7 +482,7 @@ def _counted(device: _core.Device, subject: Subject) -> dict[str, Any]:
     if subject.cache != "cold":
         return {"counters_status": "not counted: counters see a cold call, this row is hot"}
     try:
-        return hardware.count_devices(device, device.count_call(subject.function, sets=subject.sets))
+        return hardware.note_counting(device, device.count_call(subject.function, sets=subject.sets))
     except _core.DeviceError as error:
         if error.fatal:
             raise
@@ -508,7 +515,7 @@ def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[
                 row[name] = round(result[f"dram_{name}"])
                 taken.append(name)
     row["footprint_bytes"] = _footprint(subject)
-    moved = moved_bytes(row)
+    moved = count_moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
     return [f"{' and '.join(taken)}: {AS_COUNTED}"] if taken else []

@@ -7,18 +7,18 @@ from typing import Any
 
 from bwprof.results.schema import RowDict
 from bwprof.roofs import limiter
-from bwprof.roofs.disturbance import References, disturbances, replace_disturbance, slowed_by
+from bwprof.roofs.disturbance import References, describe_disturbances, describe_slowdown, replace_disturbance
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
 from bwprof.roofs.model import NOISE_LIMIT, Roofs
 
 RowFacts = dict[str, Any]
 
-BEATEN = 1.10  # from here on a row that nothing else explains says that its roof is too low
+BEATEN_SHARE = 1.10  # from here on a row that nothing else explains says that its roof is too low
 
 # A hot row may beat a hot stream by so much: nothing says that plain streams are the best that a cache can do.
 ABOVE_CACHE = 1.25
 
-COLD_READS_LEAST = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
+COLD_MIN_READS = 0.97  # counted DRAM reads / compulsory ones of a launch that found its inputs cold
 
 LATE_SHARE = 0.1  # of the samples
 
@@ -32,14 +32,14 @@ ELSEWHERE = "another GPU ran {:.3g} of the call's kernels and copies: it is not 
 def grade_row(row: RowDict, facts: RowFacts, roofs: Roofs | None) -> None:
     """Fill the roof columns of a timed row. A hot row is not held against DRAM: those columns stay empty."""
     peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
-    row["peak_gb_s"], row["peak_tflops"] = known(peak), known(peak_tflops)
+    row["peak_gb_s"], row["peak_tflops"] = nan_to_none(peak), nan_to_none(peak_tflops)
     if roofs is not None:
-        row["measured_tflops"] = known(roofs.measured_tflops(row["precision"]))
+        row["measured_tflops"] = nan_to_none(roofs.measured_tflops(row["precision"]))
     if row["cache"] == "cold":
-        if roofs is not None and moved_bytes(row) is not None:
+        if roofs is not None and count_moved_bytes(row) is not None:
             moved = (row["bytes_read"] or 0, row["bytes_written"] or 0)
-            row["ceiling_gb_s"] = known(roofs.ceiling_gb_s(*moved))
-            row["attainable_gb_s"] = known(roofs.attainable_gb_s(*moved))
+            row["ceiling_gb_s"] = nan_to_none(roofs.ceiling_gb_s(*moved))
+            row["attainable_gb_s"] = nan_to_none(roofs.attainable_gb_s(*moved))
         for name in ("peak", "ceiling", "attainable"):
             row[f"pct_{name}"] = _percent(row["bandwidth_gb_s"], row[f"{name}_gb_s"])
         if row["flops"] and row["peak_tflops"] and row["ceiling_gb_s"]:
@@ -47,17 +47,21 @@ def grade_row(row: RowDict, facts: RowFacts, roofs: Roofs | None) -> None:
                 row["arithmetic_intensity"], row["peak_tflops"], row["ceiling_gb_s"]
             )
             row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
-    found = limiter.of_row(row)
-    row["ridge"], row["pct_limit"], row["limiter"] = known(found.ridge), known(found.pct_limit), found.limiter
+    found = limiter.classify_row(row)
+    row["ridge"], row["pct_limit"], row["limiter"] = (
+        nan_to_none(found.ridge),
+        nan_to_none(found.pct_limit),
+        found.limiter,
+    )
     row["bound"] = _bound(row, found)
 
 
-def why_not_limited(row: RowDict) -> str | None:
+def explain_unknown_limiter(row: RowDict) -> str | None:
     """What to pass, or to measure, so that one knows what limits a cold row; None where that is known."""
-    return str(limiter.of_row(row).why) if row["limiter"] is None and row["cache"] == "cold" else None
+    return str(limiter.classify_row(row).why) if row["limiter"] is None and row["cache"] == "cold" else None
 
 
-def flag(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | None, waited: float) -> None:
+def flag_row(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | None, waited: float) -> None:
     """Fill `flags`, and `reason` with why each of them is there. `waited`: seconds for the device to cool down."""
     flags: list[str] = []
     reasons: list[str] = []
@@ -65,31 +69,31 @@ def flag(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | N
     if cold and (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         flags.append("above_attainable")
         reasons.append(_why_above(row, result, facts))
-    elif why_impossible(row):
+    elif explain_impossible(row):
         flags.append("above_attainable")
-        reasons.append(why_impossible(row))
+        reasons.append(explain_impossible(row))
     elif not cold and roofs is not None and _above_cache(row, roofs):
-        doubt = roofs.cache_doubt(moved_bytes(row) or 0)
+        doubt = roofs.cache_doubt(count_moved_bytes(row) or 0)
         flags.append("noisy_roof" if doubt else "above_attainable")
         reasons.append(_why_above_cache(row, roofs, doubt))
-    add_doubts(row, roofs, flags, reasons)
-    held = throttle_reasons(result["conditions"])
+    add_findings(row, roofs, flags, reasons)
+    held = list_throttle_reasons(result["conditions"])
     if held:
         flags.append("throttled")
         reasons.append(f"the clock was held down ({', '.join(held)})")
     if waited:
         reasons.append(f"measured again after {waited:.2g} s: heat had held the clock down")
     note = result.get("cache_note") or ""
-    warm = known(result.get("cold_reads"))
-    if cold and (not result["cold"] or (warm is not None and warm < COLD_READS_LEAST)):
+    warm = nan_to_none(result.get("cold_reads"))
+    if cold and (not result["cold"] or (warm is not None and warm < COLD_MIN_READS)):
         flags.append("not_cold")
-    if warm is not None and warm < COLD_READS_LEAST:
+    if warm is not None and warm < COLD_MIN_READS:
         reasons.append(f"{warm:.0%} of the inputs came from DRAM, by its counters")
     reasons += [said for said in (note, result["variant_note"]) if said]
     if not result["converged"]:
         flags.append("not_converged")
     flag_patterns(result, flags, reasons)
-    signs = doubts(row, result)
+    signs = find_disturbances(row, result)
     if signs:
         flags.append("noisy")
         reasons += signs
@@ -97,11 +101,11 @@ def flag(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | N
     row["reason"] = "; ".join(reasons) or None
 
 
-def add_doubts(row: RowDict, roofs: Roofs | None, flags: list[str], reasons: list[str]) -> None:
+def add_findings(row: RowDict, roofs: Roofs | None, flags: list[str], reasons: list[str]) -> None:
     """Flag roofs that are in doubt themselves, and a time near an empty launch's."""
     moved = row["bytes_read"] or 0, row["bytes_written"] or 0
     doubt = roofs.doubt(*moved) if roofs is not None and row["cache"] == "cold" else ""
-    found = [why for why in (doubt, limiter.why_beaten(row)) if why]
+    found = [why for why in (doubt, limiter.explain_beaten(row)) if why]
     flags += ["noisy_roof"] if found and "noisy_roof" not in flags else []
     reasons += found
     floor = row["timer_floor_us"]
@@ -109,7 +113,7 @@ def add_doubts(row: RowDict, roofs: Roofs | None, flags: list[str], reasons: lis
         flags.append("near_timer_floor")
 
 
-def why_impossible(row: RowDict) -> str:
+def explain_impossible(row: RowDict) -> str:
     """Why a row that is faster than a theoretical peak cannot be right; "" for any other."""
     if row["cache"] == "cold" and (row["bandwidth_gb_s"] or 0) > ABOVE_PEAK * (row["peak_gb_s"] or math.inf):
         return "faster than the memory's theoretical peak: the bytes, the time or the peak is wrong"
@@ -135,38 +139,42 @@ def flag_patterns(result: dict[str, Any], flags: list[str], reasons: list[str]) 
         )
 
 
-def slowed_since(row: RowDict, seen: References, best_ns: float) -> RowDict:
+def update_slowdown(row: RowDict, seen: References, best_ns: float) -> RowDict:
     """What a graded row has to say anew once a reference stream took `best_ns`; the same however often it is asked."""
     slowed = seen.held_against(best_ns)
     if slowed <= seen.slowed:
         return {}
     found: RowDict = {"disturbed_pct": seen.prolonged_pct(slowed)}
     flags = row["flags"] or ""
-    for said in slowed_by(slowed):
+    for said in describe_slowdown(slowed):
         found["reason"] = replace_disturbance(row["reason"], said)
         if "noisy" not in flags.split(";"):
             found["flags"] = f"{flags};noisy" if flags else "noisy"
     return found
 
 
-def beaten_by(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | None) -> float:
+def find_excess(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs | None) -> float:
     """By how much a row beats its roof, if it does so far and without any other reason to doubt it; else 0."""
     if row["flags"] != "above_attainable" or roofs is None:
         return 0.0
     if row["cache"] == "hot":
-        by = row["bandwidth_gb_s"] / roofs.cache_gb_s(moved_bytes(row) or 0) - 1 if _above_cache(row, roofs) else 0.0
+        by = (
+            row["bandwidth_gb_s"] / roofs.cache_gb_s(count_moved_bytes(row) or 0) - 1
+            if _above_cache(row, roofs)
+            else 0.0
+        )
         return float(by)
     share = (row["pct_attainable"] or 0.0) / 100
-    return share - 1 if share > BEATEN and not _explained(row, result, facts) else 0.0
+    return share - 1 if share > BEATEN_SHARE and not _explained(row, result, facts) else 0.0
 
 
-def moved_bytes(row: RowDict) -> int | None:
+def count_moved_bytes(row: RowDict) -> int | None:
     """The bytes that a bandwidth is made of; None where they are not known."""
     read, written = row["bytes_read"], row["bytes_written"]
     return None if read is None and written is None else (read or 0) + (written or 0)
 
 
-def known(value: float | None) -> float | None:
+def nan_to_none(value: float | None) -> float | None:
     """The value; None for the NaN of what nobody knows."""
     return None if value is None or math.isnan(value) else value
 
@@ -182,21 +190,21 @@ def _bound(row: RowDict, found: limiter.Limiter) -> str | None:
 
 def _above_cache(row: RowDict, roofs: Roofs) -> bool:
     """A hot row that is faster than the cache can be; never where the cache's limit is not known (NaN)."""
-    moved = moved_bytes(row)
+    moved = count_moved_bytes(row)
     return moved is not None and bool(row["bandwidth_gb_s"] > ABOVE_CACHE * roofs.cache_gb_s(moved))
 
 
 def _why_above_cache(row: RowDict, roofs: Roofs, doubt: str) -> str:
-    limit = roofs.cache_gb_s(moved_bytes(row) or 0)
+    limit = roofs.cache_gb_s(count_moved_bytes(row) or 0)
     cause = doubt or "the bytes are counted too high, or are not all moved"
     return (
         f"{row['bandwidth_gb_s']:.4g} GB/s, where the fastest hot stream of the same bytes reaches {limit:.4g}: {cause}"
     )
 
 
-def doubts(row: RowDict, result: dict[str, Any]) -> list[str]:
+def find_disturbances(row: RowDict, result: dict[str, Any]) -> list[str]:
     """Signs that something else ran on the device meanwhile, in words."""
-    found = disturbances(result)
+    found = describe_disturbances(result)
     late = result["late_samples"]
     if late > LATE_SHARE * result["count"]:
         found.append(f"in {late} of {result['count']} samples the GPU waited for the host, which was too slow")
@@ -228,6 +236,6 @@ def _explained(row: RowDict, result: dict[str, Any], facts: RowFacts) -> str:
     return ""
 
 
-def throttle_reasons(conditions: dict[str, Any]) -> list[str]:
+def list_throttle_reasons(conditions: dict[str, Any]) -> list[str]:
     """Why the clock was held down, as words; empty when it was not, or nobody can tell."""
     return [word for word in conditions["throttle"].split(";") if word not in ("", "none")]

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from bwprof import _core, registry
 from bwprof.measuring import row as measuring_row
-from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, failed_row, provenance
+from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, describe_origin, make_failed
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import parse_bool, parse_fraction, repr_short, unknown
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_fraction, repr_short
 
 CACHES = ("cold", "hot")
 
@@ -78,10 +78,10 @@ class Spec:
         registry.check_timer(spec.timer, backend)
         parse_bool(spec.counters, "counters")
         if spec.cache not in CACHES:
-            raise ValueError(unknown("cache", spec.cache, CACHES))
+            raise ValueError(describe_unknown("cache", spec.cache, CACHES))
         known = registry.variant_names(spec.operation, backend)
         if spec.variant is not None and spec.variant not in known:
-            raise ValueError(unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+            raise ValueError(describe_unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
         registry.check_seed(spec.seed)
         registry.check_metrics(spec.metrics, backend)
         if spec.rel_ci is not None:
@@ -89,7 +89,7 @@ class Spec:
         allowed = registry.operation(spec.operation)["precisions"]
         precision = registry.check_precision(spec.precision)
         usable = precision if precision in allowed else allowed[0]  # one that is not leaves a skipped row
-        whole = registry.complete(spec.operation, usable, spec.params, spec.kv_lens)
+        whole = registry.complete_params(spec.operation, usable, spec.params, spec.kv_lens)
         return replace(spec, precision=precision, params=whole)
 
     def blank_row(self, context: Context) -> RowDict:
@@ -100,11 +100,11 @@ class Spec:
             operation=self.operation,
             precision=self.precision,
             case=self.case,
-            kv_lens=registry.lengths_text(self.kv_lens),
+            kv_lens=registry.format_lengths(self.kv_lens),
             variant=self.variant,
             cache=self.cache,
             seed=self.seed,
-            **provenance(context),
+            **describe_origin(context),
         )
         row.update(context.labels)
         with suppress(ValueError):  # a precision that the operation does not have: the row says so when it has run
@@ -118,7 +118,7 @@ class Spec:
         return " ".join(word for word in words if word)
 
 
-COLD_SEEN_FROM_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
+COLD_MIN_BYTES = 1 << 20  # of footprint: below, what else the device reads would blur the ratio
 
 
 def measure(
@@ -144,7 +144,7 @@ def measure(
             add_work(row, case.cost)
             need = case.memory_needed(spec.cache)
             if not need["fits"]:
-                return failed_row(row, "skipped", _too_big(need))
+                return make_failed(row, "skipped", _too_big(need))
             result, waited = measuring_row.measure_cool(
                 lambda: case.measure(
                     cache=spec.cache,
@@ -167,14 +167,14 @@ def measure(
             add_work(row, case.cost)
     except (_core.UnsupportedError, _core.MemoryLimitError) as error:
         predicted = registry.is_predicted(spec.operation, spec.precision, context.backend)
-        return failed_row(row, "predicted" if predicted else "skipped", str(error))
+        return make_failed(row, "predicted" if predicted else "skipped", str(error))
     except MemoryError as error:
-        return failed_row(row, "skipped", str(error) or "out of memory")
+        return make_failed(row, "skipped", str(error) or "out of memory")
     except _core.DeviceError as error:
-        return failed_row(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
+        return make_failed(row, "failed", str(error), fatal=bool(getattr(error, "fatal", False)))
     except (ValueError, RuntimeError, OSError) as error:
-        return failed_row(row, "failed", f"{type(error).__name__}: {error}")
-    return replace(finished(row, result, context, waited), fatal=lost)
+        return make_failed(row, "failed", f"{type(error).__name__}: {error}")
+    return replace(finish_row(row, result, context, waited), fatal=lost)
 
 
 def _counted(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
@@ -232,16 +232,16 @@ def _tried(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tupl
 def _rotation(case: _core.Case) -> dict[str, Any]:
     """How much of its inputs a launch of the rotation reads from DRAM, where that can be told; 1 = all."""
     wanted = case.cost["bytes_read"]
-    if not wanted or case.cost["footprint_bytes"] <= COLD_SEEN_FROM_BYTES:
+    if not wanted or case.cost["footprint_bytes"] <= COLD_MIN_BYTES:
         return {}
     return {"cold_reads": case.count(rotated=True)["dram_bytes_read"] / wanted}
 
 
 def _too_big(need: dict[str, int]) -> str:
-    return f"needs {bytes_text(need['needed'])} of memory, {bytes_text(need['free'])} are free"
+    return f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
 
 
-def finished(row: RowDict, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
+def finish_row(row: RowDict, result: dict[str, Any], context: Context, waited: float = 0.0) -> Outcome:
     """The row of a case that has run, with what follows from the result; failed where that is wrong."""
     row.update(
         verified=result["verified"],
@@ -253,6 +253,6 @@ def finished(row: RowDict, result: dict[str, Any], context: Context, waited: flo
     add_method(row, result)
     if not result["verified"]:
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
-        return failed_row(row, "failed", f"wrong result: {reason}")
+        return make_failed(row, "failed", f"wrong result: {reason}")
     beaten_by = add_time(row, result, context, waited)
     return Outcome(row, list(result["samples_ns"]), beaten=beaten_by, references=References.of(result))

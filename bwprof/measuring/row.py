@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from bwprof import _core
 from bwprof.environment import process_token
 from bwprof.measuring import grade
-from bwprof.measuring.grade import known, moved_bytes, throttle_reasons
+from bwprof.measuring.grade import count_moved_bytes, list_throttle_reasons, nan_to_none
 from bwprof.results import columns, schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.disturbance import References, prolonged_pct
@@ -30,7 +30,7 @@ _NUMBERS = ("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature
 Result = dict[str, Any]
 
 
-def fill(row: RowDict, conditions: dict[str, Any]) -> None:
+def add_conditions(row: RowDict, conditions: dict[str, Any]) -> None:
     """The row's columns of conditions; what is not known stays empty."""
     row.update({name: None if formatting.is_missing(conditions[name]) else conditions[name] for name in _NUMBERS})
     row["throttle"] = conditions["throttle"] or None
@@ -38,7 +38,7 @@ def fill(row: RowDict, conditions: dict[str, Any]) -> None:
 
 def is_hot(conditions: dict[str, Any]) -> bool:
     """Heat held the clock down."""
-    return not _THERMAL.isdisjoint(throttle_reasons(conditions))
+    return not _THERMAL.isdisjoint(list_throttle_reasons(conditions))
 
 
 def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
@@ -119,7 +119,7 @@ class Outcome:
     references: References | None = None
 
 
-def provenance(context: Context) -> RowDict:
+def describe_origin(context: Context) -> RowDict:
     """What a row says of the run, and of the device and the machine that it was on."""
     return {
         "run_id": context.run_id,
@@ -158,12 +158,12 @@ class MeasuredItem(Protocol):
         ...
 
 
-def unmeasured(item: MeasuredItem, context: Context, status: str, reason: str) -> Outcome:
+def make_unmeasured(item: MeasuredItem, context: Context, status: str, reason: str) -> Outcome:
     """The row of what did not run, or did not come back."""
-    return failed_row(item.blank_row(context), status, reason)
+    return make_failed(item.blank_row(context), status, reason)
 
 
-def failed_row(row: RowDict, status: str, reason: str, *, fatal: bool = False) -> Outcome:
+def make_failed(row: RowDict, status: str, reason: str, *, fatal: bool = False) -> Outcome:
     """A row that has no time, and why."""
     row["status"] = status
     row["reason"] = reason
@@ -195,7 +195,7 @@ def add_time(row: RowDict, result: dict[str, Any], context: Context, waited: flo
     Returns by how much the row beats its roof, as `Outcome.beaten` has it.
     """
     seconds = result["median_ns"] / 1e9
-    moved = moved_bytes(row)
+    moved = count_moved_bytes(row)
     row.update(
         status="ok",
         time_ms=result["median_ns"] / 1e6,
@@ -209,18 +209,18 @@ def add_time(row: RowDict, result: dict[str, Any], context: Context, waited: flo
         bandwidth_gb_s=None if moved is None else _core.bandwidth_gb_s(moved, seconds),
         tflops=None if row["flops"] is None else row["flops"] / seconds / 1e12,
     )
-    fill(row, result["conditions"])
+    add_conditions(row, result["conditions"])
     _add_counters(row, result, seconds)
     _add_metrics(row, result)
     grade.grade_row(row, context.facts, context.roofs)
-    grade.flag(row, result, context.facts, context.roofs, waited)
-    return grade.beaten_by(row, result, context.facts, context.roofs)
+    grade.flag_row(row, result, context.facts, context.roofs, waited)
+    return grade.find_excess(row, result, context.facts, context.roofs)
 
 
 def _add_counters(row: RowDict, result: dict[str, Any], seconds: float) -> None:
     row["counters_status"] = result.get("counters_status")
     for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes"):
-        counted = known(result.get(name))
+        counted = nan_to_none(result.get(name))
         row[name] = None if counted is None else round(counted)
     if row["dram_bytes_read"] is None or row["dram_bytes_written"] is None:
         return
@@ -233,7 +233,7 @@ def _add_counters(row: RowDict, result: dict[str, Any], seconds: float) -> None:
 
 def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     row["metrics_status"] = result.get("metrics_status")
-    found = {name: value for name, value in result.get("metrics", {}).items() if known(value) is not None}
+    found = {name: value for name, value in result.get("metrics", {}).items() if nan_to_none(value) is not None}
     whole = {column.name for column in columns.METRICS if column.kind == "integer"}
     for name in columns.METRIC_NAMES & found.keys():
         row[name] = round(found[name]) if name in whole else found[name]
@@ -245,5 +245,5 @@ def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
 
 
 def _scaled(value: float | None, factor: float) -> float | None:
-    found = known(value)
+    found = nan_to_none(value)
     return None if found is None else found * factor

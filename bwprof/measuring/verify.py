@@ -100,7 +100,7 @@ class Expected:
         return _judged(outputs, references, self.tolerance)
 
 
-def expected(output: Any, reference: Any, tolerance: Any) -> Expected | None:
+def make_expected(output: Any, reference: Any, tolerance: Any) -> Expected | None:
     """What is to be compared; None where nothing was said of it."""
     if output is None and reference is None and tolerance is None:
         return None

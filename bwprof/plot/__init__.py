@@ -21,7 +21,7 @@ from bwprof.plot.series import lines
 from bwprof.plot.stacked import model, speedup
 from bwprof.plot.stream_curves import ridge, roofs
 from bwprof.plot.styles import style
-from bwprof.text.parsing import as_sequence, path_of, unknown
+from bwprof.text.parsing import describe_unknown, list_items, parse_path
 
 __all__ = [
     "KINDS",
@@ -31,7 +31,7 @@ __all__ = [
     "compare",
     "comparison",
     "endings",
-    "fitting",
+    "draw_kinds",
     "heatmap",
     "lines",
     "model",
@@ -134,15 +134,15 @@ def write(
     ['roofline.svg']
     """
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(unknown("kind of picture", str(kind), KINDS))
-    each = [targets] if isinstance(targets, (str, os.PathLike)) else as_sequence(targets, "targets", "files are needed")
-    files = [path_of(target, "targets") for target in each]
+        raise ValueError(describe_unknown("kind of picture", str(kind), KINDS))
+    each = [targets] if isinstance(targets, (str, os.PathLike)) else list_items(targets, "targets", "files are needed")
+    files = [parse_path(target, "targets") for target in each]
     for file in files:
         check_ending(file)
     return KINDS[kind].picture(data, **options).write(files, dpi=check_dpi(dpi, "dpi"), dark=dark)
 
 
-def fitting(data: Any) -> Iterator[tuple[str, Drawing | str]]:
+def draw_kinds(data: Any) -> Iterator[tuple[str, Drawing | str]]:
     """Every kind, as a picture of what was given, or what it would need.
 
     Raises

@@ -7,13 +7,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.canvas import MOST_LINES, Drawing, Inches, beside, cut, lines_in, note_left_out, save_one
+from bwprof.plot.canvas import MOST_LINES, Drawing, Inches, count_lines, cut, measure_labels, note_left_out, save_one
 from bwprof.plot.data import need_columns
-from bwprof.plot.legends import legend_over_lines, make_handle, write_behind
-from bwprof.plot.styles import Ink, dress, ink, style
+from bwprof.plot.legends import add_legend_over_lines, line_handle, write_after
+from bwprof.plot.styles import Ink, finish_axes, ink, style
 from bwprof.results import reader
-from bwprof.text.formatting import gain_text, is_missing, short
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_gain, format_short, is_missing
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,26 +57,26 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     >>> bwprof.plot.ablation(found).get_xlabel()
     'times as fast as naive (and over the rung before)'
     """
-    return picture(data).on(ax)
+    return build_ablation(data).on(ax)
 
 
 def save_ablation(data: pd.DataFrame | str | PathLike[str], path: str | PathLike[str]) -> Path:
     """Write `ablation` into a file, whose ending says the format; returns its path."""
-    return save_one(path, lambda targets: picture(data).write(targets))
+    return save_one(path, lambda targets: build_ablation(data).write(targets))
 
 
-def picture(data: pd.DataFrame | str | PathLike[str]) -> Drawing:
+def build_ablation(data: pd.DataFrame | str | PathLike[str]) -> Drawing:
     """The same as a picture to be drawn or written."""
     rows = _rows(data)
     height = _ROW_INCHES * min(len(rows), MOST_LINES)
-    names = beside((cut(str(row["version"]), _LONGEST_NAME) for row in rows[:MOST_LINES]), 9.0)
+    names = measure_labels((cut(str(row["version"]), _LONGEST_NAME) for row in rows[:MOST_LINES]), 9.0)
     inner = (_WIDTH_INCHES - names, height + 0.4)
     return Drawing((_WIDTH_INCHES, height + _MARGIN_INCHES), inner, lambda ax, room: _draw(ax, rows, room))
 
 
 def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
-    data = reader.read(given) if isinstance(given, (str, PathLike)) else given
-    data = need_columns(data, *reader.COLUMNS, what="a ladder, which bwprof.ablation measures")
+    data = reader.read_ablation(given) if isinstance(given, (str, PathLike)) else given
+    data = need_columns(data, *reader.ABLATION_COLUMNS, what="a ladder, which bwprof.ablation measures")
     rows = [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
     if not any(_speed(row) for row in rows):
         raise ValueError("there are no rungs to draw: none ran with a right result")
@@ -85,7 +85,7 @@ def _rows(given: pd.DataFrame | str | PathLike[str]) -> list[dict[str, Any]]:
 
 def _speed(row: Mapping[str, Any]) -> float | None:
     value = row["speedup_vs_first"]
-    return None if is_missing(value) else measurable(value)
+    return None if is_missing(value) else measured_or_none(value)
 
 
 def _predictions(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
@@ -109,7 +109,7 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     from bwprof.plot.canvas import bar
 
     colors = ink(ax)
-    rows = every[: lines_in(room[1])]
+    rows = every[: count_lines(room[1])]
     notes = note_left_out(len(rows), len(every), "rungs")
     if not any(_speed(row) for row in rows):
         raise ValueError(f"there are no rungs to draw: none of {notes[0]} ran with a right result")
@@ -117,13 +117,13 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     speeds = [_speed(row) for row in rows]
     base, near = _axis(ax, [value for value in (*speeds, *predicted) if value])
     guessed = any(guess is not None for guess in predicted)
-    handles = [make_handle("predicted, over the rung before", **_mark_look(colors))] if guessed else []
+    handles = [line_handle("predicted, over the rung before", **_mark_look(colors))] if guessed else []
     flags = {name for row in rows if _speed(row) for name in _flags(row).split(";") if name}
     if flags:
         label = cut(", ".join(sorted(flags)), _LONGEST_REASON)
-        handles.append(make_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
+        handles.append(line_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
     if handles:
-        legend_over_lines(ax, handles, len(rows), room)
+        add_legend_over_lines(ax, handles, len(rows), room)
     else:
         ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
@@ -131,7 +131,7 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
     look: dict[str, Any] = {"apart": 6, "va": "center", "bbox": ground}
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
         if speed is None:
-            write_behind(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", **look)
+            write_after(ax, _why_not(row), (base, place), colors.soft, fontsize=7.5, style="italic", **look)
             continue
         own = style(str(row["precision"]))
         color, hatch = (_PEER, "") if row["kind"] == "peer" else (own.color, own.hatch)
@@ -140,17 +140,17 @@ def _draw(ax: Axes, every: Sequence[Mapping[str, Any]], room: Inches) -> None:
         if guess is not None:
             ax.plot(guess, place, **_mark_look(colors))
             end = max(end, guess) if speed <= guess <= near(speed) else end
-        words = f"{short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
-        gain = measurable(row.get("measured_gain"))
-        words += "" if gain is None else f" ({gain_text(gain, times=_TIMES)})"
-        write_behind(ax, words, (end, place), colors.text, fontsize=8, **look)
+        words = f"{format_short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if _flags(row) else ''}"
+        gain = measured_or_none(row.get("measured_gain"))
+        words += "" if gain is None else f" ({format_gain(gain, times=_TIMES)})"
+        write_after(ax, words, (end, place), colors.text, fontsize=8, **look)
     names = [cut(str(row["version"]), _LONGEST_NAME) for row in rows]
     ax.set_yticks(range(len(rows)), names, fontsize=9, parse_math=False)
     first = next(name for name, speed in zip(names, speeds, strict=True) if speed)
-    gains = any(measurable(row.get("measured_gain")) is not None for row in rows)
+    gains = any(measured_or_none(row.get("measured_gain")) is not None for row in rows)
     ax.set_xlabel(f"times as fast as {first}{' (and over the rung before)' if gains else ''}", parse_math=False)
     ax.set_title(_title(rows[0], notes), loc="left", fontsize=11, parse_math=False)
-    dress(ax, grid="x")
+    finish_axes(ax, grid="x")
     ax.tick_params(axis="y", length=0)
 
 

@@ -22,31 +22,31 @@ from bwprof.plot.canvas import (
     MOST_LINES,
     Drawing,
     Inches,
-    beside,
+    count_lines,
     cut,
     distinguish_names,
     endings,
-    lines_in,
+    measure_labels,
+    measure_width,
     note_left_out,
-    width_of,
     write_panels,
 )
 from bwprof.plot.data import doubted, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_title, legend_over_lines, make_handle
-from bwprof.plot.styles import Ink, Style, dress, ink, readable, style, styles
+from bwprof.plot.legends import add_legend_over_lines, add_title, line_handle
+from bwprof.plot.styles import Ink, Style, finish_axes, ink, readable, style, styles
 from bwprof.results import pairs, schema
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import graded
-from bwprof.text.formatting import figure_text, short
-from bwprof.text.parsing import measurable, to_ascii, unknown
+from bwprof.roofs.limiter import find_grade
+from bwprof.text.formatting import format_figure, format_short
+from bwprof.text.parsing import describe_unknown, escape_controls, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAGE, SLIDE = "page", "slide"
+_LAYOUTS, _LAYOUTS = "page", "slide"
 
 _MOST_BARS = 20  # cases: more are dots
 
@@ -89,7 +89,7 @@ class _Plan:
         return [row for group in self.groups for row in group.rows.values()]
 
 
-def comparison(data: Any, ax: Axes | None = None, *, layout: str = PAGE) -> Axes:
+def comparison(data: Any, ax: Axes | None = None, *, layout: str = _LAYOUTS) -> Axes:
     """Effective bandwidth per case and precision, with the nearer roof: a plain stream's, or arithmetic.
 
     Above 20 cases dots take the place of bars; a line leads from each to its roof. What is only predicted is hollow.
@@ -132,20 +132,23 @@ def save(data: pd.DataFrame, path: str | PathLike[str]) -> list[Path]:
     return picture(data).write([Path(f"{base}{name}") for name in (".png", ".svg")])
 
 
-def picture(data: Any, *, layout: str = PAGE) -> Drawing:
+def picture(data: Any, *, layout: str = _LAYOUTS) -> Drawing:
     """The same as a picture to be drawn or written."""
-    if not isinstance(layout, str) or layout not in (PAGE, SLIDE):
-        raise ValueError(unknown("layout", layout, (PAGE, SLIDE)))
+    if not isinstance(layout, str) or layout not in (_LAYOUTS, _LAYOUTS):
+        raise ValueError(describe_unknown("layout", layout, (_LAYOUTS, _LAYOUTS)))
     rows = rows_of(data)[0]
-    groups = pairs.groups(rows)
+    groups = pairs.group_precisions(rows)
     if not groups:
         raise ValueError("there are no rows to draw")
     present = {row["precision"] for row in rows}
     precisions = [name for name in ordered_precisions(rows) if name in present]
-    lines: list[str | PrecisionGroup] = _by_family(groups) if layout == SLIDE else [*groups]
-    slide = layout == SLIDE
+    lines: list[str | PrecisionGroup] = _by_family(groups) if layout == _LAYOUTS else [*groups]
+    slide = layout == _LAYOUTS
     size = _SLIDE_SIZE if slide else (_PAGE_WIDTH, _page_inches(len(groups), len(precisions)))
-    inner = (size[0] - beside(_labels(lines[:MOST_LINES], groups)[1], _NAME_POINTS[slide]), size[1] - _AROUND_INCHES)
+    inner = (
+        size[0] - measure_labels(_labels(lines[:MOST_LINES], groups)[1], _NAME_POINTS[slide]),
+        size[1] - _AROUND_INCHES,
+    )
 
     def draw(ax: Axes, room: Inches) -> None:
         _draw(ax, _plan(lines, precisions, slide=slide, height=room[1]), len(groups), room)
@@ -181,7 +184,7 @@ def _page_inches(cases: int, precisions: int) -> float:
 def _plan(lines: Sequence[str | PrecisionGroup], precisions: list[str], *, slide: bool, height: float) -> _Plan:
     """What fits a height, in inches."""
     room = max(height - 3 * _LINE_INCHES, LEAST_INCHES)
-    kept = list(lines[: min(lines_in(room), int(room / _SLIDE_INCHES)) if slide else lines_in(room)])
+    kept = list(lines[: min(count_lines(room), int(room / _SLIDE_INCHES)) if slide else count_lines(room)])
     while len(kept) > 1 and isinstance(kept[-1], str):
         kept.pop()
     groups = [line for line in kept if isinstance(line, PrecisionGroup)]
@@ -194,7 +197,7 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     handles, written = _handles(plan, ink(ax)), 10.0 if plan.slide else 8.0
     gains = any(_gain(group) for group in plan.groups)
     more = 2.2 * written / 72 if gains else 0.0  # the heading of the gains
-    each = legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
+    each = add_legend_over_lines(ax, handles, len(plan.lines), room, points=written, more=more)
     longest = _longest(plan.groups)
     reach = longest * 1.04 / (1 - (_GAIN_INCHES if gains else 0.05) / max(room[0], 2 * _GAIN_INCHES))
     canvas = _Canvas(ax, plan, styles(plan.precisions), ink(ax), each, longest, room[0] / reach)
@@ -212,13 +215,13 @@ def _draw(ax: Axes, plan: _Plan, count: int, room: Inches) -> None:
     shared, labels = _labels(plan.lines, plan.groups)
     ax.set_yticks(range(len(plan.lines)), labels, parse_math=False)
     ax.set_xlim(0, reach)
-    ax.set_xlabel(schema.column("bandwidth_gb_s").label, fontsize=written + 2)
+    ax.set_xlabel(schema.find_column("bandwidth_gb_s").label, fontsize=written + 2)
     head, notes = "Effective memory bandwidth by precision", [*_devices(plan), *filter(None, (shared, *omitted))]
     notes += [note for note in remarks(plan.rows()) if not note.startswith("not drawn")]  # which stand in their lines
     add_title(ax, head, notes, room, points=14 if plan.slide else 11)
     if gains:
         canvas.heading("FP16 gain\nin time", written)
-    dress(ax, grid="x")
+    finish_axes(ax, grid="x")
     ax.tick_params(axis="y", length=0, labelsize=names)
     ax.tick_params(axis="x", labelsize=written + 1)
     for line, text in zip(plan.lines, ax.get_yticklabels(), strict=True):
@@ -255,7 +258,7 @@ class _Canvas:
         value = row.get("bandwidth_gb_s")
         thickness = 0.8 / len(self.plan.precisions)
         points = min(_SLIDE_POINTS if self.plan.slide else _NUMBER_POINTS, 72 * self.each * thickness * 0.85)
-        if value is None or measurable(value) is None:
+        if value is None or measured_or_none(value) is None:
             said = f"{cut(str(row['precision']), _LONGEST_PRECISION).upper()} {_why_none(row)}"
             self._write(0.004 * self.longest, center, said, points, self.ink.soft, style="italic")
             return
@@ -264,8 +267,8 @@ class _Canvas:
         edges: dict[str, Any] = {"edgecolor": edge, "linewidth": 0.8 if only_predicted else 0}
         bar(self.ax, 0.0, center, value, thickness * 0.92, facecolor=color, hatch=look.hatch, **edges)
         roof = self._roof_mark(row, center, thickness)
-        said = figure_text(value, whole_from=100) + ("*" if doubted(row) else "")
-        width = width_of(said, points) / self.inches
+        said = format_figure(value, whole_from=100) + ("*" if doubted(row) else "")
+        width = measure_width(said, points) / self.inches
         gap = 0.04 / self.inches
         hidden = roof is not None and value - gap < roof < value + width + 2 * gap
         tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}  # the bar without its hatch
@@ -281,7 +284,7 @@ class _Canvas:
     def _roof_mark(self, row: RowDict, center: float, thickness: float) -> float | None:
         """The nearer roof: a line across the bar, with a diamond where that is arithmetic's."""
         roof, arithmetic = _roof(row)
-        if roof is None or measurable(roof) is None:
+        if roof is None or measured_or_none(roof) is None:
             return None
         half, color = thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
         self.ax.plot([roof] * 2, [center - half, center + half], color=color, linewidth=1.6, solid_capstyle="butt")
@@ -315,11 +318,11 @@ class _Canvas:
                     continue
                 row, y = group.rows[precision], heights[precision]
                 value = row.get("bandwidth_gb_s")
-                if value is None or measurable(value) is None:
+                if value is None or measured_or_none(value) is None:
                     continue
                 found[hollow(row)].append((value, y))
                 roof, arithmetic = _roof(row)
-                if roof is not None and measurable(roof) is not None:
+                if roof is not None and measured_or_none(roof) is not None:
                     ways.append([(value, y), (roof, y)])
                     marks[arithmetic].append((roof, y))
             self.ax.add_collection(LineCollection(ways, colors=look.color, linewidths=0.9, alpha=0.6), autolim=False)
@@ -343,18 +346,18 @@ class _Canvas:
         """In one text which precisions of a case have no value, and why."""
         reasons: dict[str, list[str]] = {}
         for name in heights:
-            if measurable(group.rows[name].get("bandwidth_gb_s")) is None:
+            if measured_or_none(group.rows[name].get("bandwidth_gb_s")) is None:
                 shown = cut(name, _LONGEST_PRECISION).upper()
                 reasons.setdefault(_why_none(group.rows[name]), []).append(shown)
         if reasons:
             said = "; ".join(f"{', '.join(names)} {why}" for why, names in reasons.items())
             center = sum(heights.values()) / len(heights)
             points = min(6.5, 72 * self.each * 0.7)
-            drawn = [row for row in group.rows.values() if measurable(row.get("bandwidth_gb_s")) is not None]
+            drawn = [row for row in group.rows.values() if measured_or_none(row.get("bandwidth_gb_s")) is not None]
             marks = [mark for row in drawn for mark in (row["bandwidth_gb_s"], _roof(row)[0])]
-            ends = [mark for mark in marks if mark is not None and measurable(mark) is not None]
+            ends = [mark for mark in marks if mark is not None and measured_or_none(mark) is not None]
             start = 0.004 * self.longest
-            if ends and min(ends) < start + (width_of(said, points) + 0.1) / self.inches:  # not over a dot
+            if ends and min(ends) < start + (measure_width(said, points) + 0.1) / self.inches:  # not over a dot
                 start = max(ends) + 0.1 / self.inches
             self._write(start, center, said, points, self.ink.soft)
 
@@ -366,7 +369,7 @@ class _Canvas:
             both = [group.rows[name] for name in PAIR if name in group.rows]
             about = "\u2248" if any(map(predicted, both)) else ""
             star = "*" if any(map(doubted, both)) and not self.plan.dots else ""
-            self._right(f"{about}{short(gain, '.2f')}\u00d7{star}", place, points, "center")
+            self._right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, points, "center")
 
     def heading(self, text: str, points: float) -> None:
         """Of the gains."""
@@ -380,8 +383,8 @@ class _Canvas:
 
 
 def _gain(group: PrecisionGroup) -> float | None:
-    timed = all(measurable(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
-    found = measurable(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
+    timed = all(measured_or_none(group.rows.get(name, {}).get("time_ms")) is not None for name in PAIR)
+    found = measured_or_none(group.rows.get("fp16", {}).get("speedup_vs_fp32"))
     return found if found and timed else None
 
 
@@ -395,14 +398,14 @@ def _longest(groups: Sequence[PrecisionGroup]) -> float:
     """The largest value that the axis must hold, GB/s."""
     rows = [row for group in groups for row in group.rows.values()]
     values = [value for row in rows for value in (row.get("bandwidth_gb_s"), _roof(row)[0])]
-    longest = max([value for value in values if value and measurable(value)], default=1.0)
+    longest = max([value for value in values if value and measured_or_none(value)], default=1.0)
     peaks = _peaks(groups)
     return max(longest, *peaks) if len(peaks) == 1 and max(peaks) < _FAR_PEAK * longest else longest
 
 
 def _roof(row: RowDict) -> tuple[float | None, bool]:
     """The bandwidth at which a row would be at its nearer roof, GB/s, and whether that is the arithmetic one."""
-    grade, bandwidth = graded(row), row.get("bandwidth_gb_s")
+    grade, bandwidth = find_grade(row), row.get("bandwidth_gb_s")
     if grade is not None and grade[1] and grade[0] > 0 and bandwidth:
         return 100 * bandwidth / grade[0], True
     return row.get("attainable_gb_s"), False
@@ -413,7 +416,7 @@ _FAR_PEAK = 1.5  # of the longest bar or roof: a peak beyond is left out, so tha
 
 def _peaks(groups: Sequence[PrecisionGroup]) -> set[float]:
     """The theoretical peaks; measured rows have the driver's, others a data sheet's."""
-    rows = [row for group in groups for row in group.rows.values() if measurable(row.get("peak_gb_s"))]
+    rows = [row for group in groups for row in group.rows.values() if measured_or_none(row.get("peak_gb_s"))]
     return {row["peak_gb_s"] for row in ([row for row in rows if not predicted(row)] or rows)}
 
 
@@ -431,37 +434,37 @@ def _handles(plan: _Plan, colors: Ink) -> list[Any]:
     from matplotlib.patches import Rectangle
 
     rows = plan.rows()
-    timed = [row for row in rows if measurable(row.get("bandwidth_gb_s")) is not None]
+    timed = [row for row in rows if measured_or_none(row.get("bandwidth_gb_s")) is not None]
     drawn = {row["precision"] for row in timed}
     handles: list[Any] = []
     looks = styles(plan.precisions)
     for name in (name for name in plan.precisions if name in drawn):
         look, label = looks[name], cut(name, _LONGEST_PRECISION).upper()
         if plan.dots:
-            handles.append(make_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5))
+            handles.append(line_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5))
         else:
             ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
             handles.append(Rectangle((0, 0), 1, 1, facecolor=look.color, hatch=look.hatch, label=label, **ground))
-    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measurable(roof)}
-    told = {False: f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"}
+    marked = {arithmetic for roof, arithmetic in map(_roof, timed) if roof and measured_or_none(roof)}
+    told = {False: f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"}
     told[True] = "arithmetic roof, where it is nearer"
     handles += [
-        make_handle(
+        line_handle(
             told[arithmetic], color=colors.alarm if arithmetic else colors.text, linewidth=0, markeredgewidth=1.6,
             marker="D" if arithmetic else "|", markersize=4 if arithmetic else 9,
         )
         for arithmetic in sorted(marked)
     ]  # fmt: skip
     if _peak(plan.groups) is not None:
-        handles.append(make_handle(schema.column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
+        handles.append(line_handle(schema.find_column("peak_gb_s").title, color=colors.soft, **_PEAK_LOOK))
     empty = why_hollow(timed if plan.dots else [row | {"flags": "", "verified": None} for row in timed])
     if empty:
         mark: dict[str, Any] = {"marker": "o" if plan.dots else "s", "markersize": 5, "linewidth": 0}
-        handles.append(make_handle(empty, markerfacecolor=colors.ground, markeredgecolor=colors.text, **mark))
+        handles.append(line_handle(empty, markerfacecolor=colors.ground, markeredgecolor=colors.text, **mark))
     doubts = Counter(flag for row in rows if doubted(row) for flag in str(row["flags"] or "wrong result").split(";"))
     if doubts and not plan.dots:
         label = cut(", ".join(name for name, _ in doubts.most_common()), _LONGEST_DOUBTS)
-        handles.append(make_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
+        handles.append(line_handle(f"{label}: see flags", linewidth=0, marker="$*$", color=colors.text))
     return handles
 
 
@@ -470,7 +473,7 @@ def _labels(lines: Sequence[str | PrecisionGroup], groups: Sequence[PrecisionGro
     cases = [str(group.first["case"]) for group in groups]
     shared, rest = distinguish_names(cases)
     brief = dict(zip(cases, rest, strict=True))
-    apart = dict(zip(map(id, groups), pairs.distinctions(groups), strict=True))
+    apart = dict(zip(map(id, groups), pairs.distinguish_groups(groups), strict=True))
     labels = [
         cut(line, _LONGEST_NAME)
         if isinstance(line, str)
@@ -485,7 +488,7 @@ def _label(line: PrecisionGroup, name: str, apart: str, groups: Sequence[Precisi
     first = line.first
     same_case = [other for other in groups if other.first["case"] == first["case"]]
     alike = [other for other in same_case if other.variants == line.variants and other.rows.keys() == line.rows.keys()]
-    sizes = [name for name in schema.all_param_names() if len({other.first.get(name) for other in alike}) > 1]
+    sizes = [name for name in schema.param_names() if len({other.first.get(name) for other in alike}) > 1]
     words = [f"{name}={first[name]}" for name in sizes if first.get(name) is not None and name not in first["case"]]
     rest = cut(" ".join([*filter(None, [apart]), *words]), _LONGEST_NAME // 2)
     return f"{cut(name, _LONGEST_NAME - len(rest))} {rest}".rstrip()
@@ -498,14 +501,14 @@ def _devices(plan: _Plan) -> list[str]:
     return devices if len(devices) == 1 else []
 
 
-MOST = 60  # panels that somebody looks at; which are left out is said
+_MOST_PANELS = 60  # panels that somebody looks at; which are left out is said
 
 _COLUMNS = 3
 
 _LONGEST = 40  # letters of a panel's title
 
 
-def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
+def save_panels(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
     """Draw a panel for each case: its precisions' bandwidths in GB/s; the format is that of the target's ending.
 
     Raises
@@ -515,7 +518,7 @@ def write(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -
     """
     if not means:
         raise ValueError("there are no rows to draw")
-    cases = list(means)[:MOST]
+    cases = list(means)[:_MOST_PANELS]
     note_left_out(len(cases), len(means), "cases")
     columns = min(_COLUMNS, len(cases))
     lines = math.ceil(len(cases) / columns)
@@ -535,10 +538,10 @@ def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
         look = style(name)
         ground: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
         ax.add_patch(Rectangle((place - 0.35, 0), 0.7, means[name], facecolor=look.color, hatch=look.hatch, **ground))
-        ax.text(place, means[name], figure_text(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
-    ax.set_xticks(range(len(names)), [to_ascii(name).upper() for name in names], fontsize=8, parse_math=False)
+        ax.text(place, means[name], format_figure(means[name], whole_from=100), ha="center", va="bottom", fontsize=8)
+    ax.set_xticks(range(len(names)), [escape_controls(name).upper() for name in names], fontsize=8, parse_math=False)
     ax.set_title(cut(case, _LONGEST), fontsize=9, parse_math=False)
-    ax.set_ylabel(schema.column("bandwidth_gb_s").unit, fontsize=8)
+    ax.set_ylabel(schema.find_column("bandwidth_gb_s").unit, fontsize=8)
     ax.set_xlim(-0.5, len(names) - 0.5)
     ax.set_ylim(0, 1.15 * max(means.values()) or 1.0)
     ax.spines[["top", "right"]].set_visible(False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.plot.styles import DARK
 from bwprof.results.atomic import atomic_write
-from bwprof.text.parsing import quote_text, repr_short, to_ascii, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ class Drawing:
         """Draw it on the axes given, else on a new figure of pyplot's, which a notebook shows."""
         if ax is not None:
             check_axes(ax)
-            self.draw(ax, inches_of(ax))
+            self.draw(ax, measure_axes(ax))
             return ax
         import matplotlib.pyplot as plt
 
@@ -95,7 +95,7 @@ class Drawing:
         return list(targets)
 
 
-def inches_of(ax: Axes) -> Inches:
+def measure_axes(ax: Axes) -> Inches:
     """Width and height of axes, as they are laid out now."""
     figure: Any = ax.figure  # or a part of one, which has no inches of its own
     place = ax.get_position()
@@ -114,7 +114,7 @@ def check_axes(ax: Any) -> None:
         raise ValueError("ax belongs to no figure: it was removed from it")
 
 
-def lines_in(height: float) -> int:
+def count_lines(height: float) -> int:
     """How many cases stand below each other in so many inches, and can be read."""
     return max(1, min(MOST_LINES, int(height / LEAST_INCHES + 1e-6)))
 
@@ -132,7 +132,7 @@ def cut(text: str, most: int) -> str:
 
     Lengths, which stand at the end of a case's name and may be all that tells two apart, are kept.
     """
-    safe = to_ascii(" ".join(text.split()))
+    safe = escape_controls(" ".join(text.split()))
     if len(safe) <= most:
         return safe
     head, mark, lengths = safe.rpartition(" kv_lens=")
@@ -155,13 +155,13 @@ def distinguish_names(names: Sequence[str]) -> tuple[str, list[str]]:
     return " ".join(shared), [brief[name] for name in names]
 
 
-def in_lines(text: str, letters: int, most: int) -> str:
+def wrap_name(text: str, letters: int, most: int) -> str:
     """A name in lines of so many letters, broken between words; beyond the `most` lines it is cut."""
     return "\n".join(textwrap.wrap(cut(text, letters * most), letters, max_lines=most, placeholder="\u2026"))
 
 
 @lru_cache(maxsize=4096)
-def width_of(text: str, points: float) -> float:
+def measure_width(text: str, points: float) -> float:
     """How wide a text is drawn, in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
@@ -172,14 +172,14 @@ def width_of(text: str, points: float) -> float:
     return float(width) / 72
 
 
-def beside(names: Iterable[str], points: float) -> float:
+def measure_labels(names: Iterable[str], points: float) -> float:
     """How many inches names take at the left of axes, with what is around them."""
-    return max((width_of(name, points) for name in names), default=0.0) + 0.3
+    return max((measure_width(name, points) for name in names), default=0.0) + 0.3
 
 
-def columns_for(labels: Sequence[str], width: float, points: float) -> int:
+def count_columns(labels: Sequence[str], width: float, points: float) -> int:
     """So many columns of a legend as fit a width, in inches."""
-    widths = [width_of(label, points) + 4.5 * points / 72 for label in labels]
+    widths = [measure_width(label, points) + 4.5 * points / 72 for label in labels]
     for columns in range(min(8, len(labels)), 1, -1):
         lines, longer = divmod(len(labels), columns)
         ends = [0, *accumulate(lines + (place < longer) for place in range(columns))]
@@ -197,7 +197,7 @@ def endings() -> list[str]:
 
 def check_dpi(given: Any, name: str) -> int:
     """Dots per inch; ValueError with `name` where letters would be none, or the picture too large."""
-    dpi = whole_number(given, name)
+    dpi = parse_int(given, name)
     if not _DPI[0] <= dpi <= _DPI[1]:
         raise ValueError(f"{name} is {quote_text(dpi)}: allowed are {_DPI[0]} to {_DPI[1]}")
     return dpi
@@ -207,7 +207,9 @@ def check_ending(target: Path) -> None:
     """ValueError for a file whose ending says no format of a picture."""
     known = endings()
     if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known]))
+        raise ValueError(
+            describe_unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known])
+        )
 
 
 def save_one(path: str | PathLike[str], write: Callable[[Sequence[Path]], list[Path]]) -> Path:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bwprof.results import columns
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import check_frame, measurable, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import check_frame, measured_or_none, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ def frame_of(data: Any) -> pd.DataFrame:
     """
     import pandas as pd
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     if isinstance(data, pd.DataFrame):
         check_frame(data)
         return data
@@ -56,11 +56,11 @@ def rows_of(data: Any) -> tuple[list[RowDict], pd.DataFrame]:
     A shape that stands in several of a model's steps is there once.
     """
     from bwprof.analysis.values import drop_repeated_shapes
-    from bwprof.results.frame import compared_rows
+    from bwprof.results.frame import rows_with_comparisons
     from bwprof.roofs.limiter import with_limits
 
     frame = drop_repeated_shapes(frame_of(data))
-    return compared_rows(with_limits(frame)), frame
+    return rows_with_comparisons(with_limits(frame)), frame
 
 
 def predicted(row: Mapping[str, Any]) -> bool:
@@ -102,7 +102,7 @@ def need(rows: Iterable[RowDict], *names: str) -> list[RowDict]:
     if not found:
         raise ValueError("there are no rows to draw")
     for name in names:
-        found = [row for row in found if measurable(row.get(name)) is not None]
+        found = [row for row in found if measured_or_none(row.get(name)) is not None]
         if not found:
             raise ValueError(f"there is nothing to draw: no row has a number in column {name}")
     return found
@@ -112,7 +112,7 @@ def need_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
     """Take a frame; TypeError for what is none, ValueError for one that lacks a column, or has one twice."""
     import pandas as pd
 
-    frame = as_pandas(data)
+    frame = to_pandas(data)
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f"data is {repr_short(frame)}: a frame is needed, {what}")
     check_frame(frame)
@@ -124,12 +124,12 @@ def need_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
 
 def number_column(name: str, given: str) -> columns.Column:
     """A column with numbers that was asked for; ValueError for another, with the nearest right name."""
-    from bwprof.text.parsing import parse_name, unknown
+    from bwprof.text.parsing import describe_unknown, parse_name
 
     parse_name(given, name)
-    known = {column.name: column for column in columns.columns() if column.kind in ("number", "integer")}
+    known = {column.name: column for column in columns.all_columns() if column.kind in ("number", "integer")}
     if given not in known:
-        raise ValueError(f"{name}: {unknown('column of numbers', given, known, see='bwprof columns')}")
+        raise ValueError(f"{name}: {describe_unknown('column of numbers', given, known, see='bwprof columns')}")
     return known[given]
 
 

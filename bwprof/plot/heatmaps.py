@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.plot.canvas import Drawing, Inches, cut, note_left_out, width_of
+from bwprof.plot.canvas import Drawing, Inches, cut, measure_width, note_left_out
 from bwprof.plot.data import device_of, doubted, need, number_column, predicted, remarks, rows_of
 from bwprof.plot.legends import add_title
-from bwprof.plot.series import axis_label, column_of, count_formatter, varying
-from bwprof.plot.styles import dress, ink, readable
+from bwprof.plot.series import axis_label, count_formatter, count_values, find_column
+from bwprof.plot.styles import finish_axes, ink, readable
 from bwprof.results.columns import Column
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, plural
-from bwprof.text.parsing import measurable, parse_name, quote_text, repr_short
+from bwprof.text.formatting import format_figure, plural
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,14 +142,14 @@ def _plan(data: Any, x: str | None, y: str | None, value: str, precision: str | 
     without = [row for row in every if row["status"] not in ("ok", "predicted")]
     without = [row for row in without if (row["operation"], row["precision"]) == one]
     without = [row for row in without if not others or row["kv_lens"] in lists]
-    places = [tuple(measurable(row.get(name)) for name in names) for row in without]
+    places = [tuple(measured_or_none(row.get(name)) for name in names) for row in without]
     broken = {(x, y) for x, y in places if x in axes[0] and y in axes[1]} - cells.keys()
     guessed, flagged = ({key for key, row in fastest.items() if is_so(row)} for is_so in (predicted, doubted))
     if guessed == fastest.keys():  # a line through every cell would tell none apart
         words.append("predicted")
         guessed = set()
     words += _explain_marks((guessed, flagged), broken, [*chosen, *without])
-    columns = [column_of(name) for name in names]
+    columns = [find_column(name) for name in names]
     return _Plan(columns[0], columns[1], column, axes[0], axes[1], cells, words, guessed, flagged, broken)
 
 
@@ -171,7 +171,7 @@ def _explain_marks(marks: tuple[object, object], broken: object, rows: Sequence[
 
 
 def _time(row: RowDict) -> float:
-    return measurable(row.get("time_ms")) or float("inf")
+    return measured_or_none(row.get("time_ms")) or float("inf")
 
 
 def _of_one(rows: Sequence[RowDict], precision: str | None) -> list[RowDict]:
@@ -190,10 +190,10 @@ def _parameters(rows: Sequence[RowDict], x: str | None, y: str | None) -> tuple[
         if name is not None and not any(parse_name(name, which) in row for row in rows):
             number_column(which, name)
             raise ValueError(f"{which}: no row has a column {quote_text(name)}")
-    rest = [name for name in varying(rows) if name not in (x, y)]
+    rest = [name for name in count_values(rows) if name not in (x, y)]
     chosen = [name if name is not None else (rest.pop(0) if rest else None) for name in (x, y)]
     if chosen[0] is None or chosen[1] is None:
-        found = ", ".join(varying(rows)) or "none"
+        found = ", ".join(count_values(rows)) or "none"
         raise ValueError(f"a heatmap needs two parameters with several values each, and there are: {found}")
     if chosen[0] == chosen[1]:
         raise ValueError(f"x and y are both {quote_text(chosen[0])}: a heatmap needs two parameters")
@@ -227,7 +227,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     ax.set_xlabel(axis_label(plan.x), parse_math=False)
     ax.set_ylabel(axis_label(plan.y), parse_math=False)
     add_title(ax, _title(plan), plan.words, room)
-    dress(ax)
+    finish_axes(ax)
     ax.tick_params(length=0)
     _scale(ax, image, plan)
 
@@ -262,9 +262,9 @@ def _marks(ax: Axes, plan: _Plan, room: Inches, color: Any) -> None:
 def _numbers(ax: Axes, grid: Any, room: Inches, color: Any, crossed: Collection[tuple[int, int]]) -> None:
     """Each cell's value, in letters that fit it, if they can be read; where a line crosses the cell, in a gap of it."""
     numbers = grid.tolist()
-    texts = [["" if math.isnan(found) else figure_text(found, whole_from=100) for found in line] for line in numbers]
+    texts = [["" if math.isnan(found) else format_figure(found, whole_from=100) for found in line] for line in numbers]
     width, height = room[0] / grid.shape[1], room[1] / grid.shape[0]
-    widest = max(width_of(text, 10.0) for line in texts for text in line)
+    widest = max(measure_width(text, 10.0) for line in texts for text in line)
     points = min(_POINTS, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
     if points < _LEAST_POINTS:
         return

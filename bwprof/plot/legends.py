@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.canvas import Inches, columns_for, width_of
+from bwprof.plot.canvas import Inches, count_columns, measure_width
 from bwprof.plot.styles import ink
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ _LEAST_POINTS = 6.0
 def add_title(ax: Axes, head: str, notes: Sequence[str], room: Inches, *, points: float = 11.0) -> None:
     """A title with a line of notes, in letters that fit the width."""
     lines = [head, *([", ".join(notes)] if notes else [])]
-    widest = max(width_of(line, 10.0) for line in lines)
+    widest = max(measure_width(line, 10.0) for line in lines)
     size = max(_LEAST_POINTS, min(points, 10.0 * room[0] / max(widest, 0.1)))
     ax.set_title("\n".join(lines), loc="left", fontsize=size, parse_math=False)
 
 
-def make_handle(label: str, **look: Any) -> Any:
+def line_handle(label: str, **look: Any) -> Any:
     """Make the entry of a legend for a line, or for a mark where `linewidth` is 0."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **look)
 
 
-def make_ring(label: str, color: str, **look: Any) -> Any:
+def ring_handle(label: str, color: str, **look: Any) -> Any:
     """Make the entry of a legend for hollow marks."""
     ring = {"linewidth": 0, "marker": "o", "markersize": 5, "color": "none", "markeredgecolor": color}
-    return make_handle(label, **ring | look)
+    return line_handle(label, **ring | look)
 
 
 def draw_marks(
@@ -48,7 +48,7 @@ def draw_marks(
         ax.plot(xs, ys, color=fill, markeredgecolor=color, linewidth=0, **look)
 
 
-def write_behind(ax: Axes, text: str, end: tuple[float, float], color: str, *, apart: float = 4.0, **how: Any) -> None:
+def write_after(ax: Axes, text: str, end: tuple[float, float], color: str, *, apart: float = 4.0, **how: Any) -> None:
     """Write a text behind the end of a bar, some points apart."""
     place: dict[str, Any] = {"xytext": (apart, 0), "textcoords": "offset points", "va": "center_baseline"}
     ax.annotate(text, end, color=color, parse_math=False, **place | how)
@@ -66,7 +66,7 @@ def add_legend(ax: Axes, handles: Sequence[Any], **where: Any) -> Any:
     return legend
 
 
-def legend_above(ax: Axes, handles: Sequence[Any], room: Inches, *, points: float = 8.0) -> None:
+def add_legend_above(ax: Axes, handles: Sequence[Any], room: Inches, *, points: float = 8.0) -> None:
     """A legend above all lines."""
     columns, inches = _needed(handles, room, points)
     share = min(0.6, inches / max(room[1], 0.5))
@@ -78,7 +78,7 @@ def legend_above(ax: Axes, handles: Sequence[Any], room: Inches, *, points: floa
     add_legend(ax, handles, loc="upper left", ncols=columns, fontsize=points, handlelength=2.2, labelspacing=0.3)
 
 
-def legend_over_lines(
+def add_legend_over_lines(
     ax: Axes, handles: Sequence[Any], count: int, room: Inches, *, points: float = 8.0, more: float = 0.0
 ) -> float:
     """A legend above so many lines of equal height, from the top down, and `more` inches; the inches of a line."""
@@ -92,5 +92,5 @@ def legend_over_lines(
 def _needed(handles: Sequence[Any], room: Inches, points: float) -> tuple[int, float]:
     """A legend's columns, and its inches."""
     labels = [str(handle.get_label()) for handle in handles]
-    columns = columns_for(labels, room[0], points)
+    columns = count_columns(labels, room[0], points)
     return columns, (-(-len(labels) // columns) * _LINE_INCHES + 0.08) * points / 8

@@ -10,14 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.canvas import Drawing, Inches, beside, cut, log, save_one
+from bwprof.plot.canvas import Drawing, Inches, cut, log, measure_labels, save_one
 from bwprof.plot.data import need_columns
-from bwprof.plot.legends import legend_over_lines, make_handle
-from bwprof.plot.styles import Ink, dress, ink
+from bwprof.plot.legends import add_legend_over_lines, line_handle
+from bwprof.plot.styles import Ink, finish_axes, ink
 from bwprof.results import schema
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import measurable
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,21 +94,21 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
-    return picture(data).on(ax)
+    return build_ratios(data).on(ax)
 
 
 def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     """Write `ratios` into a file, whose ending says the format; returns its path."""
-    return save_one(path, lambda targets: picture(data).write(targets))
+    return save_one(path, lambda targets: build_ratios(data).write(targets))
 
 
-def picture(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
+def build_ratios(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
     """The same as a picture to be drawn or written, of the `most` largest changes."""
     data = need_columns(data, *_NEEDED, what="a comparison, which bwprof.compare makes")
     lines, left_out = _lines(data, most)
     each, points = _row(len(lines))
     width, height = 9.0, max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * each)
-    inner = (width - beside((line.name for line in lines), points), height - _AROUND_INCHES)
+    inner = (width - measure_labels((line.name for line in lines), points), height - _AROUND_INCHES)
     return Drawing((width, height), inner, lambda ax, room: _draw(ax, lines, left_out, data.attrs, room))
 
 
@@ -116,7 +116,7 @@ def _lines(data: pd.DataFrame, wanted: int | None) -> tuple[list[_Line], str]:
     """What is drawn, the largest ratio first, and what is said of those for which there is no room."""
     found = []
     for record in data.to_dict(orient="records"):
-        ratio = measurable(record["ratio"])
+        ratio = measured_or_none(record["ratio"])
         if ratio is not None and ratio > 0 and record["verdict"] in _LOOKS:
             told = (record["case"], record["precision"], record.get("parameters"))
             name = " ".join(str(word) for word in told if not formatting.is_missing(word) and word)
@@ -151,7 +151,7 @@ def _row(count: int) -> tuple[float, float]:
 
 def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any, room: Inches) -> None:
     colors = ink(ax)
-    height = legend_over_lines(ax, _handles(lines, colors), len(lines), room)
+    height = add_legend_over_lines(ax, _handles(lines, colors), len(lines), room)
     letters = min(_row(len(lines))[1], 72 * height * 0.72)
     low, high, factors = _range(lines)
 
@@ -177,7 +177,7 @@ def _draw(ax: Axes, lines: Sequence[_Line], left_out: str, attrs: Any, room: Inc
     sides = [cut(str(attrs[name]), 48) for name in ("new", "base") if attrs.get(name)]
     words = [" against ".join(sides)] if len(sides) == 2 else []
     ax.set_title("\n".join([*words, *([left_out] if left_out else [])]), loc="left", fontsize=9, parse_math=False)
-    dress(ax, grid="x")
+    finish_axes(ax, grid="x")
     ax.tick_params(axis="y", length=0)
 
 
@@ -195,7 +195,7 @@ def _range(lines: Sequence[_Line]) -> tuple[float, float, bool]:
 def _axis(ax: Axes, attrs: Any, *, factors: bool) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-    column = schema.column(str(attrs.get("metric", "time_ms")))
+    column = schema.find_column(str(attrs.get("metric", "time_ms")))
     title = column.title or column.name.replace("_", " ")
     if factors:
         ax.set_xlabel(f"{title}, new / base")
@@ -221,7 +221,7 @@ def _handles(lines: Sequence[_Line], colors: Ink) -> list[Any]:
         count = sum(line.verdict == verdict for line in lines)
         if count:
             look: dict[str, Any] = {"color": color or colors.soft, "marker": mark, "linewidth": 1.4}
-            handles.append(make_handle(f"{verdict} ({count})", **look))
+            handles.append(line_handle(f"{verdict} ({count})", **look))
     return [*handles, Patch(facecolor=colors.grid, label="taken for noise")]
 
 
@@ -336,7 +336,7 @@ def _panels(data: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _times(values: Sequence[Any]) -> list[float]:
     """Numbers that may have been measured; NaN for anything else."""
-    return [math.nan if (found := measurable(value)) is None else found for value in values]
+    return [math.nan if (found := measured_or_none(value)) is None else found for value in values]
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
@@ -384,7 +384,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any
     ax.set_xlim(*span)
     _room(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
     ax.tick_params(labelsize=8, labelbottom=True)
-    dress(ax, grid="both")
+    finish_axes(ax, grid="both")
     beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
     add_legend(ax, ax.get_legend_handles_labels()[0], fontsize=7.5, **beside)
 

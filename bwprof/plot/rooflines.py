@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
 from bwprof.analysis.summarize import ordered_precisions
-from bwprof.plot.canvas import Drawing, Inches, cut, distinguish_names, in_lines, log, width_of
+from bwprof.plot.canvas import Drawing, Inches, cut, distinguish_names, log, measure_width, wrap_name
 from bwprof.plot.data import device_of, hollow, predicted, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_legend, add_title, make_handle, make_ring
-from bwprof.plot.styles import Style, dress, ink, styles
+from bwprof.plot.legends import add_legend, add_title, line_handle, ring_handle
+from bwprof.plot.styles import Style, finish_axes, ink, styles
 from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge
-from bwprof.text.formatting import figure_text
-from bwprof.text.parsing import measurable
+from bwprof.text.formatting import format_figure
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,9 +126,9 @@ def _plan(rows: Sequence[RowDict]) -> _Plan:
     """What is drawn, of the first device that has something to draw."""
     if not rows:
         raise ValueError("there are no rows to draw")
-    devices = pairs.by_device(rows)
+    devices = pairs.group_by_device(rows)
     for own in devices:
-        timed = [row for row in own if measurable(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
+        timed = [row for row in own if measured_or_none(row.get("time_ms")) and row["status"] in ("ok", "predicted")]
         shared, names = distinguish_names(_names(timed))
         points = [point for row, name in zip(timed, names, strict=True) if (point := _point(row, name)) is not None]
         if points:
@@ -168,23 +168,23 @@ def _names(rows: Sequence[RowDict]) -> list[str]:
 
 def _point(row: RowDict, name: str) -> _Point | None:
     """None for a row without FLOPs, and for numbers that cannot be."""
-    flops, time_ms = measurable(row.get("flops")), measurable(row.get("time_ms"))
+    flops, time_ms = measured_or_none(row.get("flops")), measured_or_none(row.get("time_ms"))
     moved = pairs.moved_bytes(row) or 0
-    rate = measurable(row.get("tflops"))
+    rate = measured_or_none(row.get("tflops"))
     if not flops and rate and time_ms:
         flops = rate * time_ms * 1e9
     if not flops or not time_ms or flops < 0 or time_ms < 0:
         return None
-    intensity = measurable(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
+    intensity = measured_or_none(row.get("arithmetic_intensity")) or (flops / moved if moved > 0 else 0.0)
     rate = rate or flops / time_ms / 1e9
     if not (intensity > 0 and rate > 0):
         return None
-    shape = tuple(row.get(param) for param in schema.all_param_names())
+    shape = tuple(row.get(param) for param in schema.param_names())
     return _Point(name, shape, row["precision"], intensity, rate, time_ms, hollow(row))
 
 
 def _middle(rows: Sequence[RowDict], name: str) -> float | None:
-    found = [value for row in rows if (value := measurable(row.get(name))) and value > 0]
+    found = [value for row in rows if (value := measured_or_none(row.get(name))) and value > 0]
     return median(found) if found else None
 
 
@@ -221,11 +221,11 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     counts = _counts(spots, colors.text)
     names = [*_ridge_names(ax, plan, looks, colors), *counts, *_case_names(plan, colors.text)]
     name_points(ax, names, at, lines_at, fontsize=points - 0.5)
-    ax.set_xlabel(schema.column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
-    ax.set_ylabel(schema.column("tflops").label)
+    ax.set_xlabel(schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic "))
+    ax.set_ylabel(schema.find_column("tflops").label)
     notes = [plan.device, *plan.notes] if plan.device else plan.notes
     add_title(ax, "Predicted roofline" if plan.word() == "predicted" else "Roofline", notes, room)
-    dress(ax, grid="both")
+    finish_axes(ax, grid="both")
 
 
 def _limits(plan: _Plan) -> tuple[float, float, float, float]:
@@ -248,7 +248,7 @@ def _legend_share(
     (left, right), (low, high) = xs, ys
     legend = 0.0193 * points * len(told) + 0.1  # inches
     memory = max([roof.gb_s for roof in (plan.measured, plan.theory) if roof.gb_s], default=0.0)
-    widest = min(0.9, (max(width_of(line, points) for line in told) + 0.06 * points) / room[0])  # of the width
+    widest = min(0.9, (max(measure_width(line, points) for line in told) + 0.06 * points) / room[0])  # of the width
     at = left * (right / left) ** widest
     top = max([*plan.measured.tflops.values(), *plan.theory.tflops.values()], default=high)
     reached = min(at * memory / 1e3, top) if memory else top
@@ -352,7 +352,7 @@ def _spot_handles(spots: Sequence[Sequence[_Point]], color: str) -> list[Any]:
     said = ["marks inside each other"] if any(len({point.precision for point in spot}) > 1 for spot in spots) else []
     said += ["\u00d7n: n rows"] if any(map(_alike, spots)) else []
     label = f"on one spot: {', '.join(said)}"
-    return [make_handle(label, linewidth=0, color=color)] if said else []
+    return [line_handle(label, linewidth=0, color=color)] if said else []
 
 
 def _ridge_names(
@@ -372,7 +372,7 @@ def _ridge_names(
         color = looks[which[0]].color
         ax.plot(bend, rate, marker="o", markersize=7, color="none", markeredgecolor=color, linewidth=0, zorder=2.5)
         said = ", ".join(cut(name, _LONGEST_PRECISION).upper() for name in which)
-        names.append((f"ridge {said}: {figure_text(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
+        names.append((f"ridge {said}: {format_figure(bend, whole_from=100)} FLOP/B", (bend, rate), colors.text))
     return names
 
 
@@ -385,7 +385,7 @@ def _case_names(plan: _Plan, color: str) -> list[tuple[str, tuple[float, float],
     names = []
     for name, found in longest[:_MOST_NAMES]:
         best = max(found, key=lambda point: point.tflops)
-        names.append((in_lines(name, _NAME_LINE, 3), (best.intensity, best.tflops), color))
+        names.append((wrap_name(name, _NAME_LINE, 3), (best.intensity, best.tflops), color))
     return names
 
 
@@ -395,11 +395,11 @@ def _precision_handles(plan: _Plan, looks: Mapping[str, Style]) -> list[Any]:
         said = [cut(name, _LONGEST_PRECISION).upper()]
         rates = ((plan.measured, plan.word(name)), (plan.theory, plan.theory_word))
         told = [
-            f"{figure_text(roof.tflops[name], whole_from=100)} {word}" for roof, word in rates if name in roof.tflops
+            f"{format_figure(roof.tflops[name], whole_from=100)} {word}" for roof, word in rates if name in roof.tflops
         ]
         said += [f"{', '.join(told)} (TFLOP/s)"] if told else []
         look = looks[name]
-        handles.append(make_handle(": ".join(said), color=look.color, marker=look.marker, markersize=5, linewidth=1.2))
+        handles.append(line_handle(": ".join(said), color=look.color, marker=look.marker, markersize=5, linewidth=1.2))
     return handles
 
 
@@ -407,10 +407,10 @@ def _roof_handles(plan: _Plan, color: str) -> list[Any]:
     handles = []
     for roof, word, look in ((plan.measured, plan.word(), _MEASURED), (plan.theory, plan.theory_word, _THEORY)):
         if roof.gb_s or roof.tflops:
-            memory = f": memory {figure_text(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
-            handles.append(make_handle(f"roof {word}{memory}", color=color, **look))
+            memory = f": memory {format_figure(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
+            handles.append(line_handle(f"roof {word}{memory}", color=color, **look))
     if plan.why_hollow:
-        handles.append(make_ring(plan.why_hollow, color))
+        handles.append(ring_handle(plan.why_hollow, color))
     return handles
 
 
@@ -426,4 +426,4 @@ def _copy_handles(plan: _Plan) -> list[Any]:
             lines[-1] += f", {name}"
         else:
             lines.append(name)
-    return [make_handle(",\n".join(lines) + (f" and {more} more" if more else ""), linewidth=0)]
+    return [line_handle(",\n".join(lines) + (f" and {more} more" if more else ""), linewidth=0)]

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
 from bwprof.analysis.bottleneck import STEP
-from bwprof.analysis.cliffs import along
+from bwprof.analysis.cliffs import find_cliffs_along
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot.canvas import Drawing, Inches, cut, note_left_out
 from bwprof.plot.data import device_of, facts_of, hollow, need, number_column, remarks, rows_of, why_hollow
-from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
-from bwprof.plot.styles import dress, ink, styles
+from bwprof.plot.legends import add_legend_above, add_title, draw_marks, line_handle, ring_handle
+from bwprof.plot.styles import finish_axes, ink, styles
 from bwprof.results import schema
 from bwprof.results.columns import Column
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import measurable, parse_name, quote_text
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,9 +113,9 @@ def picture(data: Any, *, x: str | None = None, y: str = "bandwidth_gb_s") -> Dr
     return Drawing(_SIZE, (_SIZE[0] - 1.4, _SIZE[1] - 1.0), lambda ax, room: _draw(ax, plan, room))
 
 
-def varying(rows: Sequence[RowDict]) -> dict[str, int]:
+def count_values(rows: Sequence[RowDict]) -> dict[str, int]:
     """The parameters with several values, and how many, those with the most first."""
-    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.all_param_names()}
+    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.param_names()}
     counts |= {name: count for name, count in _own_counts(rows).items() if name not in counts}
     return dict(sorted(((name, count) for name, count in counts.items() if count > 1), key=lambda found: -found[1]))
 
@@ -123,11 +123,11 @@ def varying(rows: Sequence[RowDict]) -> dict[str, int]:
 def _own_counts(rows: Sequence[RowDict]) -> dict[str, int]:
     """Of labels that are the caller's own and hold numbers; where a shape stands in a model's steps is none."""
     found = {name: {row.get(name) for row in rows} - {None} for name in _own_names(rows)}
-    return {name: len(values) for name, values in found.items() if all(measurable(v) is not None for v in values)}
+    return {name: len(values) for name, values in found.items() if all(measured_or_none(v) is not None for v in values)}
 
 
 def _own_names(rows: Sequence[RowDict]) -> list[str]:
-    return [name for name in schema.more_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
+    return [name for name in schema.extra_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
 
 
 def _tells_apart(rows: Sequence[RowDict], label: str, where: Sequence[str], x: str) -> bool:
@@ -143,7 +143,7 @@ def _plan(data: Any, x: str | None, y: str) -> _Plan:
     rows, frame = rows_of(data)
     column = number_column("y", y)
     usable = [row for row in need(rows, y) if row["status"] in ("ok", "predicted")]
-    choice = varying(usable)
+    choice = count_values(usable)
     name = _chosen(usable, x, choice)
     drawn = [row for row in need(usable, name) if row[name] is not None]
     found = _lines(drawn, name, choice)
@@ -155,8 +155,8 @@ def _plan(data: Any, x: str | None, y: str) -> _Plan:
     operations = list(dict.fromkeys(str(row["operation"]) for row in drawn))
     words = [cut(found, _LONGEST) for found in (operations if len(operations) == 1 else [])]
     words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else []
-    cache = measurable(facts_of(frame).get("cache_bytes")) if len(devices) < 2 else None
-    return _Plan(column_of(name), column, found[:_MOST_LINES], ", ".join(words), notes, cache or None)
+    cache = measured_or_none(facts_of(frame).get("cache_bytes")) if len(devices) < 2 else None
+    return _Plan(find_column(name), column, found[:_MOST_LINES], ", ".join(words), notes, cache or None)
 
 
 def _chosen(rows: Sequence[RowDict], x: str | None, choice: Mapping[str, int]) -> str:
@@ -170,10 +170,10 @@ def _chosen(rows: Sequence[RowDict], x: str | None, choice: Mapping[str, int]) -
     return x
 
 
-def column_of(name: str) -> Column:
+def find_column(name: str) -> Column:
     """A column of the schema, or a caller's own."""
     try:
-        return schema.column(name)
+        return schema.find_column(name)
     except KeyError:
         return Column(name, "number", "")
 
@@ -185,7 +185,7 @@ def axis_label(column: Column) -> str:
 
 def _lines(rows: Sequence[RowDict], x: str, choice: Mapping[str, int]) -> list[_Line]:
     """Rows by precision, and by what else tells them apart, each along the parameter."""
-    names = dict.fromkeys((*choice, *schema.all_param_names(), *_APART))
+    names = dict.fromkeys((*choice, *schema.param_names(), *_APART))
     apart = [name for name in names if name != x and len({row.get(name) for row in rows}) > 1]
     where = [name for name in apart if name not in _SELDOM]
     for name in (name for name in apart if name in _SELDOM):  # a variant changes along a line: it is no line's own
@@ -233,12 +233,12 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
         marks: dict[str, Any] = {"marker": look.marker, "markersize": 5, "zorder": 3.2}
         draw_marks(ax, points, [hollow(row) for row in line.rows], look.color, **marks)
     handles: list[Any] = [
-        make_handle(cut(name, 16).upper(), color=look.color, marker=look.marker, markersize=5)
+        line_handle(cut(name, 16).upper(), color=look.color, marker=look.marker, markersize=5)
         for name, look in looks.items()
     ]
     if len(aparts) > 1:
         handles += [
-            make_handle(name or "(without)", color=colors.text, linestyle=_dash(place))
+            line_handle(name or "(without)", color=colors.text, linestyle=_dash(place))
             for place, name in enumerate(aparts)
         ]
     handles += _attainable(ax, plan, looks, colors.soft)
@@ -246,8 +246,8 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     _axes(ax, plan)
     handles += _capacity(ax, plan, looks, colors.soft)
     if reason := why_hollow(row for line in plan.lines for row in line.rows):
-        handles.append(make_ring(reason, colors.text))
-    legend_above(ax, handles, room)
+        handles.append(ring_handle(reason, colors.text))
+    add_legend_above(ax, handles, room)
     if len(aparts) > len(_DASHES):
         _end_names(ax, plan, colors.text)
     words = [*([plan.title] if plan.title else []), *plan.notes]
@@ -255,7 +255,7 @@ def _draw(ax: Axes, plan: _Plan, room: Inches) -> None:
     add_title(ax, first[0].upper() + first[1:], words, room)
     ax.set_xlabel(axis_label(plan.x), parse_math=False)
     ax.set_ylabel(axis_label(plan.y), parse_math=False)
-    dress(ax, grid="both")
+    finish_axes(ax, grid="both")
 
 
 def _dash(place: int) -> Any:
@@ -292,12 +292,12 @@ def _attainable(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> 
             curves.add(key)
             ax.plot(*_split(points), color=looks[line.precision].color, linewidth=1.0, linestyle=":", zorder=2.5)
             drawn = True
-    label = f"{schema.column('attainable_gb_s').title}: a plain stream of the same bytes"
-    return [make_handle(label, color=color, linewidth=1.0, linestyle=":")] if drawn else []
+    label = f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"
+    return [line_handle(label, color=color, linewidth=1.0, linestyle=":")] if drawn else []
 
 
 def _stream(row: RowDict, plan: _Plan) -> tuple[float, float] | None:
-    attainable = measurable(row.get("attainable_gb_s"))
+    attainable = measured_or_none(row.get("attainable_gb_s"))
     if not attainable or attainable < 0:
         return None
     moved = moved_bytes(row) or 0
@@ -309,8 +309,8 @@ def _cliffs(ax: Axes, plan: _Plan, color: str) -> list[Any]:
     """Rings around rows that take more time than their neighbours' work explains."""
     from matplotlib.lines import Line2D
 
-    swept = plan.x.name in schema.all_param_names() or not plan.x.group
-    rows = [cliff.slow for line in plan.lines if swept for cliff in along(line.rows, plan.x.name)]
+    swept = plan.x.name in schema.param_names() or not plan.x.group
+    rows = [cliff.slow for line in plan.lines if swept for cliff in find_cliffs_along(line.rows, plan.x.name)]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "color": "none", "markeredgecolor": color, "linewidth": 0}
     ax.plot([float(row[plan.x.name]) for row in rows], [float(row[plan.y.name]) for row in rows], zorder=3.3, **look)
     return [Line2D([], [], label="cliff: more time than its work explains", **look)] if rows else []
@@ -367,8 +367,8 @@ def _capacity(ax: Axes, plan: _Plan, looks: Mapping[str, Any], color: str) -> li
             drawn.append(at)
             own = looks[line.precision].color
             ax.axvline(at, color=own, linewidth=1.0, linestyle=(0, (1, 1.5)), alpha=0.9, zorder=1)
-    label = f"bytes fill the cache ({bytes_text(plan.cache_bytes)})"
-    return [make_handle(label, color=color, linewidth=1.0, linestyle=(0, (1, 1.5)))] if drawn else []
+    label = f"bytes fill the cache ({format_bytes(plan.cache_bytes)})"
+    return [line_handle(label, color=color, linewidth=1.0, linestyle=(0, (1, 1.5)))] if drawn else []
 
 
 def _crossing(line: _Line, x: str, capacity: float) -> float | None:
@@ -382,5 +382,5 @@ def _crossing(line: _Line, x: str, capacity: float) -> float | None:
 
 
 def _touched(row: RowDict) -> float:
-    own = measurable(row.get("footprint_bytes"))
+    own = measured_or_none(row.get("footprint_bytes"))
     return own if own else float(moved_bytes(row) or 0)

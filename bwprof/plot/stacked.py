@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.gains import PrecisionPair, named, pairs, precisions_of
+from bwprof.analysis.gains import PrecisionPair, check_precision_pair, find_precision_pairs, list_precisions
 from bwprof.plot.canvas import (
     MOST_LINES,
     Drawing,
     Inches,
-    beside,
+    count_lines,
     cut,
     distinguish_names,
-    lines_in,
+    measure_labels,
+    measure_width,
     note_left_out,
-    width_of,
 )
 from bwprof.plot.data import device_of, doubted, frame_of, need_columns, predicted, remarks
-from bwprof.plot.legends import add_title, legend_over_lines, make_handle, write_behind
-from bwprof.plot.styles import Ink, dress, ink, part_look, readable, style
+from bwprof.plot.legends import add_legend_over_lines, add_title, line_handle, write_after
+from bwprof.plot.styles import Ink, finish_axes, ink, part_style, readable, style
 from bwprof.results.frame import to_rows
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, plural, seconds_text, short
-from bwprof.text.parsing import measurable, parse_name, unknown
+from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
+from bwprof.text.parsing import describe_unknown, measured_or_none, parse_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def _height(count: int, each: float) -> float:
 
 def _lines(count: int, height: float) -> int:
     """How many lines are drawn on axes of so many inches."""
-    return min(count, lines_in(height - 2 * _LINE_INCHES))
+    return min(count, count_lines(height - 2 * _LINE_INCHES))
 
 
 def _cases(ax: Axes, names: Sequence[str], each: float) -> None:
@@ -94,9 +94,13 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
     """The same as a picture to be drawn or written."""
     frame = frame_of(data)
     wide, narrow = _precisions(frame, from_, to)
-    found = [pair for pair in pairs(frame, wide, narrow) if pair.byte_ratio > 0 and measurable(pair.time_ratio)]
+    found = [
+        pair
+        for pair in find_precision_pairs(frame, wide, narrow)
+        if pair.byte_ratio > 0 and measured_or_none(pair.time_ratio)
+    ]
     if not found:
-        there = ", ".join(precisions_of(frame)) or "none"
+        there = ", ".join(list_precisions(frame)) or "none"
         raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
     height = _height(len(found), _CASE_INCHES)
     notes = remarks(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
@@ -104,7 +108,7 @@ def speedup_picture(data: Any, *, from_: str | None = None, to: str | None = Non
     def draw(ax: Axes, room: Inches) -> None:
         _draw_gains(ax, found[: _lines(len(found), room[1])], len(found), (wide, narrow), notes, room)
 
-    names = beside(_labels(found[:MOST_LINES])[1], _NAME_POINTS)
+    names = measure_labels(_labels(found[:MOST_LINES])[1], _NAME_POINTS)
     return Drawing((_WIDTH, height + _AROUND_INCHES), (_WIDTH - names, height), draw)
 
 
@@ -112,7 +116,7 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
     for given, name in ((from_, "from_"), (to, "to")):
         if given is not None:
             parse_name(given, name)
-    there = [name for name in precisions_of(frame) if name]
+    there = [name for name in list_precisions(frame) if name]
     if from_ is None:
         others = [name for name in there if name != to]
         from_ = "fp32" if "fp32" in others or not others else others[0]
@@ -121,7 +125,7 @@ def _precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str
         to = "fp16" if "fp16" in others or not others else others[0]
         if to == from_:
             to = "fp16" if from_ != "fp16" else "fp32"
-    return named(from_, to)
+    return check_precision_pair(from_, to)
 
 
 def _labels(found: Sequence[PrecisionPair]) -> tuple[str, list[str]]:
@@ -149,7 +153,7 @@ def _draw_gains(
             handles.append(Rectangle((0, 0), 1, 1, facecolor=color, hatch=hatch, label=label, **ground))
     rows = [row for pair in found for row in (pair.wide, pair.narrow)]
     handles += _marks(rows, colors)
-    each = legend_over_lines(ax, handles, len(found), room)
+    each = add_legend_over_lines(ax, handles, len(found), room)
     ax.set_xscale("log", base=2)
     points = min(8.0, 72 * each * 0.75)
     totals, promises = [pair.time_ratio for pair in found], [pair.byte_ratio for pair in found]
@@ -162,10 +166,10 @@ def _draw_gains(
     ends = [[(total, place - 0.4), (total, place + 0.4)] for place, total in enumerate(totals)]
     ax.add_collection(LineCollection(ends, colors=colors.text, linewidths=1.8), autolim=False)
     for place, (pair, total, promised) in enumerate(zip(found, totals, promises, strict=True)):
-        parts = f" = {short(promised, '.2f')} \u00d7 {short(pair.bandwidth_ratio, '.2f')}"
+        parts = f" = {format_short(promised, '.2f')} \u00d7 {format_short(pair.bandwidth_ratio, '.2f')}"
         parts += "*" if doubted(pair.wide) or doubted(pair.narrow) else ""
-        text, end = f"{short(total, '.2f')}\u00d7{parts}", (max(total, promised, 1.0), place)
-        write_behind(ax, text, end, colors.text, fontsize=points, annotation_clip=True)
+        text, end = f"{format_short(total, '.2f')}\u00d7{parts}", (max(total, promised, 1.0), place)
+        write_after(ax, text, end, colors.text, fontsize=points, annotation_clip=True)
     _gain_axis(ax, low, high, room[0])
     ax.axvline(1, color=colors.soft, linewidth=0.9)
     shared, labels = _labels(found)
@@ -176,7 +180,7 @@ def _draw_gains(
     words += [shared] if shared else []
     first = f"{narrow} against {wide}: ratio of bytes \u00d7 ratio of bandwidths"
     add_title(ax, first, [*words, *note_left_out(len(found), count, "cases"), *notes], room)
-    dress(ax, grid="x")
+    finish_axes(ax, grid="x")
 
 
 def _marks(rows: Sequence[RowDict], colors: Ink) -> list[Any]:
@@ -185,10 +189,10 @@ def _marks(rows: Sequence[RowDict], colors: Ink) -> list[Any]:
     if any(predicted(row) for row in rows):
         square: dict[str, Any] = {"marker": "s", "markersize": 5, "linewidth": 0}
         found.append(
-            make_handle("hollow: predicted", markerfacecolor=colors.ground, markeredgecolor=colors.text, **square)
+            line_handle("hollow: predicted", markerfacecolor=colors.ground, markeredgecolor=colors.text, **square)
         )
     if any(doubted(row) for row in rows):
-        found.append(make_handle("see flags", linewidth=0, marker="$*$", color=colors.text))
+        found.append(line_handle("see flags", linewidth=0, marker="$*$", color=colors.text))
     return found
 
 
@@ -292,7 +296,7 @@ def model_picture(data: Any, *, phase: str | None = None) -> Drawing:
     known = [step for step in steps if step.total > 0 and not step.missing]
     phases = list(dict.fromkeys(step.phase for step in known))
     if phase is not None and phase not in phases:
-        raise ValueError(unknown("phase", phase, phases))
+        raise ValueError(describe_unknown("phase", phase, phases))
     if not known:
         raise ValueError("there is nothing to draw: no step of the model has a time")
     chosen = phase or phases[0]
@@ -306,7 +310,7 @@ def model_picture(data: Any, *, phase: str | None = None) -> Drawing:
     def draw(ax: Axes, room: Inches) -> None:
         _draw_steps(ax, found[: _lines(len(found), room[1])], len(found), words, room)
 
-    inner = _WIDTH - beside((step.name for step in found[:MOST_LINES]), _NAME_POINTS)
+    inner = _WIDTH - measure_labels((step.name for step in found[:MOST_LINES]), _NAME_POINTS)
     return Drawing((_WIDTH, height + _AROUND_INCHES), (inner, height), draw)
 
 
@@ -315,16 +319,16 @@ def _steps(rows: Sequence[RowDict]) -> list[_Step]:
     varying = {name for name in _STEP if len({row[name] for row in rows}) > 1}
     found: dict[tuple[object, ...], _Step] = {}
     for row in rows:
-        count = measurable(row["count"])
+        count = measured_or_none(row["count"])
         if not count or count < 0:
             continue
         key = tuple(row[name] for name in _STEP)
         if key not in found:
-            batch, context = (int(measurable(row[name]) or 1) for name in ("step_batch", "context"))
+            batch, context = (int(measured_or_none(row[name]) or 1) for name in ("step_batch", "context"))
             phase = str(row["phase"])
             tokens = batch if phase == _ONE_TOKEN else batch * context
             found[key] = _Step(_step_name(row, varying), phase, batch, tokens)
-        step, time = found[key], measurable(row["time_ms"])
+        step, time = found[key], measured_or_none(row["time_ms"])
         if time is None or time < 0:
             step.missing = step.missing or str(row["reason"] or row["status"])
             continue
@@ -354,31 +358,31 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
 
     colors = ink(ax)
     roles = _roles(found)
-    looks = {role: part_look(place) for place, role in enumerate(roles)}
+    looks = {role: part_style(place) for place, role in enumerate(roles)}
     ground: dict[str, Any] = {"edgecolor": colors.ground, "linewidth": 0}
     handles: list[Any] = [
         Rectangle((0, 0), 1, 1, facecolor=color, hatch=hatch, label=cut(role, 24), **ground)
         for role, (color, hatch) in looks.items()
     ]
     handles += _marks([row for step in found for rows in step.rows.values() for row in rows], colors)
-    each = legend_over_lines(ax, handles, len(found), room)
+    each = add_legend_over_lines(ax, handles, len(found), room)
     points = min(8.0, 72 * each * 0.6)
     longest = max(step.total for step in found)
     ends = [_end_text(step) for step in found]
-    reach = longest / max(0.3, 1 - (max(width_of(text, points) for text in ends) + 0.15) / room[0])
+    reach = longest / max(0.3, 1 - (max(measure_width(text, points) for text in ends) + 0.15) / room[0])
     for place, step in enumerate(found):
         left = 0.0
         for role, time in _parts(step, roles).items():
             color, hatch = looks[role]
             look = _guessed(_rows_of(step, role, roles), color, colors.ground)
             bar(ax, left, place, time, 0.72, hatch=hatch, **look | {"linewidth": 0.6})
-            said = figure_text(time, whole_from=100)
-            if time / reach * room[0] > width_of(said, points * 0.85) * 1.5:
+            said = format_figure(time, whole_from=100)
+            if time / reach * room[0] > measure_width(said, points * 0.85) * 1.5:
                 tag = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 0.6}
                 how: dict[str, Any] = {"fontsize": points * 0.85, "color": readable(look["facecolor"]), "bbox": tag}
                 ax.text(left + time / 2, place, said, ha="center", va="center_baseline", **how)
             left += time
-        write_behind(ax, ends[place], (left, place), colors.text, fontsize=points)
+        write_after(ax, ends[place], (left, place), colors.text, fontsize=points)
     ax.set_xlim(0, reach)
     _cases(ax, [step.name for step in found], each)
     one = found[0].phase == _ONE_TOKEN
@@ -386,7 +390,7 @@ def _draw_steps(ax: Axes, found: Sequence[_Step], count: int, words: Sequence[st
     ax.set_xlabel(xlabel, parse_math=False)
     head = "Time per token by operation: a step gives each sequence one" if one else "Time of a step by operation"
     add_title(ax, head, [*words, *note_left_out(len(found), count, "steps")], room)
-    dress(ax, grid="x")
+    finish_axes(ax, grid="x")
 
 
 def _roles(found: Sequence[_Step]) -> list[str]:
@@ -415,7 +419,7 @@ def _rows_of(step: _Step, role: str, roles: Sequence[str]) -> list[RowDict]:
 
 def _end_text(step: _Step) -> str:
     share = step.predicted / step.total
-    rate = f"{figure_text(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"
-    words = [seconds_text(step.total / 1e3), rate]
+    rate = f"{format_figure(1e3 * step.tokens / step.total, whole_from=100)} tokens/s"
+    words = [format_seconds(step.total / 1e3), rate]
     words += [f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted"] if share > 0.005 else []
     return ", ".join(words) + ("*" if any(doubted(row) for rows in step.rows.values() for row in rows) else "")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from bwprof import registry
 from bwprof.plot.canvas import Drawing, Inches, cut
 from bwprof.plot.data import facts_of, frame_of, predicted, rows_of
-from bwprof.plot.legends import add_title, draw_marks, legend_above, make_handle, make_ring
-from bwprof.plot.styles import dress, ink, part_look, styles
+from bwprof.plot.legends import add_legend_above, add_title, draw_marks, line_handle, ring_handle
+from bwprof.plot.styles import finish_axes, ink, part_style, styles
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge as ridge_of
 from bwprof.roofs.model import RoofPoint, Roofs
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import measurable, parse_names, path_of
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import measured_or_none, parse_names, parse_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,20 +71,20 @@ def picture(data: Any) -> Drawing:
 
 def _roofs_and_facts(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
     """Roofs, and what is known of their device besides."""
-    from bwprof.analysis.gains import roofs_of
+    from bwprof.analysis.gains import read_run_roofs
     from bwprof.roofs import store
 
     if isinstance(data, Roofs):
         return data, {}
     if isinstance(data, (str, os.PathLike)):
-        path = path_of(data, "data")
+        path = parse_path(data, "data")
         read = store.read(path)
         try:
             return read, facts_of(load(path))
         except ValueError:  # a file of roofs alone
             return read, {}
     frame = frame_of(data)
-    found = roofs_of(frame)
+    found = read_run_roofs(frame)
     if found is None:
         raise ValueError("there is nothing to draw: the frame's metadata hold no roofs (load the run's folder)")
     return found, facts_of(frame)
@@ -93,28 +93,28 @@ def _roofs_and_facts(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
 def _draw(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> None:
     colors = ink(ax)
     names = list(dict.fromkeys(point.stream for point in (*found.points, *found.hot_points)))
-    looks = {name: (part_look(place)[0], _MARKERS[place % len(_MARKERS)]) for place, name in enumerate(names)}
+    looks = {name: (part_style(place)[0], _MARKERS[place % len(_MARKERS)]) for place, name in enumerate(names)}
     for points, hot in ((found.points, False), (found.hot_points, True)):
         for name in names:
             own = sorted((point for point in points if point.stream == name), key=lambda point: point.total_bytes)
             _curve(ax, own, looks[name], hot=hot)
     handles = [
-        make_handle(cut(name, 24), color=color, marker=marker, markersize=4.5)
+        line_handle(cut(name, 24), color=color, marker=marker, markersize=4.5)
         for name, (color, marker) in looks.items()
     ]
     if found.hot_points:
-        handles.append(make_handle("in the cache", color=colors.text, linestyle=_HOT_DASH))
+        handles.append(line_handle("in the cache", color=colors.text, linestyle=_HOT_DASH))
     if any(point.doubt for point in (*found.points, *found.hot_points)):
-        handles.append(make_ring("hollow: in doubt", colors.text, markersize=4.5))
+        handles.append(ring_handle("hollow: in doubt", colors.text, markersize=4.5))
     _axes(ax, found)
     handles += _lines(ax, facts, colors.soft)
-    legend_above(ax, handles, room)
+    add_legend_above(ax, handles, room)
     words = [cut(found.device, 60)] if found.device else []
     words += [f"measured {cut(found.measured[:16].replace('T', ' '), 16)} UTC"] if found.measured else []
     add_title(ax, "What plain streams reach, over the bytes they move", words, room)
     ax.set_xlabel("bytes read and written (B)")
     ax.set_ylabel("bandwidth (GB/s)")
-    dress(ax, grid="both")
+    finish_axes(ax, grid="both")
 
 
 def _curve(ax: Axes, points: Sequence[RoofPoint], look: tuple[str, str], *, hot: bool) -> None:
@@ -133,7 +133,7 @@ def _axes(ax: Axes, found: Roofs) -> None:
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(LogLocator(base=2, numticks=11))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(value)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
     cold = max((point.gb_s for point in found.points), default=0.0)
     hot = max((point.gb_s for point in found.hot_points), default=0.0)
     if cold and hot > _HOT_IS_FAR * cold:
@@ -146,15 +146,15 @@ def _lines(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
     """The theoretical peak, and the size of the cache."""
     handles = []
     left, right = ax.get_xlim()
-    peak, cache = measurable(facts.get("peak_gb_s")), measurable(facts.get("cache_bytes"))
+    peak, cache = measured_or_none(facts.get("peak_gb_s")), measured_or_none(facts.get("cache_bytes"))
     if peak:
         dash: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (5, 3))}
         ax.axhline(peak, zorder=1, **dash)
-        handles.append(make_handle(f"theoretical peak: {peak:.4g} GB/s", **dash))
+        handles.append(line_handle(f"theoretical peak: {peak:.4g} GB/s", **dash))
     if cache and left < cache < right:
         dots: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (1, 1.5))}
         ax.axvline(cache, zorder=1, **dots)
-        handles.append(make_handle(f"size of the cache ({bytes_text(cache)})", **dots))
+        handles.append(line_handle(f"size of the cache ({format_bytes(cache)})", **dots))
     return handles
 
 
@@ -212,7 +212,7 @@ def picture_ridges(data: Any = None, *, precisions: Sequence[str] | None = None)
     """The same as a picture to be drawn or written."""
     from bwprof.analysis.prediction import catalogue
 
-    known = catalogue.arithmetic()
+    known = catalogue.arithmetic_types()
     asked = _PRECISIONS if precisions is None else parse_names("precisions", precisions)
     chosen = [registry.check_precision(name, known, "arithmetic of the catalogue") for name in asked]
     if not chosen:
@@ -233,7 +233,7 @@ def _measured(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[str, d
     others: dict[str, None] = {}
     for row in rows:
         entry = catalogue.find(str(row["device"])) if row.get("device") else None
-        bend = measurable(row.get("ridge"))
+        bend = measured_or_none(row.get("ridge"))
         if predicted(row):
             continue
         if entry is None:
@@ -286,29 +286,29 @@ def _draw_ridges(ax: Axes, found: Sequence[_Device], precisions: Sequence[str], 
         if min(round(x) for x, _ in at) == round(found[0].x):  # of younger arithmetic there are too few years
             _trend(ax, at, look.color)
     handles: list[Any] = [
-        make_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
+        line_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
         for name, look in looks.items()
     ]
     if any(d.unconfirmed for d in found):
-        handles.append(make_ring("hollow: not confirmed by a data sheet", colors.text, markersize=6))
+        handles.append(ring_handle("hollow: not confirmed by a data sheet", colors.text, markersize=6))
     measured = [(d.x, value, looks[name].color) for d in found for name, value in d.measured.items()]
     cross: dict[str, Any] = {"marker": "x", "markersize": 7, "markeredgewidth": 2}
     for x, value, color in measured:
         ax.plot(x, value, color=color, zorder=3.5, **cross)
-    handles += [make_handle("measured", color=colors.text, linewidth=0, **cross)] if measured else []
-    handles.append(make_handle("trend", color=colors.soft, linewidth=1, linestyle=(0, (4, 3))))
+    handles += [line_handle("measured", color=colors.text, linewidth=0, **cross)] if measured else []
+    handles.append(line_handle("trend", color=colors.soft, linewidth=1, linestyle=(0, (4, 3))))
     ax.set_yscale("log")
     years = sorted({round(d.x) for d in found})
     ax.set_xlim(years[0] - 0.5, years[-1] + 0.5)
     _ticks(ax, years)
-    legend_above(ax, handles, room)
+    add_legend_above(ax, handles, room)
     names = [(cut(d.name, _LONGEST), (d.x, max(d.ridges.values())), colors.text) for d in found]
     name_points(ax, names, [*points, *((x, value) for x, value, _ in measured)])
     ax.set_xlabel("year")
     ax.set_ylabel("ridge (FLOP/B)")
     head = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
     add_title(ax, head, ["theoretical dense rates and bandwidths of the catalogue"], room)
-    dress(ax, grid="y")
+    finish_axes(ax, grid="y")
 
 
 def _trend(ax: Axes, points: Sequence[tuple[float, float]], color: str) -> None:

@@ -68,7 +68,7 @@ def styles(precisions: Iterable[str]) -> dict[str, Style]:
     return found
 
 
-def part_look(place: int) -> tuple[str, str]:
+def part_style(place: int) -> tuple[str, str]:
     """Colour and hatch of the part of a whole at a place."""
     return _PARTS[place % len(_PARTS)]
 
@@ -133,7 +133,7 @@ def _ground(ax: Axes, *, outside: bool) -> tuple[float, float, float]:
 Grid = Literal["x", "y", "both", ""]
 
 
-def dress(ax: Axes, *, grid: Grid = "") -> None:
+def finish_axes(ax: Axes, *, grid: Grid = "") -> None:
     """What all pictures share, when all is drawn: a frame of two sides, lines behind, words that can be read."""
     inner, outer = ink(ax), ink(ax, outside=True)
     ax.spines[["top", "right"]].set_visible(False)

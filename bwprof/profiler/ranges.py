@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
 from bwprof.hardware import Device
-from bwprof.measuring.callables import check_callable, name_of, only_makes
-from bwprof.profiler.schedule import ScheduleArgument, Scheduled, make_schedule
+from bwprof.measuring.callables import check_callable, is_generator_function, name_callable
+from bwprof.profiler.schedule import ScheduleArgument, ScheduleFollower, make_schedule
 from bwprof.results.atomic import atomic_write
-from bwprof.results.export import Slice, TraceDocument, pulses
+from bwprof.results.export import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
-    finite_number,
+    describe_unknown,
+    escape_controls,
+    finite_or_none,
     parse_bool,
     parse_bytes,
-    path_of,
+    parse_int,
+    parse_path,
     quote_text,
     repr_short,
-    to_ascii,
-    unknown,
-    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _SLACK_US = 2.0  # two events' distance is a float of milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class TraceLocation:
     """The device and the stream, or thread, that ranges are on; exact: their times are no floats of events."""
 
     device: str
@@ -50,7 +50,7 @@ class Where:
     exact: bool
 
 
-def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -> str:
+def trace_text(where: TraceLocation, events: Mapping[str, Sequence[Event]], most: int) -> str:
     """A trace of ranges, by name. Of more than `most` the latest. Time begins with the first of them."""
     begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
@@ -68,7 +68,7 @@ def trace_text(where: Where, events: Mapping[str, Sequence[Event]], most: int) -
                 figures["bandwidth_gb_s"] = _core.bandwidth_gb_s(read + written, ns / 1e9)
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
         slices += own
-        trace.counter(process, f"GB/s {name}", pulses(own, "bandwidth_gb_s"))
+        trace.counter(process, f"GB/s {name}", counter_points(own, "bandwidth_gb_s"))
     trace.track(process, where.track, slices, slack_us=0.0 if where.exact else _SLACK_US)
     return trace.text()
 
@@ -115,9 +115,9 @@ class Range:
         """
         if not callable(function):
             raise TypeError(f"{repr_short(function)} is no function: a range is put around a function's calls")
-        if only_makes(function):
+        if is_generator_function(function):
             inside = f"put `with profiler.range('{quote_text(self._name)}'):` inside it"
-            raise TypeError(f"a call of {name_of(function)} does not run it: {inside}")
+            raise TypeError(f"a call of {name_callable(function)} does not run it: {inside}")
 
         @functools.wraps(function)
         def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -127,7 +127,7 @@ class Range:
         return wrapped
 
 
-class Profiler(hardware.Holder, Scheduled):
+class Profiler(hardware.Holder, ScheduleFollower):
     """Times named ranges of your program, on the GPU's own clock or the processor's, without waiting for anything.
 
     On a GPU `start` and `stop` record one event each on the stream; times are read when you ask for them, and only then
@@ -208,7 +208,7 @@ class Profiler(hardware.Holder, Scheduled):
         self._device: _core.Device | None = None
         self._where = (backend, device)
         self._stream = stream
-        self._capacity = whole_number(capacity, "capacity")
+        self._capacity = parse_int(capacity, "capacity")
         self._nvtx = None if nvtx is None else parse_bool(nvtx, "nvtx")
         self._bytes: dict[str, RangeBytes] = {}
         self._first_bytes: dict[str, RangeBytes] = {}
@@ -228,7 +228,7 @@ class Profiler(hardware.Holder, Scheduled):
         self._core.switch(value)
 
     def _open(self) -> None:
-        choice = hardware.chosen(*self._where)
+        choice = hardware.choose_current(*self._where)
         with hardware.preserve_current_device(choice.backend):
             device = hardware.open_device(choice.backend, choice.index)
             try:
@@ -297,7 +297,9 @@ class Profiler(hardware.Holder, Scheduled):
 
         found = self._events()
         floor_ms = self._floor_ms() if found else float("nan")
-        rows = [self._row(name, Runs.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()]
+        rows = [
+            self._row(name, RangeRuns.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()
+        ]
         columns = ["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
         frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
         kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
@@ -307,7 +309,7 @@ class Profiler(hardware.Holder, Scheduled):
             "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
             "floor_us": floor_ms * 1e3,
             "backend": "" if device is None else device.backend,
-            "device": "" if device is None else hardware.facts(device)["name"],
+            "device": "" if device is None else hardware.device_facts(device)["name"],
         }
         return frame
 
@@ -327,7 +329,7 @@ class Profiler(hardware.Holder, Scheduled):
         finally:
             core.close()
 
-    def _row(self, name: str, runs: Runs, floor_ms: float) -> dict[str, Any]:
+    def _row(self, name: str, runs: RangeRuns, floor_ms: float) -> dict[str, Any]:
         from bwprof.roofs.limiter import FLOOR_FACTOR
 
         times, median = runs.times_ms, _median(runs.times_ms)
@@ -378,7 +380,7 @@ class Profiler(hardware.Holder, Scheduled):
         <BLANKLINE>
         """
         if style not in ("table", "classic"):
-            raise ValueError(unknown("style", style, ["table", "classic"]))
+            raise ValueError(describe_unknown("style", style, ["table", "classic"]))
         rows: list[Any] = self.frame().to_dict("records")
         return "".join(map(_block, rows)) if style == "classic" else _table(rows)
 
@@ -414,20 +416,20 @@ class Profiler(hardware.Holder, Scheduled):
         >>> [event["name"] for event in events if event["ph"] == "X"]
         ['sum']
         """
-        target = path_of(path, "path")
-        count = whole_number(most, "most")
+        target = parse_path(path, "path")
+        count = parse_int(most, "most")
         if count < 1:
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
         atomic_write(target, trace_text(self._where_it_runs(), self._events(), count))
 
-    def _where_it_runs(self) -> Where:
+    def _where_it_runs(self) -> TraceLocation:
         device = self._device
         if device is None:
-            return Where("no device", "ranges", exact=True)
+            return TraceLocation("no device", "ranges", exact=True)
         facts = _core.backend_facts(device.backend)
-        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+        name = f"{device.backend}:{device.index} {hardware.device_facts(device)['name']}"
         stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
-        return Where(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
+        return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 
     def reset(self) -> None:
         """Forget all times so far, and ranges that have none yet; those that run go on."""
@@ -465,15 +467,15 @@ class Profiler(hardware.Holder, Scheduled):
             for name, events in found.items()
         }
 
-    def _runs(self, name: str) -> Runs:
+    def _runs(self, name: str) -> RangeRuns:
         found = self._events()
         if _checked(name) not in found:
-            raise ValueError(unknown("range", name, found))
-        return Runs.of(found[name], self._bytes.get(name))
+            raise ValueError(describe_unknown("range", name, found))
+        return RangeRuns.of(found[name], self._bytes.get(name))
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class RangeRuns:
     """A range's runs: their times, the bytes of one of them (the mean where they vary), and their rate."""
 
     times_ms: list[float]
@@ -482,7 +484,7 @@ class Runs:
     bandwidth_gb_s: float
 
     @classmethod
-    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> Runs:
+    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> RangeRuns:
         """Put events together; without any, a run moves what was set last."""
         times = [ns / 1e6 for _, ns, _, _ in events]
         each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
@@ -506,21 +508,21 @@ def _median(times: list[float]) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    from bwprof.text.terminal import plain_table
+    from bwprof.text.terminal import format_ascii_table
 
     numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
     lines = []
     for row in rows:
         cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
         lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
-    return plain_table(["range", *numbers, "flags"], lines, numbers=numbers)
+    return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:
     """A range in the classic style, which csrc/api/readings.c has as well."""
     times = f" (median of {row['count']})" if row["count"] > 1 else ""
-    name = to_ascii(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
-    time, fast = (finite_number(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
+    name = escape_controls(row["range"]).replace("\n", "\\x0a").replace("\t", "\\x09")
+    time, fast = (finite_or_none(row[figure]) for figure in ("time_ms", "bandwidth_gb_s"))
     lines = [
         f"=== Bandwidth Profile: {name} ===",
         f"Elapsed time: {'unknown' if time is None else f'{time:.3f}'} ms{times}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
-from bwprof.text.parsing import repr_short, unknown, whole_number
+from bwprof.text.parsing import describe_unknown, parse_int, repr_short
 
 
 class Phase(Enum):
@@ -48,7 +48,7 @@ class Schedule:
     def __post_init__(self) -> None:
         for field in fields(self):
             given = getattr(self, field.name)
-            number = whole_number(given, field.name)
+            number = parse_int(given, field.name)
             if number < (field.name == "active"):
                 raise ValueError(
                     f"{field.name} is {repr_short(given)}: at least {int(field.name == 'active')} is needed"
@@ -57,7 +57,7 @@ class Schedule:
 
     def __call__(self, step: int) -> Phase:
         """The phase of a step, 0 being the first; ValueError for what is no whole number."""
-        cycle, place = divmod(whole_number(step, "step") - self.skip_first, self.wait + self.warmup + self.active)
+        cycle, place = divmod(parse_int(step, "step") - self.skip_first, self.wait + self.warmup + self.active)
         if cycle < 0 or 0 < self.repeat <= cycle or place < self.wait:
             return Phase.OFF
         if place < self.wait + self.warmup:
@@ -85,7 +85,7 @@ def make_schedule(given: ScheduleArgument) -> Callable[[int], Phase] | None:
         known = [field.name for field in fields(Schedule)]
         for name in given:
             if name not in known:
-                raise ValueError(unknown("name", name, known, where="schedule"))
+                raise ValueError(describe_unknown("name", name, known, where="schedule"))
         return Schedule(**given)
     if not callable(given):
         raise TypeError(
@@ -106,7 +106,7 @@ def make_schedule(given: ScheduleArgument) -> Callable[[int], Phase] | None:
     return phase
 
 
-class Scheduled:
+class ScheduleFollower:
     """What follows a schedule; without one it is on, or off, as its `enabled` says."""
 
     __slots__ = ("_phase", "_ready", "_schedule", "_step", "_telling")

@@ -19,18 +19,18 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.measuring import grade
-from bwprof.measuring.callables import leaves_of
-from bwprof.measuring.row import Context, provenance
+from bwprof.measuring.callables import iterate_leaves
+from bwprof.measuring.row import Context, describe_origin
 from bwprof.results import schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
 from bwprof.roofs.model import NOISE_LIMIT
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import repr_short
 
 
 @dataclass(slots=True)
-class Ran:
+class TimedPart:
     """A part of a program: how long it took each time, ms, and what it moved and computed at least; None: not known."""
 
     name: str
@@ -48,7 +48,7 @@ class Ran:
     alike: bool = False  # each time it did the same
 
 
-def row_of(ran: Ran, context: Context) -> Row:
+def make_row(ran: TimedPart, context: Context) -> Row:
     """A part's row. It is held against DRAM; where caches may have held what it read, `not_cold` says so."""
     row = schema.empty_row()
     known = [int(count) for count in (ran.bytes_read, ran.bytes_written) if count is not None]
@@ -66,7 +66,7 @@ def row_of(ran: Ran, context: Context) -> Row:
         flops=ran.flops,
         timer_floor_us=None if ran.floor_ms is None else ran.floor_ms * 1e3,
         arithmetic_intensity=ran.flops / moved if ran.flops is not None and moved else None,
-        **provenance(context),
+        **describe_origin(context),
     )
     row.update(ran.labels)
     notes = list(ran.notes)
@@ -78,7 +78,7 @@ def row_of(ran: Ran, context: Context) -> Row:
     row.update(status="ok", time_ms=time_ms, time_ms_min=min(ran.times_ms))
     if ran.alike:
         statistics = _core.statistics(array("d", [time * 1e6 for time in ran.times_ms]))
-        row["noise"] = grade.known(statistics["noise"])
+        row["noise"] = grade.nan_to_none(statistics["noise"])
         grade.flag_patterns(statistics, flags, notes)
     if time_ms > 0:
         over_ms = fmean(ran.times_ms) if "bytes_vary" in flags else time_ms  # bytes and FLOPs are means there
@@ -92,16 +92,16 @@ def row_of(ran: Ran, context: Context) -> Row:
 
 def _doubt(row: schema.RowDict, context: Context, flags: list[str], notes: list[str]) -> None:
     moved, cache = row["footprint_bytes"] or 0, context.facts.get("cache_bytes") or 0
-    above = grade.why_impossible(row)
+    above = grade.explain_impossible(row)
     if (row["pct_attainable"] or 0) > 100 * ABOVE_ROOF:
         above = f"{row['pct_attainable']:.0f} % of what a plain stream of the same bytes reaches"
     flags += ["above_attainable"] if above else []
     notes += [above] if above else []
-    grade.add_doubts(row, context.roofs, flags, notes)
+    grade.add_findings(row, context.roofs, flags, notes)
     if 0 < moved < cache:
         flags.append("not_cold")
         notes.append(
-            f"its {bytes_text(moved)} fit into the cache of {bytes_text(cache)}, where they may have been left"
+            f"its {format_bytes(moved)} fit into the cache of {format_bytes(cache)}, where they may have been left"
         )
     if (row["noise"] or 0) > NOISE_LIMIT:
         flags.append("noisy")
@@ -133,7 +133,7 @@ def is_tensor(value: object) -> bool:
 
 def tensors_in(value: Any) -> Iterator[Any]:
     """The tensors in arguments or results: themselves, or in lists, tuples, dicts and dataclasses."""
-    return filter(is_tensor, leaves_of(value, is_tensor))
+    return filter(is_tensor, iterate_leaves(value, is_tensor))
 
 
 def parts_of(tensor: Any) -> list[Any]:
@@ -206,13 +206,13 @@ def version_of(tensor: Any) -> int | None:
         return None
 
 
-def each_once(tensors: Iterable[Any]) -> list[Any]:
+def distinct_tensors(tensors: Iterable[Any]) -> list[Any]:
     """Without those that are the same memory as one before."""
     return list({_place(tensor): tensor for tensor in tensors}.values())
 
 
 @dataclass(slots=True)
-class Before:
+class CallState:
     """What a module is about to be called with, and how often all that was written so far."""
 
     given: list[Any]
@@ -220,12 +220,12 @@ class Before:
     versions: list[int | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.given, self.own = each_once(self.given), each_once(self.own)
+        self.given, self.own = distinct_tensors(self.given), distinct_tensors(self.own)
         self.versions = [version_of(tensor) for tensor in (*self.given, *self.own)]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedBytes:
     """Bytes that a call moves at least, and the precision of what it makes."""
 
     read: int
@@ -233,7 +233,7 @@ class Moved:
     precision: str | None = None
 
 
-def moved(before: Before, output: Any, *, looked_up: int | None = None, in_place: bool = False) -> Moved:
+def count_moved(before: CallState, output: Any, *, looked_up: int | None = None, in_place: bool = False) -> MovedBytes:
     """The bytes of a call.
 
     It reads its parameters, buffers and arguments once, and writes what it makes and what it changes. A view that it
@@ -255,13 +255,13 @@ def moved(before: Before, output: Any, *, looked_up: int | None = None, in_place
     ]
     results = list(tensors_in(output))
     storages = {storage_of(tensor) for tensor in known}
-    made = each_once(tensor for tensor in results if storage_of(tensor) not in storages)
+    made = distinct_tensors(tensor for tensor in results if storage_of(tensor) not in storages)
     written = sum(map(bytes_of, [*made, *changed]))
     precision = next((precision_of(tensor) for tensor in [*results, *before.given] if _is_floating(tensor)), None)
     if results and not made and not changed:
-        return Moved(0, 0, precision)
+        return MovedBytes(0, 0, precision)
     own = sum(map(bytes_of, before.own)) if looked_up is None else looked_up
-    return Moved(sum(map(bytes_of, before.given)) + own, written, precision)
+    return MovedBytes(sum(map(bytes_of, before.given)) + own, written, precision)
 
 
 def _is_floating(tensor: Any) -> bool:
@@ -288,7 +288,7 @@ CallObserver = Callable[[Callable[[str], object], Callable[[str], object]], Abst
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PartTimes:
     """Of each part ms in each call, by name, and how often it ran in each; what took them, and what to say of them."""
 
     times_ms: dict[str, list[float]]
@@ -299,7 +299,7 @@ class Taken:
     notes: tuple[str, ...] = ()
 
 
-def timed(
+def time_calls(
     torch: Any,
     device: _core.Device,
     place: Any,
@@ -307,7 +307,7 @@ def timed(
     telling: CallObserver,
     runs: int,
     timer: str | None,
-) -> Taken:
+) -> PartTimes:
     """So many calls.
 
     Raises
@@ -340,7 +340,7 @@ def timed(
 
 def _by_kernels(
     torch: Any, place: Any, call: Callable[[], None], telling: CallObserver, runs: int
-) -> tuple[Taken | None, str]:
+) -> tuple[PartTimes | None, str]:
     """What `torch.profiler` sees, or why it sees nothing; what the model raises, as it is."""
     profiler = torch.profiler
     kinds = profiler.ProfilerActivity
@@ -377,7 +377,7 @@ def _by_kernels(
     return _sorted_out(events, runs)
 
 
-def _sorted_out(events: list[Any], runs: int) -> tuple[Taken | None, str]:
+def _sorted_out(events: list[Any], runs: int) -> tuple[PartTimes | None, str]:
     parts = [event for event in events if event.name.startswith(_PREFIX) and str(event.device_type).endswith("CPU")]
     begins = sorted(event.time_range.start for event in parts if event.name == _PREFIX + WHOLE)
     found: dict[str, list[float]] = {}
@@ -390,7 +390,7 @@ def _sorted_out(events: list[Any], runs: int) -> tuple[Taken | None, str]:
             counts.setdefault(name, [0] * runs)[run] += 1
     if len(begins) != runs or not sum(found[WHOLE]):
         return None, "torch.profiler saw no kernel"
-    return Taken(found, counts, _KERNELS), ""
+    return PartTimes(found, counts, _KERNELS), ""
 
 
 def _kernels_us(event: Any) -> Iterator[float]:
@@ -413,7 +413,7 @@ class _Marks:
         self._cuda = None if on_host else torch.cuda
         self._late = False
 
-    def take(self, telling: CallObserver, runs: int) -> Taken:
+    def take(self, telling: CallObserver, runs: int) -> PartTimes:
         """So many calls, after one of which the host's time is learned."""
         core = _core.Profiler()
         core.open(self._device, 0 if self._cuda is None else hardware.stream_handle(None, self._device.index))
@@ -439,7 +439,7 @@ class _Marks:
         counts = {name: [len(found.get(name, ())) for found in each] for name in names}
         clock = str(_core.backend_facts(self._device.backend)["range_clock"])
         notes = ("the GPU waited for the host in a call: its times hold some of that",) if late else ()
-        return Taken(times_ms, counts, clock, floor_ms, () if self._cuda is None else ("event_bias",), notes)
+        return PartTimes(times_ms, counts, clock, floor_ms, () if self._cuda is None else ("event_bias",), notes)
 
     def _run(self, core: _core.Profiler, host_s: float) -> None:
         hold_s = host_s * _HOLD_MORE

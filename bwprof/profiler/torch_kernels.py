@@ -8,14 +8,13 @@ from typing import Any
 
 from bwprof import hardware
 from bwprof.environment import new_run_id
-from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
-from bwprof.profiler.torch_calls import Ran, row_of
+from bwprof.profiler.torch_calls import TimedPart, make_row
 from bwprof.results import foreign
 from bwprof.results.row import Row
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import mapping, repr_short
+from bwprof.roofs.model import RoofsArgument, check_roofs
+from bwprof.text.parsing import check_mapping, repr_short
 
 _TIMER = "torch.profiler"
 
@@ -75,23 +74,23 @@ def torch_profiler_rows(
     >>> rows = bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     """
     held_against = check_roofs(roofs)
-    given = mapping(bytes, "bytes")
+    given = check_mapping(bytes, "bytes")
     found, whole_ms = _gathered(_events(prof), given)
-    names = foreign.named(given, found)
+    names = foreign.match_patterns(given, found)
     context = _context(found, held_against)
     rows = []
     for name, one in sorted(found.items(), key=lambda item: -sum(item[1].times_ms)):
         total = sum(one.times_ms)
         share = 100 * total / whole_ms if whole_ms else None
         labels = {"calls": len(one.times_ms), "total_ms": total, "share_pct": share}
-        ran = Ran(name, one.kind, one.times_ms, timer=_TIMER, labels=labels)
+        ran = TimedPart(name, one.kind, one.times_ms, timer=_TIMER, labels=labels)
         if name in names:
-            work, varies = foreign.mean_work(name, given[names[name]], len(one.times_ms))
+            work, varies = foreign.mean_call_bytes(name, given[names[name]], len(one.times_ms))
             ran.bytes_read, ran.bytes_written, ran.flops = work
             if not varies and len(one.shapes) > 1:
                 ran.notes = ["its calls have different shapes: give a list of the bytes of each"]
             ran.flags = ["bytes_vary"] * (varies or len(one.shapes) > 1)
-        rows.append(row_of(ran, context))
+        rows.append(make_row(ran, context))
     return rows
 
 
@@ -121,7 +120,7 @@ def _gathered(events: Iterable[Any], given: Mapping[str, Any]) -> tuple[dict[str
     whole_ms = sum(sum(one.times_ms) for one in found.values())
     more: dict[str, _Found] = {}
     for event in all_events:
-        named = any(foreign.matches(event.name, pattern) for pattern in given)
+        named = any(foreign.matches_pattern(event.name, pattern) for pattern in given)
         if named and event.name not in found and _kind(event) == _HOST and event.device_time_total:
             _add(more, event, "operator", event.device_time_total / 1e3, _place(on_device[0]))
     return found | more, whole_ms
@@ -156,7 +155,7 @@ def _context(found: Mapping[str, _Found], held_against: RoofsArgument) -> Contex
         return Context(new_run_id(), backend, {}, None)
     if len(places) > 1:
         raise ValueError(f"the profile is of several devices ({', '.join(places)}): roofs are one's, pass roofs=False")
-    choice = hardware.choose(None, places[0])
-    with hardware.opened(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
-        return Context(new_run_id(), choice.backend, facts, roofs_of(device, facts, held_against, ("cold",)))
+    choice = hardware.choose_device(None, places[0])
+    with hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.device_facts(device)
+        return Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, held_against, ("cold",)))

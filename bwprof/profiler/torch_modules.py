@@ -15,24 +15,23 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.measuring.callables import check_finished
-from bwprof.measuring.contexts import roofs_of
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
 from bwprof.profiler.torch_calls import (
     WHOLE,
-    Before,
-    Ran,
-    Taken,
+    CallState,
+    PartTimes,
+    TimedPart,
     bytes_of,
-    moved,
+    count_moved,
+    make_row,
     packed_in,
-    row_of,
     tensors_in,
-    timed,
+    time_calls,
     weights_of,
 )
-from bwprof.roofs.model import RoofsArgument
-from bwprof.roofs.model import check as check_roofs
-from bwprof.text.parsing import as_sequence, merged, quote_text, repr_short, whole_number
+from bwprof.roofs.model import RoofsArgument, check_roofs
+from bwprof.text.parsing import list_items, merge_keywords, parse_int, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +45,7 @@ _NOWHERE = "meta"
 TensorShape = Sequence[int]
 
 
-def needed() -> Any:
+def import_torch() -> Any:
     """PyTorch.
 
     Raises
@@ -64,7 +63,7 @@ def needed() -> Any:
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedModule:
     """A module, and what its calls in one call of the model moved and computed."""
 
     name: str
@@ -79,7 +78,7 @@ class Watched:
     varied: bool = False  # it moves more, or less, from call to call
     depth: int = 0  # of calls of it that run: one that calls itself is timed and counted once
 
-    def average(self, first: Watched) -> None:
+    def average(self, first: WatchedModule) -> None:
         """Take the mean of this count and the `first`, if of as many calls: a cache that grows moves more in each."""
         if self.calls != first.calls:
             self.calls, self.flops = first.calls, first.flops
@@ -102,7 +101,7 @@ class Hooks:
     They return nothing, so that no argument and no result is changed by them.
     """
 
-    def __init__(self, torch: Any, watched: list[Watched]) -> None:
+    def __init__(self, torch: Any, watched: list[WatchedModule]) -> None:
         self._torch = torch
         self._watched = watched
         self._handles: list[Any] = []
@@ -111,7 +110,7 @@ class Hooks:
         self._stop: Callable[[str], object] | None = None
         self._counts = False
         self._flops: Callable[[], int] | None = None
-        self._running: list[tuple[Before, int | None]] = []
+        self._running: list[tuple[CallState, int | None]] = []
 
     def __enter__(self) -> Hooks:
         try:
@@ -157,7 +156,7 @@ class Hooks:
             self._counts = False
             self._running.clear()
 
-    def _pair(self, number: int, one: Watched) -> tuple[Callable[..., None], Callable[..., None]]:
+    def _pair(self, number: int, one: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
         name = str(number)
 
         def before(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -168,7 +167,7 @@ class Hooks:
                 return
             if self._counts:
                 own = weights_of(module)
-                known = Before(list(tensors_in((arguments, keywords))), own)
+                known = CallState(list(tensors_in((arguments, keywords))), own)
                 self._running.append((known, self._flops() if self._flops else None))
             if self._start is not None:
                 self._start(name)
@@ -189,11 +188,11 @@ class Hooks:
             return disable(before), disable(after)
         return before, after
 
-    def _count(self, one: Watched, module: Any, output: Any) -> None:
+    def _count(self, one: WatchedModule, module: Any, output: Any) -> None:
         before, flops = self._running.pop()
         try:
             looked_up = self._rows_looked_up(module, before)
-            found = moved(before, output, looked_up=looked_up, in_place=bool(getattr(module, "inplace", False)))
+            found = count_moved(before, output, looked_up=looked_up, in_place=bool(getattr(module, "inplace", False)))
         except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
             one.notes[f"its bytes cannot be counted: {error}"] = None
             return
@@ -210,7 +209,7 @@ class Hooks:
                 one.is_known = False
                 one.notes["the bytes of its packed weights are not known"] = None
 
-    def _rows_looked_up(self, module: Any, before: Before) -> int | None:
+    def _rows_looked_up(self, module: Any, before: CallState) -> int | None:
         """Of a table: as many of its rows as there are numbers, at most all."""
         nn = self._torch.nn
         if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
@@ -221,7 +220,7 @@ class Hooks:
         return min(whole, numbers * (whole // max(1, int(table.shape[0]))))
 
 
-def watched_in(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Watched], list[str]]:
+def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[WatchedModule], list[str]]:
     """The modules that compute by themselves, and those that are to be taken as one; beside them the names of those
     that nothing can be hooked on.
 
@@ -231,11 +230,11 @@ def watched_in(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Watc
         For `units` that are no types.
     """
     wanted = "types of modules are needed, as [Attention]"
-    whole = tuple(as_sequence(units, "units", wanted))
+    whole = tuple(list_items(units, "units", wanted))
     for kind in whole:
         if not isinstance(kind, type):
             raise TypeError(f"units has {repr_short(kind)}: {wanted}")
-    found: list[Watched] = []
+    found: list[WatchedModule] = []
     closed: list[str] = []
     inside: list[str] = []
     for name, module in model.named_modules():
@@ -246,7 +245,7 @@ def watched_in(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Watc
         if scripted:
             closed.append(name)
         elif is_whole or _computes_alone(torch, module):
-            found.append(Watched(name or "(model)", module))
+            found.append(WatchedModule(name or "(model)", module))
         if is_whole or scripted:
             inside.append(f"{name}." if name else "")
     return found, closed
@@ -274,7 +273,7 @@ def _is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def place_of(model: Any, inputs: Iterable[Any]) -> Any:
+def find_device(model: Any, inputs: Iterable[Any]) -> Any:
     """The one device that a model and its inputs are on; None where they have no tensor.
 
     Raises
@@ -362,17 +361,17 @@ def profile(
     >>> rows[["case", "calls", "bytes_read", "bytes_written"]].values.tolist()  # doctest: +SKIP
     [['0', 1, 68608, 8192], ['1', 1, 8192, 8192], ['(outside modules)', <NA>, <NA>, <NA>]]
     """
-    torch = needed()
+    torch = import_torch()
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is {repr_short(model)}: a torch.nn.Module is needed")
     if _is_compiled(model) or isinstance(model, torch.jit.ScriptModule):
         how = "compiled" if _is_compiled(model) else "scripted, or traced,"
         raise ValueError(f"a {how} model runs as one, without its modules: pass what it was made of")
     held_against = check_roofs(roofs)
-    keywords = merged(kwargs, more_kwargs, "kwargs")
+    keywords = merge_keywords(kwargs, more_kwargs, "kwargs")
     runs, warmup = _at_least(runs, "runs", 1), _at_least(warmup, "warmup", 0)
-    place = place_of(model, tensors_in((inputs, keywords)))
-    watched, closed = watched_in(torch, model, units)
+    place = find_device(model, tensors_in((inputs, keywords)))
+    watched, closed = find_modules(torch, model, units)
 
     def call() -> None:
         check_finished(model(*inputs, **keywords), "the model")
@@ -382,17 +381,17 @@ def profile(
             _count(hooks, call)
         context = Context(new_run_id(), _NOWHERE, {}, None)
         return _frame([_ran(one, [], {}) for one in watched if one.calls], context, watched, None, 0)
-    choice = hardware.chosen(*((_host(), None) if place is None else (None, place)))
-    with _preserve_random_state(torch, choice), hardware.opened(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
-        kept = roofs_of(device, facts, held_against, ("cold",))
+    choice = hardware.choose_current(*((_host(), None) if place is None else (None, place)))
+    with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.device_facts(device)
+        kept = find_roofs(device, facts, held_against, ("cold",))
         context = Context(new_run_id(), choice.backend, facts, kept)
         for _ in range(warmup):
             call()
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
             first = [replace(one) for one in watched]
-            taken = timed(torch, device, place, call, hooks.timing, runs, timer)
+            taken = time_calls(torch, device, place, call, hooks.timing, runs, timer)
             try:
                 _count(hooks, call)
             except Exception as error:  # the times are there
@@ -403,7 +402,7 @@ def profile(
 
 
 def _at_least(given: Any, name: str, least: int) -> int:
-    number = whole_number(given, name)
+    number = parse_int(given, name)
     if number < least:
         raise ValueError(f"{name} is {repr_short(given)}: at least {least} is needed")
     return number
@@ -502,7 +501,7 @@ def _in_parts() -> Iterator[None]:
             switch.set_fastpath_enabled(True)
 
 
-def _rows(watched: list[Watched], closed: list[str], taken: Taken, context: Context) -> pd.DataFrame:
+def _rows(watched: list[WatchedModule], closed: list[str], taken: PartTimes, context: Context) -> pd.DataFrame:
     times = taken.times_ms
     called = [(number, one) for number, one in enumerate(watched) if str(number) in times]
     if not called:
@@ -517,13 +516,13 @@ def _rows(watched: list[Watched], closed: list[str], taken: Taken, context: Cont
     rest = [max(0.0, one - part) for one, part in zip(whole, inside, strict=True)]
     names = ", ".join(quote_text(name) for name in closed)
     notes = [f"with {names}: nothing can be hooked on scripted modules"] if closed else []
-    rows.append(Ran(_REST, "", rest, timer=taken.timer, notes=notes, labels=_labels(0, rest, whole), alike=True))
+    rows.append(TimedPart(_REST, "", rest, timer=taken.timer, notes=notes, labels=_labels(0, rest, whole), alike=True))
     return _frame(rows, context, watched, median(whole), len(whole))
 
 
 def _timed(
-    one: Watched, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
-) -> Ran:
+    one: WatchedModule, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
+) -> TimedPart:
     """A module's times: of those calls of the model in which it ran as often as in the one whose bytes were counted."""
     found = _ran(one, times, shared, whole)
     if set(counts) == {one.calls}:
@@ -544,8 +543,8 @@ def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str,
     return {"calls": calls, "share_pct": 100 * sum(times) / sum(whole) if sum(whole) else None}
 
 
-def _ran(one: Watched, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()) -> Ran:
-    return Ran(
+def _ran(one: WatchedModule, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()) -> TimedPart:
+    return TimedPart(
         one.name,
         one.kind,
         times,
@@ -563,10 +562,12 @@ def _ran(one: Watched, times: list[float], shared: Mapping[str, Any], whole: Seq
     )
 
 
-def _frame(ran: list[Ran], context: Context, watched: list[Watched], total: float | None, runs: int) -> pd.DataFrame:
+def _frame(
+    ran: list[TimedPart], context: Context, watched: list[WatchedModule], total: float | None, runs: int
+) -> pd.DataFrame:
     from bwprof.results.frame import frame
 
-    found = frame([row_of(one, context) for one in ran])
+    found = frame([make_row(one, context) for one in ran])
     names = {one.name for one in ran}
     unused = [one.name for one in watched if one.name not in names]
     found.attrs["model"] = {"total_ms": total, "runs": runs, "not_called": unused}

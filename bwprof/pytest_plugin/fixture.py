@@ -24,12 +24,12 @@ from bwprof.pytest_plugin.session import Session
 from bwprof.results.columns import FLAGS
 from bwprof.results.pairs import DISTURBED
 from bwprof.results.row import Row
-from bwprof.roofs.model import check as check_roofs
+from bwprof.roofs.model import check_roofs
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Unasked
+from bwprof.runs.interrupts import NoInterrupts
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
-from bwprof.text.parsing import finite_number, parse_fraction, quote_text, read_number, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
 
@@ -48,7 +48,7 @@ class Threshold:
 
     def measured(self, row: Mapping[str, Any]) -> float | None:
         """The row's value; None where it is not known."""
-        return finite_number(row.get(self.column))
+        return finite_or_none(row.get(self.column))
 
     def reached(self, row: Mapping[str, Any]) -> bool:
         """Whether the row has as much."""
@@ -57,7 +57,7 @@ class Threshold:
 
     def told(self, row: Mapping[str, Any]) -> str:
         """The row's value in the words that it was asked in."""
-        found, speed = self.measured(row), finite_number(row.get("bandwidth_gb_s"))
+        found, speed = self.measured(row), finite_or_none(row.get("bandwidth_gb_s"))
         gb_s = "no bandwidth" if speed is None else f"{speed:.4g} GB/s"
         if self.column == "bandwidth_gb_s":
             return gb_s
@@ -65,7 +65,7 @@ class Threshold:
         return f"{gb_s}, its share of {share} is not known" if found is None else f"{found:.1f} % {share} ({gb_s})"
 
 
-def parsed(at_least: object) -> Threshold:
+def parse_threshold(at_least: object) -> Threshold:
     """What `at_least` says.
 
     Raises
@@ -79,13 +79,13 @@ def parsed(at_least: object) -> Threshold:
     ('pct_attainable', 1500.0)
     """
     match = _FORM.fullmatch(at_least) if isinstance(at_least, str) else None
-    number = finite_number(read_number(match[1])) if match else None
+    number = finite_or_none(number_or_nan(match[1])) if match else None
     if match is None or number is None or number <= 0:
         raise ValueError(_allowed(at_least))
     unit, share = match[2].lower(), match[3].lower()
     if unit == "%":
         if share not in SHARES:
-            raise ValueError(unknown("share in at_least", share, SHARES) if share else _allowed(at_least))
+            raise ValueError(describe_unknown("share in at_least", share, SHARES) if share else _allowed(at_least))
         return Threshold(f"pct_{share}", number, f"{number:g} % {share}")
     if unit not in _UNITS or share:
         raise ValueError(_allowed(at_least))
@@ -112,16 +112,16 @@ def device_of(marks: Sequence[Any]) -> Any:
                 f"pytest.mark.bandwidth has {repr_short(given)}: allowed is device= alone, such as 'cuda:0'"
             )
         if given.get("device") is not None:
-            hardware.parse(given["device"])
+            hardware.parse_device(given["device"])
             return given["device"]
     return None
 
 
-def why_absent(marks: Sequence[Any]) -> str:
+def explain_absence(marks: Sequence[Any]) -> str:
     """Why the marks' device cannot be used here; "" where it can."""
     device = device_of(marks)
     try:
-        hardware.choose(None, device)
+        hardware.choose_device(None, device)
     except (_core.UnavailableError, ValueError) as error:
         return f"no device {device}: {error}" if device is not None else str(error)
     return ""
@@ -130,13 +130,13 @@ def why_absent(marks: Sequence[Any]) -> str:
 @cache
 def _name(backend: str, index: int) -> str:
     """A device's, whatever number it has in this process."""
-    with hardware.opened(backend, index) as device:
+    with hardware.borrow_device(backend, index) as device:
         known = device.facts().get("uuid") or index
     return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{known}")
 
 
 @contextmanager
-def alone_on(choice: Choice) -> Iterator[None]:
+def lock_device(choice: Choice) -> Iterator[None]:
     """Nobody else who asks times on the device inside: other workers of pytest-xdist, and other sessions, wait."""
     path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{_name(choice.backend, choice.index)}.lock"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -230,7 +230,7 @@ class Bandwidth:
             When `at_least` says something else.
         """
         __tracebackhide__ = True  # the test's line is what a reader wants
-        wanted = parsed(at_least)
+        wanted = parse_threshold(at_least)
         if not isinstance(row, Mapping):
             raise TypeError(f"row is {repr_short(row)}: what bandwidth(...) returned is needed")
         if wanted.reached(row):
@@ -257,9 +257,9 @@ class Bandwidth:
         self._again.clear()
 
     def _once(self, what: str | Callable[..., object], name: str, options: Mapping[str, Any]) -> Row:
-        choose = hardware.choose if isinstance(what, str) else hardware.chosen
+        choose = hardware.choose_device if isinstance(what, str) else hardware.choose_current
         choice = choose(options.get("backend"), options.get("device"))
-        with alone_on(choice):
+        with lock_device(choice):
             roofs = self._session.roofs(choice, str(options.get("cache", "cold")))
             row = _row(what, {"roofs": roofs, **options})
             missing = "roofs" not in options and roofs != "auto" and _lacks_roofs(row)  # those of fewer threads, say
@@ -278,7 +278,7 @@ class Bandwidth:
         """A second measurement, and where: processes wander, and a new one is no fault of the case's."""
         if not isinstance(what, str):
             return self._once(what, name, options), "measured again in this process, where the function is"
-        with alone_on(hardware.choose(options.get("backend"), options.get("device"))):
+        with lock_device(hardware.choose_device(options.get("backend"), options.get("device"))):
             found = _fresh(row, options)
         if isinstance(found, str):
             return self._once(what, name, options), f"measured again in this process ({found})"
@@ -290,7 +290,7 @@ def _fresh(row: Row, options: Mapping[str, Any]) -> Row | str:
     run: dict[str, Any] = {"max_seconds": options.get("max_seconds")}
     if "rel_ci" in options:
         run["rel_ci"] = parse_fraction(options["rel_ci"], "rel_ci")
-    with Unasked() as stops:
+    with NoInterrupts() as stops:
         (found,) = measure_again(
             [row],
             run,

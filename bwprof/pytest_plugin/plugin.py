@@ -71,9 +71,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A marked test is skipped where its device is absent; a mark without the fixture is not ours."""
     marks = list(item.iter_markers("bandwidth"))
     if marks and "bandwidth" in getattr(item, "fixturenames", ()):
-        from bwprof.pytest_plugin.fixture import why_absent
+        from bwprof.pytest_plugin.fixture import explain_absence
 
-        reason = why_absent(marks)
+        reason = explain_absence(marks)
         if reason:
             pytest.skip(reason)
 

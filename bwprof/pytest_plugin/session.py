@@ -12,15 +12,15 @@ from typing import Any, Literal
 from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.records import baselines
-from bwprof.records.keys import bare, key
-from bwprof.records.regression.comparison import compared, read_fail_on
-from bwprof.records.regression.report import change_text, describe_undecided
+from bwprof.records.keys import case_key, portable_key
+from bwprof.records.regression.comparison import compare_sources, parse_fail_on
+from bwprof.records.regression.report import describe_undecided, format_change
 from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
-from bwprof.records.save_baseline import note_disturbed, save_baseline
-from bwprof.records.source import Source, side
+from bwprof.records.save_baseline import describe_disturbed, save_baseline
+from bwprof.records.source import Source, load_source
 from bwprof.results.row import Row
-from bwprof.text.formatting import path_text, plural
-from bwprof.text.terminal import console, table
+from bwprof.text.formatting import format_path, plural
+from bwprof.text.terminal import make_console, new_table
 
 _COLUMNS = ("test", "precision", "time ms", "GB/s", "% attainable", "baseline", "flags")
 
@@ -44,10 +44,10 @@ class Session:
         """
         self.run_id = new_run_id()
         self._folder = here / (baselines.FOLDER if dir is None else dir)
-        self._fail_on = read_fail_on(fail_on, "--bwprof-fail-on")
+        self._fail_on = parse_fail_on(fail_on, "--bwprof-fail-on")
         if fail_on is not None and baseline is None:
             raise ValueError("--bwprof-fail-on needs what to compare with: --bwprof-baseline NAME")
-        self._base = None if baseline is None else side(baseline, folder=self._folder)
+        self._base = None if baseline is None else load_source(baseline, folder=self._folder)
         self._save, self._force = save, force
         if save is not None:
             try:
@@ -84,14 +84,16 @@ class Session:
         """
         if self._base is None:
             return ""
-        base, own = self._base, key(row)
+        base, own = self._base, case_key(row)
         name, alike = _name_in(base, str(row["case"]))
         tested = {**row, "case": name}
-        others = [one for one in base.rows if bare(one) != bare(tested)]
+        others = [one for one in base.rows if portable_key(one) != portable_key(tested)]
         samples = [*[None] * len(others), list(row.samples_ns)]
-        found = compared(base, Source("this session", [*others, tested], samples), tries=tries)
+        found = compare_sources(base, Source("this session", [*others, tested], samples), tries=tries)
         place = next(
-            n for n, line in enumerate(found.lines) if line.pair.new is not None and key(line.pair.new) == key(tested)
+            n
+            for n, line in enumerate(found.lines)
+            if line.pair.new is not None and case_key(line.pair.new) == case_key(tested)
         )
         failed, where = False, ""
         if found.doubted(found.lines[place], self._fail_on):
@@ -99,7 +101,7 @@ class Session:
             found = found.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
             failed = found.fails(found.lines[place], self._fail_on)
         line = found.lines[place]
-        change = "" if line.test is None else f"{change_text(line)} "
+        change = "" if line.test is None else f"{format_change(line)} "
         word = line.verdict.replace("_", " ")
         self._verdicts[own] = {"verdict": f"{change}{word}"}
         if line.verdict not in (SLOWER, FASTER, SAME):
@@ -116,7 +118,11 @@ class Session:
     def told(self, rows: Sequence[Row]) -> str:
         """Rows as text, which a report can carry; "" for none."""
         found = [
-            {"row": dict(row), "samples": row.samples_ns if self._save else None, **self._verdicts.get(key(row), {})}
+            {
+                "row": dict(row),
+                "samples": row.samples_ns if self._save else None,
+                **self._verdicts.get(case_key(row), {}),
+            }
             for row in rows
         ]
         return json.dumps(found, default=str) if found else ""
@@ -124,7 +130,7 @@ class Session:
     def add(self, told: str) -> None:
         """What a report carried. Of a test that is run again the last row counts."""
         for one in json.loads(told):
-            self._rows[key(one["row"])] = one
+            self._rows[case_key(one["row"])] = one
 
     def finish(self, exit_status: int) -> bool:
         """At the end, where all rows are: what the gate could judge, and the baseline. False when it was no gate, or
@@ -162,8 +168,8 @@ class Session:
         except (OSError, ValueError) as error:
             self._notes.append(f"baseline '{name}' was not saved: {error}")
             return False
-        self._notes.append(f"baseline '{name}' ({plural(len(known), 'case')}) is in {path_text(path)}")
-        self._notes += filter(None, [note_disturbed(name, source.rows)])
+        self._notes.append(f"baseline '{name}' ({plural(len(known), 'case')}) is in {format_path(path)}")
+        self._notes += filter(None, [describe_disturbed(name, source.rows)])
         return True
 
     def lines(self) -> list[str]:
@@ -171,11 +177,11 @@ class Session:
         if not self._rows:
             return list(self._notes)
         text = io.StringIO()
-        screen = console(text)
+        screen = make_console(text)
         screen.width = _WIDTH
         hidden = {"baseline"} if self._base is None else set()
         shown = [name for name in _COLUMNS if name not in hidden]
-        made = table(screen, "", shown, numbers=[name for name in _NUMBERS if name not in hidden])
+        made = new_table(screen, "", shown, numbers=[name for name in _NUMBERS if name not in hidden])
         for one in self._rows.values():
             cells = _cells(one)
             made.add_row(*(cells[name] for name in shown))

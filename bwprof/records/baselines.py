@@ -12,13 +12,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bwprof.records.keys import key_names, keys_of, middle, positive, process_of
+from bwprof.records.keys import geometric_mean, key_names, positive_number, process_name, unique_keys
 from bwprof.results import columns, json_file, pairs, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import nearest, parse_bool, path_of, quote_text, read_number, repr_short
+from bwprof.text.parsing import nearest_name, number_or_nan, parse_bool, parse_path, quote_text, repr_short
 
 FORMAT = "bwprof-baseline"
 
@@ -54,7 +54,9 @@ class BaselineCase:
         found: dict[object, list[float]] = {}
         for place in self.timed:
             found.setdefault(self.process(place), []).append(float(self.rows[place]["time_ms"]))
-        return tuple(middle([ms for ms in times if positive(ms)] or times[:1]) for times in found.values())
+        return tuple(
+            geometric_mean([ms for ms in times if positive_number(ms)] or times[:1]) for times in found.values()
+        )
 
     @property
     def processes(self) -> int:
@@ -78,7 +80,7 @@ class BaselineCase:
 
     def process(self, place: int) -> object:
         """What tells the process of a row from others."""
-        return process_of(self.rows[place]) or place
+        return process_name(self.rows[place]) or place
 
     @property
     def timed(self) -> list[int]:
@@ -86,7 +88,7 @@ class BaselineCase:
         timed = [
             n for n, row in enumerate(self.rows) if row["status"] == "ok" and not formatting.is_missing(row["time_ms"])
         ]
-        return [place for place in timed if pairs.comparable(self.rows[place])] or timed
+        return [place for place in timed if pairs.is_comparable(self.rows[place])] or timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ class Baseline:
         return ";".join(dict.fromkeys(str(row[name]) for kept in self.cases for row in kept.rows if row[name]))
 
 
-def gathered(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Baseline:
+def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Baseline:
     """A baseline of the rows, raw samples and metadata of one process's run, or of several.
 
     Raises
@@ -171,7 +173,7 @@ def gathered(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Base
     ValueError
         When there is no row.
     """
-    keys = keys_of(*(rows for rows, _, _ in runs))
+    keys = unique_keys(*(rows for rows, _, _ in runs))
     found: dict[tuple[object, ...], list[tuple[RowDict, list[float] | None]]] = {}
     for told, (rows, samples, _) in zip(keys, runs, strict=True):
         for one, row, values in zip(told, rows, samples, strict=True):
@@ -194,7 +196,7 @@ def _place(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]
     ]
 
 
-def text(baseline: Baseline) -> str:
+def format_baseline(baseline: Baseline) -> str:
     """The whole document, the same for the same content: a line a value, missing ones left out."""
     document = {
         "format": FORMAT,
@@ -206,14 +208,14 @@ def text(baseline: Baseline) -> str:
         "processes": [dict(process) for process in baseline.processes],
         "run": dict(baseline.run),
     }
-    shared = {*key_names(), *_SHARED, *(column.name for column in columns.columns() if column.group == "work")}
+    shared = {*key_names(), *_SHARED, *(column.name for column in columns.all_columns() if column.group == "work")}
     cases = [_case_document(kept, shared) for kept in baseline.cases]
-    return _written({**json_file.plain(document), "cases": cases}, 0) + "\n"
+    return _written({**json_file.to_json_value(document), "cases": cases}, 0) + "\n"
 
 
 def _case_document(kept: BaselineCase, shared: Collection[str]) -> dict[str, Any]:
     """What is the same in all processes, once; if it is one of the `shared` columns; the rest for each of them."""
-    whole = [json_file.to_json_types(row, values) for row, values in zip(kept.rows, kept.samples, strict=True)]
+    whole = [json_file.to_json_row(row, values) for row, values in zip(kept.rows, kept.samples, strict=True)]
     several = len(whole) > 1
     same = {name for name in shared if not several or len({_encoded(row.get(name)) for row in whole}) == 1}
     first = {name: value for name, value in whole[0].items() if name in same}
@@ -250,7 +252,7 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) in (int, float) for item in value)
 
 
-def read(path: Path) -> Baseline:
+def read_baseline(path: Path) -> Baseline:
     """The baseline of a file; its name is the file's.
 
     Raises
@@ -260,10 +262,10 @@ def read(path: Path) -> Baseline:
     ValueError
         When it is no baseline, not a whole one, or one that a later bwprof wrote.
     """
-    return parse(read_text(path), str(path), path.stem)
+    return parse_baseline(read_text(path), str(path), path.stem)
 
 
-def parse(content: str, source: str, name: str) -> Baseline:
+def parse_baseline(content: str, source: str, name: str) -> Baseline:
     """The same from a file's text; `source` names it."""
     try:
         document = json.loads(content)
@@ -314,7 +316,7 @@ def _read_case(found: Any, source: str) -> BaselineCase:
         raise ValueError(f"{repr_short(found)} is no case with its processes")
     if not found["processes"]:
         raise ValueError("it has no processes")
-    rows = [json_file.parsed_row({**found["case"], **process}, source) for process in found["processes"]]
+    rows = [json_file.parse_row({**found["case"], **process}, source) for process in found["processes"]]
     return BaselineCase(*zip(*rows, strict=True))
 
 
@@ -323,7 +325,7 @@ MOST_LETTERS = 128
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 
-def plain_name(given: object, what: str) -> str:
+def check_file_name(given: object, what: str) -> str:
     """A name that is safe as a file's; ValueError with `what` for anything else.
 
     Examples
@@ -346,17 +348,17 @@ _MISSING = frozenset({"na", "nan", "nat", "none", "null"})
 _LISTED = 10  # names that a message lists
 
 
-def folder_of(folder: str | PathLike[str] | None) -> Path:
+def baseline_folder(folder: str | PathLike[str] | None) -> Path:
     """Where baselines are, unless `folder` says otherwise."""
-    return Path(FOLDER) if folder is None else path_of(folder, "folder")
+    return Path(FOLDER) if folder is None else parse_path(folder, "folder")
 
 
-def file_of(name: str, folder: str | PathLike[str] | None = None) -> Path:
+def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
     """A baseline's file; ValueError for a name that is none, and for one that tables read as a missing value."""
-    plain = plain_name(name, "the name of a baseline")
-    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(read_number(plain)):
+    plain = check_file_name(name, "the name of a baseline")
+    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(number_or_nan(plain)):
         raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
-    return folder_of(folder) / f"{plain}.json"
+    return baseline_folder(folder) / f"{plain}.json"
 
 
 class Baselines(Listing):
@@ -388,14 +390,14 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     63
     """
     found = Baselines()
-    for name in names(folder):
+    for name in baseline_names(folder):
         line: dict[str, object] = {"name": name, "cases": 0, "processes": 0}
         line |= {"device": "", "driver": "", "saved": "", "problem": ""}
         try:
-            known = read(folder_of(folder) / f"{name}.json")
+            known = read_baseline(baseline_folder(folder) / f"{name}.json")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None)
-            line["problem"] = f"{quote_text(folder_of(folder) / name)}.json: {reason}" if reason else str(error)
+            line["problem"] = f"{quote_text(baseline_folder(folder) / name)}.json: {reason}" if reason else str(error)
         else:
             line |= {"cases": len(known.cases), "processes": known.most_processes}
             line |= {"device": known.device, "driver": known.driver, "saved": known.saved}
@@ -403,23 +405,25 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     return found
 
 
-def names(folder: str | PathLike[str] | None = None) -> list[str]:
+def baseline_names(folder: str | PathLike[str] | None = None) -> list[str]:
     """The names of the baselines that are there, in order; none where there is no folder."""
     try:
-        found = sorted(path.stem for path in folder_of(folder).iterdir() if path.suffix == ".json")
+        found = sorted(path.stem for path in baseline_folder(folder).iterdir() if path.suffix == ".json")
     except FileNotFoundError:
         return []
     return [name for name in found if not name.startswith(".")]
 
 
-def missing(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
+def missing_error(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
     """The error for a name that no baseline has; it offers the nearest one."""
-    known = names(folder)
-    near = nearest(name, known, likeness=0.5)
+    known = baseline_names(folder)
+    near = nearest_name(name, known, likeness=0.5)
     hint = f"did you mean '{near}'? " if near else ""
     listed = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
     there = f"there: {listed}" if known else f"'bwprof baseline save {quote_text(name)}' makes one"
-    return FileNotFoundError(f"no baseline '{quote_text(name)}' in {quote_text(folder_of(folder))}: {hint}{there}")
+    return FileNotFoundError(
+        f"no baseline '{quote_text(name)}' in {quote_text(baseline_folder(folder))}: {hint}{there}"
+    )
 
 
 def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Baseline:
@@ -452,11 +456,11 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     ...     bwprof.load_baseline("main", folder=folder).driver
     '580.159.04'
     """
-    path = file_of(name, folder)
+    path = baseline_path(name, folder)
     try:
-        return read(path)
+        return read_baseline(path)
     except FileNotFoundError:
-        raise missing(name, folder) from None
+        raise missing_error(name, folder) from None
 
 
 def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Path:
@@ -476,15 +480,15 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
     ...     bwprof.delete_baseline("main", folder=folder).name
     'main.json'
     """
-    path = file_of(name, folder)
+    path = baseline_path(name, folder)
     if not os.path.lexists(path):
-        raise missing(name, folder)
+        raise missing_error(name, folder)
     with lock(path):
         path.unlink()
     return path
 
 
-def write(baseline: Baseline, *, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
+def write_baseline(baseline: Baseline, *, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
     """Write a baseline's file in one step, and give its path.
 
     Raises
@@ -494,16 +498,16 @@ def write(baseline: Baseline, *, folder: str | PathLike[str] | None = None, forc
     OSError
         When it cannot be written; an older file is then whole.
     """
-    path = file_of(baseline.name, folder)
-    content = text(baseline)
+    path = baseline_path(baseline.name, folder)
+    content = format_baseline(baseline)
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path):
         check_free(baseline.name, folder, force=force)
-        atomic_write(path, content, check=lambda found: parse(found, str(path), baseline.name))
+        atomic_write(path, content, check=lambda found: parse_baseline(found, str(path), baseline.name))
     return path
 
 
-def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
+def prepare_folder(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
     """Before anything is measured for it: the name is free, and the folder can be written to.
 
     Raises
@@ -512,7 +516,7 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
         As `write` would.
     """
     check_free(name, folder, force=force)
-    path = file_of(name, folder)
+    path = baseline_path(name, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock(path):
         pass
@@ -520,7 +524,7 @@ def prepare(name: str, folder: str | PathLike[str] | None = None, *, force: bool
 
 def check_free(name: str, folder: str | PathLike[str] | None = None, *, force: bool = False) -> None:
     """FileExistsError when a baseline of that name is there and may not be replaced, ValueError for a link."""
-    path = file_of(name, folder)
+    path = baseline_path(name, folder)
     refuse_foreign(path)
     if not parse_bool(force, "force") and os.path.lexists(path):
         raise FileExistsError(f"there is a baseline '{name}' already ({path}): --force (force=True) replaces it")

@@ -13,8 +13,8 @@ from typing import Any
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, seconds_text
-from bwprof.text.parsing import finite_number, repr_short, unknown
+from bwprof.text.formatting import format_figure, format_seconds
+from bwprof.text.parsing import describe_unknown, finite_or_none, repr_short
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
 
@@ -35,49 +35,51 @@ class MetricValue:
 def check_metric(given: Any) -> str:
     """One of `METRICS`; ValueError for anything else."""
     if not isinstance(given, str) or given not in METRICS:
-        raise ValueError(unknown("metric", given, METRICS))
+        raise ValueError(describe_unknown("metric", given, METRICS))
     return str(given)
 
 
 def higher_is_better(metric: str) -> bool:
     """Which way a metric should go."""
-    return schema.column(metric).better == "higher"
+    return schema.find_column(metric).better == "higher"
 
 
 def format_metric(found: float, metric: str) -> str:
     """A value of a metric for people, with its unit."""
     if metric == "time_ms":
-        return seconds_text(found / 1e3)
-    return f"{figure_text(found, whole_from=1000)} {schema.column(metric).unit}"
+        return format_seconds(found / 1e3)
+    return f"{format_figure(found, whole_from=1000)} {schema.find_column(metric).unit}"
 
 
-def positive(found: Any) -> float | None:
+def positive_number(found: Any) -> float | None:
     """A number that a time, a rate or a count of bytes can be; None for anything else."""
-    number = finite_number(found)
+    number = finite_or_none(found)
     return number if number is not None and number > 0 else None
 
 
-def value(row: RowDict, process_ms: Sequence[float], metric: str) -> MetricValue | str:
+def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> MetricValue | str:
     """What a row says of a metric; in words why it says nothing."""
     given = row.get(metric)
-    found = positive(given)
+    found = positive_number(given)
     if found is None:
         if metric == "traffic_ratio" and formatting.is_missing(given):
             return f"{metric} was not counted: measure with --counters"
         return f"its {metric} is {'missing' if formatting.is_missing(given) else repr_short(given)}"
-    time = positive(row.get("time_ms"))
+    time = positive_number(row.get("time_ms"))
     if metric == "traffic_ratio" or time is None:  # a bandwidth without a time: of a table that somebody wrote
         return MetricValue(found, found, found, (found,))
-    processes = tuple(ms for ms in process_ms if positive(ms) is not None) or (time,)
-    share = middle(processes) / time  # the interval is within one process: it goes with the middle of all of them
+    processes = tuple(ms for ms in process_ms if positive_number(ms) is not None) or (time,)
+    share = (
+        geometric_mean(processes) / time
+    )  # the interval is within one process: it goes with the middle of all of them
     share = share if 0 < share < math.inf else 1.0
     low, high = (_end(row.get(name), time) * share for name in ("time_ms_lo", "time_ms_hi"))
     if metric == "time_ms":
-        return MetricValue(middle(processes), low, high, processes)
+        return MetricValue(geometric_mean(processes), low, high, processes)
     work = found * time
     rates = tuple(min(max(work / ms, sys.float_info.min), sys.float_info.max) for ms in processes)  # logarithms follow
     return MetricValue(
-        work / middle(processes), work / high if high else math.inf, work / low if low else math.inf, rates
+        work / geometric_mean(processes), work / high if high else math.inf, work / low if low else math.inf, rates
     )
 
 
@@ -86,7 +88,7 @@ def _end(found: Any, time: float) -> float:
     return time if formatting.is_missing(found) or not found >= 0 else float(found)
 
 
-def middle(processes: Sequence[float]) -> float:
+def geometric_mean(processes: Sequence[float]) -> float:
     """The geometric mean: of one process its own median."""
     return processes[0] if len(processes) == 1 else math.exp(math.fsum(map(math.log, processes)) / len(processes))
 
@@ -106,24 +108,24 @@ GROUND = {
 
 
 @cache
-def bare_names() -> tuple[str, ...]:
+def portable_names() -> tuple[str, ...]:
     """What a case is, wherever and however it ran."""
-    return ("operation", *schema.all_param_names(), "kv_lens", "case", "precision", "cache")
+    return ("operation", *schema.param_names(), "kv_lens", "case", "precision", "cache")
 
 
 @cache
-def loose_names() -> tuple[str, ...]:
+def variantless_names() -> tuple[str, ...]:
     """The same on one kind of device under one timer, whichever variant ran."""
-    return (*bare_names(), "timer", "backend", "device")
+    return (*portable_names(), "timer", "backend", "device")
 
 
 @cache
 def key_names() -> tuple[str, ...]:
     """All that identifies a case."""
-    return (*loose_names(), "variant")
+    return (*variantless_names(), "variant")
 
 
-def key(row: RowDict) -> CaseKey:
+def case_key(row: RowDict) -> CaseKey:
     """What a row of another run must have in common with this one to be the same case.
 
     Examples
@@ -135,17 +137,17 @@ def key(row: RowDict) -> CaseKey:
     return _values(row, key_names())
 
 
-def loose(row: RowDict) -> CaseKey:
+def variantless_key(row: RowDict) -> CaseKey:
     """The same without the variant: joins rows of which another variant ran."""
-    return _values(row, loose_names())
+    return _values(row, variantless_names())
 
 
-def bare(row: RowDict) -> CaseKey:
+def portable_key(row: RowDict) -> CaseKey:
     """The case alone: joins rows that another device, backend or timer measured, which are not to be compared."""
-    return _values(row, bare_names())
+    return _values(row, portable_names())
 
 
-def keys_of(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
+def unique_keys(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
     """Each side's keys, none of them twice within a side.
 
     Where `key` does not tell two rows of a side apart, what both sides know of the caller's own columns does (the
@@ -170,7 +172,7 @@ def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
 
 def _distinguish_rows(sides: Sequence[Sequence[RowDict]]) -> list[list[CaseKey]]:
     """Each row's key, with what else tells rows of a side apart where it does not."""
-    found = [[key(row) for row in rows] for rows in sides]
+    found = [[case_key(row) for row in rows] for rows in sides]
     for names in (_labels(sides), _common_devices(sides)):
         unclear = _unclear(found)
         if names and unclear:
@@ -184,7 +186,7 @@ def _distinguish_rows(sides: Sequence[Sequence[RowDict]]) -> list[list[CaseKey]]
     return found
 
 
-def process_of(row: RowDict) -> str:
+def process_name(row: RowDict) -> str:
     """What tells the process that measured a row from others: its own word, in older files its run's; "" for neither.
 
     Examples
@@ -195,7 +197,7 @@ def process_of(row: RowDict) -> str:
     return str(row.get("process") or row.get("run_id") or "")
 
 
-def unlike(one: RowDict, other: RowDict) -> list[str]:
+def list_differences(one: RowDict, other: RowDict) -> list[str]:
     """Why two rows of a case cannot be compared, in words; none where they can.
 
     What one side does not know is no reason.
@@ -215,12 +217,12 @@ def unlike(one: RowDict, other: RowDict) -> list[str]:
 
 def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
     """The same of a CSV file, where an empty text is a missing one."""
-    return tuple(None if (value := schema.free(row.get(name))) == "" else value for name in names)
+    return tuple(None if (value := schema.clean_value(row.get(name))) == "" else value for name in names)
 
 
 def _labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
     """The columns that are not the schema's and that every side has."""
-    each = [set(schema.more_names(rows)) for rows in sides]
+    each = [set(schema.extra_names(rows)) for rows in sides]
     return tuple(sorted(set.intersection(*each))) if each else ()
 
 

@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import environment
-from bwprof.records.baselines import plain_name
+from bwprof.records.baselines import check_file_name
 from bwprof.results import csv_file, json_file, reader, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import mapping, measurable, parse_bool, parse_bytes, path_of, quote_text, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import (
+    check_mapping,
+    measured_or_none,
+    parse_bool,
+    parse_bytes,
+    parse_path,
+    quote_text,
+    repr_short,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,9 +134,9 @@ class BandwidthReport:
         """
         report = _checked(self)
         folder = _folder_of(run_id, root)
-        with lock(folder / reader.NAME):
+        with lock(folder / reader.BUNDLE_NAME):
             before = _before(folder)
-            reports = [*reader.reports_of(before), report] if before is not None else [report]
+            reports = [*reader.list_reports(before), report] if before is not None else [report]
             told = _read_metadata(folder) | {
                 name: value for name, value in _metadata_of(run_id, reports).items() if value
             }
@@ -136,7 +144,7 @@ class BandwidthReport:
             if isinstance(before, dict) and "reports" in before:
                 document = {**before, "reports": reports}
             _write(folder, document, told)
-        return folder / reader.NAME
+        return folder / reader.BUNDLE_NAME
 
 
 def _checked(report: BandwidthReport) -> dict[str, Any]:
@@ -154,7 +162,7 @@ def _checked(report: BandwidthReport) -> dict[str, Any]:
 def _check_figures(values: Mapping[str, Any]) -> None:
     """Raise ValueError for a time or a bandwidth that nothing has; a report made by hand may have a bandwidth of 0."""
     for name, least in _FIGURES.items():
-        found = measurable(values[name])
+        found = measured_or_none(values[name])
         if found is None or found < 0 or (found == 0 and name == "time_ms"):
             raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed")
 
@@ -163,7 +171,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """What is known, and the six in any case; precisions as classic files have them."""
     precision = csv_file.classic_precision(values.get("precision") or "")
     kept = {name: value for name, value in values.items() if value is not None or name in reader.REPORT_NAMES}
-    found: dict[str, Any] = json_file.plain(kept | {"precision": precision})
+    found: dict[str, Any] = json_file.to_json_value(kept | {"precision": precision})
     return found
 
 
@@ -209,7 +217,7 @@ def save_proof_bundle(
     ...     len(bwprof.load(folder / "bandwidth_report.json")), (folder / "results.csv").is_file()
     (63, True)
     """
-    return write_bundle(data, run_id, root, force=force, draw=drawn)
+    return write_bundle(data, run_id, root, force=force, draw=draw_picture)
 
 
 def write_bundle(
@@ -224,17 +232,17 @@ def write_bundle(
     from bwprof.results import frame as frames
 
     parse_bool(force, "force")
-    data = as_pandas(data)
+    data = to_pandas(data)
     rows = frames.to_rows(data)
-    run = mapping(data.attrs.get("run"), "the frame's attrs['run']")
+    run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
     given = run_id if run_id is not None else _run_id_of(rows, run)
     folder = _folder_of(given, root)
-    with lock(folder / reader.NAME):
+    with lock(folder / reader.BUNDLE_NAME):
         before = _before(folder)
         if not force:
             _check_same(folder, rows)
         reports = list(map(_report_of, rows))
-        earlier = [] if before is None else reader.reports_of(before)
+        earlier = [] if before is None else reader.list_reports(before)
         # Those of a frame, which alone have a status, make room for its later rows; reports saved one by one stay.
         kept = [found for found in earlier if found not in reports and not (force and "status" in found)]
         told = _read_metadata(folder) | {name: value for name, value in _metadata_of(given, rows, run).items() if value}
@@ -249,13 +257,13 @@ def write_bundle(
 
 def check_root(root: str | PathLike[str]) -> None:
     """OSError where bundles cannot be made: said before anything is measured."""
-    path_of(root, "root").mkdir(parents=True, exist_ok=True)
+    parse_path(root, "root").mkdir(parents=True, exist_ok=True)
 
 
 def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
     """A run's folder, made where there is none; ValueError for a name, or a link, that leads out of the root."""
-    folder = path_of(root, "root") / plain_name(run_id, "run_id")
-    for path in (folder, *(folder / name for name in (reader.NAME, reader.METADATA_NAME, ARTIFACTS))):
+    folder = parse_path(root, "root") / check_file_name(run_id, "run_id")
+    for path in (folder, *(folder / name for name in (reader.BUNDLE_NAME, reader.METADATA_NAME, ARTIFACTS))):
         refuse_foreign(path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -263,13 +271,13 @@ def _folder_of(run_id: object, root: str | PathLike[str]) -> Path:
 
 def _before(folder: Path) -> Any:
     """What the bundle's file says already, None where there is none; ValueError where that would be lost."""
-    path = folder / reader.NAME
+    path = folder / reader.BUNDLE_NAME
     if not path.exists():
         return None
-    found = json_file.document(read_text(path), str(path))
+    found = json_file.parse_json(read_text(path), str(path))
     if not reader.is_bundle(found):
         raise ValueError(f"{path} is not a proof bundle: move it away, or take another run_id")
-    reader.content(found, str(path))
+    reader.read_bundle(found, str(path))
     return found
 
 
@@ -294,7 +302,7 @@ def _check_same(folder: Path, rows: Sequence[RowDict]) -> None:
         there = reader.read_rows(path)[0]
     except (OSError, ValueError):
         there = None
-    if there is None or not {*map(pairs.identity, there)} <= {*map(pairs.identity, rows)}:
+    if there is None or not {*map(pairs.row_identity, there)} <= {*map(pairs.row_identity, rows)}:
         raise FileExistsError(
             f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
         )
@@ -304,10 +312,10 @@ def _write(folder: Path, document: Any, told: Mapping[str, Any]) -> None:
     """The metadata, then the reports, each in one step; the reports are read back first."""
 
     def check(found: str) -> None:
-        reader.content(json.loads(found), reader.NAME)
+        reader.read_bundle(json.loads(found), reader.BUNDLE_NAME)
 
-    for name, content, checked in ((reader.METADATA_NAME, told, None), (reader.NAME, document, check)):
-        text = json.dumps(json_file.plain(content), indent=2, allow_nan=False) + "\n"
+    for name, content, checked in ((reader.METADATA_NAME, told, None), (reader.BUNDLE_NAME, document, check)):
+        text = json.dumps(json_file.to_json_value(content), indent=2, allow_nan=False) + "\n"
         atomic_write(folder / name, text, check=checked)
 
 
@@ -336,17 +344,17 @@ def _metadata_of(
         "run_id": run_id,
         "device": ";".join(of_rows("device")) or known.get("device"),
         "driver": ";".join(of_rows("driver")) or None,
-        "bwprof_version": ";".join(of_rows("bwprof_version")) or environment.versions()["bwprof"],
+        "bwprof_version": ";".join(of_rows("bwprof_version")) or environment.package_versions()["bwprof"],
         "git_commit": known.get("git_commit") or environment.git_commit(),
         "argv": known.get("argv") or list(sys.argv),
         "started": known.get("started") or (times[0] if times else None),
         "finished": known.get("finished") or (times[-1] if times else None),
     }
-    here = {} if known else {"host": environment.host(), "versions": environment.versions()}
+    here = {} if known else {"host": environment.host_facts(), "versions": environment.package_versions()}
     return told | {name: value for name, value in (known | here).items() if name not in (*told, *_LONG)}
 
 
-def drawn(data: pd.DataFrame, folder: Path) -> None:
+def draw_picture(data: pd.DataFrame, folder: Path) -> None:
     """The picture; without matplotlib, or a row with a bandwidth, there is none."""
     if not data["bandwidth_gb_s"].notna().any():
         return

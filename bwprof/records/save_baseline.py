@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.records import baselines
-from bwprof.records.baselines import Baseline, BaselineRun, gathered
-from bwprof.records.source import Source, side
-from bwprof.results.pairs import disturbances
+from bwprof.records.baselines import Baseline, BaselineRun, make_baseline
+from bwprof.records.source import Source, load_source
+from bwprof.results.pairs import find_disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
@@ -68,14 +68,14 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
     baselines.check_free(name, folder, force=force)
     if not sources:
         raise ValueError(f"baseline '{quote_text(name)}' needs a run: its folder, a result file, a frame or rows")
-    made = made_of(name, [side(source, folder=folder) for source in sources])
-    path = baselines.write(made, folder=folder, force=force)
-    for told in doubts_of(made):
+    made = join_sources(name, [load_source(source, folder=folder) for source in sources])
+    path = baselines.write_baseline(made, folder=folder, force=force)
+    for told in list_doubts(made):
         _log.warning("%s", told)
     return path
 
 
-def doubts_of(made: Baseline) -> list[str]:
+def list_doubts(made: Baseline) -> list[str]:
     """What a baseline has not learnt although it has several runs, and which cases it can judge nothing by."""
     found = []
     if made.joined:
@@ -83,12 +83,12 @@ def doubts_of(made: Baseline) -> list[str]:
             f"baseline '{quote_text(made.name)}' is of {made.joined}: how far times wander between processes shows in "
             "fresh ones (bwprof baseline save NAME --repeat 5, or a run of the script for each)"
         )
-    return [*found, *filter(None, [note_disturbed(made.name, made.rows)])]
+    return [*found, *filter(None, [describe_disturbed(made.name, made.rows)])]
 
 
-def note_disturbed(name: str, rows: Sequence[RowDict]) -> str:
+def describe_disturbed(name: str, rows: Sequence[RowDict]) -> str:
     """How many of a baseline's rows are disturbed, for want of others, in words; "" for none."""
-    flags = [words for row in rows if (words := disturbances(row))]
+    flags = [words for row in rows if (words := find_disturbances(row))]
     if not flags:
         return ""
     said = ", ".join(dict.fromkeys(word for words in flags for word in words))
@@ -99,7 +99,7 @@ def note_disturbed(name: str, rows: Sequence[RowDict]) -> str:
     )
 
 
-def made_of(name: str, sources: Sequence[Source]) -> Baseline:
+def join_sources(name: str, sources: Sequence[Source]) -> Baseline:
     """A baseline of sides, not yet saved; ValueError for a side without a time, and for a run that is there twice."""
     runs: list[BaselineRun] = []
     seen: set[str] = set()
@@ -115,7 +115,7 @@ def made_of(name: str, sources: Sequence[Source]) -> Baseline:
             raise ValueError(f"run {quote_text(twice[0])} is given twice: each process counts once")
         seen.update(own)
         runs += own.values()
-    return gathered(name, runs, saved=datetime.now(UTC).isoformat(timespec="seconds"))
+    return make_baseline(name, runs, saved=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def is_measured(row: RowDict) -> bool:

@@ -15,8 +15,8 @@ from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.results import reader
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas, plural
-from bwprof.text.parsing import mapping, quote_text, repr_short
+from bwprof.text.formatting import plural, to_pandas
+from bwprof.text.parsing import check_mapping, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ class Source:
         )
 
 
-def side(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Source:
+def load_source(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Source:
     """What a source holds.
 
     Parameters
@@ -106,7 +106,7 @@ def _found(source: Any, folder: str | PathLike[str] | None, name: str) -> Source
         return _of_baseline(source, name or source.name)
     if isinstance(source, (str, PathLike)):
         return _of_text(source, folder, name)
-    source = as_pandas(source)
+    source = to_pandas(source)
     if type(source).__name__ == "DataFrame":
         return _of_frame(source, name)
     if isinstance(source, Iterable):
@@ -129,7 +129,7 @@ def _of_text(source: str | PathLike[str], folder: str | PathLike[str] | None, na
     if not path.exists():
         return _of_name(text, folder, name)
     if is_baseline(path):
-        found = baselines.read(path)
+        found = baselines.read_baseline(path)
         return _of_baseline(found, name or found.name)
     return _of_run(path, name or text)
 
@@ -143,13 +143,13 @@ def _of_run(path: Path, name: str) -> Source:
 def _of_name(text: str, folder: str | PathLike[str] | None, name: str) -> Source:
     """A text that is no path's: a baseline's name, or neither."""
     try:
-        baselines.file_of(text, folder)
+        baselines.baseline_path(text, folder)
     except ValueError:  # it has a slash, say
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}") from None
     try:
         return _of_baseline(baselines.load_baseline(text, folder=folder), name or text)
     except FileNotFoundError as error:
-        if reader.located(Path(text)).exists():
+        if reader.find_recorded(Path(text)).exists():
             return _of_run(Path(text), name or text)
         raise FileNotFoundError(f"no such file or folder: {quote_text(text)}; {error}") from None
 
@@ -174,6 +174,6 @@ def _of_frame(data: pd.DataFrame, name: str) -> Source:
     from bwprof.results import frame
 
     rows = frame.to_rows(data)
-    run = dict(mapping(data.attrs.get("run"), "the frame's attrs['run']"))
+    run = dict(check_mapping(data.attrs.get("run"), "the frame's attrs['run']"))
     samples = [None if values is None else list(values) for values in frame.samples_of(data, rows)]
     return Source(name or str(run.get("run_id") or "frame"), rows, samples, run, [()] * len(rows))

@@ -9,39 +9,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bwprof.analysis.gains import roofs_of
+from bwprof.analysis.gains import read_run_roofs
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import FLAGS
-from bwprof.results.reader import unfinished
-from bwprof.text.document import Block, Code, Section, facts, items, section, table, words
-from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, seconds_text
-from bwprof.text.parsing import measurable
+from bwprof.results.reader import describe_unfinished
+from bwprof.text.document import Block, Code, Section, make_facts, make_list, make_paragraph, make_section, make_table
+from bwprof.text.formatting import format_bytes, format_figure, format_seconds, is_missing, plural
+from bwprof.text.parsing import measured_or_none
 
 _MOST_NAMED = 12  # rows that a line names; more are counted
 
 
-def measured(run: ReportRun) -> Section | None:
+def describe_device(run: ReportRun) -> Section | None:
     """What was measured on what."""
     rows, device = run.rows, run.part("facts")
     states = Counter(str(row["status"]) for row in rows)
     cases = len({(row["case"], row["operation"]) for row in rows})
     told = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    memory, caches = measurable(device.get("memory_bytes")), measurable(device.get("cache_bytes"))
-    return section(
+    memory, caches = measured_or_none(device.get("memory_bytes")), measured_or_none(device.get("cache_bytes"))
+    return make_section(
         "measured",
         "What was measured on what",
-        facts(
+        make_facts(
             [
                 ("Device", ", ".join(run.each("device")) or run.told.get("device")),
-                ("Memory", None if memory is None else f"{bytes_text(memory)}, {_peak(run)}".removesuffix(", ")),
+                ("Memory", None if memory is None else f"{format_bytes(memory)}, {_peak(run)}".removesuffix(", ")),
                 ("Memory's peak", _peak(run) if memory is None else None),
                 ("Measured ceilings", _ceilings(run)),
                 ("Arithmetic peaks", _arithmetic(run)),
-                ("Caches", bytes_text(caches) if caches else None),
+                ("Caches", format_bytes(caches) if caches else None),
                 ("Driver", ", ".join(run.each("driver"))),
                 ("Host", _host(run)),
                 ("Rows", f"{plural(len(rows), 'row')} of {plural(cases, 'case')}: {told}"),
-                ("Status", unfinished(run.told)),
+                ("Status", describe_unfinished(run.told)),
                 ("Operations", _few(run.each("operation"))),
                 ("Precisions", ", ".join(run.each("precision"))),
                 ("Suite", run.told.get("suite")),
@@ -59,26 +59,26 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _peak(run: ReportRun) -> str:
-    rows = [row for row in run.rows if measurable(row.get("peak_gb_s"))]
+    rows = [row for row in run.rows if measured_or_none(row.get("peak_gb_s"))]
     peaks = sorted({row["peak_gb_s"] for row in rows if row["status"] == "ok"} or {row["peak_gb_s"] for row in rows})
     if not peaks:
         return ""
-    peak = figure_text(peaks[0], whole_from=100)
+    peak = format_figure(peaks[0], whole_from=100)
     said = f"{peak} GB/s in theory" if len(peaks) == 1 else f"{len(peaks)} theoretical peaks"
     source = run.part("facts").get("peak_source")
     return f"{said} ({source})" if source and len(peaks) == 1 else said
 
 
 def _ceilings(run: ReportRun) -> str:
-    found = roofs_of(run.data)
+    found = read_run_roofs(run.data)
     points = [] if found is None else found.ceilings()
-    return ", ".join(f"{point.stream} {figure_text(point.gb_s, whole_from=100)} GB/s" for point in points)
+    return ", ".join(f"{point.stream} {format_figure(point.gb_s, whole_from=100)} GB/s" for point in points)
 
 
 def _arithmetic(run: ReportRun) -> str:
     peaks = run.part("facts").get("peak_tflops")
     known = peaks.items() if isinstance(peaks, Mapping) else ()
-    said = ", ".join(f"{name} {value:.4g}" for name, value in known if measurable(value))
+    said = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
     return f"{said} TFLOP/s, dense" if said else ""
 
 
@@ -93,12 +93,12 @@ def _when(run: ReportRun) -> str:
     times = sorted(run.each("timestamp"))
     ends = [str(run.told.get(name) or "") for name in ("started", "finished")]
     ends = [end or time for end, time in zip(ends, (times[0], times[-1]) if times else ("", ""), strict=True)]
-    told = [moment(end) for end in dict.fromkeys(ends) if end]
+    told = [format_time(end) for end in dict.fromkeys(ends) if end]
     day = told[0][:11] if told else ""
     return " to ".join([*told[:1], *(other.removeprefix(day) for other in told[1:])])
 
 
-def moment(text: str) -> str:
+def format_time(text: str) -> str:
     """A time as people read it: '2026-11-22 09:55:50 UTC' of '2026-11-22T09:55:50.123+00:00'; any other text as it is.
 
     Examples
@@ -116,7 +116,7 @@ def moment(text: str) -> str:
 # ---- conditions ----
 
 
-def conditions(run: ReportRun) -> Section | None:
+def describe_conditions(run: ReportRun) -> Section | None:
     """Clocks, temperature, noise; what should be doubted; what has no figures and why."""
     rows = [row for row in run.rows if row["time_ms"] is not None]
     flagged: dict[str, list[str]] = {}
@@ -134,10 +134,10 @@ def conditions(run: ReportRun) -> Section | None:
     ]
     lost = [(state, reason, _describe_held(names, len(run.rows))) for (state, reason), names in broken.items()]
     none = f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
-    return section(
+    return make_section(
         "conditions",
         "Conditions and flags",
-        facts(
+        make_facts(
             [
                 ("Multiprocessor clock", _range(rows, "sm_clock_mhz", "MHz")),
                 ("Memory clock", _range(rows, "mem_clock_mhz", "MHz")),
@@ -148,9 +148,9 @@ def conditions(run: ReportRun) -> Section | None:
                 ("Hardware counters", _counters(run)),
             ]
         ),
-        table(("flag", "what it says", "rows"), held, caption="Flags: what should be doubted", wordy=True)
-        or words(none),
-        table(("status", "why", "rows"), lost, caption="Rows without a time that was measured", wordy=True),
+        make_table(("flag", "what it says", "rows"), held, caption="Flags: what should be doubted", wordy=True)
+        or make_paragraph(none),
+        make_table(("status", "why", "rows"), lost, caption="Rows without a time that was measured", wordy=True),
     )
 
 
@@ -167,7 +167,7 @@ def _describe_held(names: Sequence[str], total: int) -> str:
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    return sorted(value for row in rows if (value := measurable(row.get(name))) is not None)
+    return sorted(value for row in rows if (value := measured_or_none(row.get(name))) is not None)
 
 
 def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: float = 1.0) -> str:
@@ -202,7 +202,7 @@ _TIMERS = {
 }
 
 
-def method(run: ReportRun) -> Section | None:
+def describe_method(run: ReportRun) -> Section | None:
     """How it was measured, in sentences about this run."""
     rows = [row for row in run.rows if row["status"] == "ok"]
     timers = [f"{name} ({_TIMERS[name]})" if name in _TIMERS else name for name in run.each("timer")]
@@ -233,24 +233,24 @@ def method(run: ReportRun) -> Section | None:
             f"{len(checked)} of {len(rows)} results agreed with a float64 reference before and after the timing."
         )
     said += _about_roofs(run, rows)
-    return section("method", "Method", items(said))
+    return make_section("method", "Method", make_list(said))
 
 
 def _about_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not any(row.get("attainable_gb_s") for row in rows):
         return ["No roofs are beside the rows: what they could have reached is not known."] if rows else []
-    found = roofs_of(run.data)
+    found = read_run_roofs(run.data)
     said = [
         "The limit of a row is the nearer of two roofs: what a plain stream of the same bytes and mix reaches on the "
         "same device (attainable), and the best arithmetic rate. Below half of both, the kernel limits."
     ]
     if found is not None:
-        floor = f"; an empty launch takes {seconds_text(found.floor_seconds)}" if found.floor_seconds else ""
+        floor = f"; an empty launch takes {format_seconds(found.floor_seconds)}" if found.floor_seconds else ""
         checks = run.part("roofs").get("checks")
         again = (
             f"; {len(checks)} of them measured again for this run" if isinstance(checks, Sequence) and checks else ""
         )
-        when = moment(found.measured) if found.measured else "at a time not known"
+        when = format_time(found.measured) if found.measured else "at a time not known"
         said.append(f"Roofs: {len(found.points)} streams, measured {when}{again}{floor}.")
     return said
 
@@ -258,7 +258,7 @@ def _about_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]
 # ---- again ----
 
 
-def again(run: ReportRun) -> Section | None:
+def describe_command(run: ReportRun) -> Section | None:
     """How to do it again: the command, versions, environment."""
     told = run.told
     command = _command(run)
@@ -266,7 +266,7 @@ def again(run: ReportRun) -> Section | None:
     versions = {**run.part("versions")}
     versions.setdefault("bwprof", ", ".join(run.each("bwprof_version")))
     set_ = [f"{name}={value}" for name, value in host.items() if not is_missing(value)]
-    rest = facts(
+    rest = make_facts(
         [
             ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
             ("Commit of the working directory", told.get("git_commit")),
@@ -277,8 +277,8 @@ def again(run: ReportRun) -> Section | None:
             ("Roofs", "none (--no-roofs)" if told.get("roofs_choice") is False else told.get("roofs_choice")),
         ]
     )
-    first: list[Block | None] = [Code(command)] if command else [words(_unknown_command(run))]
-    return section("again", "How to reproduce it", *first, rest)
+    first: list[Block | None] = [Code(command)] if command else [make_paragraph(_unknown_command(run))]
+    return make_section("again", "How to reproduce it", *first, rest)
 
 
 def _command(run: ReportRun) -> str:

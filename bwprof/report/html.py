@@ -25,7 +25,7 @@ from bwprof.text.document import (
     Paragraph,
     Section,
     SvgPicture,
-    printable,
+    to_printable,
 )
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -56,14 +56,14 @@ _SPACES = re.compile(r"\s+")
 _VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by the colour
 
 
-class Drawing(NamedTuple):
+class EmbeddedSvg(NamedTuple):
     """A picture for a page: its SVG, and the width in which it is drawn (px)."""
 
     svg: str
     width: float
 
 
-def drawing(svg: str, prefix: str) -> Drawing:
+def embed_svg(svg: str, prefix: str) -> EmbeddedSvg:
     """A picture as a page holds it; `prefix` makes its ids those of no other.
 
     Raises
@@ -83,7 +83,7 @@ def drawing(svg: str, prefix: str) -> Drawing:
     names = {name: f"{prefix}{number}" for number, name in enumerate(ids)}
     _clean(root, names)
     root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "aria-hidden": "true"}
-    return Drawing(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
+    return EmbeddedSvg(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
 
 
 def _references(element: ElementTree.Element) -> Iterator[str]:
@@ -160,7 +160,7 @@ _MANY = 9  # columns, which leave a column of sentences little room
 
 def page(document: Document) -> str:
     """The whole page. Whatever a report holds is text in it."""
-    drawn = {id(picture): drawing(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
+    drawn = {id(picture): embed_svg(picture.svg, f"p{n}-") for n, picture in enumerate(document.pictures())}
     script = _part("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -211,7 +211,7 @@ def _part(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(to_printable(text))
 
 
 def _links(document: Document) -> str:
@@ -219,7 +219,7 @@ def _links(document: Document) -> str:
     return f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>'
 
 
-def _section(section: Section, drawn: dict[int, Drawing], level: int) -> str:
+def _section(section: Section, drawn: dict[int, EmbeddedSvg], level: int) -> str:
     head = f'<section id="{escape(section.name)}"><h{level}>{_text(section.title)}</h{level}>'
     parts = [
         _section(block, drawn, min(level + 1, 4)) if isinstance(block, Section) else _block(block, drawn)
@@ -228,7 +228,7 @@ def _section(section: Section, drawn: dict[int, Drawing], level: int) -> str:
     return "\n".join([head, *parts, "</section>"])
 
 
-def _block(block: Block, drawn: dict[int, Drawing]) -> str:
+def _block(block: Block, drawn: dict[int, EmbeddedSvg]) -> str:
     if isinstance(block, Paragraph):
         return f"<p{' class=lead' if block.lead else ''}>{_text(block.text)}</p>"
     if isinstance(block, Items):

@@ -17,17 +17,27 @@ from bwprof.report.optimization_steps import (
     Goal,
     OptimizationStep,
     Story,
-    number_of,
+    find_variants,
     read_goals,
-    story_of,
-    variants_of,
+    read_story,
 )
 from bwprof.report.run import ReportRun
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text.document import Block, Document, Section, facts, items, of_frame, section, table, there, words
-from bwprof.text.formatting import bytes_text, figure_text, is_missing, plural, seconds_text, short
-from bwprof.text.parsing import measurable
+from bwprof.text.document import (
+    Block,
+    Document,
+    Section,
+    make_facts,
+    make_frame_table,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+    present_sections,
+)
+from bwprof.text.formatting import format_bytes, format_figure, format_seconds, format_short, is_missing, plural
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +67,7 @@ _KERNEL = {
 _THEORY = "theoretical_occupancy_pct"
 
 
-def document_of(
+def build_optimization(
     runs: Sequence[ReportRun],
     *,
     goals: str | PathLike[str] | Mapping[str, Any] | None = None,
@@ -67,7 +77,7 @@ def document_of(
 ) -> tuple[Document, tuple[Goal, ...]]:
     """The report, and the goals with what was found of each."""
     wanted = read_goals(goals)
-    story = story_of(runs, case=case, precision=precision)
+    story = read_story(runs, case=case, precision=precision)
     judged = tuple(replace(goal, found=value, why=why) for goal in wanted for value, why in [_found(goal.name, story)])
     sections = (
         _objective(story, judged),
@@ -80,7 +90,7 @@ def document_of(
         _references(story),
     )
     subtitle = f"{story.track.name} on {story.first.get('device') or 'a device that is not named'}, {len(runs)} runs"
-    return Document(title or f"Optimization report: {story.track.name}", subtitle, there(sections)), judged
+    return Document(title or f"Optimization report: {story.track.name}", subtitle, present_sections(sections)), judged
 
 
 # ---- goals ----
@@ -99,15 +109,15 @@ def _found(name: str, story: Story) -> tuple[float, str]:
         checked = [row["verified"] for row in story.runs[-1].rows if row["time_ms"] is not None]
         known = [one for one in checked if one is not None]
         return (float(all(checked)) if known else math.nan), "no row of the last run says whether it was verified"
-    value = measurable(story.last.get(name))
-    return (math.nan if value is None else value), _NEEDS.get(schema.column(name).group, "")
+    value = measured_or_none(story.last.get(name))
+    return (math.nan if value is None else value), _NEEDS.get(schema.find_column(name).group, "")
 
 
 def _goals(goals: Sequence[Goal], *, judged: bool) -> Block | None:
     if judged:
         lines = [(goal.name, goal.said, goal.figure, goal.result) for goal in goals]
-        return table(("Goal", "Wanted", "Found", "Result"), lines, caption="Goals")
-    return items(f"{goal.name}: {goal.said}" for goal in goals)
+        return make_table(("Goal", "Wanted", "Found", "Result"), lines, caption="Goals")
+    return make_list(f"{goal.name}: {goal.said}" for goal in goals)
 
 
 # ---- sections ----
@@ -115,27 +125,27 @@ def _goals(goals: Sequence[Goal], *, judged: bool) -> Block | None:
 
 def _objective(story: Story, goals: Sequence[Goal]) -> Section | None:
     first = story.first
-    share = number_of(first, "pct_limit")
+    share = find_variants(first, "pct_limit")
     if math.isnan(share):
         allowed = " What its roof allows is not known: no roofs are beside the rows."
     elif share >= 100:
         allowed = " It is at the roof that applies to it, or above."
     else:
-        allowed = f" The roof that applies to it allows {seconds_text(float(first['time_ms']) * share / 1e5)}."
+        allowed = f" The roof that applies to it allows {format_seconds(float(first['time_ms']) * share / 1e5)}."
     aim = (
         f"Make {story.track.name} faster on {first.get('device') or 'its device'}: {_ms(first)} at the start.{allowed}"
     )
-    none = words("" if goals else "No goals were given: --goals names a file of them.")
-    return section("objective", "Objective", words(aim), _goals(goals, judged=False), none)
+    none = make_paragraph("" if goals else "No goals were given: --goals names a file of them.")
+    return make_section("objective", "Objective", make_paragraph(aim), _goals(goals, judged=False), none)
 
 
 def _initial(story: Story) -> Section | None:
     row, run = story.first, story.runs[0]
-    return section(
+    return make_section(
         "initial",
         "Initial State",
-        words(_performance(story, row)),
-        facts(
+        make_paragraph(_performance(story, row)),
+        make_facts(
             [
                 ("Run", run.name),
                 ("Hardware", _hardware(run, row)),
@@ -166,15 +176,15 @@ def _methodology(story: Story) -> Section | None:
         f"From {step.base.name} to {step.new.name} several things changed: {', '.join(n for n, _, _ in step.changes)}."
         for step in several_changed
     ]
-    return section("methodology", "Methodology", items(method, numbered=True), items(said))
+    return make_section("methodology", "Methodology", make_list(method, numbered=True), make_list(said))
 
 
 def _bottlenecks(story: Story) -> Section | None:
-    found = of_frame(tabulate_findings(story.fixed(_TOP)[0]), wordy=True)
-    return section(
+    found = make_frame_table(tabulate_findings(story.fixed(_TOP)[0]), wordy=True)
+    return make_section(
         "bottlenecks",
         "Bottlenecks Identified",
-        found or words("None: no row of the first run falls short of a roof that is known."),
+        found or make_paragraph("None: no row of the first run falls short of a roof that is known."),
     )
 
 
@@ -184,10 +194,10 @@ def _fixes(story: Story) -> Section | None:
         figure = step.figure
         before, after = figure.text(figure.before), figure.text(figure.after)
         lines.append((step.name, figure.name, before, after, _times(step.speedup)))
-    return section(
+    return make_section(
         "fixes",
         "Fixes Applied",
-        table(("Fix", "Metric Improved", "Before", "After", "Speedup"), lines),
+        make_table(("Fix", "Metric Improved", "Before", "After", "Speedup"), lines),
         _ablation(story),
         *(_fix(step) for step in story.steps),
     )
@@ -199,16 +209,16 @@ def _ablation(story: Story) -> Block | None:
     for run, row, step in zip(story.runs, story.track.rows, (None, *story.steps), strict=True):
         assert row is not None
         change = "original" if step is None else _key_change(step)
-        occupancy = number_of(row, "occupancy_pct")
+        occupancy = find_variants(row, "occupancy_pct")
         cells = (
             _x(story.vs_torch(row)),
             _speed(row),
-            _NOT if math.isnan(occupancy) else f"{short(occupancy, '.0f')} %",
+            _NOT if math.isnan(occupancy) else f"{format_short(occupancy, '.0f')} %",
         )
         name = "Baseline" if step is None else str(row.get("variant") or run.name)
         lines.append((name, *cells, change, _times(float(story.first["time_ms"]) / float(row["time_ms"]))))
     headings = ("Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change", "Speedup vs baseline")
-    return table(headings, lines, caption="The versions")
+    return make_table(headings, lines, caption="The versions")
 
 
 def _key_change(step: OptimizationStep) -> str:
@@ -222,7 +232,7 @@ def _key_change(step: OptimizationStep) -> str:
 
 def _fix(step: OptimizationStep) -> Section | None:
     figure, finding = step.figure, step.finding
-    gap = f", gap {short(figure.gap_pct, '.0f')} %" if not math.isnan(figure.gap_pct) and figure.gap_pct else ""
+    gap = f", gap {format_short(figure.gap_pct, '.0f')} %" if not math.isnan(figure.gap_pct) and figure.gap_pct else ""
     cause = "not known: its roof is reached, or not known"
     if finding is not None:
         cause = f"{finding.issue}. Evidence: {finding.evidence}"
@@ -231,10 +241,10 @@ def _fix(step: OptimizationStep) -> Section | None:
     made = f"{changed}{f'. {text}' if text else ''}"
     if not changed:
         made = "not recorded: variant, commit and version are the same in both runs"
-    return section(
+    return make_section(
         f"fix{step.number}",
         f"Fix {step.number}: {step.name}",
-        facts(
+        make_facts(
             [
                 ("Identify", f"{figure.name} = {figure.text(figure.before)}, target {figure.wanted}{gap}"),
                 ("Hypothesize", f"{cause}. {_predicted(step)}"),
@@ -267,7 +277,7 @@ def _correct(row: RowDict) -> str:
         return "the result is wrong, or was not checked to the end"
     counts = [row.get(name) for name in ("rows_checked", "rows_total")]
     rows = f", {counts[0]} of {counts[1]} rows" if all(counts) else ""
-    error, limit = number_of(row, "max_error"), number_of(row, "tolerance")
+    error, limit = find_variants(row, "max_error"), find_variants(row, "tolerance")
     beside = f", error {error:.2g} of the {limit:.2g} allowed" if not math.isnan(error + limit) else ""
     return f"verified against float64{rows}{beside}"
 
@@ -288,10 +298,10 @@ def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
         else ""
     )
     cases = sum(track.whole for track in story.tracks)
-    return section(
+    return make_section(
         "final",
         "Final Results",
-        items(
+        make_list(
             [
                 _performance(story, last),
                 f"Memory bandwidth: {_bandwidth(last)}",
@@ -300,9 +310,9 @@ def _final(story: Story, goals: Sequence[Goal]) -> Section | None:
                 f"Correctness: {_correct(last)}",
             ]
         ),
-        words(fixed),
+        make_paragraph(fixed),
         _goals(goals, judged=True),
-        findings.against(story.runs[0], story.runs[-1], 1) if cases > 1 else None,
+        findings.compare_runs(story.runs[0], story.runs[-1], 1) if cases > 1 else None,
     )
 
 
@@ -313,7 +323,7 @@ def _learnings(story: Story) -> Section | None:
         before = (_foretold(step), _x(step.possible, most=True), by_bytes)
         lines.append((step.name, *before, _times(step.speedup), _learnt(step)))
     headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
-    return section("learnings", "Key Learnings", table(headings, lines, wordy=True))
+    return make_section("learnings", "Key Learnings", make_table(headings, lines, wordy=True))
 
 
 def _foretold(step: OptimizationStep) -> str:
@@ -329,7 +339,7 @@ def _learnt(step: OptimizationStep) -> str:
     said = words.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
     if verdict == "faster" and step.possible > 1:
         part = 100 * (1 - 1 / step.speedup) / (1 - 1 / step.possible)
-        said += f": {short(min(part, 999), '.0f')} % of the time that was lost is won back"
+        said += f": {format_short(min(part, 999), '.0f')} % of the time that was lost is won back"
     return said
 
 
@@ -340,7 +350,7 @@ def _references(story: Story) -> Section | None:
         commit = run.told.get("git_commit") or run.told.get("commit")
         lines.append((run.name, ", ".join(run.each("run_id")), run.minute, versions, commit, run.source))
     headings = ("Run", "Run id", "When", "bwprof", "Commit", "File")
-    return section("references", "References", table(headings, lines, wordy=True), _profiles(story))
+    return make_section("references", "References", make_table(headings, lines, wordy=True), _profiles(story))
 
 
 def _profiles(story: Story) -> Block | None:
@@ -348,7 +358,7 @@ def _profiles(story: Story) -> Block | None:
     from pathlib import Path
 
     files = [path for run in story.runs if run.source for path in sorted(Path(run.source).glob("artifacts/*"))]
-    return items(f"Profiler file: {path}" for path in files) or words(
+    return make_list(f"Profiler file: {path}" for path in files) or make_paragraph(
         "No profilers' files are in the runs' folders (artifacts/)."
     )
 
@@ -373,17 +383,17 @@ def _short_shape(row: RowDict) -> str:
 
 
 def _shape(row: RowDict) -> str:
-    names = [*schema.all_param_names()]
+    names = [*schema.param_names()]
     return " ".join(f"{name}={row[name]}" for name in names if row.get(name) is not None) or str(row.get("case"))
 
 
 def _hardware(run: ReportRun, row: RowDict) -> str:
-    memory = measurable(run.part("facts").get("memory_bytes"))
-    peak, rate = number_of(row, "peak_gb_s"), number_of(row, "peak_tflops")
-    said = [row.get("device"), bytes_text(memory) if memory else ""]
+    memory = measured_or_none(run.part("facts").get("memory_bytes"))
+    peak, rate = find_variants(row, "peak_gb_s"), find_variants(row, "peak_tflops")
+    said = [row.get("device"), format_bytes(memory) if memory else ""]
     said += [
-        f"{short(peak, '.0f')} GB/s peak" if peak > 0 else "",
-        f"{short(rate, '.4g')} TFLOP/s {row.get('precision')}" if rate > 0 else "",
+        f"{format_short(peak, '.0f')} GB/s peak" if peak > 0 else "",
+        f"{format_short(rate, '.4g')} TFLOP/s {row.get('precision')}" if rate > 0 else "",
     ]
     said += [f"driver {row['driver']}" if row.get("driver") else ""]
     return ", ".join(str(part) for part in said if part)
@@ -396,7 +406,7 @@ def _variant(row: RowDict) -> str:
 
 def _variant_text(row: RowDict) -> str:
     """A variant's own words; "" for one that the registry does not know."""
-    return next((str(found["text"]) for found in variants_of(row) if found["name"] == row.get("variant")), "")
+    return next((str(found["text"]) for found in find_variants(row) if found["name"] == row.get("variant")), "")
 
 
 def _kernel(row: RowDict) -> str:
@@ -405,26 +415,26 @@ def _kernel(row: RowDict) -> str:
 
 
 def _bandwidth(row: RowDict) -> str:
-    speed, peak = number_of(row, "bandwidth_gb_s"), number_of(row, "peak_gb_s")
+    speed, peak = find_variants(row, "bandwidth_gb_s"), find_variants(row, "peak_gb_s")
     if math.isnan(speed):
         return _NOT
     if row.get("cache") == "hot":
         return f"{_speed(row)} (hot: out of a cache)"
-    share = f"{short(100 * speed / peak, '.1f')}% of peak" if peak > 0 else "peak unknown"
+    share = f"{format_short(100 * speed / peak, '.1f')}% of peak" if peak > 0 else "peak unknown"
     return f"{_speed(row)} ({share})"
 
 
 def _speed(row: RowDict) -> str:
-    speed = number_of(row, "bandwidth_gb_s")
-    return _NOT if math.isnan(speed) else f"{figure_text(speed, whole_from=100)} GB/s"
+    speed = find_variants(row, "bandwidth_gb_s")
+    return _NOT if math.isnan(speed) else f"{format_figure(speed, whole_from=100)} GB/s"
 
 
 def _occupancy(row: RowDict) -> str:
-    achieved, theory = number_of(row, "occupancy_pct"), number_of(row, _THEORY)
+    achieved, theory = find_variants(row, "occupancy_pct"), find_variants(row, _THEORY)
     if math.isnan(achieved):
         return f"{_NOT} (--metrics occupancy)"
-    share = f"{short(100 * achieved / theory, '.0f')}% of theoretical" if theory > 0 else f"theoretical {_NOT}"
-    return f"{short(achieved, '.0f')}% ({share})"
+    share = f"{format_short(100 * achieved / theory, '.0f')}% of theoretical" if theory > 0 else f"theoretical {_NOT}"
+    return f"{format_short(achieved, '.0f')}% ({share})"
 
 
 def _predicted(step: OptimizationStep) -> str:
@@ -440,7 +450,7 @@ def _x(value: float, *, most: bool = False) -> str:
 
 
 def _times(value: float) -> str:
-    return f"{short(value, '.3f' if value < 0.1 else '.2f')}x"
+    return f"{format_short(value, '.3f' if value < 0.1 else '.2f')}x"
 
 
 def _dated(run: ReportRun) -> str:

@@ -14,27 +14,27 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.bottleneck import Finding, ranked
+from bwprof.analysis.bottleneck import Finding, rank_losses
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
-from bwprof.records.regression.comparison import Comparison, compared
-from bwprof.records.regression.verdicts import join
-from bwprof.records.source import Source, side
+from bwprof.records.regression.comparison import Comparison, compare_sources
+from bwprof.records.regression.verdicts import pair_cases
+from bwprof.records.source import Source, load_source
 from bwprof.report.run import ReportRun
 from bwprof.results import columns, schema
 from bwprof.results.atomic import read_text
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text, short
+from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.parsing import (
-    finite_number,
-    is_truth,
-    measurable,
+    describe_unknown,
+    finite_or_none,
+    is_bool,
     measured_or_nan,
-    path_of,
+    measured_or_none,
+    number_or_nan,
+    parse_path,
     quote_text,
-    read_number,
     repr_short,
-    unknown,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # Beside the columns of numbers.
 SPEEDUP, VS_TORCH, FIXED, VERIFIED = "speedup", "speedup_vs_torch", "bottlenecks_fixed", "verified"
 
-OWN = (SPEEDUP, VS_TORCH, FIXED, VERIFIED)
+_OWN_FIGURES = (SPEEDUP, VS_TORCH, FIXED, VERIFIED)
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -103,14 +103,14 @@ class Goal:
         return f"{_digits(self.found)}{self._unit()}"
 
     def _unit(self) -> str:
-        if self.name in OWN:
+        if self.name in _OWN_FIGURES:
             return "x" if self.name in (SPEEDUP, VS_TORCH) else ""
-        unit = schema.column(self.name).unit
+        unit = schema.find_column(self.name).unit
         return f" {unit}" if unit else ""
 
 
 def _digits(value: float) -> str:
-    return figure_text(value, whole_from=1000) if 0.1 <= value < 1e9 else short(value, ".4g")
+    return format_figure(value, whole_from=1000) if 0.1 <= value < 1e9 else format_short(value, ".4g")
 
 
 def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Goal]:
@@ -131,9 +131,9 @@ def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
     if isinstance(given, Mapping):
         wanted, where = given, "goals"
     else:
-        where = str(path_of(given, "goals"))
+        where = str(parse_path(given, "goals"))
         try:
-            wanted = tomllib.loads(read_text(path_of(given, "goals")))
+            wanted = tomllib.loads(read_text(parse_path(given, "goals")))
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ValueError(f"{quote_text(where)} is not a TOML file: {error}") from None
     inner = wanted.get("goals")
@@ -149,15 +149,20 @@ def read_goals(given: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
 
 
 def _goal(name: str, wanted: Any, where: str) -> Goal:
-    figures = [*OWN, *(column.name for column in columns.columns() if column.kind in ("number", "integer"))]
+    figures = [
+        *_OWN_FIGURES,
+        *(column.name for column in columns.all_columns() if column.kind in ("number", "integer")),
+    ]
     if name not in figures:
-        raise ValueError(unknown("goal", name, figures, where=where, see="bwprof columns, and " + ", ".join(OWN)))
+        raise ValueError(
+            describe_unknown("goal", name, figures, where=where, see="bwprof columns, and " + ", ".join(_OWN_FIGURES))
+        )
     if name == VERIFIED:
-        if not is_truth(wanted):
+        if not is_bool(wanted):
             raise ValueError(f"{where}: {name} is {repr_short(wanted)}: true is needed")
         return Goal(name, "==", float(bool(wanted)))
     found = _WANTED.fullmatch(wanted) if isinstance(wanted, str) else None
-    value = finite_number(read_number(found[2])) if found is not None else None
+    value = finite_or_none(number_or_nan(found[2])) if found is not None else None
     if found is None or value is None:
         raise ValueError(
             f'{where}: {name} is {repr_short(wanted)}: a comparison is needed, as ">=0.5" ({", ".join(_COMPARE)})'
@@ -180,7 +185,7 @@ FIGURES = {
     "slower_than_predicted": ("time over the predicted", "x"),
 }
 
-PART_GONE = 0.5  # of the time that a row lost: a bottleneck of which less is left is gone
+_FIXED_SHARE = 0.5  # of the time that a row lost: a bottleneck of which less is left is gone
 
 _OTHER_SIDE = {"<": ">=", ">": "<=", ">=": "<"}
 
@@ -212,7 +217,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Figure:
+class FixFigure:
     """What a fix is held against: a figure's name, before and after (NaN: not measured), its target and side."""
 
     name: str
@@ -254,7 +259,7 @@ class OptimizationStep:
     @cached_property
     def finding(self) -> Finding | None:
         """What was wrong with the row before; None where no roof tells."""
-        return next(iter(ranked(as_frame([self.before]), 1)), None)
+        return next(iter(rank_losses(as_frame([self.before]), 1)), None)
 
     @property
     def speedup(self) -> float:
@@ -279,7 +284,7 @@ class OptimizationStep:
     @cached_property
     def rung(self) -> Mapping[str, Any]:
         """The variant after, as the registry has it, if the one before is the rung below it; {} where it is not."""
-        row, ladder = self.after, variants_of(self.after)
+        row, ladder = self.after, find_variants(self.after)
         names = [variant["name"] for variant in ladder]
         place = names.index(row["variant"]) if row.get("variant") in names else 0
         below = place > 0 and names[place - 1] == self.before.get("variant")
@@ -288,7 +293,7 @@ class OptimizationStep:
     @property
     def foretold(self) -> float:
         """The speed-up that was predicted before anything was measured: of the rows, or of the ladder; else NaN."""
-        own, rung = number_of(self.after, "predicted_gain"), finite_number(self.rung.get("predicted"))
+        own, rung = find_variants(self.after, "predicted_gain"), finite_or_none(self.rung.get("predicted"))
         return own if not math.isnan(own) or rung is None else rung
 
     @property
@@ -319,7 +324,7 @@ class OptimizationStep:
         return f"{before} to {after}" if before and after and before != after else self.new.name
 
     @cached_property
-    def figure(self) -> Figure:
+    def figure(self) -> FixFigure:
         """The figure of what was wrong; the share of the roof, or the bandwidth, where that is no figure."""
         rules = [] if self.finding is None else self.finding.causes
         rule = next((rule for rule in rules if rule.id in FIGURES), None)
@@ -328,12 +333,12 @@ class OptimizationStep:
             before, after = (
                 float(rule.applies(RuleInputs(as_frame([row])))[1][0]) for row in (self.before, self.after)
             )
-            return Figure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
-        shares = [number_of(row, "pct_limit") for row in (self.before, self.after)]
+            return FixFigure(name, unit, before, after, rule.threshold, _OTHER_SIDE[rule.compare])
+        shares = [find_variants(row, "pct_limit") for row in (self.before, self.after)]
         if not math.isnan(shares[0]):
-            return Figure("share of the roof", " %", shares[0], shares[1], AT_ROOF, ">=")
-        speeds = [number_of(row, "bandwidth_gb_s") for row in (self.before, self.after)]
-        return Figure("bandwidth", " GB/s", speeds[0], speeds[1], speeds[0], ">")
+            return FixFigure("share of the roof", " %", shares[0], shares[1], AT_ROOF, ">=")
+        speeds = [find_variants(row, "bandwidth_gb_s") for row in (self.before, self.after)]
+        return FixFigure("bandwidth", " GB/s", speeds[0], speeds[1], speeds[0], ">")
 
 
 @dataclass(frozen=True)
@@ -359,10 +364,10 @@ class Story:
 
     def vs_torch(self, row: RowDict) -> float:
         """How fast PyTorch is beside a row of this case: its time over the row's; NaN where no run measured it."""
-        own = number_of(row, "speedup_vs_torch")
+        own = find_variants(row, "speedup_vs_torch")
         if not math.isnan(own):
             return own
-        peers = [number_of(other, "time_ms") for run in self.runs for other in run.rows if _is_peer(other, row)]
+        peers = [find_variants(other, "time_ms") for run in self.runs for other in run.rows if _is_peer(other, row)]
         times = [time for time in peers if time > 0]
         return min(times) / float(row["time_ms"]) if times else math.nan
 
@@ -372,7 +377,7 @@ class Story:
         The row that all is about is among them, the first one where others lost more.
         """
         held = [track for track in self.tracks if track.first["status"] == "ok"] or list(self.tracks)
-        every = ranked(as_frame([track.first for track in held]), None)
+        every = rank_losses(as_frame([track.first for track in held]), None)
         found = every[:top]
         own = next((finding for finding in every if held[finding.place] is self.track), None)
         if own is not None and own not in found:
@@ -383,11 +388,11 @@ class Story:
 def _is_gone(finding: Finding, last: RowDict | None) -> bool:
     if last is None or not _timed(last):
         return False
-    now = next(iter(ranked(as_frame([last]), 1)), None)
-    return now is None or now.lost_ms < PART_GONE * finding.lost_ms
+    now = next(iter(rank_losses(as_frame([last]), 1)), None)
+    return now is None or now.lost_ms < _FIXED_SHARE * finding.lost_ms
 
 
-def story_of(runs: Sequence[ReportRun], *, case: str | None = None, precision: str | None = None) -> Story:
+def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision: str | None = None) -> Story:
     """The optimisation that some runs tell.
 
     Raises
@@ -398,7 +403,7 @@ def story_of(runs: Sequence[ReportRun], *, case: str | None = None, precision: s
     """
     if len(runs) < 2:
         raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
-    sides = [side(run.data, name=run.name) for run in runs]
+    sides = [load_source(run.data, name=run.name) for run in runs]
     tracks = _tracks(sides)
     whole = [track for track in tracks if track.whole]
     if not whole:
@@ -412,7 +417,7 @@ def story_of(runs: Sequence[ReportRun], *, case: str | None = None, precision: s
         before, after = track.rows[number - 1], track.rows[number]
         assert before is not None
         assert after is not None
-        found = compared(_alone(base, before), _alone(new, after))
+        found = compare_sources(_alone(base, before), _alone(new, after))
         steps.append(OptimizationStep(number, base, new, before, after, found))
     return Story(tuple(runs), tuple(tracks), track, tuple(steps))
 
@@ -438,7 +443,7 @@ def _tracks(sides: Sequence[Source]) -> list[Track]:
     """Every row of the first run, and what stands for it in the others."""
     found: list[list[RowDict | None]] = [[row] for row in sides[0].rows]
     for other in sides[1:]:
-        partner = {id(pair.base): pair.new for pair in join(sides[0], other) if pair.base is not None}
+        partner = {id(pair.base): pair.new for pair in pair_cases(sides[0], other) if pair.base is not None}
         for rows in found:
             rows.append(partner.get(id(rows[0])))
     return [Track(tuple(rows)) for rows in found]
@@ -456,18 +461,18 @@ def _about(tracks: Sequence[Track], case: str | None, precision: str | None) -> 
                 raise ValueError(
                     f"no {name} '{quote_text(wanted)}' is in all runs: there are {', '.join(map(quote_text, there))}"
                 )
-    findings = ranked(as_frame([track.first for track in held]), 1)
+    findings = rank_losses(as_frame([track.first for track in held]), 1)
     if findings:
         return held[findings[0].place]
     return max(held, key=lambda track: float(track.first["time_ms"]))
 
 
 def _timed(row: RowDict) -> bool:
-    time = measurable(row.get("time_ms"))
+    time = measured_or_none(row.get("time_ms"))
     return row.get("status") in ("ok", "predicted") and time is not None and time > 0
 
 
-def variants_of(row: RowDict) -> Sequence[Mapping[str, Any]]:
+def find_variants(row: RowDict) -> Sequence[Mapping[str, Any]]:
     """List the variants that the registry has of a row's operation; none of a function of the caller's."""
     try:
         found: Mapping[str, Any] = registry.operation(str(row.get("operation")))["variants"]
@@ -476,13 +481,13 @@ def variants_of(row: RowDict) -> Sequence[Mapping[str, Any]]:
     return found.get(str(row.get("backend")), [])  # type: ignore[no-any-return]
 
 
-def number_of(row: RowDict, name: str) -> float:
+def find_variants(row: RowDict, name: str) -> float:
     """A number that may have been measured; NaN for anything else."""
     return measured_or_nan(row.get(name))
 
 
 def _stored(row: RowDict) -> float:
-    return number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written")
+    return find_variants(row, "algorithmic_bytes_read") + find_variants(row, "algorithmic_bytes_written")
 
 
 def _is_peer(other: RowDict, row: RowDict) -> bool:
@@ -494,5 +499,5 @@ def _is_peer(other: RowDict, row: RowDict) -> bool:
 
 def _format_change(value: float) -> str:
     if value == round(value):
-        return short(value, ".0f")
-    return figure_text(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"
+        return format_short(value, ".0f")
+    return format_figure(value, whole_from=1000) if value > 0.01 else f"{value:.3g}"

@@ -13,12 +13,12 @@ from bwprof.text.document import Block, Paragraph, SvgPicture
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_CASES = 60  # of a picture: nobody reads more
+_MOST_CASES = 60  # of a picture: nobody reads more
 
 _log = logging.getLogger("bwprof.report")
 
 
-def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = "") -> Block:
+def draw_svg(name: str, write: Callable[[Path], object], text: str, caption: str = "") -> Block:
     """A picture that `write` puts into a file, its letters as letters; without matplotlib words that say so.
 
     Parameters
@@ -41,20 +41,20 @@ def drawn(name: str, write: Callable[[Path], object], text: str, caption: str = 
         return SvgPicture(name, target.read_text(encoding="utf-8"), text, caption)
 
 
-def of_kind(kind: str, data: pd.DataFrame, text: str) -> Block | None:
+def draw_kind(kind: str, data: pd.DataFrame, text: str) -> Block | None:
     """A picture of a kind of `bwprof.plot`, of so many cases as can be read; None where the rows make none.
 
     `text` says what it shows.
     """
     from bwprof import plot
 
-    few, count = _first_cases(data, MOST_CASES)
+    few, count = _first_cases(data, _MOST_CASES)
     try:
         made = plot.KINDS[kind].picture(few)
     except ValueError:  # there is nothing to draw: no roofs, no FLOPs, one precision
         return None
-    said = f"The first {MOST_CASES} of {count} cases; the table of all rows has the others."
-    return drawn(kind, lambda target: made.write([target]), text, said if count > MOST_CASES else "")
+    said = f"The first {_MOST_CASES} of {count} cases; the table of all rows has the others."
+    return draw_svg(kind, lambda target: made.write([target]), text, said if count > _MOST_CASES else "")
 
 
 def _first_cases(data: pd.DataFrame, most: int) -> tuple[pd.DataFrame, int]:

@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results.reader import load, run_in
+from bwprof.results.reader import find_run, load
 from bwprof.roofs.limiter import with_limits
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import check_frame, path_of, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import check_frame, parse_path, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ class ReportRun:
         """Its rows as dicts."""
         from bwprof.results import frame
 
-        return frame.compared_rows(self.data)
+        return frame.rows_with_comparisons(self.data)
 
     @property
     def told(self) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class ReportRun:
         return list(dict.fromkeys(str(row[name]) for row in self.rows if row.get(name) not in (None, "")))
 
 
-def runs_of(given: Any) -> list[ReportRun]:
+def read_runs(given: Any) -> list[ReportRun]:
     """Runs of a path, a frame, or several of them.
 
     Raises
@@ -91,7 +91,7 @@ def runs_of(given: Any) -> list[ReportRun]:
     """
     import pandas as pd
 
-    given = as_pandas(given)
+    given = to_pandas(given)
     if isinstance(given, (str, PathLike, pd.DataFrame)):
         given = [given]
     if not isinstance(given, Sequence):
@@ -110,11 +110,11 @@ def runs_of(given: Any) -> list[ReportRun]:
 
 def _run(given: Any) -> ReportRun:
     if isinstance(given, (str, PathLike)):
-        path = run_in(path_of(given, "runs"))
+        path = find_run(parse_path(given, "runs"))
         data, source = load(path), str(path)
         name = path.name if path.is_dir() else path.stem
         return ReportRun(name or str(Path(path).resolve().name), with_limits(data), source)
-    given = as_pandas(given)
+    given = to_pandas(given)
     if type(given).__name__ == "DataFrame" or hasattr(given, "attrs"):
         run = given.attrs.get("run")
         told = run if isinstance(run, Mapping) else {}

@@ -13,17 +13,17 @@ from urllib.parse import quote
 
 from bwprof.report import conditions, findings
 from bwprof.report.html import page
-from bwprof.report.run import ReportRun, runs_of
-from bwprof.results.atomic import atomic_write, holds_something
-from bwprof.text.document import Document, Section, SvgPicture, markdown, section, there
-from bwprof.text.parsing import parse_bool, parse_name, path_of, quote_text, repr_short, unknown
+from bwprof.report.run import ReportRun, read_runs
+from bwprof.results.atomic import atomic_write, has_content
+from bwprof.text.document import Document, Section, SvgPicture, make_section, present_sections, to_markdown
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_name, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
 
 KINDS = ("run", "optimisation")
 
-ENDINGS = (".html", ".htm", ".md", ".markdown")
+_MARKDOWN = (".html", ".htm", ".md", ".markdown")
 
 _NAMED_SO = "optimisation_report"  # a file that is called so is one
 
@@ -115,44 +115,44 @@ def write_report(
     ...     found.path.name, [picture.name for picture in found.pictures][:1]
     ('report.md', ['report-comparison.svg'])
     """
-    target = path_of(path, "path")
+    target = parse_path(path, "path")
     check_ending(target)
     if not parse_bool(force, "force"):
-        check_free(target)
-    check_folder(target)
-    chosen = check_kind(kind, target)
+        _check_free(target)
+    _check_folder(target)
+    chosen = choose_kind(kind, target)
     if title is not None:
         parse_name(title, "title")
-    found = runs_of(runs)
+    found = read_runs(runs)
     judged: tuple[Goal, ...] = ()
     if chosen == "optimisation":
-        from bwprof.report.optimization import document_of
+        from bwprof.report.optimization import build_optimization
 
-        document, judged = document_of(found, goals=goals, title=title, case=case, precision=precision)
+        document, judged = build_optimization(found, goals=goals, title=title, case=case, precision=precision)
     else:
         for name, given in (("goals", goals), ("case", case), ("precision", precision)):
             if given is not None:
                 raise ValueError(f"{name} is of an optimisation: kind='optimisation' is needed, or leave it out")
-        document = document_of_runs(found, title)
+        document = build_document(found, title)
     return WrittenReport(target, _write(document, target, force=force), judged)
 
 
 def check_ending(target: Path) -> None:
     """ValueError for a file that is neither a page nor Markdown by its ending."""
-    if target.suffix.lower() not in ENDINGS:
-        said = unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
+    if target.suffix.lower() not in _MARKDOWN:
+        said = describe_unknown("ending of a report", target.suffix or target.name, (".html", ".md"))
         raise ValueError(f"{quote_text(target)}: {said}")
 
 
-def check_free(target: Path) -> None:
+def _check_free(target: Path) -> None:
     """FileExistsError for a file that is there."""
-    if holds_something(target):
+    if has_content(target):
         raise FileExistsError(
             f"{quote_text(target)} exists already: name another file, or replace it (force=True, --force in a shell)"
         )
 
 
-def check_folder(target: Path) -> None:
+def _check_folder(target: Path) -> None:
     """OSError for a file whose folder is not there or cannot be written to, and for what is a folder itself."""
     folder = Path(os.path.realpath(target)).parent
     wrong = 0
@@ -166,7 +166,7 @@ def check_folder(target: Path) -> None:
         raise OSError(wrong, os.strerror(wrong), str(target))
 
 
-def check_kind(kind: str | None, target: Path) -> ReportKind:
+def choose_kind(kind: str | None, target: Path) -> ReportKind:
     """What kind of report it is: as it was said, else as the file is called."""
     if kind is None:
         called = target.stem.lower().replace("optimization", "optimisation")
@@ -174,11 +174,11 @@ def check_kind(kind: str | None, target: Path) -> ReportKind:
     if not isinstance(kind, str):
         raise TypeError(f"kind is {repr_short(kind)}: allowed are {', '.join(KINDS)}")
     if kind not in (*KINDS, "optimization"):
-        raise ValueError(unknown("kind", kind, KINDS))
+        raise ValueError(describe_unknown("kind", kind, KINDS))
     return "run" if kind == "run" else "optimisation"
 
 
-def document_of_runs(runs: Sequence[ReportRun], title: str | None = None) -> Document:
+def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Document:
     """The report of a run, or of several: each in its section, after how the later ones differ from the first."""
     devices = list(dict.fromkeys(name for run in runs for name in run.each("device")))
     on = f" on {', '.join(devices[:3])}" if devices else ""
@@ -186,13 +186,15 @@ def document_of_runs(runs: Sequence[ReportRun], title: str | None = None) -> Doc
         run = runs[0]
         model = run.part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(run), there(_sections(run)))
-    sections = [findings.in_short(runs), *findings.against_first(runs)]
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(run), present_sections(_sections(run)))
+    sections = [findings.list_runs(runs), *findings.compare_runs(runs)]
     for number, run in enumerate(runs, 1):
-        parts = (_renamed(part, f"run{number}-") for part in there(_sections(run)))
-        sections.append(section(f"run{number}", f"{run.name}: {', '.join(run.each('device')) or 'its rows'}", *parts))
+        parts = (_renamed(part, f"run{number}-") for part in present_sections(_sections(run)))
+        sections.append(
+            make_section(f"run{number}", f"{run.name}: {', '.join(run.each('device')) or 'its rows'}", *parts)
+        )
     names = ", ".join(run.name for run in runs)
-    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", there(sections))
+    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(sections))
 
 
 def _subtitle(run: ReportRun) -> str:
@@ -204,16 +206,16 @@ def _subtitle(run: ReportRun) -> str:
 
 def _sections(run: ReportRun) -> list[Section | None]:
     return [
-        findings.answer(run),
-        conditions.measured(run),
-        findings.narrower(run),
-        findings.roofline(run),
-        findings.losses(run),
-        findings.of_model(run),
-        findings.every_row(run),
-        conditions.conditions(run),
-        conditions.method(run),
-        conditions.again(run),
+        findings.summarize(run),
+        conditions.describe_device(run),
+        findings.compare_precisions(run),
+        findings.draw_roofline(run),
+        findings.list_losses(run),
+        findings.describe_model(run),
+        findings.list_rows(run),
+        conditions.describe_conditions(run),
+        conditions.describe_method(run),
+        conditions.describe_command(run),
     ]
 
 
@@ -232,9 +234,9 @@ def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]
     found = document.pictures()
     files = [target.with_name(f"{target.stem}-{picture.name}.svg") for picture in found]
     for path in files if not force else ():
-        check_free(path)
+        _check_free(path)
     for path, picture in zip(files, found, strict=True):
         atomic_write(path, picture.svg)
     names = {id(picture): quote(path.name) for path, picture in zip(files, found, strict=True)}
-    atomic_write(target, markdown(document, lambda picture: names[id(picture)]))
+    atomic_write(target, to_markdown(document, lambda picture: names[id(picture)]))
     return tuple(files)

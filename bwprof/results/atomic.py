@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import quote_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _LEFT_BEHIND_SECONDS = 60.0  # a new file is its writer's, who may not have lock
 def is_plain_target(path: Path) -> bool:
     """A regular file, or nothing yet: it may be replaced. Devices, pipes and open files may only be written to."""
     try:
-        return stat.S_ISREG(path.stat().st_mode) and not is_open_file(path)
+        return stat.S_ISREG(path.stat().st_mode) and not is_open_stream(path)
     except FileNotFoundError:
         return True
 
@@ -61,7 +61,7 @@ def refuse_foreign(path: Path) -> None:
             raise ValueError(f"{quote_text(path)} is {what}, a plain file is needed: remove it")
 
 
-def holds_something(path: Path) -> bool:
+def has_content(path: Path) -> bool:
     """A regular file that is not empty: what writing to it would replace."""
     try:
         return is_plain_target(path) and path.stat().st_size > 0
@@ -72,12 +72,12 @@ def holds_something(path: Path) -> bool:
 def is_stream(path: Path) -> bool:
     """What must get a document once only: a pipe, or an open file. A device forgets what it got before."""
     try:
-        return stat.S_ISFIFO(path.stat().st_mode) or is_open_file(path)
+        return stat.S_ISFIFO(path.stat().st_mode) or is_open_stream(path)
     except OSError:  # said when it is opened
         return False
 
 
-def is_open_file(path: Path) -> bool:
+def is_open_stream(path: Path) -> bool:
     """A name for what this process has open (/dev/stdout, /dev/fd/3): replacing it would cut the other end off."""
     ours = os.path.realpath("/proc/self/fd")
     name = os.path.abspath(path)
@@ -103,7 +103,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
     """
     mode = path.stat().st_mode
     for is_kind, what, may_be_open in _NO_FILES:
-        if is_kind(mode) and not (may_be_open and is_open_file(path)):
+        if is_kind(mode) and not (may_be_open and is_open_stream(path)):
             raise ValueError(f"{quote_text(path)} is {what}: a file of results is needed")
     with path.open("rb") as stream:
         if stat.S_ISCHR(mode) and not stream.isatty():
@@ -115,7 +115,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
     if content is not None and content.startswith(_GZIP):
         content = _unpacked(content, path)
     if content is None:
-        raise ValueError(f"{quote_text(path)} is no file of results: it has more than {bytes_text(_MOST_BYTES)}")
+        raise ValueError(f"{quote_text(path)} is no file of results: it has more than {format_bytes(_MOST_BYTES)}")
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # a spreadsheet's "Unicode text"
     try:
         return content.decode("utf-16" if wide else "utf-8-sig", "replace" if damaged else "strict")
@@ -148,7 +148,7 @@ def _bounded(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes | None:
     return None
 
 
-def beside(target: Path, ending: str) -> Path:
+def hidden_path(target: Path, ending: str) -> Path:
     """A hidden name in the same folder, for what belongs to a file while it is written; never too long for a name."""
     name = target.name if len(os.fsencode(target.name)) <= _LONGEST_NAME else _digest(target.name)
     return target.with_name(f".{name}.{ending}")
@@ -184,11 +184,11 @@ def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], obj
 
 def _replace(target: Path, content: bytes, check: Callable[[str], object] | None) -> None:
     _remove_left_behind(target)
-    name = beside(target, f"{secrets.token_hex(4)}{_TEMPORARY}")
+    name = hidden_path(target, f"{secrets.token_hex(4)}{_TEMPORARY}")
     handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(handle, "w+b") as stream:
-            locked(handle)  # as long as this is open, it is not left behind
+            take_lock(handle)  # as long as this is open, it is not left behind
             stream.write(content)
             stream.flush()
             os.fsync(handle)
@@ -206,7 +206,7 @@ def _replace(target: Path, content: bytes, check: Callable[[str], object] | None
 
 def _remove_left_behind(target: Path) -> None:
     """Remove the temporary files of writers that were killed: old ones that nobody holds any more."""
-    prefix = beside(target, "").name
+    prefix = hidden_path(target, "").name
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
             if not (entry.name.startswith(prefix) and entry.name.endswith(_TEMPORARY)):
@@ -215,13 +215,13 @@ def _remove_left_behind(target: Path) -> None:
                 continue
             number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                if locked(number):
+                if take_lock(number):
                     os.unlink(entry.path)
             finally:
                 os.close(number)
 
 
-def locked(number: int) -> bool:
+def take_lock(number: int) -> bool:
     """Take an open file's lock; False when another has it, True as well where the file system knows no locks."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,17 +278,17 @@ class Claim:
             if not stat.S_ISREG(os.fstat(number).st_mode):
                 os.close(number)
                 raise OSError(errno.EEXIST, f"{self._path.name} beside it is no file", str(self._target))
-            if not locked(number):
+            if not take_lock(number):
                 os.close(number)
                 raise OSError(errno.EBUSY, "another bwprof is writing to it", str(self._target))
-            if is_at(number, self._path):
+            if is_same_file(number, self._path):
                 return number
             os.close(number)  # its holder removed it between the two steps
 
     def append(self, line: str) -> bool:
         """One line, on disk when this returns; False when the hidden file was removed (it is there again, empty)."""
         assert self._number is not None
-        found = is_at(self._number, self._path)
+        found = is_same_file(self._number, self._path)
         if not found:
             anew = self._taken()
             os.close(self._number)
@@ -306,7 +306,7 @@ class Claim:
         if self._number is None:
             return
         with suppress(OSError):
-            if is_at(self._number, self._path) and not (keep and os.fstat(self._number).st_size):
+            if is_same_file(self._number, self._path) and not (keep and os.fstat(self._number).st_size):
                 os.unlink(self._path)
         with suppress(OSError):  # nothing that counts is in it
             os.close(self._number)
@@ -315,10 +315,10 @@ class Claim:
 
 def claim_path(target: Path) -> Path:
     """The hidden file of a `Claim`."""
-    return beside(Path(os.path.realpath(target)), "writing")
+    return hidden_path(Path(os.path.realpath(target)), "writing")
 
 
-def is_at(number: int, path: Path) -> bool:
+def is_same_file(number: int, path: Path) -> bool:
     """Whether an open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(number), os.stat(path))
@@ -378,7 +378,7 @@ class GrowingFile:
     def changed(self) -> str:
         """What somebody else has done to the file, in words; "" when nothing."""
         assert self._number is not None
-        if not is_at(self._number, self._path):
+        if not is_same_file(self._number, self._path):
             return "replaced" if self._path.exists() else "removed"
         return "" if os.fstat(self._number).st_size == self._size else "changed"
 

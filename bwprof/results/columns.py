@@ -447,7 +447,7 @@ COLUMN_FACTS = ("name", "unit", "group", "better", "text")  # of each column, fo
 
 
 @cache
-def columns() -> tuple[Column, ...]:
+def all_columns() -> tuple[Column, ...]:
     """Every column, in the order of the CSV file."""
     case = Column("case", "text", "configuration's name", group="case")
     groups = (

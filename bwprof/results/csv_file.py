@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from bwprof import registry
 from bwprof.results import columns, pairs, schema
 from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text
-from bwprof.results.foreign import hint_of_table
+from bwprof.results.foreign import describe_table
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import quote_text
 
@@ -40,19 +40,19 @@ _INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE
 
 def header_line(more: Sequence[str] = ()) -> str:
     """The first line, with its line end; `more` are columns that are not the schema's."""
-    return _line([*schema.names(), *map(quoted_formula, more)])
+    return _line([*schema.column_names(), *map(quoted_formula, more)])
 
 
 def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
     """One row's line; missing is empty."""
     whole = schema.normalise_row(row)
-    return _line([_cell(whole.get(name)) for name in (*schema.names(), *more)])
+    return _line([_cell(whole.get(name)) for name in (*schema.column_names(), *more)])
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return repr(value) if isinstance(value, (int, float)) else quoted_formula(schema.clean(str(value)))
+    return repr(value) if isinstance(value, (int, float)) else quoted_formula(schema.clean_text(str(value)))
 
 
 def quoted_formula(cell: str) -> str:
@@ -65,10 +65,10 @@ def unquoted_formula(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-def text(rows: Iterable[RowDict]) -> str:
+def csv_text(rows: Iterable[RowDict]) -> str:
     """Header and rows."""
     listed = list(rows)
-    more = schema.more_names(listed)
+    more = schema.extra_names(listed)
     return header_line(more) + "".join(row_line(row, more) for row in listed)
 
 
@@ -80,8 +80,8 @@ def classic_text(rows: Iterable[RowDict]) -> str:
     lines = [_line(columns.CLASSIC_NAMES)]
     every = [schema.normalise_row(row) for row in rows]
     timed = [row for row in every if row["status"] in (None, "ok") and row["time_ms"] is not None]
-    groups = pairs.groups(timed, every)
-    names = zip(pairs.labels(groups, hot=False), groups, strict=True)
+    groups = pairs.group_precisions(timed, every)
+    names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
     named = {id(row): name for name, group in names for row in group.rows.values()}
     for row in timed:
         classic = row | {"operation": named[id(row)], "precision": classic_precision(row["precision"] or "")}
@@ -129,7 +129,7 @@ class CsvWriter:
 
     def __init__(self, target: Path | TextIO, *, rows: Iterable[RowDict] = (), claim: Claim | None = None) -> None:
         self._rows = list(rows)
-        self._more = schema.more_names(self._rows)
+        self._more = schema.extra_names(self._rows)
         self._stream = None if isinstance(target, Path) else target
         self._pipe: FileIO | None = None
         self._growing: GrowingFile | None = None
@@ -144,7 +144,7 @@ class CsvWriter:
                 if isinstance(target, Path):
                     # Unbuffered: what could not be written is not tried again behind our back.
                     self._pipe = FileIO(target, "a")
-                self._write(text(self._rows))
+                self._write(csv_text(self._rows))
         except OSError:
             self.close()
             raise
@@ -152,7 +152,7 @@ class CsvWriter:
     def append(self, row: RowDict) -> None:
         """One row, on disk when this returns."""
         self._rows.append(row)
-        new = [name for name in schema.more_names([row]) if name not in self._more]
+        new = [name for name in schema.extra_names([row]) if name not in self._more]
         if self.path is None:
             self._write(row_line(row, self._more))  # a header that is gone gets no more columns
         elif self._growing is None or new or self._was_changed():
@@ -177,8 +177,8 @@ class CsvWriter:
         if self._growing is not None:
             self._growing.close()
             self._growing = None
-        self._more = schema.more_names(self._rows)
-        atomic_write(self.path, text(self._rows))
+        self._more = schema.extra_names(self._rows)
+        atomic_write(self.path, csv_text(self._rows))
         self._growing = GrowingFile(self.path)
 
     def _write(self, content: str) -> None:
@@ -221,7 +221,7 @@ class CsvWriter:
         self.close()
 
 
-def read(path: Path) -> list[RowDict]:
+def read_csv(path: Path) -> list[RowDict]:
     """The rows of a CSV of ours, or of a bare nine-column one.
 
     A last line that was cut off by a crash is left out with a warning.
@@ -232,17 +232,17 @@ def read(path: Path) -> list[RowDict]:
         For what is no file (see `files.read_text`), one that does not start with the nine classic columns, or that
         holds something else than its columns say.
     """
-    return parse(read_text(path), str(path))
+    return parse_csv(read_text(path), str(path))
 
 
-def parse(content: str, source: str) -> list[RowDict]:
+def parse_csv(content: str, source: str) -> list[RowDict]:
     """The rows of a file's text; `source` names it. See `read`.
 
     Spreadsheets' separators (semicolons with decimal commas, tabs) and empty rows are read, and a frame's index.
     """
     by = _separator(content)
     try:
-        lines = cells_of(content, by=by)
+        lines = split_cells(content, by=by)
     except csv.Error as error:
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
     body = [(number, values) for number, values in enumerate(lines, start=1) if any(map(str.strip, values))]
@@ -252,7 +252,7 @@ def parse(content: str, source: str) -> list[RowDict]:
         _log.warning("%s: the last line is cut off and left out", source)
         body.pop()
     rows = [_parsed(source, number, header, values, comma=by == ";") for number, values in body[1:]]
-    for name in schema.more_names(rows[:1]):
+    for name in schema.extra_names(rows[:1]):
         for row, value in zip(rows, _guessed([row[name] for row in rows]), strict=True):
             row[name] = value
     return rows
@@ -268,7 +268,7 @@ def _separator(content: str) -> str:
 _LIMIT = threading.Lock()
 
 
-def cells_of(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
+def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
     """Every line's cells, however long: the reader's limit is the process's, and gets its old value back.
 
     `strict`: csv.Error also for letters behind a quoted cell, and for a quotation mark that is never closed.
@@ -289,9 +289,9 @@ def _header(found: list[str], source: str) -> list[str]:
     if not starts:
         raise ValueError(
             f"{source} is not a bwprof result file: its header must start with {','.join(columns.CLASSIC_NAMES)}, "
-            f"not with '{quote_text(','.join(stripped)[:100])}'{hint_of_table(stripped)}"
+            f"not with '{quote_text(','.join(stripped)[:100])}'{describe_table(stripped)}"
         )
-    known = schema.kinds()
+    known = schema.column_kinds()
     stripped[: starts[0]] = ["" if _INDEX.fullmatch(name) else name for name in stripped[: starts[0]]]
     header = [
         short if short in known or not short else unquoted_formula(name)
@@ -309,11 +309,11 @@ def _parsed(source: str, number: int, header: list[str], values: list[str], *, c
     if len(values) != len(header):
         raise ValueError(f"{source}, line {number}: {len(values)} values for {len(header)} columns")
     row: RowDict = {name: unquoted_formula(value) or None for name, value in zip(header, values, strict=True) if name}
-    for name, kind in schema.kinds().items() if comma else ():
+    for name, kind in schema.column_kinds().items() if comma else ():
         if kind != "text" and _DECIMAL_COMMA.fullmatch(row.get(name) or ""):
             row[name] = row[name].replace(",", ".")
     try:
-        return completed(schema.normalise_row(row), bare="status" not in header, source=source)
+        return complete_row(schema.normalise_row(row), bare="status" not in header, source=source)
     except ValueError as error:
         raise ValueError(f"{source}, line {number}: {error}") from None
 
@@ -339,7 +339,7 @@ def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
     return value
 
 
-def completed(row: RowDict, *, bare: bool, source: str) -> RowDict:
+def complete_row(row: RowDict, *, bare: bool, source: str) -> RowDict:
     """A row that was read, with what older files leave out."""
     schema.check_version(row["schema_version"], source)
     if row["precision"] is None and not bare:

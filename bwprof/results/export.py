@@ -17,7 +17,7 @@ from bwprof import _core
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.parsing import finite_number
+from bwprof.text.parsing import finite_or_none
 
 OPENING = "# HELP bwprof_"  # of such a file
 
@@ -25,7 +25,7 @@ OPENING = "# HELP bwprof_"  # of such a file
 _LABELS = ("case", "operation", "precision", "variant", "cache", "timer", "backend", "device", "device_uuid")
 
 
-def text(rows: Iterable[RowDict]) -> str:
+def prometheus_text(rows: Iterable[RowDict]) -> str:
     """The document: of rows that no label tells apart the last one; NaN for a figure that a case does not have.
 
     Units are Prometheus' own: bytes, seconds, ratios.
@@ -48,7 +48,7 @@ def text(rows: Iterable[RowDict]) -> str:
 
 def _scaled(column: str, factor: float) -> Callable[[RowDict], float | None]:
     def value(row: RowDict) -> float | None:
-        found = finite_number(row.get(column)) if row.get("status") == "ok" else None
+        found = finite_or_none(row.get(column)) if row.get("status") == "ok" else None
         return None if found is None else found * factor
 
     return value
@@ -93,7 +93,7 @@ def _known(row: Mapping[str, object], name: str) -> object:
 
 
 def _labels(row: RowDict) -> tuple[tuple[str, str], ...]:
-    found = [(name, _known(row, name)) for name in (*_LABELS, *schema.all_param_names())]
+    found = [(name, _known(row, name)) for name in (*_LABELS, *schema.param_names())]
     return tuple((name, _utf8(value)) for name, value in found if value not in (None, ""))
 
 
@@ -180,7 +180,7 @@ class TraceDocument:
     def counter(self, process: int, name: str, points: Iterable[tuple[float, float]]) -> None:
         """A figure over time: (us, value), which holds until the next one; nothing that is no number."""
         for when, value in points:
-            if finite_number(value) is not None:
+            if finite_or_none(value) is not None:
                 self._add({"name": name, "ph": "C", "pid": process, "ts": _us(when)}, {"value": value})
 
     def text(self) -> str:
@@ -196,9 +196,9 @@ class TraceDocument:
         self._events.append(json.dumps(event | {"args": _plain(figures)}, separators=(",", ":"), allow_nan=False))
 
 
-def pulses(slices: Iterable[Slice], figure: str) -> list[tuple[float, float]]:
+def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, float]]:
     """A counter's points: a figure of the slices while they last, the latest of several, and 0 between them."""
-    known = [(one, value) for one in slices if (value := finite_number(one.figures.get(figure))) is not None]
+    known = [(one, value) for one in slices if (value := finite_or_none(one.figures.get(figure))) is not None]
     known.sort(key=lambda one: one[0].begin_us)
     begins = [(one.begin_us, 1, number) for number, (one, _) in enumerate(known)]
     ends = [(one.end_us, 2 * (one.end_us == one.begin_us), number) for number, (one, _) in enumerate(known)]
@@ -224,7 +224,7 @@ def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON can hold and somebody knows."""
     found: dict[str, Any] = {}
     for name, value in figures.items():
-        number = finite_number(value)
+        number = finite_or_none(value)
         if isinstance(value, (str, bool)):
             found[name] = value
         elif number is not None:

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import parse_bytes, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, parse_bytes, quote_text, repr_short
 
-StatedBytes = tuple[int, int, int | None]
+CallBytes = tuple[int, int, int | None]
 
 
-def work(name: str, value: Any) -> StatedBytes:
+def parse_call_bytes(name: str, value: Any) -> CallBytes:
     """Bytes that one call reads and writes, and its FLOPs; ValueError for what is none."""
     parts = ("bytes_read", "bytes_written", "flops")
     if all(hasattr(value, part) for part in parts):  # a bwprof.Cost
@@ -28,25 +28,25 @@ def work(name: str, value: Any) -> StatedBytes:
     )
 
 
-def mean_work(name: str, value: Any, calls: float) -> tuple[StatedBytes, bool]:
+def mean_call_bytes(name: str, value: Any, calls: float) -> tuple[CallBytes, bool]:
     """Return the mean work of so many calls, and whether it varies: a list has each call's own, in any order."""
     entries = value if isinstance(value, (tuple, list)) else ()
     if not entries or not all(isinstance(one, (tuple, list)) or hasattr(one, "bytes_read") for one in entries):
-        return work(name, value), False
+        return parse_call_bytes(name, value), False
     if len(value) != calls:
         raise ValueError(f"bytes of {quote_text(name)} are those of {plural(len(value), 'call')}: it has {calls:g}")
-    each = [work(name, one) for one in value]
+    each = [parse_call_bytes(name, one) for one in value]
     read, written, flops = zip(*each, strict=True)
     total = None if None in flops else round(sum(flops) / calls)
     return (round(sum(read) / calls), round(sum(written) / calls), total), len(set(each)) > 1
 
 
-def matches(name: str, pattern: str) -> bool:
+def matches_pattern(name: str, pattern: str) -> bool:
     """Whether a name is meant by what was given for it: itself, or a pattern ("*gemm*")."""
     return name == pattern or fnmatchcase(name, pattern)
 
 
-def named(given: Mapping[str, Any], found: Collection[str]) -> dict[str, str]:
+def match_patterns(given: Mapping[str, Any], found: Collection[str]) -> dict[str, str]:
     """For each name that bytes are known of, what was given for it: its own name, else the first pattern.
 
     Raises
@@ -56,9 +56,9 @@ def named(given: Mapping[str, Any], found: Collection[str]) -> dict[str, str]:
     """
     names: dict[str, str] = {}
     for pattern in given:
-        matching = [name for name in found if matches(name, pattern)]
+        matching = [name for name in found if matches_pattern(name, pattern)]
         if not matching:
-            raise ValueError(unknown("name", pattern, found, where="bytes"))
+            raise ValueError(describe_unknown("name", pattern, found, where="bytes"))
         for name in matching:
             if name in given:
                 names[name] = name
@@ -88,7 +88,7 @@ def is_document(found: Mapping[str, Any]) -> bool:
     return told == FORMAT or (told is None and {"source", "tool", "notes", "rows"} <= set(found))
 
 
-def hint_of_table(names: Sequence[str]) -> str:
+def describe_table(names: Sequence[str]) -> str:
     """What reads a table that is no result file; "" where that is not known."""
     if is_table(names):
         return f"; it holds what another profiler measured: it is read by {_READERS}"
@@ -96,7 +96,7 @@ def hint_of_table(names: Sequence[str]) -> str:
     return f"; it looks like a profiler's file: those are read by {_READERS}" if theirs else ""
 
 
-def hint_of_document(found: Any) -> str:
+def describe_document(found: Any) -> str:
     """The same of a JSON document."""
     if isinstance(found, Mapping) and is_document(found):
         return f"; it holds what another profiler measured: it is read by {_READERS}"

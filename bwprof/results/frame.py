@@ -17,8 +17,8 @@ from bwprof.results.csv_file import quoted_formula
 from bwprof.results.row import Row, RunMetadata, Samples
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import as_pandas, pandas_frame
-from bwprof.text.parsing import as_sequence, repr_short
+from bwprof.text.formatting import require_frame, to_pandas
+from bwprof.text.parsing import list_items, repr_short
 
 SAMPLES = schema.SAMPLES
 
@@ -34,12 +34,12 @@ def from_rows(
     listed = list(rows)
     data: dict[str, Any] = {
         column.name: _column(
-            [schema.normalised(column.name, row.get(column.name), column.kind) for row in listed], column.kind
+            [schema.parse_cell(column.name, row.get(column.name), column.kind) for row in listed], column.kind
         )
-        for column in results_columns.columns()
+        for column in results_columns.all_columns()
     }
-    more = schema.more_names(listed)
-    data |= {schema.clean(name): _series([schema.free(row.get(name)) for row in listed]) for name in more}
+    more = schema.extra_names(listed)
+    data |= {schema.clean_text(name): _series([schema.clean_value(row.get(name)) for row in listed]) for name in more}
     frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
     known = RunMetadata.of(run or {}, map(_as_read, listed), samples) if samples is not None else RunMetadata(run or {})
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": known}
@@ -55,7 +55,7 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
     same: dict[tuple[results_columns.ValueKind, Any], Any] = {}
     index = pd.RangeIndex(count)
     columns: dict[str, Any] = {}
-    for column in results_columns.columns():
+    for column in results_columns.all_columns():
         value = data.get(column.name)
         if isinstance(value, np.ndarray):
             columns[column.name] = _whole_column(value, column.kind)
@@ -125,7 +125,7 @@ def with_samples(frame: pd.DataFrame, samples: Sequence[Sequence[float] | None])
     return frame
 
 
-def csv_text(frame: pd.DataFrame) -> str:
+def format_csv(frame: pd.DataFrame) -> str:
     """Return any frame as CSV, without formulas. NumPy 1.24.0 warns of each NaN that becomes text."""
     safe = frame.rename(columns=lambda name: _without_formula(str(name)))
     for place, dtype in enumerate(frame.dtypes):
@@ -136,7 +136,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def _without_formula(value: Any) -> Any:
-    return quoted_formula(schema.clean(value)) if isinstance(value, str) else value
+    return quoted_formula(schema.clean_text(value)) if isinstance(value, str) else value
 
 
 def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[float] | None]:
@@ -174,13 +174,13 @@ def to_rows(data: Any) -> list[RowDict]:
     ValueError
         When a classic column is missing, or two columns have one name.
     """
-    frame = pandas_frame(data)
+    frame = require_frame(data)
     missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     if SAMPLES in frame.columns:
         frame = frame.drop(columns=SAMPLES)
-    names = [schema.clean(str(name)) for name in frame.columns]
+    names = [schema.clean_text(str(name)) for name in frame.columns]
     twice = sorted(name for name, count in Counter(names).items() if count > 1 or not name)
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
@@ -198,7 +198,7 @@ _ROWS_AT_ONCE = 10_000  # whose values are there twice while they become rows
 
 def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[RowDict]:
     """What `schema.normalise_row` makes of each row, by columns of one array: a Series for each takes longer."""
-    kinds = schema.kinds()
+    kinds = schema.column_kinds()
     places = {name: place for place, name in enumerate(columns)}
     known = {name for name, dtype in zip(columns, map(str, frame.dtypes), strict=True) if dtype == _dtype(name)}
     own = [name for name in columns if name not in kinds]
@@ -210,26 +210,26 @@ def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[RowDict]:
             _plain(values[:, places[name]].tolist(), name, kind, known=name in known) if name in places else nothing
             for name, kind in kinds.items()
         ]
-        found += [[schema.free(value) for value in values[:, places[name]]] for name in own]
+        found += [[schema.clean_value(value) for value in values[:, places[name]]] for name in own]
         yield from (dict(zip(names, row, strict=True)) for row in zip(*found, strict=True))
 
 
 def _dtype(name: str) -> str | None:
     """The type of a column of the schema as it calls itself (pandas' `str` equals "string"), None for another."""
-    kind = schema.kinds().get(name)
+    kind = schema.column_kinds().get(name)
     return kind and schema.DTYPES[kind]
 
 
 def _plain(found: list[Any], name: str, kind: results_columns.ValueKind, *, known: bool) -> list[Any]:
     """A column's values as rows hold them; those of the kind's own type need no look at each."""
     if not known:
-        return [schema.normalised(name, value, kind) for value in found]
+        return [schema.parse_cell(name, value, kind) for value in found]
     if kind == "number":
         least, most, zero = schema.range_of(name)
         return [value + 0.0 if least <= value <= most or value == zero else None for value in found]
     if kind == "text":
         missing = formatting.is_missing  # some of pandas' types of text say NaN
-        cleaned = {value: None if missing(value) else schema.clean(value) for value in dict.fromkeys(found)}
+        cleaned = {value: None if missing(value) else schema.clean_text(value) for value in dict.fromkeys(found)}
         return [cleaned[value] for value in found]
     if kind == "integer":
         return [None if value is pd.NA or value < 0 else value for value in found]
@@ -245,11 +245,11 @@ def _as_read(row: RowDict) -> RowDict:
     return row | {"precision": precision, "case": case and registry.case_name(case, row.get("kv_lens"))}
 
 
-def compared_rows(data: pd.DataFrame | Any) -> list[RowDict]:
+def rows_with_comparisons(data: pd.DataFrame | Any) -> list[RowDict]:
     """Rows of a frame with the comparison columns filled where they are empty."""
     rows = to_rows(data)
     kept = [{name: row[name] for name in results_columns.COMPARISON_NAMES} for row in rows]
-    pairs.fill(rows)
+    pairs.fill_comparisons(rows)
     for row, before in zip(rows, kept, strict=True):
         row.update({name: value for name, value in before.items() if value is not None})
     return rows
@@ -274,7 +274,7 @@ def columns() -> pd.DataFrame:
     """
     facts = results_columns.COLUMN_FACTS
     return pd.DataFrame(
-        [[getattr(column, name) for name in facts] for column in results_columns.columns()], columns=list(facts)
+        [[getattr(column, name) for name in facts] for column in results_columns.all_columns()], columns=list(facts)
     )
 
 
@@ -307,7 +307,7 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
     [2]
     """
 
-    given = [rows] if isinstance(rows, Mapping) else as_sequence(rows, "rows", "rows are needed")
+    given = [rows] if isinstance(rows, Mapping) else list_items(rows, "rows", "rows are needed")
     for row in given:
         if not isinstance(row, Mapping):
             raise TypeError(f"{repr_short(row)} is no row: bwprof.Row or another mapping is needed")
@@ -338,6 +338,6 @@ def rows(data: pd.DataFrame) -> list[Row]:
     ('stream_read', 'fp32')
     """
 
-    data = as_pandas(data)
+    data = to_pandas(data)
     found = to_rows(data)
     return [Row(row, values or ()) for row, values in zip(found, samples_of(data, found), strict=True)]

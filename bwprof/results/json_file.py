@@ -12,7 +12,7 @@ from typing import Any
 
 from bwprof.results import csv_file, schema
 from bwprof.results.atomic import atomic_write, read_text
-from bwprof.results.foreign import hint_of_document
+from bwprof.results.foreign import describe_document
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import repr_short
 
@@ -25,52 +25,54 @@ _DEEPEST = 60  # ours has six levels
 _log = logging.getLogger("bwprof.results")
 
 
-def text(rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> str:
+def json_text(rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> str:
     """The whole document; missing values are null, raw samples are ns per launch."""
     head = json.dumps(
-        {"format": FORMAT, "schema_version": schema.SCHEMA_VERSION, "run": plain(run)}, indent=1, allow_nan=False
+        {"format": FORMAT, "schema_version": schema.SCHEMA_VERSION, "run": to_json_value(run)},
+        indent=1,
+        allow_nan=False,
     )
-    lines = ["  " + line(row, values) for row, values in zip(rows, samples, strict=True)]
+    lines = ["  " + row_text(row, values) for row, values in zip(rows, samples, strict=True)]
     return head[: head.rindex("\n")] + ',\n "rows": [\n' + ",\n".join(lines) + "\n ]\n}\n"
 
 
-def line(row: RowDict, samples: Sequence[float] | None) -> str:
+def row_text(row: RowDict, samples: Sequence[float] | None) -> str:
     """One row of the document."""
-    return json.dumps(to_json_types(row, samples), allow_nan=False)
+    return json.dumps(to_json_row(row, samples), allow_nan=False)
 
 
-def to_json_types(row: RowDict, samples: Sequence[float] | None) -> dict[str, Any]:
+def to_json_row(row: RowDict, samples: Sequence[float] | None) -> dict[str, Any]:
     """The same in types that strict JSON has."""
     if SAMPLES in row:
         raise ValueError(f"a column cannot be called {SAMPLES}: the raw samples are kept under that name")
-    known = schema.kinds()
+    known = schema.column_kinds()
     whole = {name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known}
     whole[SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
-    found: dict[str, Any] = plain(whole)
+    found: dict[str, Any] = to_json_value(whole)
     return found
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """The same value in types that strict JSON has: NaN becomes null, infinity a word."""
     if isinstance(value, float):
         if math.isnan(value):
             return None
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {schema.encodable(str(key)): plain(item) for key, item in value.items()}
+        return {schema.escape_surrogates(str(key)): to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_json_value(item) for item in value]
     if value is None or isinstance(value, (int, bool)):
         return value
-    return schema.encodable(str(value))
+    return schema.escape_surrogates(str(value))
 
 
 def write(path: Path, rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> None:
     """Replace `path` by the whole document; OSError when it cannot be written, the old file untouched."""
-    atomic_write(path, text(rows, samples, run))
+    atomic_write(path, json_text(rows, samples, run))
 
 
-def read(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
+def read_json(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
     """Rows, raw samples (ns per launch) and run metadata.
 
     Raises
@@ -78,15 +80,15 @@ def read(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str,
     ValueError
         For what is no file (see `files.read_text`), is not ours, or was written by a later bwprof.
     """
-    return parse(read_text(path), str(path))
+    return parse_results(read_text(path), str(path))
 
 
-def parse(content: str, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
+def parse_results(content: str, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
     """The same from a file's text; `source` names it."""
-    return of_document(document(content, source), source)
+    return parse_document(parse_json(content, source), source)
 
 
-def document(content: str, source: str) -> Any:
+def parse_json(content: str, source: str) -> Any:
     """What a file's text says, whatever that is; ValueError where it is no JSON."""
     try:
         return json.loads(content)
@@ -94,9 +96,9 @@ def document(content: str, source: str) -> Any:
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
 
 
-def of_document(found: Any, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
+def parse_document(found: Any, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
     """Rows, raw samples and metadata of a document; ValueError when it is not ours."""
-    hint = hint_of_document(found)
+    hint = describe_document(found)
     if isinstance(found, dict) and isinstance(found.get("format"), str) and found["format"] != FORMAT:
         raise ValueError(
             f"{source} is not a bwprof result file: it is of the format {repr_short(found['format'])}{hint}"
@@ -112,7 +114,7 @@ def of_document(found: Any, source: str) -> tuple[list[RowDict], list[list[float
     samples: list[list[float] | None] = []
     for number, one in enumerate(listed, start=1):
         try:
-            row, values = parsed_row(one, source)
+            row, values = parse_row(one, source)
         except ValueError as error:
             raise ValueError(f"{source}, row {number}: {error}") from None
         rows.append(row)
@@ -133,7 +135,7 @@ def read_lines(path: Path) -> tuple[list[RowDict], list[list[float] | None]]:
         return rows, samples
     for number, content in enumerate(filter(None, lines), start=1):
         try:
-            row, values = parsed_row(json.loads(content), str(path))
+            row, values = parse_row(json.loads(content), str(path))
         except (ValueError, RecursionError):
             _log.warning("%s: line %d is damaged and left out", path, number)
             continue
@@ -159,11 +161,11 @@ def _too_deep(document: Any) -> bool:
     return True
 
 
-def parsed_row(found: Any, source: str) -> tuple[RowDict, list[float] | None]:
+def parse_row(found: Any, source: str) -> tuple[RowDict, list[float] | None]:
     """A row of a document and its raw samples; ValueError for what is none."""
     check_row(found)
     samples = found.pop(SAMPLES, None)
-    row = csv_file.completed(schema.normalise_row(found), bare=False, source=source)
+    row = csv_file.complete_row(schema.normalise_row(found), bare=False, source=source)
     return row, _checked_samples(samples)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from bwprof.results import columns, schema
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import measurable
+from bwprof.text.parsing import measured_or_none
 
 BASELINE = "fp32"
 
@@ -35,12 +35,12 @@ class PrecisionGroup:
         return list(dict.fromkeys(str(row["variant"]) for row in self.rows.values() if row.get("variant")))
 
 
-def configuration(row: RowDict, *, without: tuple[str, ...] = ()) -> tuple[object, ...]:
+def configuration_key(row: RowDict, *, without: tuple[str, ...] = ()) -> tuple[object, ...]:
     """What two rows share that differ in precision and variant only, `without` some of it."""
-    return tuple(row.get(name) for name in (*schema.all_param_names(), *_KEY_REST) if name not in without)
+    return tuple(row.get(name) for name in (*schema.param_names(), *_KEY_REST) if name not in without)
 
 
-def distinctions(groups: Sequence[PrecisionGroup], *, hot: bool = True) -> list[str]:
+def distinguish_groups(groups: Sequence[PrecisionGroup], *, hot: bool = True) -> list[str]:
     """Name what tells each group from others of its case: the variant, the device, the cache; `hot` is always named.
 
     Examples
@@ -49,7 +49,7 @@ def distinctions(groups: Sequence[PrecisionGroup], *, hot: bool = True) -> list[
     >>> distinctions(groups(rows))
     ['unfused', 'flash']
     """
-    keys = [configuration(group.first, without=("run_id",)) for group in groups]
+    keys = [configuration_key(group.first, without=("run_id",)) for group in groups]
     variants = ["/".join(group.variants) for group in groups]
     several = Counter(key for key, _ in set(zip(keys, variants, strict=True)))
     caches = Counter(case for case, _ in {(group.first["case"], group.first.get("cache")) for group in groups})
@@ -63,13 +63,13 @@ def distinctions(groups: Sequence[PrecisionGroup], *, hot: bool = True) -> list[
     return found
 
 
-def labels(groups: Sequence[PrecisionGroup], *, hot: bool = True) -> list[str]:
+def label_groups(groups: Sequence[PrecisionGroup], *, hot: bool = True) -> list[str]:
     """Name each group: its case, and what tells it from others of that case."""
-    words = zip(groups, distinctions(groups, hot=hot), strict=True)
+    words = zip(groups, distinguish_groups(groups, hot=hot), strict=True)
     return [f"{group.first['case'] or group.first['operation']} {more}".strip() for group, more in words]
 
 
-def by_device(rows: Iterable[RowDict]) -> list[list[RowDict]]:
+def group_by_device(rows: Iterable[RowDict]) -> list[list[RowDict]]:
     """The rows of each device, in the order of their first ones."""
     found: dict[tuple[object, ...], list[RowDict]] = {}
     for row in rows:
@@ -79,32 +79,32 @@ def by_device(rows: Iterable[RowDict]) -> list[list[RowDict]]:
     return list(found.values())
 
 
-def identity(row: RowDict) -> tuple[object, ...]:
+def row_identity(row: RowDict) -> tuple[object, ...]:
     """What tells a row from all others of its file; the same of a CSV, where an empty text is a missing one."""
-    told = (*configuration(row), row.get("precision"), row.get("variant"), row.get("timestamp"))
-    return tuple(None if value == "" else schema.free(value) for value in told)
+    told = (*configuration_key(row), row.get("precision"), row.get("variant"), row.get("timestamp"))
+    return tuple(None if value == "" else schema.clean_value(value) for value in told)
 
 
-def at(row: RowDict, timestamp: object) -> tuple[object, ...]:
+def row_key(row: RowDict, timestamp: object) -> tuple[object, ...]:
     """What tells the row of the same case, precision and that time from all others, in a JSON file as in a CSV."""
-    told = (*configuration(row), row.get("precision"), timestamp)
-    return tuple(None if value == "" else schema.free(value) for value in told)
+    told = (*configuration_key(row), row.get("precision"), timestamp)
+    return tuple(None if value == "" else schema.clean_value(value) for value in told)
 
 
-def replaced(rows: Sequence[RowDict]) -> set[int]:
+def find_replaced(rows: Sequence[RowDict]) -> set[int]:
     """Places of the rows for which a later row of the same case stands in: it names their timestamp in `replaces`."""
     later: set[tuple[object, ...]] = set()
     gone: set[int] = set()
     for place in range(len(rows) - 1, -1, -1):
         row = rows[place]
-        if row.get("timestamp") is not None and at(row, row["timestamp"]) in later:
+        if row.get("timestamp") is not None and row_key(row, row["timestamp"]) in later:
             gone.add(place)
         if row.get("replaces"):
-            later.add(at(row, row["replaces"]))
+            later.add(row_key(row, row["replaces"]))
     return gone
 
 
-def groups(rows: Iterable[RowDict], every: Iterable[RowDict] = ()) -> list[PrecisionGroup]:
+def group_precisions(rows: Iterable[RowDict], every: Iterable[RowDict] = ()) -> list[PrecisionGroup]:
     """Rows gathered by configuration.
 
     Where each precision has one row only, those rows are one group even if the device chose different variants for
@@ -113,11 +113,11 @@ def groups(rows: Iterable[RowDict], every: Iterable[RowDict] = ()) -> list[Preci
     """
     variants: dict[tuple[object, ...], set[object]] = {}
     for row in every:
-        variants.setdefault((configuration(row), row["precision"]), set()).add(row.get("variant"))
+        variants.setdefault((configuration_key(row), row["precision"]), set()).add(row.get("variant"))
     ladders = {key for (key, _), names in variants.items() if len(names - {None}) > 1}
     gathered: dict[tuple[object, ...], list[RowDict]] = {}
     for row in rows:
-        gathered.setdefault(configuration(row), []).append(row)
+        gathered.setdefault(configuration_key(row), []).append(row)
     result: list[PrecisionGroup] = []
     for key, members in gathered.items():
         precisions = [row["precision"] for row in members]
@@ -135,13 +135,13 @@ def groups(rows: Iterable[RowDict], every: Iterable[RowDict] = ()) -> list[Preci
     return result
 
 
-def fill(rows: list[RowDict]) -> bool:
+def fill_comparisons(rows: list[RowDict]) -> bool:
     """Fill the comparison columns of all rows, in place; True when that changed anything.
 
     Rows without a time, and configurations without an FP32 row, compare with nothing.
     """
     changed = False
-    for group in groups(rows):
+    for group in group_precisions(rows):
         baseline = group.rows.get(BASELINE)
         for row in group.rows.values():
             for name, value in _compared(row, baseline).items():
@@ -167,7 +167,7 @@ def _compared(row: RowDict, baseline: RowDict | None) -> dict[str, float | None]
 
 def _ratio(one: float, other: float) -> float | None:
     """None for times that nobody has measured: absurd ones, which others' files hold."""
-    return None if measurable(one) is None or measurable(other) is None else one / other
+    return None if measured_or_none(one) is None or measured_or_none(other) is None else one / other
 
 
 def moved_bytes(row: RowDict) -> int | None:
@@ -183,7 +183,7 @@ def moved_bytes(row: RowDict) -> int | None:
     read, written = row.get("bytes_read"), row.get("bytes_written")
     if read is not None and written is not None:
         return int(read) + int(written)
-    rate, time = measurable(row.get("bandwidth_gb_s")), measurable(row.get("time_ms"))
+    rate, time = measured_or_none(row.get("bandwidth_gb_s")), measured_or_none(row.get("time_ms"))
     return round(rate * time * 1e6) if rate and time and read != written else None
 
 
@@ -192,7 +192,7 @@ DEFAULT_GATE = 0.03
 DISTURBED = frozenset({"noisy", "throttled"})
 
 
-def comparable(row: RowDict) -> bool:
+def is_comparable(row: RowDict) -> bool:
     """Whether a row's time is worth comparing: measured, and not flagged as disturbed.
 
     Examples
@@ -200,15 +200,15 @@ def comparable(row: RowDict) -> bool:
     >>> comparable({"status": "ok", "flags": "near_timer_floor"}), comparable({"status": "ok", "flags": "noisy"})
     (True, False)
     """
-    return row["status"] == "ok" and not disturbances(row)
+    return row["status"] == "ok" and not find_disturbances(row)
 
 
-def disturbances(row: RowDict) -> list[str]:
+def find_disturbances(row: RowDict) -> list[str]:
     """The flags that make a row's time tell nothing."""
-    return [word for word in flags_of(row) if word in DISTURBED]
+    return [word for word in split_flags(row) if word in DISTURBED]
 
 
-def doubts(row: RowDict) -> list[str]:
+def find_doubts(row: RowDict) -> list[str]:
     """What makes a row doubtful, however well it was timed: a result that nobody checked, bytes that cannot be.
 
     Examples
@@ -216,19 +216,19 @@ def doubts(row: RowDict) -> list[str]:
     >>> doubts({"flags": "near_timer_floor;unverified"}), doubts({"flags": "above_attainable", "verified": False})
     (['unverified'], ['unverified', 'above_attainable'])
     """
-    flags, verified = flags_of(row), row.get("verified")
+    flags, verified = split_flags(row), row.get("verified")
     wrong = not is_missing(verified) and not verified
     unchecked = ["unverified"] if "unverified" in flags or wrong else []
     return unchecked + [word for word in flags if word == "above_attainable"]
 
 
-def flags_of(row: RowDict) -> list[str]:
+def split_flags(row: RowDict) -> list[str]:
     """Return a row's flags, as words."""
     found = row.get("flags")
     return [] if is_missing(found) else str(found).split(";")
 
 
-def differ(one: RowDict, other: RowDict, *, gate: float = DEFAULT_GATE) -> bool:
+def times_differ(one: RowDict, other: RowDict, *, gate: float = DEFAULT_GATE) -> bool:
     """Whether two rows have different times.
 
     Their 95 % confidence intervals must not overlap, and their medians must differ by more than `gate` of the smaller

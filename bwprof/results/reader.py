@@ -16,8 +16,8 @@ from bwprof import registry
 from bwprof.results import csv_file, json_file, schema
 from bwprof.results.atomic import read_text
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import parse_bool, path_of, quote_text
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import parse_bool, parse_path, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,10 +70,10 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     from bwprof.results import frame as frames
     from bwprof.results import pairs
 
-    found, values, run = _with_samples(path) if parse_bool(samples, "samples") else read_rows(path_of(path, "path"))
+    found, values, run = _with_samples(path) if parse_bool(samples, "samples") else read_rows(parse_path(path, "path"))
     warn_of_unfinished(path, run)
     if all(row["speedup_vs_fp32"] is None for row in found):
-        pairs.fill(found)
+        pairs.fill_comparisons(found)
     whole = frames.from_rows(found, run, values)
     return frames.with_samples(whole, values) if samples else whole
 
@@ -91,24 +91,24 @@ def load_samples(path: str | PathLike[str]) -> list[list[float] | None]:
 
 def _with_samples(path: str | PathLike[str]) -> Content:
     """What `read_rows` gives; ValueError for a file that has no place for samples."""
-    found = path_of(path, "path")
+    found = parse_path(path, "path")
     if found.is_file() and found.suffix.lower() in (".csv", ".parquet"):
         raise ValueError(f"{path} keeps no raw samples: they are in the JSON file")
     return read_rows(found)
 
 
-def recorded() -> dict[str, Path]:
+def recorded_runs() -> dict[str, Path]:
     """The recorded runs that come with bwprof, by name."""
     folder = Path(__file__).parents[1] / "data" / "examples"
     return {path.name.removesuffix(_RECORDED): path for path in sorted(folder.glob(f"*{_RECORDED}"))}
 
 
-def located(path: Path) -> Path:
+def find_recorded(path: Path) -> Path:
     """Find the recorded run that a name stands for where no file or folder has it; any other path stays as it is."""
-    return path if os.path.lexists(path) else recorded().get(str(path), path)
+    return path if os.path.lexists(path) else recorded_runs().get(str(path), path)
 
 
-def unfinished(run: Mapping[str, Any]) -> str:
+def describe_unfinished(run: Mapping[str, Any]) -> str:
     """Return why a run may lack cases: it is still measured, or did not end well; "" for one that did.
 
     Examples
@@ -122,12 +122,12 @@ def unfinished(run: Mapping[str, Any]) -> str:
 
 def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> None:
     """Log why the run at a path may lack cases, if it may."""
-    why = unfinished(run)
+    why = describe_unfinished(run)
     if why:
         _log.warning("%s is %s", quote_text(path), why)
 
 
-def run_in(path: Path) -> Path:
+def find_run(path: Path) -> Path:
     """The run that a folder stands for: itself, or the only one in it; any other path as it is.
 
     Raises
@@ -150,7 +150,7 @@ def run_in(path: Path) -> Path:
 
 def _holds_results(folder: Path) -> bool:
 
-    return any(os.path.exists(folder / name) for name in (JSON_NAME, CSV_NAME, NAME))
+    return any(os.path.exists(folder / name) for name in (JSON_NAME, CSV_NAME, BUNDLE_NAME))
 
 
 def read_rows(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
@@ -160,19 +160,19 @@ def read_rows(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict
     """
     from bwprof.results import pairs
 
-    path = located(path)
+    path = find_recorded(path)
     if not path.exists():
-        hint = "" if path.suffix or path.parent.name else f" (recorded runs: {', '.join(recorded())})"
+        hint = "" if path.suffix or path.parent.name else f" (recorded runs: {', '.join(recorded_runs())})"
         raise FileNotFoundError(f"no such file or folder: {quote_text(path)}{hint}")
     if path.is_dir():
-        rows, samples, run = _read_folder(run_in(path))
+        rows, samples, run = _read_folder(find_run(path))
     elif path.name.lower().removesuffix(".gz").endswith(".json"):
         rows, samples, run = _read_json(path)
     elif path.suffix.lower() == ".parquet":
         rows, samples, run = _read_parquet(path)
     else:
         rows, samples, run = _read_csv(path)
-    gone = pairs.replaced(rows)
+    gone = pairs.find_replaced(rows)
     if gone:
         rows = [row for place, row in enumerate(rows) if place not in gone]
         samples = [values for place, values in enumerate(samples) if place not in gone]
@@ -182,7 +182,7 @@ def read_rows(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict
 def _read_csv(path: Path) -> Content:
     from bwprof.results import csv_file
 
-    rows = csv_file.read(path)
+    rows = csv_file.read_csv(path)
     return rows, [None] * len(rows), {}
 
 
@@ -205,10 +205,10 @@ def _read_json(path: Path) -> Content:
 
     # The lines first: what a writer at work takes away there, it has put into the file.
     lines, values = json_file.read_lines(claim_path(path))
-    document = json_file.document(read_text(path), str(path))
+    document = json_file.parse_json(read_text(path), str(path))
     if is_bundle(document):
-        return with_metadata(path, content(document, str(path)))
-    rows, samples, run = json_file.of_document(document, str(path))
+        return with_metadata(path, read_bundle(document, str(path)))
+    rows, samples, run = json_file.parse_document(document, str(path))
     # Another run's lines are of a file that is no more.
     ours = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
     _add_missing(rows, samples, [lines[place] for place in ours], [values[place] for place in ours])
@@ -232,9 +232,9 @@ def _read_folder(folder: Path) -> Content:
     if not found:
         if wrong:
             raise ValueError("; ".join(map(str, wrong)))
-        if (folder / NAME).exists():
-            return _read_json(folder / NAME)
-        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {NAME}")
+        if (folder / BUNDLE_NAME).exists():
+            return _read_json(folder / BUNDLE_NAME)
+        raise FileNotFoundError(f"{folder} holds neither {JSON_NAME} nor {CSV_NAME}, and no {BUNDLE_NAME}")
     for unread in wrong:
         _log.warning("%s: the rows are the other file's", unread)
     rows, samples, run = found[0]
@@ -249,13 +249,13 @@ def _add_missing(
     """Add the rows that are not there yet, each as often as the others have it, but none that was replaced."""
     from bwprof.results import pairs
 
-    seen = Counter(map(pairs.identity, rows))
-    gone = {pairs.at(row, row["replaces"]) for row in rows if row.get("replaces")}
+    seen = Counter(map(pairs.row_identity, rows))
+    gone = {pairs.row_key(row, row["replaces"]) for row in rows if row.get("replaces")}
     for row, values in zip(others, more, strict=True):
-        identity = pairs.identity(row)
+        identity = pairs.row_identity(row)
         if seen[identity]:
             seen[identity] -= 1
-        elif pairs.at(row, row.get("timestamp")) not in gone:
+        elif pairs.row_key(row, row.get("timestamp")) not in gone:
             rows.append(row)
             samples.append(values)
 
@@ -303,18 +303,18 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     from bwprof.results import frame as frames
     from bwprof.results.atomic import Claim, atomic_write, is_plain_target
 
-    target, data = path_of(path, "path"), as_pandas(data)
+    target, data = parse_path(path, "path"), to_pandas(data)
     found = frames.to_rows(data)
     parse: Callable[[str, str], object]
     if parse_bool(classic, "classic"):
         if target.suffix.lower() != ".csv":
             raise ValueError(f"{quote_text(path)}: the classic columns are saved as .csv")
-        text, parse = csv_file.classic_text(found), csv_file.parse
+        text, parse = csv_file.classic_text(found), csv_file.parse_csv
     elif target.suffix.lower() == ".json":
         samples = frames.samples_of(data, found)
-        text, parse = json_file.text(found, samples, data.attrs.get("run", {})), json_file.parse
+        text, parse = json_file.json_text(found, samples, data.attrs.get("run", {})), json_file.parse_results
     elif target.suffix.lower() == ".csv":
-        text, parse = csv_file.text(found), csv_file.parse
+        text, parse = csv_file.csv_text(found), csv_file.parse_csv
     else:
         raise ValueError(f"{quote_text(path)}: results are saved as .csv or .json")
     claim = Claim(target) if is_plain_target(target) else None
@@ -328,7 +328,7 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     return target
 
 
-NAME = "bandwidth_report.json"
+BUNDLE_NAME = "bandwidth_report.json"
 
 METADATA_NAME = "metadata.json"  # of the run, beside it
 
@@ -346,7 +346,7 @@ def is_bundle(document: Any) -> bool:
     return ("run" in document and isinstance(document.get("reports"), list)) or document.keys() >= {*REPORT_NAMES}
 
 
-def reports_of(document: Any) -> list[Any]:
+def list_reports(document: Any) -> list[Any]:
     """The reports of any of the three forms."""
     if isinstance(document, list):
         return document
@@ -354,7 +354,7 @@ def reports_of(document: Any) -> list[Any]:
     return found if isinstance(found, list) else [document]
 
 
-def content(document: Any, source: str) -> Content:
+def read_bundle(document: Any, source: str) -> Content:
     """Rows and the run's metadata; no raw samples, which a bundle's results.json keeps.
 
     Raises
@@ -367,7 +367,7 @@ def content(document: Any, source: str) -> Content:
         raise ValueError(f"{source} is not a proof bundle: its run is no object")
     json_file.check_depth(run, source)
     rows = []
-    for number, found in enumerate(reports_of(document), start=1):
+    for number, found in enumerate(list_reports(document), start=1):
         try:
             rows.append(_row(found, source))
         except ValueError as error:
@@ -381,7 +381,7 @@ def _row(found: Any, source: str) -> RowDict:
     missing = [name for name in REPORT_NAMES if name not in found]
     if missing:
         raise ValueError(f"{', '.join(missing)} is missing")
-    row = csv_file.completed(schema.normalise_row(found), bare="status" not in found, source=source)
+    row = csv_file.complete_row(schema.normalise_row(found), bare="status" not in found, source=source)
     return row | {"precision": registry.precision_name(found["precision"] or "")}
 
 
@@ -389,7 +389,7 @@ def with_metadata(path: Path, found: Content) -> Content:
     """What was read of a bundle's file, with the metadata that stand in a file beside it where it has none."""
     rows, samples, run = found
     beside = path.with_name(METADATA_NAME)
-    if run or path.name != NAME or not beside.is_file():
+    if run or path.name != BUNDLE_NAME or not beside.is_file():
         return found
     try:
         told = json.loads(read_text(beside))
@@ -399,15 +399,15 @@ def with_metadata(path: Path, found: Content) -> Content:
     return rows, samples, told if isinstance(told, dict) else run
 
 
-FORMAT = "bwprof-ladder"
+ABLATION_FORMAT = "bwprof-ladder"
 
 # What a ladder cannot do without; a table that lacks one of them is another.
-COLUMNS = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
+ABLATION_COLUMNS = ("version", "kind", "status", "speedup_vs_first", "predicted_gain", "precision")
 
 _NUMBERS = ("speedup_vs_first", "measured_gain", "predicted_gain")
 
 
-def read(path: str | PathLike[str]) -> pd.DataFrame:
+def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
     """The rungs, as `bwprof.ablation` gave them, without what it says of the run.
 
     Raises
@@ -422,8 +422,8 @@ def read(path: str | PathLike[str]) -> pd.DataFrame:
     content = read_text(Path(path))
     if Path(path).suffix.lower() == ".csv":
         return _of_csv(content, str(path))
-    found = json_file.document(content, str(path))
-    rows = found.get("rows") if isinstance(found, dict) and found.get("format") == FORMAT else None
+    found = json_file.parse_json(content, str(path))
+    rows = found.get("rows") if isinstance(found, dict) and found.get("format") == ABLATION_FORMAT else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise _no_ladder(str(path))
     return pd.DataFrame(rows)
@@ -436,7 +436,7 @@ def _of_csv(content: str, source: str) -> pd.DataFrame:
         found = pd.read_csv(io.StringIO(content), keep_default_na=False, na_values=[""])
     except ValueError:  # of pandas' own kinds: no columns, lines that are longer than the first
         raise _no_ladder(source) from None
-    if not set(COLUMNS) <= set(found.columns):
+    if not set(ABLATION_COLUMNS) <= set(found.columns):
         raise _no_ladder(source)
     for name in (name for name in _NUMBERS if name in found):  # else one cell of text makes texts of all
         found[name] = pd.to_numeric(found[name], errors="coerce")
@@ -447,10 +447,10 @@ def _no_ladder(source: str) -> ValueError:
     return ValueError(f"{source} is no ladder: a file is needed that bwprof ablation --json, or --csv, wrote")
 
 
-def is_one(path: str | PathLike[str]) -> bool:
+def is_ablation(path: str | PathLike[str]) -> bool:
     """Whether a file holds a ladder."""
     try:
-        read(path)
+        read_ablation(path)
     except (OSError, ValueError):
         return False
     return True

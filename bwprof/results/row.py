@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 from bwprof.results import columns, pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.formatting import short
-from bwprof.text.listing import html_table
-from bwprof.text.parsing import finite_number, nearest, quote_text
+from bwprof.text.formatting import format_short
+from bwprof.text.listing import format_html_table
+from bwprof.text.parsing import finite_or_none, nearest_name, quote_text
 
 Samples = Sequence[Sequence[float] | None]
 
@@ -84,7 +84,7 @@ class RunMetadata(FrozenDict):
         found: dict[tuple[object, ...], list[Sequence[float] | None]] = {}
         for row, values in zip(rows, samples, strict=True):
             if values is not None:
-                found.setdefault(pairs.identity(row), []).append(values)
+                found.setdefault(pairs.row_identity(row), []).append(values)
         return cls(metadata, found)
 
     def samples_of(self, rows: Iterable[RowDict]) -> list[Sequence[float] | None]:
@@ -93,7 +93,7 @@ class RunMetadata(FrozenDict):
         Nothing but their order tells apart rows that are the same in all: where some of them are gone, nobody knows
         which.
         """
-        keys = [pairs.identity(row) for row in rows]
+        keys = [pairs.row_identity(row) for row in rows]
         count = Counter(keys)
         left = {key: list(values) for key, values in self._samples.items() if len(values) <= count[key]}
         return [left[key].pop(0) if left.get(key) else None for key in keys]
@@ -144,7 +144,7 @@ class Row(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            near = None if name.startswith("_") else nearest(quote_text(name), map(str, self), likeness=0.6)
+            near = None if name.startswith("_") else nearest_name(quote_text(name), map(str, self), likeness=0.6)
             hint = f": did you mean '{near}'?" if near else ""
             raise AttributeError(f"this row has no column '{quote_text(name)}'{hint}") from None
 
@@ -186,30 +186,30 @@ class Row(dict[str, Any]):
             words[0] += f" ({_between(known['time_ms_lo'], known['time_ms_hi'])})"
         if "bandwidth_gb_s" in known:
             words.append(f"{_figure(known['bandwidth_gb_s'])} GB/s")
-        share, stream = finite_number(known.get("pct_limit")), finite_number(known.get("pct_attainable"))
+        share, stream = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
         if share is not None:
             limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
-            words.append(f"{short(share, '.0f')} % of limit{limiter}")
+            words.append(f"{format_short(share, '.0f')} % of limit{limiter}")
         elif stream is not None:  # whose FLOPs nobody knows
-            words.append(f"{short(stream, '.0f')} % of attainable")
+            words.append(f"{format_short(stream, '.0f')} % of attainable")
         words += [quote_text(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
         flags = f"; flags: {quote_text(known['flags'])}" if known.get("flags") else ""
         return ", ".join(words) + flags
 
     def _repr_html_(self) -> str:
         """The columns that are known, with their units, as a notebook shows them."""
-        units = {column.name: column.unit for column in columns.columns()}
+        units = {column.name: column.unit for column in columns.all_columns()}
         lines = [
             {"column": name, "value": _format_field(value), "unit": units.get(name, "")}
             for name, value in ((str(name), value) for name, value in self.items())
             if not formatting.is_missing(value) and value != ""
         ]
-        return html_table(lines, self._title(), named=True)
+        return format_html_table(lines, self._title(), named=True)
 
 
 def _between(low: Any, high: Any) -> str:
     """An interval; of few samples, or of ones that resemble their neighbours, an end may be 0 or infinite."""
-    starts, ends = finite_number(low) != 0 and low != -math.inf, high != math.inf
+    starts, ends = finite_or_none(low) != 0 and low != -math.inf, high != math.inf
     if starts and ends:
         return f"{_figure(low)} to {_figure(high)}"
     if starts or ends:
@@ -219,7 +219,7 @@ def _between(low: Any, high: Any) -> str:
 
 def _figure(value: Any) -> str:
     """A number in four digits; whatever else stands in its place as it is."""
-    found = finite_number(value)
+    found = finite_or_none(value)
     return quote_text(value) if found is None else f"{found:.4g}"
 
 

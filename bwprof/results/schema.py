@@ -15,13 +15,9 @@ from functools import cache
 from typing import Any
 
 from bwprof import _core
-from bwprof.results.columns import (
-    Column,
-    ValueKind,
-    columns,
-)
+from bwprof.results.columns import Column, ValueKind, all_columns
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import is_truth, repr_short
+from bwprof.text.parsing import is_bool, repr_short
 
 SCHEMA_VERSION = 1
 
@@ -39,40 +35,40 @@ _BREAK = re.compile(r"\r\n|[\r\n]")
 
 
 @cache
-def names() -> tuple[str, ...]:
+def column_names() -> tuple[str, ...]:
     """The columns' names, in order."""
-    return tuple(column.name for column in columns())
+    return tuple(column.name for column in all_columns())
 
 
 @cache
-def kinds() -> dict[str, ValueKind]:
+def column_kinds() -> dict[str, ValueKind]:
     """Column -> kind."""
-    return {column.name: column.kind for column in columns()}
+    return {column.name: column.kind for column in all_columns()}
 
 
 @cache
 def _by_name() -> dict[str, Column]:
-    return {column.name: column for column in columns()}
+    return {column.name: column for column in all_columns()}
 
 
-def column(name: str) -> Column:
+def find_column(name: str) -> Column:
     """The column of a name; KeyError where there is none."""
     return _by_name()[name]
 
 
 @cache
-def all_param_names() -> tuple[str, ...]:
+def param_names() -> tuple[str, ...]:
     """Every parameter of any operation, the classic ones included."""
     given = {param["name"] for operation in _core.operations() for param in operation["params"]}
-    return tuple(name for name in names() if name in given)
+    return tuple(name for name in column_names() if name in given)
 
 
 def empty_row() -> RowDict:
     """A row of which nothing is known yet."""
-    return dict.fromkeys(names())
+    return dict.fromkeys(column_names())
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Text as every file can hold it: one line, no lone surrogates, at most `MOST_TEXT` letters.
 
     What is cut says how long it was, and carries a digest: other texts stay other texts.
@@ -84,7 +80,7 @@ def clean(text: str) -> str:
     """
     if "\n" in text or "\r" in text:
         text = _BREAK.sub(" ", text)
-    text = encodable(text)
+    text = escape_surrogates(text)
     if len(text) > MOST_TEXT:
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
         note = f"... ({len(text)} letters, sha256 {digest})"
@@ -92,12 +88,12 @@ def clean(text: str) -> str:
     return text
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Text without lone surrogates (bytes of an argument that were no text): they become words, as in a repr."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def free(value: Any) -> Any:
+def clean_value(value: Any) -> Any:
     """A value of a column that is not the schema's: missing is None, text is `clean`, NumPy's scalars are Python's.
 
     What holds several values is text, JSON's, as a key of rows needs it, and a CSV file.
@@ -117,11 +113,11 @@ def free(value: Any) -> Any:
     if is_missing(value):
         return None
     if isinstance(value, str):
-        return clean(value)
+        return clean_text(value)
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return free(value.item())
+        return clean_value(value.item())
     if isinstance(value, (list, tuple, dict)) or type(value).__hash__ is None:
-        return clean(_json_text(value))
+        return clean_text(_json_text(value))
     return value
 
 
@@ -160,7 +156,7 @@ def range_of(name: str) -> tuple[float, float, float]:
     return least, math.inf if name in _BOUNDLESS else _MOST, math.nan if positive else 0.0
 
 
-def normalise(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
+def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
     """A value as rows hold it: None, str, int, float or bool; None for a number beyond `limits`.
 
     Raises
@@ -173,7 +169,7 @@ def normalise(value: Any, kind: ValueKind, limits: tuple[float, float, float] = 
     if kind == "text":
         if isinstance(value, (dict, list, tuple)):
             raise TypeError("text is needed")
-        return clean(str(value))
+        return clean_text(str(value))
     if kind == "truth":
         return _truth(value)
     if isinstance(value, str) and not value.strip():
@@ -182,7 +178,7 @@ def normalise(value: Any, kind: ValueKind, limits: tuple[float, float, float] = 
     if kind == "integer":
         whole = _integer(value)
         return None if whole is None or whole < 0 < least else whole
-    if is_truth(value):
+    if is_bool(value):
         raise TypeError("a number is needed")
     number = float(value)
     return number + 0.0 if least <= number <= most or number == zero else None  # -0.0 + 0.0 is 0.0
@@ -219,10 +215,10 @@ def _truth(value: Any) -> bool | None:
     return bool(value)
 
 
-def normalised(name: str, value: Any, kind: ValueKind) -> Any:
+def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
     """The same of a column; what is raised names it."""
     try:
-        return normalise(value, kind, range_of(name))
+        return parse_value(value, kind, range_of(name))
     except (OverflowError, TypeError, ValueError):
         raise ValueError(f"column {name}: {repr_short(value)} is not {describe_kind(kind)}") from None
 
@@ -230,17 +226,17 @@ def normalised(name: str, value: Any, kind: ValueKind) -> Any:
 def normalise_row(row: RowDict) -> RowDict:
     """Every column once, in order, in the kinds of the schema; then the columns that are not the schema's."""
     result: RowDict = {}
-    for column in columns():
-        result[column.name] = normalised(column.name, row.get(column.name), column.kind)
+    for column in all_columns():
+        result[column.name] = parse_cell(column.name, row.get(column.name), column.kind)
     for name, value in row.items():
         if name not in result:
-            result[clean(name)] = free(value)
+            result[clean_text(name)] = clean_value(value)
     return result
 
 
-def more_names(rows: Iterable[RowDict]) -> list[str]:
+def extra_names(rows: Iterable[RowDict]) -> list[str]:
     """The columns of rows that are not the schema's (a caller's labels), in the order in which they come."""
-    known = kinds()
+    known = column_kinds()
     return list(dict.fromkeys(name for row in rows for name in row if name not in known))
 
 

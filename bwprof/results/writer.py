@@ -29,7 +29,7 @@ Target = Path | TextIO
 Claims = dict[str, Claim]  # by the file's real path
 
 
-def claimed(targets: Iterable[Target]) -> Claims:
+def claim_files(targets: Iterable[Target]) -> Claims:
     """The right to write the files among these; OSError when another bwprof has one of them.
 
     Whoever goes on with a file takes it before reading: another may be about to finish it.
@@ -41,12 +41,12 @@ def claimed(targets: Iterable[Target]) -> Claims:
                 name = os.path.realpath(target)
                 claims[name] = claims.get(name) or Claim(target)
     except BaseException:
-        release(claims)
+        release_claims(claims)
         raise
     return claims
 
 
-def release(claims: Claims) -> None:
+def release_claims(claims: Claims) -> None:
     """Give the files back, and what is known of rows only there stays; safe to call again."""
     for claim in claims.values():
         claim.release(keep=True)
@@ -100,8 +100,8 @@ class Store:
         self.samples: list[list[float] | None] = list(samples)
         self._by_configuration: dict[tuple[object, ...], list[RowDict]] = {}
         for row in self.rows:
-            self._by_configuration.setdefault(pairs.configuration(row), []).append(row)
-        self._stale_csv = pairs.fill(self.rows)
+            self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
+        self._stale_csv = pairs.fill_comparisons(self.rows)
         self._json_targets: list[Target] = []  # those that are no files: pipes, devices
         self._opened: list[TextIO] = []
         self._json_cost = 0.0
@@ -110,7 +110,7 @@ class Store:
         self._claims: Claims = dict(claims or {})
         self._json_files: list[tuple[Path, Claim]] = []
         try:
-            self._claims |= claimed(t for t in (*csv_targets, *json_targets) if self._claim_of(t) is None)
+            self._claims |= claim_files(t for t in (*csv_targets, *json_targets) if self._claim_of(t) is None)
             for target in csv_targets:
                 self._writers.append(CsvWriter(target, rows=self.rows, claim=self._claim_of(target)))
             for json_target in json_targets:
@@ -130,7 +130,7 @@ class Store:
         """One finished row; on disk when this returns. Its number is for `replace`."""
         self.rows.append(_tidied(row))
         self.samples.append(samples)
-        self._by_configuration.setdefault(pairs.configuration(row), []).append(row)
+        self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
         self._record(row, samples)
         return len(self.rows) - 1
 
@@ -148,9 +148,9 @@ class Store:
         row["replaces"] = before["timestamp"]
         self.rows[number] = _tidied(row)
         self.samples[number] = samples
-        same = self._by_configuration[pairs.configuration(before)]
+        same = self._by_configuration[pairs.configuration_key(before)]
         same[:] = [other for other in same if other is not before]
-        self._by_configuration.setdefault(pairs.configuration(row), []).append(row)
+        self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
         self._stale_csv = True
         self._record(row, samples, again=True)
 
@@ -164,17 +164,17 @@ class Store:
 
     def _record(self, row: RowDict, samples: list[float] | None, *, again: bool = False) -> None:
         """Write a new row down wherever that can be done."""
-        same = self._by_configuration[pairs.configuration(row)]
+        same = self._by_configuration[pairs.configuration_key(row)]
         others = [other for other in same if other is not row]
         before = [dict(other) for other in others]
-        pairs.fill(same)
+        pairs.fill_comparisons(same)
         self._stale_csv |= before != others
         # The run's metadata are complete with its first row.
         due = len(self.rows) == 1 or self._json_is_due()
         with _Attempts() as attempts:
             for _, claim in self._json_files:
                 with attempts.one():
-                    due |= not claim.append(json_file.line(row, samples) + "\n")  # somebody else has removed it
+                    due |= not claim.append(json_file.row_text(row, samples) + "\n")  # somebody else has removed it
             for writer in self._writers:
                 if again and writer.path is None:
                     continue
@@ -201,12 +201,12 @@ class Store:
                     with attempts.one():
                         writer.finish(self.rows, stale=self._stale_csv)
                         if writer.path is not None:
-                            _read_back(writer.path, csv_file.read, len(self.rows))
+                            _read_back(writer.path, csv_file.read_csv, len(self.rows))
                 with attempts.one():
                     self._write_json(last=True)
                 for target, claim in self._json_files:
                     with attempts.one():
-                        _read_back(target, lambda path: json_file.read(path)[0], len(self.rows))
+                        _read_back(target, lambda path: json_file.read_json(path)[0], len(self.rows))
                         claim.clear()
         finally:
             self.close()
@@ -216,7 +216,7 @@ class Store:
         if not self._json_targets and not self._json_files:
             return
         started = time.monotonic()
-        document = json_file.text(self.rows, self.samples, self.run)
+        document = json_file.json_text(self.rows, self.samples, self.run)
         with _Attempts() as attempts:
             for path, claim in self._json_files:
                 with attempts.one():
@@ -245,7 +245,7 @@ class Store:
 
     def rescue(self) -> str:
         """All rows as CSV text: the last resort when nothing can be written."""
-        return csv_file.text(self.rows)
+        return csv_file.csv_text(self.rows)
 
     def close(self) -> None:
         """Close the files; safe to call again."""
@@ -253,7 +253,7 @@ class Store:
         for held in closable:
             with suppress(OSError):
                 held.close()
-        release(self._claims)
+        release_claims(self._claims)
 
 
 def _tidied(row: RowDict) -> RowDict:

@@ -45,7 +45,7 @@ def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> fl
 
 
 @contextmanager
-def watched(backend: str) -> Iterator[Others]:
+def watch_others(backend: str) -> Iterator[Others]:
     """Fills an `Others` at the end of the block; not on a GPU, whose speed the host's processes do not touch."""
     others = Others()
     if not _core.backend_facts(backend)["runs_on_host"]:
@@ -131,7 +131,7 @@ def _longer(result: Mapping[str, float]) -> float | None:
     return 1 / math.prod(1 - share for share in known) if known else None
 
 
-def disturbances(result: dict[str, Any]) -> list[str]:
+def describe_disturbances(result: dict[str, Any]) -> list[str]:
     """What a measurement says of others (processes, the hypervisor's other guests) that used the CPUs meanwhile, and of
     the container's quota.
 
@@ -151,14 +151,14 @@ def disturbances(result: dict[str, Any]) -> list[str]:
         found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
     if pressed > NOISY_PRESSED:
         found.append(f"processes waited for memory {pressed:.0%} of the time")
-    return found + slowed_by(slowed)
+    return found + describe_slowdown(slowed)
 
 
 def _is_throttled(result: Mapping[str, float]) -> bool:
     return result.get("throttled_share", 0.0) > NOISY_THROTTLED
 
 
-def slowed_by(share: float) -> list[str]:
+def describe_slowdown(share: float) -> list[str]:
     """What reference streams say that were slowed by that share; nothing of one that is ordinary."""
     return [_SLOWED.format(f"{share:.0%}")] if share > NOISY_SLOWED else []
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bwprof.text.formatting import pandas_frame
+from bwprof.text.formatting import require_frame
 from bwprof.text.parsing import MOST_MEASURED, measured_or_nan, repr_short
 
 if TYPE_CHECKING:
@@ -242,23 +242,23 @@ class Limiter:
         return _worded(self.why_code, _WHY)
 
 
-def of_row(row: Mapping[str, Any]) -> Limiter:
+def classify_row(row: Mapping[str, Any]) -> Limiter:
     """The limits of one row, which may lack any column."""
     found = {name: measured_or_nan(row.get(name)) for name in _NUMBERS}
-    return of_columns(found, hot=row.get("cache") == "hot", predicted=row.get("status") == "predicted")
+    return classify_columns(found, hot=row.get("cache") == "hot", predicted=row.get("status") == "predicted")
 
 
-def of_frame(frame: pd.DataFrame) -> Limiter:
+def classify_frame(frame: pd.DataFrame) -> Limiter:
     """The limits of the rows of a frame, which may lack any column."""
 
     def holds(name: str, word: str) -> Any:
         return frame[name].isin([word]).to_numpy(bool) if name in frame.columns else _numpy().zeros(len(frame), bool)
 
-    found = {name: numbers(frame, name) for name in _NUMBERS}
-    return of_columns(found, hot=holds("cache", "hot"), predicted=holds("status", "predicted"))
+    found = {name: read_numbers(frame, name) for name in _NUMBERS}
+    return classify_columns(found, hot=holds("cache", "hot"), predicted=holds("status", "predicted"))
 
 
-def numbers(frame: pd.DataFrame, name: str) -> Any:
+def read_numbers(frame: pd.DataFrame, name: str) -> Any:
     """A column as floats; NaN where it is missing, or holds no number that may have been measured."""
     import pandas as pd
 
@@ -284,14 +284,14 @@ _NO_GAIN = {
 }
 
 
-def limiter_of(row: Mapping[str, Any]) -> str | None:
+def find_limiter(row: Mapping[str, Any]) -> str | None:
     """What limits a row: as it says, else as its columns tell; None where neither is known."""
-    said = row.get("limiter") or of_row(row).limiter
+    said = row.get("limiter") or classify_row(row).limiter
     bound = row.get("bound")  # a side of the ridge, or latency: memory's side does not say that memory limits
     return said or (bound if bound in _NO_GAIN else None)
 
 
-def no_gain(row: Mapping[str, Any]) -> str | None:
+def explain_no_gain(row: Mapping[str, Any]) -> str | None:
     """Why fewer bytes promise a row no less time; None where memory limits it, or nobody knows what does.
 
     Examples
@@ -299,10 +299,10 @@ def no_gain(row: Mapping[str, Any]) -> str | None:
     >>> no_gain({"limiter": "compute"})
     'arithmetic limits: fewer bytes promise nothing'
     """
-    return _NO_GAIN.get(limiter_of(row) or "")
+    return _NO_GAIN.get(find_limiter(row) or "")
 
 
-def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
+def find_grade(row: Mapping[str, Any]) -> tuple[float, bool] | None:
     """A finished row's grade: its share of the nearer roof in percent, and whether that is the arithmetic one.
 
     Where the nearer roof is not known it is the stream of its bytes; None where that is not known either.
@@ -314,7 +314,7 @@ def graded(row: Mapping[str, Any]) -> tuple[float, bool] | None:
     return limit, word == "compute" or (word != "memory" and limit > stream * (1 + 1e-9))
 
 
-def beaten(columns: Mapping[str, NumberOrArray]) -> Any:
+def find_beaten(columns: Mapping[str, NumberOrArray]) -> Any:
     """Where the arithmetic is faster than the best rate that was measured, and no faster than theory: that was no roof.
 
     Of columns as rows have them, NaN for what is not known.
@@ -325,12 +325,12 @@ def beaten(columns: Mapping[str, NumberOrArray]) -> Any:
     return (best > 0) & (reached > ABOVE_ROOF * best) & _not(reached > row["peak_tflops"])
 
 
-def beaten_rows(frame: pd.DataFrame) -> Any:
+def find_beaten_rows(frame: pd.DataFrame) -> Any:
     """`beaten` of a frame's columns."""
-    return beaten({name: numbers(frame, name) for name in ("time_ms", "flops", "tflops", *_RATES)})
+    return find_beaten({name: read_numbers(frame, name) for name in ("time_ms", "flops", "tflops", *_RATES)})
 
 
-def why_beaten(row: Mapping[str, Any]) -> str | None:
+def explain_beaten(row: Mapping[str, Any]) -> str | None:
     """What to say of a row that is faster than the best rate that was measured; None for any other.
 
     Examples
@@ -339,7 +339,7 @@ def why_beaten(row: Mapping[str, Any]) -> str | None:
     '114 % of the best arithmetic rate measured, 50 TFLOP/s: that is no roof for it (67 in theory)'
     """
     found = {name: measured_or_nan(row.get(name)) for name in _NUMBERS}
-    if not beaten(found):
+    if not find_beaten(found):
         return None
     best, theory = found["measured_tflops"], found["peak_tflops"]
     most = "" if math.isnan(theory) else f" ({theory:.4g} in theory)"
@@ -379,13 +379,13 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    frame = pandas_frame(frame)
+    frame = require_frame(frame)
     numpy = _numpy()
-    found = of_frame(frame)
-    faster = beaten_rows(frame)
+    found = classify_frame(frame)
+    faster = find_beaten_rows(frame)
     made: dict[str, Any] = {}
     for name, values, anew in (("ridge", found.ridge, False), ("pct_limit", found.pct_limit, faster)):
-        before = numbers(frame, name)
+        before = read_numbers(frame, name)
         made[name] = numpy.where(numpy.isnan(before) | anew, values, before)
     limiter, unknown = found.limiter, found.why_code > 0
     if "limiter" in frame.columns:
@@ -400,7 +400,7 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     if "flags" in frame.columns and faster.any():
         flags = frame["flags"].to_numpy(object, copy=True)
         for place in numpy.flatnonzero(faster):
-            said = why_beaten(frame.iloc[place])
+            said = explain_beaten(frame.iloc[place])
             flags[place], reasons[place] = _flagged(flags[place]), _joined(reasons[place], said or "", _BEATEN)
         made["flags"] = pd.Series(flags, frame.index, dtype="string")
     if len(untold) or faster.any() or "reason" in frame.columns:
@@ -421,7 +421,7 @@ def _flagged(before: Any) -> str:
     return ";".join([*flags, *(["noisy_roof"] if "noisy_roof" not in flags else [])])
 
 
-def of_columns(columns: Mapping[str, NumberOrArray], *, hot: Any = False, predicted: Any = False) -> Limiter:
+def classify_columns(columns: Mapping[str, NumberOrArray], *, hot: Any = False, predicted: Any = False) -> Limiter:
     """The one rule, for floats and arrays alike, of columns as rows have them (NaN, or absent: not known).
 
     A hot row is not held against DRAM, and has the arithmetic roof alone.

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, cast
 
-from bwprof.text.formatting import bytes_text
-from bwprof.text.parsing import repr_short, unknown
+from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, repr_short
 
 # A point is in doubt when its time is known less well than this (half the width of the median's 95 % interval), or
 # when its samples lie further apart than that (interquartile range / median): somebody else was at work.
@@ -65,7 +65,7 @@ class RoofPoint:
     @property
     def doubt(self) -> str:
         """Why this point should not be relied on, in words; "" when it may be."""
-        what = f"the roof ({self.stream} of {bytes_text(self.total_bytes)})"
+        what = f"the roof ({self.stream} of {format_bytes(self.total_bytes)})"
         if self.beaten:
             return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
         if self.others_share > OTHERS_LIMIT:
@@ -99,7 +99,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class RoofCheck:
     """One stored point held against a new measurement.
 
     `uncertainty` is what both measurements leave open, as a fraction; `doubt` why the new one should not be relied on
@@ -135,7 +135,7 @@ class Check:
 
     def __str__(self) -> str:
         now = f"{100 * self.deviation:+.1f} % now"
-        return f"{self.stream} of {bytes_text(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
+        return f"{self.stream} of {format_bytes(self.total_bytes)}: {self.stored_gb_s:.4g} GB/s stored, {now}"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Roofs:
     threads: int = 0
     source: str = ""
     complete: bool = True
-    checks: tuple[Check, ...] = ()
+    checks: tuple[RoofCheck, ...] = ()
     unconfirmed: str = ""
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class Roofs:
                     "points": tuple(RoofPoint(**point) for point in found["points"]),
                     "hot_points": tuple(RoofPoint(**point) for point in found.get("hot_points", ())),
                     "rates": tuple(Rate(**rate) for rate in found.get("rates", ())),
-                    "checks": tuple(Check(**check) for check in found.get("checks", ())),
+                    "checks": tuple(RoofCheck(**check) for check in found.get("checks", ())),
                 }
             )
             parts: tuple[_Part, ...] = (made, *made.points, *made.hot_points, *made.rates, *made.checks)
@@ -326,7 +326,7 @@ _AS_THE_SYSTEM_SAYS = ("device", "device_uuid", "driver", "source", "unconfirmed
 
 _MOST_BYTES = 2**63 - 1
 
-_Part = Roofs | RoofPoint | Rate | Check
+_Part = Roofs | RoofPoint | Rate | RoofCheck
 
 
 def _check_fields(part: _Part) -> None:
@@ -412,12 +412,12 @@ def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
     return [_Curve(found) for found in by_stream.values()]
 
 
-WORDS = ("auto", "stored")
+ROOF_CHOICES = ("auto", "stored")
 
 RoofsArgument = Literal["auto", "stored", False] | Roofs
 
 
-def check(given: object) -> RoofsArgument:
+def check_roofs(given: object) -> RoofsArgument:
     """What rows are held against.
 
     "auto": the device's roofs, the stored ones where they hold, else measured now and stored; "stored": the stored ones
@@ -434,8 +434,8 @@ def check(given: object) -> RoofsArgument:
         return given
     if not isinstance(given, str):
         raise TypeError(f"roofs is {repr_short(given)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
-    if given not in WORDS:
-        raise ValueError(unknown("roofs", given, WORDS))
+    if given not in ROOF_CHOICES:
+        raise ValueError(describe_unknown("roofs", given, ROOF_CHOICES))
     return cast("RoofsArgument", given)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bwprof import _core, hardware
 from bwprof.roofs import disturbance, store, survey
-from bwprof.roofs.model import DEVIATION_LIMIT, Check, RoofPoint, Roofs
+from bwprof.roofs.model import DEVIATION_LIMIT, RoofCheck, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
 
@@ -74,7 +74,7 @@ def obtain(
         Called between batches; what it raises ends the measurement.
     """
     wanted = wanted or RoofRequest()
-    identity = store.identity(device.backend, hardware.facts(device))
+    identity = store.identity(device.backend, hardware.device_facts(device))
     stored = store.load(identity)
     if wanted.stored:
         return stored
@@ -93,7 +93,7 @@ def obtain(
     return found if found.points or found.hot_points else None
 
 
-def beaten(
+def mark_beaten(
     backend: str, facts: dict[str, Any], roofs: Roofs, moved: tuple[int, int], by: float, *, hot: bool = False
 ) -> Roofs:
     """A row of so many bytes, read and written, was faster than the roofs allow, by a fraction, for no known reason.
@@ -148,7 +148,7 @@ def _check_stored(
     device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll
 ) -> Roofs:
     """Stored roofs, looked at and mended, or new ones in their place."""
-    watch, before = survey.until(deadline, poll), stored.points
+    watch, before = survey.watch_deadline(deadline, poll), stored.points
     try:
         looks = tuple(_looks(device, stored, watch))
     except survey.SurveyTimeoutError:
@@ -224,21 +224,21 @@ def _looked_at(device: _core.Device, point: RoofPoint, seconds: float, end: floa
         enough = look > 1 and (not best.doubt or time.monotonic() > end)
         if enough or abs(_check_of(point, best).deviation) <= DEVIATION_LIMIT:
             break
-        best = survey.better(best, _again(device, point, "cold", _LONGER * seconds, poll))
+        best = survey.choose_better(best, _again(device, point, "cold", _LONGER * seconds, poll))
     return best
 
 
-def _check_of(point: RoofPoint, now: RoofPoint) -> Check:
+def _check_of(point: RoofPoint, now: RoofPoint) -> RoofCheck:
     uncertainty = point.uncertainty + now.uncertainty
-    return Check(point.stream, point.total_bytes, point.gb_s, now.gb_s, uncertainty, now.doubt)
+    return RoofCheck(point.stream, point.total_bytes, point.gb_s, now.gb_s, uncertainty, now.doubt)
 
 
 def _again(device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds: float, poll: Poll) -> RoofPoint | None:
     """A stored point measured now."""
-    stream = next((stream for stream in survey.streams() if stream["name"] == point.stream), None)
+    stream = next((stream for stream in survey.list_streams() if stream["name"] == point.stream), None)
     if stream is None:
         return None
-    with disturbance.watched(device.backend) as others:
+    with disturbance.watch_others(device.backend) as others:
         found = survey.measure_point(device, stream, point.total_bytes, seconds, cache=cache, poll=poll)
     return None if found is None else replace(found, others_share=others.share)
 
@@ -270,9 +270,9 @@ def _better(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
     being beaten alone stays if it is the quicker one again.
     """
     if now is None or now.doubt:
-        return survey.better(stored, now)
+        return survey.choose_better(stored, now)
     unmarked = replace(stored, beaten=0.0, tries=0)
-    return survey.better(unmarked, now) if stored.beaten and not unmarked.doubt else now
+    return survey.choose_better(unmarked, now) if stored.beaten and not unmarked.doubt else now
 
 
 def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[tuple[RoofPoint, RoofPoint]]:
@@ -293,7 +293,7 @@ def _merged(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[
 def _with_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:
     """Roofs with the cache's own: stored ones, mended, or new ones where there are none, or most are in doubt."""
     if found is not None and found.hot_points:
-        mended = _mended(device, found.hot_points, "hot", survey.until(deadline, poll))
+        mended = _mended(device, found.hot_points, "hot", survey.watch_deadline(deadline, poll))
         found = replace(found, hot_points=mended)
         if not _mostly_doubted(mended):
             return found

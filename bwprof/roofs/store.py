@@ -54,7 +54,7 @@ def identity(backend: str, facts: dict[str, Any]) -> Identity:
     backend : str
         The backend's name.
     facts : dict
-        As `bwprof.hardware.facts` gives them.
+        As `bwprof.hardware.device_facts` gives them.
 
     Returns
     -------
@@ -167,7 +167,7 @@ def read(path: Path) -> Roofs:
     ValueError
         When there are no roofs in it, or a later bwprof wrote it.
     """
-    place = reader.located(path)
+    place = reader.find_recorded(path)
     if not place.exists():
         raise FileNotFoundError(f"no such file or folder: {quote_text(path)}")
     found = _exported(place)

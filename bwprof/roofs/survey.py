@@ -60,7 +60,7 @@ class SurveyTimeoutError(Exception):
     """The deadline is over."""
 
 
-def until(deadline: float | None, poll: Poll) -> Callable[[], None]:
+def watch_deadline(deadline: float | None, poll: Poll) -> Callable[[], None]:
     """`poll` that also raises OutOfTimeError at a deadline, a time.monotonic()."""
 
     def watch() -> None:
@@ -98,13 +98,13 @@ def measure(
         Called between batches; what it raises ends the measurement.
     """
     budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["cold_streams_s"]
-    watch = until(deadline, poll)
+    watch = watch_deadline(deadline, poll)
     rates: tuple[Rate, ...] = ()
     complete = deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
     if complete:  # else the streams need the time more
         rates = measure_rates(device, poll=poll)
         _rest(device, poll)
-    with disturbance.watched(device.backend) as others:
+    with disturbance.watch_others(device.backend) as others:
         survey = _Survey(device, "cold", budget, watch)
         points = survey.points()
     complete = complete and survey.complete
@@ -123,8 +123,8 @@ def measure_hot(
     The budget is 1.8 s on a CPU and 0.9 s on a GPU when left out; the other arguments are those of `measure`.
     """
     budget = budget_seconds if budget_seconds is not None else _core.backend_facts(device.backend)["hot_streams_s"]
-    with disturbance.watched(device.backend) as others:
-        survey = _Survey(device, "hot", budget, until(deadline, poll))
+    with disturbance.watch_others(device.backend) as others:
+        survey = _Survey(device, "hot", budget, watch_deadline(deadline, poll))
         points = survey.points()
     return replace(_blank(device), hot_points=_beside(points, others), complete=survey.complete)
 
@@ -144,7 +144,7 @@ def _rest(device: _core.Device, poll: Poll) -> None:
 
 
 def _blank(device: _core.Device) -> Roofs:
-    facts = hardware.facts(device)
+    facts = hardware.device_facts(device)
     return Roofs(
         device=facts["name"],
         device_uuid=facts["uuid"],
@@ -157,7 +157,7 @@ def _blank(device: _core.Device) -> Roofs:
     )
 
 
-def streams() -> list[dict[str, Any]]:
+def list_streams() -> list[dict[str, Any]]:
     """The operations that roofs are made of."""
     return [operation for operation in _core.operations() if operation["is_stream"]]
 
@@ -185,7 +185,7 @@ class _Survey:
         self._device, self._cache, self._poll = device, cache, poll
         self._budget = budget_seconds
         self._deadline = time.monotonic() + budget_seconds
-        self._streams = {stream["name"]: stream for stream in streams()}
+        self._streams = {stream["name"]: stream for stream in list_streams()}
         self._found: dict[str, dict[int, RoofPoint]] = {name: {} for name in self._streams}
         self._owed = 0  # points that are still to come whatever the time
         self.complete = True
@@ -279,7 +279,7 @@ class _Survey:
         again = measure_point(
             self._device, self._streams[name], size, _MENDING * seconds, cache=self._cache, poll=self._poll
         )
-        return better(point, again)
+        return choose_better(point, again)
 
     def _point_seconds(self) -> float:
         return point_seconds(self._device.backend, self._cache)
@@ -290,7 +290,7 @@ def point_seconds(backend: str, cache: Cache) -> float:
     return float(_core.backend_facts(backend)[f"{cache}_point_s"])
 
 
-def better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:
+def choose_better(one: RoofPoint, other: RoofPoint | None) -> RoofPoint:
     """The quicker of two measurements of a point: nothing makes a stream too quick. One without doubt may be slower by
     as much as two measurements may differ.
     """
@@ -335,7 +335,7 @@ def measure_point(
             uncertainty=_uncertainty(result),
             noise=result["noise"],
             throttle=result["conditions"]["throttle"].replace("none", ""),
-            disturbance="; ".join(disturbance.disturbances(result)),
+            disturbance="; ".join(disturbance.describe_disturbances(result)),
         )
         return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
     return None

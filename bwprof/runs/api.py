@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import environment, hardware
-from bwprof.errors import SweepError, keeping
+from bwprof.errors import SweepError, attach_frame
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
-from bwprof.results.atomic import atomic_write, holds_something
+from bwprof.results.atomic import atomic_write, has_content
 from bwprof.results.row import Row
 from bwprof.results.writer import Store
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata, plan
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import Executor, T, TimeBudget
-from bwprof.runs.metadata import DevicePart, Settle, as_it_is
-from bwprof.runs.progress import Callback, SilentProgress, choose_progress
+from bwprof.runs.metadata import DevicePart, Finisher, finish_nothing
+from bwprof.runs.progress import CallbackProgress, SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
-from bwprof.text.parsing import is_truth, parse_bool, parse_seconds, path_of, quote_text, repr_short
+from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,21 +61,21 @@ class RunOptions:
         parse_bool(self.force, "force")
         if self.nvtx is not None:
             parse_bool(self.nvtx, "nvtx")
-        if not (self.progress is None or is_truth(self.progress) or callable(self.progress)):
+        if not (self.progress is None or is_bool(self.progress) or callable(self.progress)):
             raise TypeError(f"progress is {repr_short(self.progress)}: allowed are True, False and a callable")
         if self.trace is not None:
-            self._check_trace(path_of(self.trace, "trace"))
+            self._check_trace(parse_path(self.trace, "trace"))
         if self.max_total_seconds is not None:
             object.__setattr__(self, "max_total_seconds", parse_seconds(self.max_total_seconds, "max_total_seconds"))
 
     def _check_trace(self, target: Path) -> None:
         """What would keep it from being written, before anything is measured."""
-        if holds_something(target) and not self.force:
+        if has_content(target) and not self.force:
             said = "exists already: name another file, or replace it with force=True"
             raise FileExistsError(errno.EEXIST, said, str(target))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(target))
-        if self.output is not None and os.path.realpath(target) == os.path.realpath(path_of(self.output, "output")):
+        if self.output is not None and os.path.realpath(target) == os.path.realpath(parse_path(self.output, "output")):
             raise ValueError(f"trace and output are both {quote_text(target)}: name another file for one of them")
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "its folder is not there", str(target))
@@ -85,16 +85,16 @@ class DeviceLostError(Exception):
     """Only a new process can use the device again."""
 
 
-def run(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
+def run_sweep(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
     """Measure what was asked for; see `bwprof.sweep`."""
     started = time.monotonic()
-    choices = hardware.choose_several(request.backend, request.device)
-    made = plan.for_each(request, choices)
+    choices = hardware.choose_devices(request.backend, request.device)
+    made = plan.make_plans(request, choices)
     choice, first = made[0]
     run_data = metadata.describe_run(environment.new_run_id(), first, choice, None, how.roofs)
     limits = TimeBudget(first.target_seconds, how.max_total_seconds, started, max_seconds=first.max_seconds)
-    return parts_into_frame(
-        metadata.parts_of(made, run_data),
+    return measure_devices(
+        metadata.make_parts(made, run_data),
         lambda one: LocalExecutor(one.backend, one.index, nvtx=how.nvtx),
         run_data,
         limits,
@@ -102,36 +102,36 @@ def run(request: plan.SweepRequest, how: RunOptions) -> pd.DataFrame:
     )
 
 
-def into_frame(
+def measure_device(
     items: Sequence[T],
     executor: Executor[T],
     run_data: dict[str, Any],
     limits: TimeBudget,
     how: RunOptions,
-    settle: Settle = as_it_is,
+    settle: Finisher = finish_nothing,
 ) -> pd.DataFrame:
     """Measure all of them on one device; see `parts_into_frame`."""
     choice = Choice(run_data["backend"], run_data["device_index"], run_data["device"], "", "")
-    return parts_into_frame(
+    return measure_devices(
         [DevicePart(choice, items, run_data)], lambda _choice: executor, run_data, limits, how, settle
     )
 
 
-def parts_into_frame(
+def measure_devices(
     parts: Sequence[DevicePart[T]],
     executor_of: Callable[[Choice], Executor[T]],
     run_data: dict[str, Any],
     limits: TimeBudget,
     how: RunOptions,
-    settle: Settle = as_it_is,
+    settle: Finisher = finish_nothing,
 ) -> pd.DataFrame:
     """Measure all of them, with executors that are closed afterwards; the rows, which are in `output` as well."""
     store = _store_of(run_data, how.output, force=how.force)
     wanted = how.progress
-    progress = Timeline(Callback(wanted) if callable(wanted) else choose_progress(quiet=not wanted))
+    progress = Timeline(CallbackProgress(wanted) if callable(wanted) else choose_progress(quiet=not wanted))
     with _keeping_rows(store, progress), _keeping_trace(progress, store, how.trace):
         try:
-            metadata.measure(
+            metadata.measure_parts(
                 parts,
                 executor_of,
                 store,
@@ -177,7 +177,7 @@ def _keeping_rows(store: Store, progress: SilentProgress) -> Iterator[None]:
         raise SweepError(str(ending), _frame_of(store)) from None
     if ending is None:
         return
-    kept = keeping(ending, _frame_of(store))
+    kept = attach_frame(ending, _frame_of(store))
     if kept is ending:
         raise ending
     raise kept from ending
@@ -190,7 +190,7 @@ def _keeping_trace(timeline: Timeline, store: Store, target: str | PathLike[str]
         yield
     finally:
         if target is not None:
-            atomic_write(path_of(target, "trace"), timeline.text(store.run))
+            atomic_write(parse_path(target, "trace"), timeline.text(store.run))
 
 
 def _stop_when_lost(outcome: Outcome) -> None:
@@ -212,7 +212,7 @@ def _store_of(run_data: dict[str, Any], output: str | PathLike[str] | None, *, f
     ending = path.suffix.lower()
     if ending not in (".csv", ".json"):
         raise ValueError(f"output is {repr_short(str(output))}: a file ending in .csv or .json is needed")
-    if not force and holds_something(path):
+    if not force and has_content(path):
         said = "exists already: name another file, or replace it with force=True"
         raise FileExistsError(errno.EEXIST, said, str(path))
     return Store(run_data, csv_targets=[path]) if ending == ".csv" else Store(run_data, json_targets=[path])

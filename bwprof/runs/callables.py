@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bwprof import _core, environment, hardware, registry
 from bwprof.hardware import Choice
 from bwprof.measuring import function as functions
-from bwprof.measuring.callables import check_finished, name_of, waiting
+from bwprof.measuring.callables import check_finished, name_callable, wrap_with_wait
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, failed_row
+from bwprof.measuring.row import Context, Outcome, make_failed
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import api, metadata
 from bwprof.runs.api import RunOptions
 from bwprof.runs.loop import TimeBudget
-from bwprof.runs.plan import label_of, product
+from bwprof.runs.plan import format_label, iterate_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ class CallRequest:
     max_seconds: float | None = None
 
 
-def run(request: CallRequest, how: RunOptions) -> pd.DataFrame:
+def sweep_callable(request: CallRequest, how: RunOptions) -> pd.DataFrame:
     """Measure every point; see `bwprof.sweep`."""
     limits = TimeBudget(
         None,
@@ -59,12 +59,12 @@ def run(request: CallRequest, how: RunOptions) -> pd.DataFrame:
     )
     _check_axes(request, how.labels)
     _check_options(request)
-    choice = hardware.chosen(request.backend, request.device)
+    choice = hardware.choose_current(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
-    return api.into_frame(
-        [CallPoint(request, params, cache) for params in product(request.axes) for cache in request.caches],
+    return api.measure_device(
+        [CallPoint(request, params, cache) for params in iterate_points(request.axes) for cache in request.caches],
         CallExecutor(choice, request, run_data["run_id"], how, limits),
         run_data,
         limits,
@@ -81,7 +81,7 @@ def _check_axes(request: CallRequest, labels: Mapping[str, Any]) -> None:
     for name, values in request.axes.items():
         for value in values:
             if name != "precision":
-                functions.check_label(name, label_of(value))
+                functions.check_label(name, format_label(value))
     try:
         signature: inspect.Signature | None = inspect.signature(request.function)
     except (TypeError, ValueError):  # some builtins have none
@@ -94,14 +94,14 @@ def _check_axes(request: CallRequest, labels: Mapping[str, Any]) -> None:
         signature.bind(**dict.fromkeys(request.axes))
     except TypeError as error:
         given = ", ".join(request.axes) or "nothing"
-        raise TypeError(f"{name_of(request.function)} cannot be called with {given}: {error}") from None
+        raise TypeError(f"{name_callable(request.function)} cannot be called with {given}: {error}") from None
 
 
 def _check_options(request: CallRequest) -> None:
     """ValueError or TypeError for options that no point could be measured with."""
     asked = request.options.items()
     options = {name: value for name, value in asked if name != "name" and not (name in WORK and callable(value))}
-    Subject(request.function, request.options.get("name") or name_of(request.function), **options)
+    Subject(request.function, request.options.get("name") or name_callable(request.function), **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ class CallPoint:
 
     def _named(self) -> dict[str, Any]:
         """What `Subject` is told whatever is called: the row's name, precision and labels."""
-        labels = {name: label_of(value) for name, value in self.params.items()}
+        labels = {name: format_label(value) for name, value in self.params.items()}
         precision = str(labels.pop("precision", ""))
-        name = self.request.options.get("name") or name_of(self.request.function)
+        name = self.request.options.get("name") or name_callable(self.request.function)
         return {"name": name, "precision": precision, "cache": self.cache, "labels": labels}
 
     def blank_row(self, context: Context) -> RowDict:
@@ -147,7 +147,7 @@ class CallPoint:
         if function is call and options.get("sets") is not None:
             raise TypeError(f"with sets= {options['name']} must return a function that takes a set's number")
         if function is call and on_host:
-            return Subject(waiting(call, made, options["name"]), tried=True, **options)
+            return Subject(wrap_with_wait(call, made, options["name"]), tried=True, **options)
         return Subject(function, tried=function is call, **options)
 
 
@@ -163,11 +163,11 @@ class CallExecutor:
 
     def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
         """The device's facts."""
-        where = hardware.opened_chosen(self._choice.backend, self._choice.index)
+        where = hardware.borrow_current(self._choice.backend, self._choice.index)
         _, self._device = self._opened.enter_context(where)
         self._contexts = self._made(False)
         check_threads(self._threads, self._contexts.threads)
-        return hardware.facts(self._device)
+        return hardware.device_facts(self._device)
 
     def obtain_roofs(self, wanted: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - asked for anew
         """The roofs of as many threads as rows are held against; those of one may follow when a call asks for it."""
@@ -208,10 +208,10 @@ class CallExecutor:
                 deadline=deadline,
             )
         except (_core.UnsupportedError, MemoryError) as error:
-            return failed_row(row, "skipped", str(error) or "out of memory")
+            return make_failed(row, "skipped", str(error) or "out of memory")
         except Exception as error:
             fatal = bool(getattr(error, "fatal", False))
-            return failed_row(row, "failed", f"{type(error).__name__}: {error}", fatal=fatal)
+            return make_failed(row, "failed", f"{type(error).__name__}: {error}", fatal=fatal)
 
     def close(self) -> None:
         """Give the device back."""

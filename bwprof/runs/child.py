@@ -23,17 +23,17 @@ from typing import Any, Protocol
 from bwprof import _core
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.roofs.disturbance import References
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import estimate
-from bwprof.runs.interrupts import Stops
+from bwprof.runs.interrupts import InterruptSource
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import MAX_TIME, RunTimeoutError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
-from bwprof.text.formatting import seconds_text
-from bwprof.text.terminal import spelling
+from bwprof.text.formatting import format_seconds
+from bwprof.text.terminal import escape_stream
 
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from bwprof.runs.child import main; main()"
 
@@ -71,7 +71,7 @@ def serve(make: Callable[[Callable[[], None]], Answering], request_fd: int, answ
     What `make` makes answers; it gets a function to call now and then, which ends an orphan.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides when to stop
-    sys.stderr = spelling(sys.stderr)
+    sys.stderr = escape_stream(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
     worker = make(_stop_when_orphaned(os.getppid()))
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
@@ -171,7 +171,7 @@ class ChildExecutor:
         self,
         backend: str,
         index: int,
-        interrupts: Stops,
+        interrupts: InterruptSource,
         *,
         max_case_seconds: float | None = None,
         nvtx: bool | None = None,
@@ -231,7 +231,7 @@ class ChildExecutor:
         until = _with_grace(deadline)
         longer = max(0.0, max_seconds - DEFAULT_CASE_SECONDS)  # of sampling than the estimate knows of
         cases = spec.specs if isinstance(spec, Chain) else (spec,)
-        estimated = longer + sum(estimate.limit_seconds(case, self._context.facts, self._backend) for case in cases)
+        estimated = longer + sum(estimate.estimate_limit(case, self._context.facts, self._backend) for case in cases)
         limit = self._max_case_seconds or estimated
         try:
             if self._child is None:
@@ -241,18 +241,20 @@ class ChildExecutor:
             request = {"do": kind, "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
             answer = self._ask(request, _first(until, limit))
         except ChildDiedError as error:
-            return unmeasured(spec, self._context, "failed", f"the process that ran this case {error}")
+            return make_unmeasured(spec, self._context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:
             self.close()
-            return unmeasured(spec, self._context, "failed", f"the device could not be opened again: {error}")
+            return make_unmeasured(spec, self._context, "failed", f"the device could not be opened again: {error}")
         except RunTimeoutError:
             ended = "the process that ran this case was ended"
             if until is not None and time.monotonic() >= until:
-                return unmeasured(spec, self._context, "skipped", f"not finished when {MAX_TIME} was over: {ended}")
-            reason = f"not finished within {seconds_text(limit)} (--max-case-seconds allows more): {ended}"
-            return unmeasured(spec, self._context, "failed", reason)
+                return make_unmeasured(
+                    spec, self._context, "skipped", f"not finished when {MAX_TIME} was over: {ended}"
+                )
+            reason = f"not finished within {format_seconds(limit)} (--max-case-seconds allows more): {ended}"
+            return make_unmeasured(spec, self._context, "failed", reason)
         if "error" in answer:
-            return unmeasured(spec, self._context, "failed", answer["error"])
+            return make_unmeasured(spec, self._context, "failed", answer["error"])
         if answer["fatal"]:
             self.close()
         told = answer["references"] and References(**answer["references"])
@@ -319,7 +321,7 @@ class Child:
             os.close(request_read)
             os.close(answer_write)
 
-    def ask(self, request: dict[str, Any], interrupts: Stops, until: float) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], interrupts: InterruptSource, until: float) -> dict[str, Any]:
         """Send one line, wait for one line, until a time.monotonic()."""
         unsent = memoryview((json.dumps(request) + "\n").encode())
         with selectors.DefaultSelector() as selector:

@@ -32,14 +32,14 @@ LIMIT_SECONDS = 600.0
 LIMIT_FACTOR = 50.0
 
 
-def launch_seconds(work: Mapping[str, int], precision: str, facts: Mapping[str, Any], backend: str) -> float:
+def estimate_launch(work: Mapping[str, int], precision: str, facts: Mapping[str, Any], backend: str) -> float:
     """Seconds of one launch at the device's best."""
     seconds = (work["algorithmic_bytes_read"] + work["algorithmic_bytes_written"]) / _gb_s(facts, backend) / 1e9
     rate = facts.get("peak_tflops", {}).get(precision, math.nan)
     return max(seconds, work["flops"] / rate / 1e12) if rate > 0 else seconds
 
 
-def case_seconds(
+def estimate_case(
     launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str, sampling: float = _SOON
 ) -> float:
     """Seconds of a case: its inputs made and checked, its launches warmed up and sampled for so long at least."""
@@ -47,7 +47,7 @@ def case_seconds(
     return fill + max(_LAUNCHES * launch, _WARM_UP * sampling)
 
 
-def run_seconds(
+def estimate_cases(
     specs: Sequence[Spec], facts: Mapping[str, Any], backend: str, target: float | None, most: float | None
 ) -> tuple[float, float]:
     """Seconds of a run's cases when all settle soon, and when none does: `target` for all of them, sampled for `most`
@@ -65,7 +65,7 @@ def run_seconds(
     return all_of(min(longest, _SOON)), all_of(longest)
 
 
-def whole_seconds(
+def estimate_run(
     cases: tuple[float, float], facts: dict[str, Any], backend: str, wanted: RoofRequest | None
 ) -> tuple[float, float]:
     """Seconds of a run whose cases take between so many: at least with a check of stored roofs, at most with new ones
@@ -91,11 +91,11 @@ def _seconds(
         return None
     if work["footprint_bytes"] > free:
         return None
-    launch = launch_seconds(work, spec.precision, facts, backend)
-    return case_seconds(launch, work["footprint_bytes"], facts, backend, sampling)
+    launch = estimate_launch(work, spec.precision, facts, backend)
+    return estimate_case(launch, work["footprint_bytes"], facts, backend, sampling)
 
 
-def limit_seconds(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
+def estimate_limit(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
     """Seconds after which a case that nobody limited is taken to hang."""
     seconds = _seconds(spec, facts, backend, _SOON)
     return LIMIT_SECONDS if seconds is None else LIMIT_SECONDS + LIMIT_FACTOR * seconds

@@ -16,7 +16,7 @@ class StoppedError(Exception):
     """The user asked to stop."""
 
 
-class Stops(Protocol):
+class InterruptSource(Protocol):
     """What may end a wait for a process: something to look at while waiting, and something to ask."""
 
     @property
@@ -29,10 +29,10 @@ class Stops(Protocol):
         ...
 
 
-class Unasked:
+class NoInterrupts:
     """While entered, nothing is noted: Ctrl-C stays an exception of the caller's, wherever it comes."""
 
-    def __enter__(self) -> Unasked:
+    def __enter__(self) -> NoInterrupts:
         self.wakeup_fd, self._write_fd = os.pipe()
         return self
 

@@ -10,7 +10,7 @@ from bwprof import _core, hardware
 from bwprof.measuring import chain as chains
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.chain import Chain
-from bwprof.measuring.contexts import learned
+from bwprof.measuring.contexts import update_context
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import obtain
@@ -43,7 +43,7 @@ class LocalExecutor:
     def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be left half-way
         """The device's facts, with its free memory as `memory_free_bytes`; it takes as long as it takes."""
         with hardware.preserve_current_device(self._backend):
-            facts = hardware.facts(self.device)
+            facts = hardware.device_facts(self.device)
             if self._nvtx and not self.device.watched:
                 _log.warning("--nvtx: %s", hardware.UNWATCHED)
             facts["memory_free_bytes"] = self.device.memory()[0]
@@ -74,9 +74,9 @@ class LocalExecutor:
                 poll=self._poll,
                 nvtx=self._nvtx is not False,
             )
-        self._context = learned(self._context, outcome)
+        self._context = update_context(self._context, outcome)
         if spec.cache == "cold":  # counters see nothing else: of a hot row they were not asked, and keep nothing back
-            hardware.count_devices(self.device, outcome.row)
+            hardware.note_counting(self.device, outcome.row)
         return outcome
 
     def close(self) -> None:

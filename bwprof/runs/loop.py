@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from bwprof import _core
-from bwprof.measuring.grade import slowed_since
+from bwprof.measuring.grade import update_slowdown
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, MeasuredItem, Outcome, unmeasured
+from bwprof.measuring.row import Context, MeasuredItem, Outcome, make_unmeasured
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.disturbance import References
@@ -99,7 +99,7 @@ class TimeBudget:
         return None if self.deadline is None else self.deadline - self.left() / 2
 
 
-def prepare(
+def prepare_device(
     executor: Executor[T],
     run: dict[str, Any],
     items: Sequence[T],
@@ -173,22 +173,22 @@ def run_cases(
     """
     begun = time.monotonic()
     tried: list[tuple[int, T, float]] = []
-    judged = Retries()
+    judged = ReferenceBook()
     specs = [item for item in items if isinstance(item, Spec)]
     if specs and len(specs) == len(items):  # how long a caller's function takes, nobody knows
         target, most = limits.target_seconds, limits.max_seconds
-        progress.ahead(*estimate.run_seconds(specs, context.facts, context.backend, target, most))
+        progress.ahead(*estimate.estimate_cases(specs, context.facts, context.backend, target, most))
     progress.begin(len(items))
     try:
         for number, item in enumerate(items):
             seconds = 0.0
             if limits.left() <= 0:
                 reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
-                outcome = unmeasured(item, context, "skipped", reason)
+                outcome = make_unmeasured(item, context, "skipped", reason)
             else:
                 progress.case(item.title)
                 target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
-                seconds = case_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
+                seconds = share_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
                 outcome = judged.hold(executor.measure(item, seconds, limits.deadline))
             tried.append((store.add(outcome.row, outcome.samples), item, seconds))
             judged.keep(tried[-1][0], outcome)
@@ -203,7 +203,7 @@ def run_cases(
         _judge(judged, store)
 
 
-class Retries:
+class ReferenceBook:
     """Rows of one device, each held against the best reference stream of all: that may be one beside a later row."""
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Retries:
         """The outcome; its row is held against the streams so far, its own among them."""
         if outcome.references is not None:
             self._best_ns = min(self._best_ns, outcome.references.best_ns)
-            outcome.row.update(slowed_since(outcome.row, outcome.references, self._best_ns))
+            outcome.row.update(update_slowdown(outcome.row, outcome.references, self._best_ns))
         return outcome
 
     def keep(self, number: int, outcome: Outcome) -> None:
@@ -225,7 +225,7 @@ class Retries:
 
     def settle(self) -> list[tuple[int, RowDict, RowDict]]:
         """Rows that were kept, by number, and what they say now that all streams since are known, if that is new."""
-        held = [(number, row, slowed_since(row, seen, self._best_ns)) for number, (row, seen) in self._kept.items()]
+        held = [(number, row, update_slowdown(row, seen, self._best_ns)) for number, (row, seen) in self._kept.items()]
         return [one for one in held if one[2]]
 
     def rows(self, outcomes: Iterable[Outcome]) -> list[RowDict]:
@@ -238,7 +238,7 @@ class Retries:
         return [outcome.row for outcome in kept]
 
 
-def _judge(judged: Retries, store: Store) -> None:
+def _judge(judged: ReferenceBook, store: Store) -> None:
     for number, row, said in judged.settle():
         if store.rows[number] is row:  # else an interrupt came as another took its place
             store.amend(number, said)
@@ -254,7 +254,7 @@ def _measure_again(
     doubted: Sequence[tuple[int, T, float]],
     executor: Executor[T],
     store: Store,
-    judged: Retries,
+    judged: ReferenceBook,
     seconds_left: float,
     limits: TimeBudget,
     progress: SilentProgress,
@@ -268,19 +268,19 @@ def _measure_again(
             return
         progress.case(item.title)
         outcome = judged.hold(executor.measure(item, min(seconds, limits.left()), limits.deadline))
-        row = better(store.rows[number], outcome.row)
+        row = choose_better(store.rows[number], outcome.row)
         store.replace(number, row, outcome.samples if row is outcome.row else None)
         if row is outcome.row:
             judged.keep(number, outcome)
         progress.again(outcome.row)
 
 
-def better(first: RowDict, second: RowDict) -> RowDict:
+def choose_better(first: RowDict, second: RowDict) -> RowDict:
     """Of two tries of a case the later one, unless that failed, or was disturbed and the first was not; it says so.
 
     How fast a try is, or how narrow, decides nothing: that would favour times that are too short, or too sure.
     """
-    kept, other = (first, second) if doubt(second) > doubt(first) else (second, first)
+    kept, other = (first, second) if rank_doubt(second) > rank_doubt(first) else (second, first)
     if other["status"] == "ok":
         said = f"measured twice: the other try, {other['time_ms']:.4g} ms, was disturbed"
     else:
@@ -289,11 +289,11 @@ def better(first: RowDict, second: RowDict) -> RowDict:
     return kept
 
 
-def doubt(row: RowDict) -> tuple[bool, bool]:
+def rank_doubt(row: RowDict) -> tuple[bool, bool]:
     """Order rows of one case: those that were measured undisturbed, the disturbed, the others."""
     return row["status"] != "ok", is_disturbed(row)
 
 
-def case_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
+def share_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
     """Seconds of sampling for the next case, at `most`, so that all that are left fit into what is left."""
     return _core.case_seconds(seconds_left, cases_left, DEFAULT_CASE_SECONDS if most is None else most)

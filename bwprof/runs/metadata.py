@@ -17,11 +17,11 @@ from typing import Any, Generic
 from bwprof import _core, environment, registry
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, unmeasured
+from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
-from bwprof.roofs.model import WORDS, Roofs, RoofsArgument, check
+from bwprof.roofs.model import ROOF_CHOICES, Roofs, RoofsArgument, check_roofs
 from bwprof.runs import loop
 from bwprof.runs.loop import Executor, T, TimeBudget, ran_out_of_time
 from bwprof.runs.plan import Plan
@@ -44,18 +44,18 @@ def describe_run(
             "seed": plan.specs[0].seed,
             "plan": [spec.to_dict() for spec in plan.specs],
         }
-        | chosen_roofs(roofs)
+        | describe_roofs(roofs)
     )
 
 
-def chosen_roofs(given: RoofsArgument) -> dict[str, Any]:
+def describe_roofs(given: RoofsArgument) -> dict[str, Any]:
     """What rows are held against, as `--resume` reads it: `roofs=` of the sweep, and "given" for those that it got."""
     if isinstance(given, Roofs):
         return {_CHOICE: _PASSED, "roofs": given.to_dict()}
     return {_CHOICE: given}
 
 
-def earlier_roofs(data: dict[str, Any]) -> RoofsArgument:
+def read_roofs_argument(data: dict[str, Any]) -> RoofsArgument:
     """The inverse; "auto" for a run of before there was a choice.
 
     Raises
@@ -66,9 +66,9 @@ def earlier_roofs(data: dict[str, Any]) -> RoofsArgument:
     found = data.get(_CHOICE, "auto")
     if found == _PASSED:
         return Roofs.from_dict(data.get("roofs") or {})
-    if found is not False and found not in WORDS:
+    if found is not False and found not in ROOF_CHOICES:
         raise ValueError(f"its {_CHOICE} is {repr_short(found)}")
-    return check(found)
+    return check_roofs(found)
 
 
 def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[str, Any]:
@@ -83,11 +83,11 @@ def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[st
         "device_index": choice.index,
         "device": choice.name,
         "device_reason": choice.reason,
-        "host": environment.host(),
-        "versions": environment.versions(),
+        "host": environment.host_facts(),
+        "versions": environment.package_versions(),
         "git_commit": environment.git_commit(),
         "build": dict(_core.build),
-        "environment": environment.variables(),
+        "environment": environment.environment_variables(),
     }
 
 
@@ -96,7 +96,7 @@ _FINISHED = ("ok", "skipped", "predicted")
 _Key = tuple[object, ...]
 
 
-def still_to_do(specs: Sequence[Spec], rows: Sequence[RowDict]) -> tuple[list[int], list[Spec], int]:
+def find_remaining(specs: Sequence[Spec], rows: Sequence[RowDict]) -> tuple[list[int], list[Spec], int]:
     """The rows to keep, the cases that have none among them, and how many of those rows belong to no case.
 
     Every row stands for one case. A row that is left out failed, or ran out of time, and its case is measured again.
@@ -141,10 +141,10 @@ def _taken(variants: dict[str | None, deque[int]], wanted: str | None) -> int | 
 
 def key_of_spec(spec: Spec) -> _Key:
     """What a case has in common with its row, whichever variant was chosen."""
-    lens = registry.lengths_text(spec.kv_lens)
+    lens = registry.format_lengths(spec.kv_lens)
     params = tuple(spec.params.get(name) for name in _param_names(spec.operation))
-    lens = lens and schema.clean(lens)
-    return schema.clean(spec.case), spec.operation, spec.precision, spec.seed, lens, spec.cache, params
+    lens = lens and schema.clean_text(lens)
+    return schema.clean_text(spec.case), spec.operation, spec.precision, spec.seed, lens, spec.cache, params
 
 
 def key_of_row(row: RowDict) -> _Key:
@@ -164,10 +164,10 @@ def _param_names(operation: str) -> tuple[str, ...]:
 DEVICES = "devices"  # of the run's metadata
 
 # Called when no row will come any more, the run having been interrupted perhaps: rows that follow from others.
-Settle = Callable[[Store], None]
+Finisher = Callable[[Store], None]
 
 
-def as_it_is(_store: Store) -> None:
+def finish_nothing(_store: Store) -> None:
     """Where no row follows from others."""
 
 
@@ -181,7 +181,7 @@ class DevicePart(Generic[T]):
     target_seconds: float | None = None
 
 
-def parts_of(made: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> list[DevicePart[Any]]:
+def make_parts(made: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> list[DevicePart[Any]]:
     """A part for each device, and their metadata within the run's (`data`, which are the first one's)."""
     if len(made) == 1:
         return [DevicePart(choice, plan.specs, data, plan.target_seconds) for choice, plan in made]
@@ -202,7 +202,7 @@ def parts_of(made: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> list[
     return found
 
 
-def measure(
+def measure_parts(
     parts: Sequence[DevicePart[T]],
     executor_of: Callable[[Choice], Executor[T]],
     store: Store,
@@ -225,7 +225,7 @@ def measure(
         own = limits if len(parts) == 1 else _share(limits, part, len(parts) - number)
         try:
             try:
-                context = loop.prepare(
+                context = loop.prepare_device(
                     executor,
                     part.run,
                     part.items,
@@ -260,10 +260,10 @@ def _fail(part: DevicePart[T], store: Store, reason: str, labels: Mapping[str, A
     facts = {"name": part.choice.name}
     context = Context(part.run["run_id"], part.choice.backend, facts, None, dict(labels or {}))
     for item in part.items:
-        store.add(unmeasured(item, context, "failed", f"the device could not be opened: {reason}").row)
+        store.add(make_unmeasured(item, context, "failed", f"the device could not be opened: {reason}").row)
 
 
-def owners(rows: Sequence[RowDict], runs: Sequence[Mapping[str, Any]]) -> list[int | None]:
+def find_owners(rows: Sequence[RowDict], runs: Sequence[Mapping[str, Any]]) -> list[int | None]:
     """Which part's device each row was measured on, by backend and UUID; None where that cannot be told."""
     if len(runs) == 1:
         return [0] * len(rows)

@@ -16,14 +16,14 @@ from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs import suites
 from bwprof.runs.suites import Suite, SuiteCase
-from bwprof.text.parsing import as_list, expand_ranges, unknown
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges
 
-MOST_CASES = 100_000  # each in its precisions: more is a slip, and would take days
+MAX_CASES = 100_000  # each in its precisions: more is a slip, and would take days
 
 V = TypeVar("V")
 
 
-def product(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
+def iterate_points(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
     """Each combination of the values, the last parameter's changing fastest.
 
     Examples
@@ -35,7 +35,7 @@ def product(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
         yield dict(zip(axes, values, strict=True))
 
 
-def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def parse_axes(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Each parameter's values: those of a list, tuple, range, array or other iterable; text and all else is one value.
 
     Raises
@@ -48,16 +48,16 @@ def axes_of(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     for name, value in params.items():
         single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
         one = single or getattr(value, "ndim", 1) == 0
-        axes[name] = (value,) if one else tuple(itertools.islice(value, MOST_CASES + 1))
+        axes[name] = (value,) if one else tuple(itertools.islice(value, MAX_CASES + 1))
         points *= len(axes[name])
         if not axes[name]:
             raise ValueError(f"{name} has no values")
-    if points > MOST_CASES:
-        raise ValueError(f"{points} points are more than a sweep can have ({MOST_CASES})")
+    if points > MAX_CASES:
+        raise ValueError(f"{points} points are more than a sweep can have ({MAX_CASES})")
     return axes
 
 
-def label_of(value: Any) -> Any:
+def format_label(value: Any) -> Any:
     """A parameter as a column holds it: numbers, truth and text as they are, all else by its name."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # NumPy's scalars
         value = value.item()
@@ -66,7 +66,7 @@ def label_of(value: Any) -> Any:
     return str(getattr(value, "__name__", value))
 
 
-def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
+def parse_whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     """A parameter's values where it takes whole numbers: one, or an iterable of them, ranges among them.
 
     Raises
@@ -77,7 +77,7 @@ def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     items = as_list(value, name)
     if not items:
         raise ValueError(f"{name} has no values")
-    return tuple(registry.value_of(name, item, name) for item in expand_ranges(items, name))
+    return tuple(registry.parse_param(name, item, name) for item in expand_ranges(items, name))
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -125,7 +125,7 @@ class Plan:
     max_seconds: float | None = None
 
 
-def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
+def expand_caches(asked: tuple[str, ...]) -> tuple[str, ...]:
     """The caches of a row each, "both" spelt out; cold when none was asked for.
 
     Raises
@@ -135,11 +135,11 @@ def caches_of(asked: tuple[str, ...]) -> tuple[str, ...]:
     """
     for cache in asked:
         if cache not in (*CACHES, BOTH_CACHES):
-            raise ValueError(unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+            raise ValueError(describe_unknown("cache", cache, (*CACHES, BOTH_CACHES)))
     return CACHES if BOTH_CACHES in asked else tuple(dict.fromkeys(asked)) or (DEFAULT_CACHE,)
 
 
-def make(request: SweepRequest, backend: str) -> Plan:
+def make_plan(request: SweepRequest, backend: str) -> Plan:
     """The cases that a request stands for on a backend.
 
     Raises
@@ -148,7 +148,7 @@ def make(request: SweepRequest, backend: str) -> Plan:
         For anything unknown, out of range or contradictory; the message names it and the nearest right name.
     """
     precisions = tuple(registry.check_precision(name) for name in request.precisions)
-    caches_of(request.caches)
+    expand_caches(request.caches)
     registry.check_timer(request.timer, backend)
     registry.check_seed(request.seed)
     request = _with_cases(replace(request, metrics=registry.check_metrics(request.metrics, backend)))
@@ -165,10 +165,10 @@ def make(request: SweepRequest, backend: str) -> Plan:
     for own, entry in asked_of:
         count = math.prod(len(values) for values in entry.params.values())
         total += count
-        if count > MOST_CASES:
-            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MOST_CASES}")
-        if total > MOST_CASES:
-            raise ValueError(f"the suite makes more than {MOST_CASES} cases, which is the most there can be")
+        if count > MAX_CASES:
+            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MAX_CASES}")
+        if total > MAX_CASES:
+            raise ValueError(f"the suite makes more than {MAX_CASES} cases, which is the most there can be")
         try:
             found = _expanded(entry, request, chosen, asked, backend, own)
             specs += found
@@ -180,7 +180,7 @@ def make(request: SweepRequest, backend: str) -> Plan:
     _check_only(request.only, entries, specs)
     if request.only and left:
         _check_used(request, left, backend)
-    specs = each_once(specs)
+    specs = drop_duplicates(specs)
     if not specs:
         raise ValueError(f"nothing to measure on {backend} with precision {', '.join(chosen)}")
     # Whoever says how long each case may take wants that, and not the suite's wish.
@@ -188,16 +188,16 @@ def make(request: SweepRequest, backend: str) -> Plan:
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
-def for_each(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
+def make_plans(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
     """The same for each of several devices; ValueError where no case has a kernel, unless nothing `runs`."""
-    plans = {choice.backend: make(request, choice.backend) for choice in choices}
+    plans = {choice.backend: make_plan(request, choice.backend) for choice in choices}
     specs = [(spec, backend) for backend, plan in plans.items() for spec in plan.specs]
     if runs:
         registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec, backend in specs)
     return [(choice, plans[choice.backend]) for choice in choices]
 
 
-def each_once(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:
+def drop_duplicates(specs: Sequence[Spec], *, whatever: tuple[str, ...] = ()) -> list[Spec]:
     """The same without those that are equal to an earlier one, `whatever` these fields are: a value listed twice, an
     entry copied.
     """
@@ -218,7 +218,7 @@ def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequ
     known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
     for pattern in only:
         if not _named(pattern, *known) and not _named(pattern, *(spec.case for spec in specs)):
-            raise ValueError(unknown("case or operation", pattern, known, where="only"))
+            raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
 def _with_cases(request: SweepRequest) -> SweepRequest:
@@ -308,13 +308,13 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
     params = {name: None for operation in operations for name in registry.param_names(operation)}
     for name, values in request.params.items():
         if name not in params:
-            raise ValueError(registry.unknown_param(", ".join(operations), name, params))
+            raise ValueError(registry.describe_unknown_param(", ".join(operations), name, params))
         if not values:
             raise ValueError(f"parameter {name} has no values")
     variants = {name: None for operation in operations for name in registry.variant_names(operation, backend)}
     for name in request.variants:
         if name != EVERY_VARIANT and name not in variants:
-            raise ValueError(unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
+            raise ValueError(describe_unknown(f"variant on {backend}", name, [*variants, EVERY_VARIANT]))
     if request.seq_lengths and not any(_length_param(operation) for operation in operations):
         raise ValueError(f"--seq-lengths: {', '.join(operations)} has neither seq_len nor kv_len")
     if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):
@@ -329,7 +329,7 @@ def _name_parameters(own: SuiteCase, entry: SuiteCase, precision: str) -> list[s
     fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
     asked = [name for name, value in fixed.items() if set(own.params.get(name, ())) != {value}]
     try:
-        unusual = registry.unusual(entry.operation, precision, fixed, entry.kv_lens) if asked else []
+        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if asked else []
     except ValueError:  # these alone do not fit together
         unusual = asked
     told = {name for name in asked if name in own.params or name in unusual}
@@ -353,11 +353,11 @@ def _expanded(
         wanted = tuple(name for name in wanted if name in allowed)
     order = registry.precision_names()
     precisions = sorted(dict.fromkeys(wanted), key=order.index)
-    caches = caches_of(request.caches or entry.caches or ())
+    caches = expand_caches(request.caches or entry.caches or ())
     turns = _turns(entry, request, precisions, backend)
     told = _name_parameters(own or entry, entry, next((name for name in precisions if name in allowed), allowed[0]))
     specs = []
-    for params in product(entry.params):
+    for params in iterate_points(entry.params):
         named = " ".join([entry.name, *(f"{name}={params[name]}" for name in told)])
         case = registry.case_name(named, entry.kv_lens)
         if request.only and not any(_named(one, case, entry.name, entry.operation) for one in request.only):
@@ -365,7 +365,7 @@ def _expanded(
         whole: dict[str, dict[str, int]] = {}
         for precision in precisions:
             usable = precision if precision in allowed else allowed[0]
-            found = registry.complete(entry.operation, usable, params, entry.kv_lens)
+            found = registry.complete_params(entry.operation, usable, params, entry.kv_lens)
             whole[precision] = next((same for same in whole.values() if same == found), found)
         specs += [
             Spec(

@@ -8,10 +8,10 @@ from typing import Any, TextIO
 
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
-from bwprof.roofs.limiter import graded
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import to_ascii
-from bwprof.text.terminal import console
+from bwprof.roofs.limiter import find_grade
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import escape_controls
+from bwprof.text.terminal import make_console
 
 
 class SilentProgress:
@@ -51,7 +51,7 @@ class LineProgress(SilentProgress):
         self._say(f"bwprof: {text}")
 
     def ahead(self, least: float, most: float) -> None:
-        self._say(f"bwprof: {between(least, most)}")
+        self._say(f"bwprof: {format_time_range(least, most)}")
 
     def begin(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -59,7 +59,7 @@ class LineProgress(SilentProgress):
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
         self._done += 1
         width = len(str(self._total))
-        self._say(f"[{self._done:{width}}/{self._total}] {describe(row)}")
+        self._say(f"[{self._done:{width}}/{self._total}] {describe_row(row)}")
 
     def _say(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -78,7 +78,7 @@ class BarProgress(SilentProgress):
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        screen = console(stream)
+        screen = make_console(stream)
         self._title_width = max(8, min(48, screen.width - _BAR_WIDTH - _BESIDE))
         self._bar = RichProgress(
             TextColumn("{task.description}", markup=False),
@@ -96,7 +96,7 @@ class BarProgress(SilentProgress):
         self._bar.update(self._task, description=self._cut(text))
 
     def ahead(self, least: float, most: float) -> None:
-        self._bar.console.print(f"bwprof: {between(least, most)}")
+        self._bar.console.print(f"bwprof: {format_time_range(least, most)}")
 
     def begin(self, total: int) -> None:
         self._bar.reset(self._task, total=total)
@@ -105,18 +105,18 @@ class BarProgress(SilentProgress):
         self._bar.update(self._task, description=self._cut(title))
 
     def _cut(self, text: str) -> str:
-        return to_ascii(text)[: self._title_width].ljust(self._title_width)
+        return escape_controls(text)[: self._title_width].ljust(self._title_width)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
         measured = row["status"] == "ok"  # why one is not is told to the end
-        self._bar.console.print(describe(row), no_wrap=measured, overflow="ellipsis" if measured else "fold")
+        self._bar.console.print(describe_row(row), no_wrap=measured, overflow="ellipsis" if measured else "fold")
         self._bar.advance(self._task)
 
     def end(self) -> None:
         self._bar.stop()
 
 
-class Callback(SilentProgress):
+class CallbackProgress(SilentProgress):
     """Calls the user's function with (done, total, row)."""
 
     def __init__(self, function: Callable[[int, int, PublicRow], object]) -> None:
@@ -139,7 +139,7 @@ def choose_progress(*, quiet: bool = False) -> SilentProgress:
     return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 
-def describe(row: RowDict) -> str:
+def describe_row(row: RowDict) -> str:
     """A finished row in one line."""
     name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
     if row["status"] != "ok":
@@ -149,7 +149,7 @@ def describe(row: RowDict) -> str:
         words.append(f"{row['bandwidth_gb_s']:.4g} GB/s")
     if row["flops"]:
         words.append(f"{row['tflops'] * 1e3:.4g} GFLOP/s")
-    grade = graded(row)
+    grade = find_grade(row)
     if grade is not None:
         words.append(f"{grade[0]:.0f} % of {'the arithmetic rate' if grade[1] else 'attainable'}")
     if row["flags"]:
@@ -157,9 +157,9 @@ def describe(row: RowDict) -> str:
     return ", ".join(words)
 
 
-def between(least: float, most: float) -> str:
+def format_time_range(least: float, most: float) -> str:
     """An estimate of seconds in words."""
-    shortest, longest = seconds_text(least), seconds_text(most)
+    shortest, longest = format_seconds(least), format_seconds(most)
     return f"about {shortest}" if shortest == longest else f"{shortest} to {longest}: less where cases settle soon"
 
 

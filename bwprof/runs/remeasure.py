@@ -12,17 +12,17 @@ from typing import Any
 from bwprof import _core, registry
 from bwprof.hardware import devices
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, provenance
+from bwprof.measuring.row import Context, Outcome, describe_origin
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, Retries, better, case_seconds, is_disturbed
+from bwprof.runs.loop import Executor, ReferenceBook, choose_better, is_disturbed, share_seconds
 from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_or_none, quote_text
 
 MakeExecutor = Callable[[str, int], Executor[Any]]
 
@@ -82,7 +82,7 @@ def _on_device(
     if not numbers:
         return [f"{quote_text(rows[0].get('device'))} is not at hand"] * len(rows)
     planned = _planned(run, str(rows[0].get("backend")))
-    specs = [_spec_of(row, planned, finite_number(run.get("rel_ci"))) for row in rows]
+    specs = [_spec_of(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
     if all(isinstance(spec, str) for spec in specs):
         return [str(spec) for spec in specs]
     executor, facts, why = _opened(rows[0], numbers, make)
@@ -94,7 +94,7 @@ def _on_device(
     try:
         roofs = _roofs(executor, facts, given, {str(row["cache"]) for row in rows})
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(rows[0]["backend"]), facts, roofs))
-        judged = Retries()
+        judged = ReferenceBook()
         outcomes = [
             spec if isinstance(spec, str) else _measured(spec, executor, run, judged, progress) for spec in specs
         ]
@@ -113,14 +113,14 @@ def _roofs(
 
 
 def _measured(
-    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], judged: Retries, progress: SilentProgress
+    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], judged: ReferenceBook, progress: SilentProgress
 ) -> Outcome:
     """A row; of a disturbed one a second try may be better, as in the run."""
     progress.case(spec.title)
     found = judged.hold(executor.measure(spec, _seconds(run), None))
     if is_disturbed(found.row):
         second = judged.hold(executor.measure(spec, _seconds(run), None))
-        found = second if better(found.row, second.row) is second.row else found
+        found = second if choose_better(found.row, second.row) is second.row else found
     progress.row(found.row)
     return found
 
@@ -153,7 +153,7 @@ def _opened(
 
 def _is_the_same(row: RowDict, context: Context) -> bool:
     """Whether a device is the one that a row was measured on: by its UUID, else by the machine's name."""
-    here = provenance(context)
+    here = describe_origin(context)
     if row.get("device_uuid") and here["device_uuid"]:
         return bool(row["device_uuid"] == here["device_uuid"])
     return not row.get("hostname") or row["hostname"] == here["hostname"]
@@ -193,7 +193,7 @@ def _pinned(spec: Spec, row: RowDict) -> Spec:
 def _from_row(row: RowDict, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not formatting.is_missing(row.get(name))}
-    found = registry.lengths_of(row)
+    found = registry.row_lengths(row)
     lens = None if found is None else tuple(found)
     seed = row.get("seed")
     spec = Spec(
@@ -212,7 +212,7 @@ def _from_row(row: RowDict, rel_ci: float | None) -> Spec:
 
 def _seconds(run: Mapping[str, Any]) -> float:
     """How long the run sampled each case."""
-    target, most = finite_number(run.get("target_seconds")), finite_number(run.get("max_seconds"))
+    target, most = finite_or_none(run.get("target_seconds")), finite_or_none(run.get("max_seconds"))
     plan = run.get("plan")
     count = len(plan) if isinstance(plan, list) and plan else 1
-    return case_seconds(math.inf if target is None else target, count, most)
+    return share_seconds(math.inf if target is None else target, count, most)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.text.parsing import expand_ranges, finite_number, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, expand_ranges, finite_or_none, quote_text
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 
@@ -67,7 +67,7 @@ class Suite:
         return found
 
 
-def built_in() -> dict[str, Path]:
+def list_suites() -> dict[str, Path]:
     """Name -> file of the suites that come with bwprof."""
     return {path.stem: path for path in sorted((Path(__file__).parents[1] / "data" / "suites").glob("*.toml"))}
 
@@ -93,9 +93,9 @@ def load(name: str) -> Suite:
             raise ValueError(f"suite {quote_text(name)} is no file")
         with Path(name).open("rb") as file:
             return parse(file.read(_MOST_BYTES + 1), source=name)
-    found = built_in()
+    found = list_suites()
     if name not in found:
-        raise ValueError(unknown("suite", name, [*found, "FILE.toml"]))
+        raise ValueError(describe_unknown("suite", name, [*found, "FILE.toml"]))
     return parse(found[name].read_bytes(), source=f"suite {name}", name=name)
 
 
@@ -124,7 +124,7 @@ def _parsed(content: bytes, source: str, name: str) -> Suite:
     for backend, table in on.items():
         where = f"{source}, on.{backend}"
         if backend not in registry.backend_names():
-            raise ValueError(unknown("backend", backend, registry.backend_names(), where=f"{source}, on"))
+            raise ValueError(describe_unknown("backend", backend, registry.backend_names(), where=f"{source}, on"))
         if not isinstance(table, dict):
             raise ValueError(f"{where}: a table is needed")
         _check_keys(table, _ON_KEYS, where)
@@ -169,9 +169,9 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     params: dict[str, tuple[int, ...]] = {}
     for key, value in _table(entry, "params", where).items():
         if key not in allowed:
-            raise ValueError(registry.unknown_param(operation, key, allowed, where=where))
+            raise ValueError(registry.describe_unknown_param(operation, key, allowed, where=where))
         params[key] = _counts(value, key, where)
-    kv_lens = registry.lengths(entry.get("kv_lens"), f"{where}: kv_lens")
+    kv_lens = registry.parse_lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
     known = {row["name"] for rows in registry.operation(operation)["variants"].values() for row in rows}
@@ -191,7 +191,7 @@ def _case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
 def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in allowed:
-            raise ValueError(unknown("key", key, allowed, where=where))
+            raise ValueError(describe_unknown("key", key, allowed, where=where))
 
 
 def _table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _words(value: Any, kind: str, allowed: list[str] | tuple[str, ...], where: s
     words = _listed(value)
     for word in words:
         if word not in allowed:
-            raise ValueError(unknown(kind, str(word), allowed, where=where))
+            raise ValueError(describe_unknown(kind, str(word), allowed, where=where))
     if not words:
         raise ValueError(f"{where}: the list of {kind}s is empty")
     return tuple(words)
@@ -232,7 +232,7 @@ def _precisions(value: Any, where: str) -> tuple[str, ...]:
 
 
 def _seconds(value: Any, where: str) -> float:
-    found = finite_number(value) or 0.0
+    found = finite_or_none(value) or 0.0
     if not found > 0:
         raise ValueError(f"{where}: target_seconds is {_quote_value(value)}, a positive number is needed")
     return found

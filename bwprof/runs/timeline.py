@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bwprof.results.export import Slice, TraceDocument, pulses
+from bwprof.results.export import Slice, TraceDocument, counter_points
 from bwprof.results.schema import RowDict
 from bwprof.runs.progress import SilentProgress
 
@@ -89,7 +89,7 @@ class Timeline(SilentProgress):
             timed = [case for case in cases if case.figures.get("time_ms") is not None]
             launches = [replace(case, duration_us=case.figures["time_ms"] * 1e3) for case in timed]
             trace.track(process, "one launch of each case, of median time", launches)
-            trace.counter(process, "GB/s", pulses(cases, "bandwidth_gb_s"))
+            trace.counter(process, "GB/s", counter_points(cases, "bandwidth_gb_s"))
         return trace.text()
 
     def _now(self) -> float:

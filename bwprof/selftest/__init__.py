@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, hardware, registry
 from bwprof.selftest import cache, counters, repeat, timers
 from bwprof.selftest.bench import Bench, PartReport
-from bwprof.text.parsing import unknown
+from bwprof.text.parsing import describe_unknown
 
 if TYPE_CHECKING:
     from bwprof.hardware import Device
@@ -87,11 +87,11 @@ def run(
     """The parts' reports as a dict; see `bwprof.selftest`. `show` gets each report when it is there."""
     for name in parts:
         if name not in PARTS:
-            raise ValueError(unknown("part of the self-test", name, PARTS))
-    choice = hardware.choose(backend, device)
+            raise ValueError(describe_unknown("part of the self-test", name, PARTS))
+    choice = hardware.choose_device(backend, device)
     reports: list[PartReport] = []
-    with hardware.opened(choice.backend, choice.index) as opened:
-        facts = hardware.facts(opened)
+    with hardware.borrow_device(choice.backend, choice.index) as opened:
+        facts = hardware.device_facts(opened)
         bench = Bench(
             device=opened,
             backend=choice.backend,

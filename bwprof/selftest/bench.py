@@ -29,7 +29,7 @@ class Bench:
 
     def specs(self) -> list[Spec]:
         """The default suite's cold cases; with `quick` the first and the last case of each operation, narrow."""
-        found = list(plan.make(SweepRequest(suite="default"), self.backend).specs)
+        found = list(plan.make_plan(SweepRequest(suite="default"), self.backend).specs)
         if not self.quick:
             return found
         numbers: dict[str, list[int]] = {}
@@ -62,6 +62,6 @@ def fits(case: _core.Case) -> bool:
     return bool(case.memory_needed("cold")["fits"])
 
 
-def figure(row: Mapping[str, Cell], name: str) -> float:
+def read_figure(row: Mapping[str, Cell], name: str) -> float:
     """Read a figure of a row; 0 where there is none."""
     return float(row[name] or 0.0)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.selftest.bench import Bench, Cell, PartReport, figure, fits
-from bwprof.text.formatting import bytes_text
+from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
+from bwprof.text.formatting import format_bytes
 
 NAME = "cache"
 
@@ -87,7 +87,7 @@ def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
         cost = _core.cost(operation["name"], "fp32", {param: 1024})
         sizes = reads if not cost["bytes_written"] else copies if cost["bytes_read"] == cost["bytes_written"] else ()
         word = "read" if not cost["bytes_written"] else "copy"
-        found += [(operation["name"], param, (size << 20) // 4, f"{word} {bytes_text(size << 20)}") for size in sizes]
+        found += [(operation["name"], param, (size << 20) // 4, f"{word} {format_bytes(size << 20)}") for size in sizes]
     return found
 
 
@@ -109,8 +109,8 @@ def _row(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Map
         if not found["verified"]:
             raise RuntimeError(f"{label}: wrong result: {found['reason']}")
         row[name] = found["kernel_span_ns" if by_kernels else "median_ns"] / 1e3
-    ours, flush = figure(row, "rotation_us"), figure(row, "read_flush_us")
-    row["memset_excess"] = f"{figure(row, 'memset_flush_us') / flush - 1:+.0%}"
+    ours, flush = read_figure(row, "rotation_us"), read_figure(row, "read_flush_us")
+    row["memset_excess"] = f"{read_figure(row, 'memset_flush_us') / flush - 1:+.0%}"
     judged = by_kernels and not case.cost["bytes_written"]
     agrees = abs(ours - flush) <= max(RELATIVE * ours, ABSOLUTE_US)
     row["agrees"] = ("yes" if agrees else "NO") if judged else ""

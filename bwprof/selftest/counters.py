@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from bwprof import _core
-from bwprof.measuring.grade import COLD_READS_LEAST
-from bwprof.measuring.operation import COLD_SEEN_FROM_BYTES
+from bwprof.measuring.grade import COLD_MIN_READS
+from bwprof.measuring.operation import COLD_MIN_BYTES
 from bwprof.selftest.bench import Bench, Cell, PartReport, fits
 
 NAME = "counters"
@@ -37,7 +37,7 @@ def run(bench: Bench) -> PartReport:
         try:
             with spec.open(bench.device) as case:
                 cost = case.cost
-                if cost["footprint_bytes"] <= COLD_SEEN_FROM_BYTES or not cost["bytes_read"]:
+                if cost["footprint_bytes"] <= COLD_MIN_BYTES or not cost["bytes_read"]:
                     continue
                 bench.say(f"{NAME}: {number} of {len(specs)}: {spec.title}")
                 need = case.memory_needed("cold")
@@ -64,10 +64,10 @@ def run(bench: Bench) -> PartReport:
                 "bytes_read": cost["bytes_read"],
                 "dram_bytes_read": round(found["dram_bytes_read"]),
                 "ratio": ratio,
-                "cold": "yes" if ratio >= COLD_READS_LEAST else "NO",
+                "cold": "yes" if ratio >= COLD_MIN_READS else "NO",
             }
         )
-    gate = f"ratio at least {COLD_READS_LEAST} for footprints over 1 MiB"
+    gate = f"ratio at least {COLD_MIN_READS} for footprints over 1 MiB"
     passed = all(row["cold"] == "yes" for row in rows) if rows else None
     summary = []
     if rows:

@@ -10,11 +10,11 @@ from bwprof import _core
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.results.pairs import DEFAULT_GATE, comparable, differ
+from bwprof.results.pairs import DEFAULT_GATE, is_comparable, times_differ
 from bwprof.results.schema import RowDict
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.loop import Retries
+from bwprof.runs.loop import ReferenceBook
 from bwprof.selftest.bench import Bench, Cell, PartReport
 
 NAME = "repeat"
@@ -75,7 +75,7 @@ def _chosen(specs: Sequence[Spec]) -> list[Spec]:
 
 
 def _in_process(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
-    judged, outcomes = Retries(), []
+    judged, outcomes = ReferenceBook(), []
     for number in range(rounds):
         bench.say(f"{NAME}: in one process: {number + 1} of {rounds}")
         for spec in specs:
@@ -94,7 +94,7 @@ def _fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -
             bench.say(f"{NAME}: in fresh processes: {number + 1} of {rounds}")
             executor = ChildExecutor(bench.backend, bench.index, interrupts)
             executor.set_context(context)
-            judged = Retries()
+            judged = ReferenceBook()
             try:
                 rows += judged.rows([judged.hold(executor.measure(spec, SECONDS, None)) for spec in specs])
             finally:
@@ -116,8 +116,8 @@ def _gate_text(gate: float) -> str:
 
 
 def _row(where: str, gate: float, pairs: Sequence[tuple[RowDict, RowDict]]) -> Mapping[str, Cell]:
-    quiet = [pair for pair in pairs if all(map(comparable, pair))]
-    positives = sum(differ(one, other, gate=gate) for one, other in quiet)
+    quiet = [pair for pair in pairs if all(map(is_comparable, pair))]
+    positives = sum(times_differ(one, other, gate=gate) for one, other in quiet)
     shares = {}
     if quiet:
         low, high = wilson(positives, len(quiet))

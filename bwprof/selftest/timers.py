@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bwprof import _core
-from bwprof.measuring.grade import throttle_reasons
+from bwprof.measuring.grade import list_throttle_reasons
 from bwprof.measuring.operation import Spec
-from bwprof.selftest.bench import Bench, Cell, PartReport, figure, fits
+from bwprof.selftest.bench import Bench, Cell, PartReport, fits, read_figure
 
 NAME = "timers"
 
@@ -78,7 +78,7 @@ def _row(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Cell]:
         raise RuntimeError(f"{spec.title}: wrong result: {before['reason'] or traced['reason'] or kernels['reason']}")
     graph = (before["median_ns"] + after["median_ns"]) / 2e3
     total, span = traced["kernel_sum_ns"] / 1e3, traced["kernel_span_ns"] / 1e3
-    held = any(throttle_reasons(one["conditions"]) for one in (before, traced, after))
+    held = any(list_throttle_reasons(one["conditions"]) for one in (before, traced, after))
     return {
         "case": spec.case,
         "precision": spec.precision,
@@ -99,7 +99,9 @@ def _tolerance(us: float) -> float:
 
 def _near(rows: list[Mapping[str, Cell]], name: str) -> int:
     """Cases whose graph is within the tolerance of another figure alone."""
-    return sum(abs(figure(row, "graph_us") - figure(row, name)) <= _tolerance(figure(row, name)) for row in rows)
+    return sum(
+        abs(read_figure(row, "graph_us") - read_figure(row, name)) <= _tolerance(read_figure(row, name)) for row in rows
+    )
 
 
 def _report(rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
@@ -116,10 +118,12 @@ def _report(rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
         count = f"{len(rows) - len(judged)} of {len(rows)}"
         summary.append(f"not judged, as the clock was held down and is higher while watched: {count} cases: {held}")
     if judged:
-        worst = max(judged, key=lambda row: abs(figure(row, "difference_us")) / _tolerance(figure(row, "span_us")))
-        difference = figure(worst, "difference_us")
+        worst = max(
+            judged, key=lambda row: abs(read_figure(row, "difference_us")) / _tolerance(read_figure(row, "span_us"))
+        )
+        difference = read_figure(worst, "difference_us")
         summary.append(
-            f"furthest from the span: {difference:+.2f} us ({difference / figure(worst, 'span_us'):+.1%}), "
+            f"furthest from the span: {difference:+.2f} us ({difference / read_figure(worst, 'span_us'):+.1%}), "
             f"{worst['case']} {worst['precision']}"
         )
     return PartReport(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import to_ascii
+from bwprof.text.parsing import escape_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,35 +116,35 @@ def _within(section: Section) -> Iterable[Block]:
             yield block
 
 
-def section(name: str, title: str, *blocks: Block | Section | None) -> Section | None:
+def make_section(name: str, title: str, *blocks: Block | Section | None) -> Section | None:
     """A section of the blocks that are there; None where none is."""
     held = tuple(block for block in blocks if block is not None)
     return Section(name, title, held) if held else None
 
 
-def there(sections: Iterable[Section | None]) -> tuple[Section, ...]:
+def present_sections(sections: Iterable[Section | None]) -> tuple[Section, ...]:
     """The sections that there are."""
     return tuple(one for one in sections if one is not None)
 
 
-def words(text: str) -> Paragraph | None:
+def make_paragraph(text: str) -> Paragraph | None:
     """A paragraph; None of no words."""
     return Paragraph(text) if text else None
 
 
-def items(lines: Iterable[str], *, numbered: bool = False) -> Items | None:
+def make_list(lines: Iterable[str], *, numbered: bool = False) -> Items | None:
     """A list; None of an empty one."""
     found = tuple(lines)
     return Items(found, numbered) if found else None
 
 
-def facts(pairs: Iterable[tuple[str, object]]) -> FactList | None:
+def make_facts(pairs: Iterable[tuple[str, object]]) -> FactList | None:
     """Those of which something is known; None where of none."""
     found = tuple((name, str(value)) for name, value in pairs if not is_missing(value) and str(value))
     return FactList(found) if found else None
 
 
-def table(
+def make_table(
     headings: Sequence[str],
     lines: Iterable[Sequence[object]],
     *,
@@ -158,17 +158,17 @@ def table(
     return DocumentTable(tuple(headings), found, frozenset(numbers), caption, tools, wordy) if found else None
 
 
-def of_frame(
+def make_frame_table(
     data: pd.DataFrame, *, numbers: Iterable[str] = (), caption: str = "", tools: bool = False, wordy: bool = False
 ) -> DocumentTable | None:
     """A table of a frame of words; None of an empty one."""
     lines = data.itertuples(index=False, name=None)
-    return table(list(map(str, data.columns)), lines, numbers=numbers, caption=caption, tools=tools, wordy=wordy)
+    return make_table(list(map(str, data.columns)), lines, numbers=numbers, caption=caption, tools=tools, wordy=wordy)
 
 
-def printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """Text as any report can hold it: control characters spelt out, and cut where nobody reads on."""
-    said = to_ascii(text)
+    said = escape_controls(text)
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}\u2026 ({len(said)} characters)"
 
 
@@ -185,7 +185,7 @@ _FIRST = re.compile(r"^(\s*)([-+#=>]|\d+[.)])(?=\s|$|[-=#])")
 _LINK = re.compile(r"(?i)\b(https?|ftp|mailto)(:)|(www)(\.)|(?<=\w)(@)(?=\w)")
 
 
-def markdown(document: Document, link: Callable[[SvgPicture], str]) -> str:
+def to_markdown(document: Document, link: Callable[[SvgPicture], str]) -> str:
     """The whole text; `link` says where a picture is."""
     parts = [f"# {_text(document.title)}", _text(document.subtitle), *(_block(block, link) for block in document.lead)]
     for section in document.sections:
@@ -202,7 +202,7 @@ def _section(section: Section, link: Callable[[SvgPicture], str], level: int) ->
 
 def _text(text: str) -> str:
     """Text that means nothing to Markdown, nor to the HTML that it becomes, in a line."""
-    said = " ".join(printable(text).split())
+    said = " ".join(to_printable(text).split())
     said = _HTML.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", said)
     said = _SPECIAL.sub(r"\\\g<0>", said)
     said = _UNDERSCORE.sub(r"\\_", said)
@@ -223,7 +223,7 @@ def _block(block: Block, link: Callable[[SvgPicture], str]) -> str:
     if isinstance(block, FactList):
         return "\n".join(f"* {_text(name)}: {_text(value)}" for name, value in block.pairs)
     if isinstance(block, Code):
-        lines = [printable(line) for line in block.text.splitlines()]
+        lines = [to_printable(line) for line in block.text.splitlines()]
         fence = "`" * (max([2, *map(len, _TICKS.findall(block.text))]) + 1)
         return "\n".join([fence + block.language, *lines, fence])
     if isinstance(block, DocumentTable):

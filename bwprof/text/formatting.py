@@ -15,7 +15,7 @@ _LONGEST_NUMBER = 12  # characters of one in a table
 _MARKUP = re.compile(r"[\\`*<\[\]]|(?<!\w)_|_(?!\w)")  # in a word _ is none
 
 
-def as_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text of others within a line of Markdown: what would be markup (a kernel's `<float>`, links) is shown.
 
     Examples
@@ -26,7 +26,7 @@ def as_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", text)
 
 
-def path_text(path: str | PathLike[str]) -> str:
+def format_path(path: str | PathLike[str]) -> str:
     """Return a path as it is; one with bytes that are not UTF-8, or control characters, as bash reads it.
 
     Examples
@@ -45,7 +45,7 @@ def _octal(found: re.Match[str]) -> str:
     return "".join(f"\\{byte:03o}" for byte in os.fsencode(found[0]))
 
 
-def as_pandas(data: Any) -> Any:
+def to_pandas(data: Any) -> Any:
     """Convert a frame of another library; leave anything else as it is. TypeError where a package of its is missing."""
     lazy = ["collect", "compute"] if type(data).__name__.endswith("Frame") else []
     names = ["to_pandas", "_to_pandas", "toPandas", *lazy]
@@ -57,14 +57,14 @@ def as_pandas(data: Any) -> Any:
     except ImportError as error:
         said = f"{convert}() of {type(data).__module__}.{type(data).__qualname__} fails: {quote_text(error)}"
         raise TypeError(f"{said}; install it, or hand over a pandas.DataFrame") from error
-    return as_pandas(made) if convert == "collect" else made
+    return to_pandas(made) if convert == "collect" else made
 
 
-def pandas_frame(data: Any) -> Any:
+def require_frame(data: Any) -> Any:
     """Take a pandas.DataFrame, or what `as_pandas` makes one; TypeError for anything else, ValueError for its names."""
     import pandas as pd
 
-    found = as_pandas(data)
+    found = to_pandas(data)
     if not isinstance(found, pd.DataFrame):
         kind = f"{type(found).__module__}.{type(found).__qualname__}".removeprefix("builtins.")
         raise TypeError(f"a pandas.DataFrame is needed, not {kind}; bwprof.load reads one from a file")
@@ -72,7 +72,7 @@ def pandas_frame(data: Any) -> Any:
     return found
 
 
-def figure_text(value: float, *, whole_from: float) -> str:
+def format_figure(value: float, *, whole_from: float) -> str:
     """A positive number with as many digits as a table or a picture needs: none behind the point from `whole_from` on,
     and of a small one two that count.
 
@@ -82,10 +82,10 @@ def figure_text(value: float, *, whole_from: float) -> str:
     ['123', '12.3', '1.23', '0.012']
     """
     few = 0 < value < 0.1
-    return short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2g" if few else ".2f")
+    return format_short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2g" if few else ".2f")
 
 
-def short(value: float, spec: str) -> str:
+def format_short(value: float, spec: str) -> str:
     """A number in a format, or in a few digits and a power of ten where that would take a dozen letters.
 
     Examples
@@ -97,7 +97,7 @@ def short(value: float, spec: str) -> str:
     return text if len(text) <= _LONGEST_NUMBER else f"{value:.3g}"
 
 
-def gain_text(ratio: float, times: str = "x") -> str:
+def format_gain(ratio: float, times: str = "x") -> str:
     """What a change brings, of the time before it divided by the time after: within a factor of two in per cent.
 
     Examples
@@ -108,14 +108,14 @@ def gain_text(ratio: float, times: str = "x") -> str:
     percent = 100 * (ratio - 1)
     if -50 <= percent < 99.5:
         return f"{percent:+.0f} %" if abs(percent) > 0.5 else "0 %"
-    return f"{short(ratio, '.2f' if ratio >= 0.1 else '.2g')}{times}"
+    return f"{format_short(ratio, '.2f' if ratio >= 0.1 else '.2g')}{times}"
 
 
-class Short(float):
+class ShortFloat(float):
     """A number that a template's own format writes, as `short` does."""
 
     def __format__(self, spec: str) -> str:
-        return short(float(self), spec)
+        return format_short(float(self), spec)
 
 
 def plural(count: int, what: str) -> str:
@@ -129,7 +129,7 @@ def plural(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def bytes_text(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes for people: '256 MiB'.
 
     Examples
@@ -142,10 +142,10 @@ def bytes_text(count: float) -> str:
         if abs(value) < 1024:
             return f"{value:.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
         value /= 1024
-    return f"{value:.3g} TiB" if value < 1000 else f"{short(value, ',.0f')} TiB"
+    return f"{value:.3g} TiB" if value < 1000 else f"{format_short(value, ',.0f')} TiB"
 
 
-def seconds_text(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """A duration for people: '1m20s', '35.2 s', '12.4 us'."""
     if seconds >= 1e9:
         return f"{seconds:.3g} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from bwprof.text.parsing import unknown
+from bwprof.text.parsing import describe_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ class Listing(list[dict[str, Any]]):
         for item in self:
             if key in self.names_of(item):
                 return item
-        raise KeyError(unknown(self.kind, key, self.names()))
+        raise KeyError(describe_unknown(self.kind, key, self.names()))
 
     def __contains__(self, key: object) -> bool:
         """Whether an item, or one of that name, is there."""
@@ -59,13 +59,13 @@ class Listing(list[dict[str, Any]]):
         return pd.DataFrame([self.cells(item) for item in self])
 
     def __repr__(self) -> str:
-        return text_table([self.cells(item) for item in self], self.widest) or f"no {self.kind}"
+        return format_table([self.cells(item) for item in self], self.widest) or f"no {self.kind}"
 
     def _repr_html_(self) -> str:
-        return html_table([self.cells(item) for item in self])
+        return format_html_table([self.cells(item) for item in self])
 
 
-def text_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) -> str:
+def format_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) -> str:
     """Lines under their headings, in columns; of a cell no more than the `widest` letters."""
     if not lines:
         return ""
@@ -75,7 +75,7 @@ def text_table(lines: Sequence[dict[str, str]], widest: int = Listing.widest) ->
     return "\n".join(rows)
 
 
-def html_table(lines: Sequence[dict[str, str]], caption: str = "", *, named: bool = False) -> str:
+def format_html_table(lines: Sequence[dict[str, str]], caption: str = "", *, named: bool = False) -> str:
     """The same for a notebook, which shows it as one of pandas, with words on the left; `named`: by its first column.
 
     It is as bounded as those: of many lines the first and the last, of a long cell its begin.

@@ -41,7 +41,7 @@ _UNSHOWN = re.compile(
 )
 
 
-def to_ascii(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The same text with control characters spelt out, so that it can be shown whoever wrote it; lines stay lines.
 
     Examples
@@ -54,11 +54,11 @@ def to_ascii(text: str) -> str:
 
 def quote_text(given: object) -> str:
     """What was given as a message repeats it: so that it can be shown, in one line of a bounded length."""
-    text = to_ascii(str(given)).replace("\n", "\\n")
+    text = escape_controls(str(given)).replace("\n", "\\n")
     return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}\u2026 ({len(text)} characters)"
 
 
-def nearest(given: str, allowed: Iterable[str], *, likeness: float) -> str | None:
+def nearest_name(given: str, allowed: Iterable[str], *, likeness: float) -> str | None:
     """The allowed name most like the given one, if any is as like as that (0 to 1, difflib's ratio)."""
     import difflib
 
@@ -96,7 +96,7 @@ def _by_numbers(typed: str, names: list[str]) -> list[str]:
     return sorted(near, key=apart) + names[len(near) :]
 
 
-def unknown(
+def describe_unknown(
     kind: str, given: object, allowed: Iterable[str], *, where: str = "", see: str = "", meant: str | None = None
 ) -> str:
     """One sentence for a name that is not known; of names too many for it the nearest three, and where to `see` all.
@@ -128,7 +128,7 @@ def unknown(
     first = 1 if see else 3
     several = [*dict.fromkeys(begun[:first] + alike)][: 3 if see else max(1, len(begun[:first]))]
     near = [f"'{quote_text(lowered[name])}'" for name in several] if meant is None else [f"'{meant}'"] if meant else []
-    hint = f"did you mean {and_text(near, 'or')}? " if near else ""
+    hint = f"did you mean {join_words(near, 'or')}? " if near else ""
     prefix = f"{where}: " if where else ""
     listed_all = ", ".join(map(quote_text, choices[:_MOST_NAMES])) or "(none)"
     more = f" and {len(choices) - _MOST_NAMES} more" if choices[_MOST_NAMES:] else ""
@@ -139,7 +139,7 @@ def unknown(
 def repr_short(value: Any) -> str:
     """A value's repr for a message, in a line of at most 80 letters; int() refuses to write thousands of digits."""
     try:
-        said = to_ascii(" ".join(repr(value).splitlines()))
+        said = escape_controls(" ".join(repr(value).splitlines()))
     except ValueError:
         return f"an {type(value).__name__} of too many digits"
     return said if len(said) <= 80 else said[:77] + "..."
@@ -157,7 +157,7 @@ def check_frame(data: Any, name: str = "") -> None:
         raise ValueError(f"{said}columns must have names of their own: '{twice}' is there twice")
 
 
-def mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+def check_mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     """What was given for a mapping from names to values, {} for None; TypeError for anything else."""
     if given is None:
         return {}
@@ -166,16 +166,16 @@ def mapping(given: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     return given
 
 
-def merged(given: Mapping[str, Any] | None, keywords: Mapping[str, Any], name: str) -> dict[str, Any]:
+def merge_keywords(given: Mapping[str, Any] | None, keywords: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The same with what came as keywords; ValueError for a name that is in both."""
-    whole = mapping(given, name)
+    whole = check_mapping(given, name)
     twice = [key for key in keywords if key in whole]
     if twice:
         raise ValueError(f"{twice[0]} is given twice: in {name}= and as {twice[0]}=")
     return {**whole, **keywords}
 
 
-def path_of(given: Any, name: str) -> Path:
+def parse_path(given: Any, name: str) -> Path:
     """A path; TypeError with `name` for what is none, ValueError for one that no file can have."""
     if not isinstance(given, (str, PathLike)) or not isinstance(os.fspath(given), str):
         raise TypeError(f"{name} is {repr_short(given)}: a path is needed")
@@ -190,7 +190,7 @@ def path_of(given: Any, name: str) -> Path:
     return Path(given)
 
 
-def as_sequence(given: Any, name: str, what: str) -> list[Any]:
+def list_items(given: Any, name: str, what: str) -> list[Any]:
     """What an iterable holds; TypeError with `name` for what is none, and for `what` is needed."""
     try:
         return list(given)
@@ -210,7 +210,7 @@ def parse_names(name: str, value: Any) -> tuple[str, ...]:
         return ()
     given = value.split(",") if isinstance(value, str) else value if isinstance(value, Iterable) else [value]
     found = tuple(
-        word.strip() if isinstance(word, str) else word for word in as_sequence(given, name, "names are needed")
+        word.strip() if isinstance(word, str) else word for word in list_items(given, name, "names are needed")
     )
     if not found:
         raise ValueError(f"{name} is {repr_short(value)}: at least one name is needed")
@@ -244,7 +244,7 @@ def parse_count(text: str, name: str) -> int:
     return int(match.group(1)) * factor
 
 
-def whole_number(value: Any, name: str, *, flag: bool = False) -> int:
+def parse_int(value: Any, name: str, *, flag: bool = False) -> int:
     """An int from any whole number, NumPy's too, and from text as `parse_count` reads it; else ValueError with `name`.
 
     True and False are none, unless it is a `flag`, which is 0 or 1.
@@ -256,10 +256,10 @@ def whole_number(value: Any, name: str, *, flag: bool = False) -> int:
     """
     if isinstance(value, str):
         return parse_count(value, name)
-    if is_truth(value) and flag:
+    if is_bool(value) and flag:
         return int(bool(value))
     try:
-        found = None if is_truth(value) else operator.index(value)
+        found = None if is_bool(value) else operator.index(value)
     except TypeError:
         found = None
     if found is None:
@@ -290,7 +290,7 @@ def is_range(value: object) -> bool:
     return isinstance(value, str) and ".." in value
 
 
-def counts(text: str, name: str) -> tuple[int, ...]:
+def parse_counts(text: str, name: str) -> tuple[int, ...]:
     """The whole numbers that a text names: one, as `parse_count` reads it, or a range.
 
     "A..B:xF" multiplies by F, "A..B:+S" adds S, from A on. B itself is among them where the steps meet it; nothing is
@@ -349,7 +349,7 @@ def expand_ranges(items: Iterable[Any], name: str) -> list[Any]:
     found: list[Any] = []
     of_ranges = 0
     for item in items:
-        values = counts(item, name) if isinstance(item, str) else (item,)
+        values = parse_counts(item, name) if isinstance(item, str) else (item,)
         found += values
         of_ranges += len(values) if is_range(item) else 0
         if of_ranges > _MOST_OF_RANGES:
@@ -359,20 +359,20 @@ def expand_ranges(items: Iterable[Any], name: str) -> list[Any]:
 
 def parse_bytes(value: Any, name: str) -> int:
     """An int from 0 to 2^63 - 1, of bytes or operations; ValueError with `name` for anything else."""
-    found = -1 if is_truth(value) else whole_number(value, name)
+    found = -1 if is_bool(value) else parse_int(value, name)
     if not 0 <= found < 2**63:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is a whole number from 0 to 2^63 - 1")
     return found
 
 
-def is_truth(value: object) -> bool:
+def is_bool(value: object) -> bool:
     """Whether a value is True or False, NumPy's too."""
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
 
 
 def parse_bool(value: Any, name: str) -> bool:
     """True or False; TypeError with `name` for anything else, which would be taken for True."""
-    if not is_truth(value):
+    if not is_bool(value):
         raise TypeError(f"{name} is {repr_short(value)}: allowed are True and False")
     return bool(value)
 
@@ -384,9 +384,9 @@ def parse_name(value: Any, name: str) -> str:
     return value
 
 
-def finite_number(value: Any) -> float | None:
+def finite_or_none(value: Any) -> float | None:
     """A finite number, NumPy's too, as a float; None for anything else: text, truth, what no float reaches."""
-    if is_truth(value) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+    if is_bool(value) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
         return None
     try:
         found = float(value)
@@ -395,12 +395,12 @@ def finite_number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def measurable(value: Any) -> float | None:
+def measured_or_none(value: Any) -> float | None:
     """A finite number that may have been measured: 0, or between 1e-100 and 1e100; None for anything else.
 
     What is further off is damage, and its squares and ratios are no floats.
     """
-    found = finite_number(value)
+    found = finite_or_none(value)
     return found if found is None or found == 0 or 1 / MOST_MEASURED <= abs(found) <= MOST_MEASURED else None
 
 
@@ -410,7 +410,7 @@ def measured_or_nan(value: Any) -> float:
         return math.nan
     if type(value) is float:  # the quick way for most
         return value if value == 0 or 1 / MOST_MEASURED <= abs(value) <= MOST_MEASURED else math.nan
-    found = measurable(value)
+    found = measured_or_none(value)
     return math.nan if found is None else found
 
 
@@ -424,7 +424,7 @@ def parse_seconds(value: Any, name: str, *, from_zero: bool = False, text: bool 
     >>> parse_seconds(0, "max_seconds", from_zero=True), parse_seconds("2.5", "--max-seconds", text=True)
     (0.0, 2.5)
     """
-    found = finite_number(read_number(value) if text else value)
+    found = finite_or_none(number_or_nan(value) if text else value)
     if found is None or found < 0 or (found == 0 and not from_zero):
         needed = "a number of seconds from 0 on" if from_zero else "a positive number of seconds"
         raise ValueError(f"{name} is {repr_short(value)}: {needed} is needed")
@@ -441,9 +441,9 @@ def parse_fraction(value: Any, name: str) -> float:
     """
     if isinstance(value, str):
         percent = value.strip().endswith("%")
-        found = finite_number(read_number(value.strip().removesuffix("%")) / (100 if percent else 1))
+        found = finite_or_none(number_or_nan(value.strip().removesuffix("%")) / (100 if percent else 1))
     else:
-        found = finite_number(value)
+        found = finite_or_none(value)
     if found is None or not 0 < found < 1:
         raise ValueError(
             f"{name} is {repr_short(value)}: allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'"
@@ -451,7 +451,7 @@ def parse_fraction(value: Any, name: str) -> float:
     return found
 
 
-def read_number(text: str) -> float:
+def number_or_nan(text: str) -> float:
     """What a text says; NaN where that is no number."""
     try:
         return float(text)
@@ -459,7 +459,7 @@ def read_number(text: str) -> float:
         return math.nan
 
 
-def and_text(words: list[str], last: str = "and") -> str:
+def join_words(words: list[str], last: str = "and") -> str:
     """Return words as a sentence lists them.
 
     Examples

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from bwprof.text.parsing import to_ascii
+from bwprof.text.parsing import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,7 +22,7 @@ _LEAST_WIDTH = 100  # below that the headings of a table of numbers are stacks o
 _LEAST_PROSE = 30  # letters of a line of a column of sentences
 
 
-class Spelt:
+class EscapingStream:
     """A stream for words of any origin: control characters are spelt out, not sent to the terminal.
 
     What sends them on purpose writes to `obeyed`, and spells out itself whatever comes from elsewhere.
@@ -32,7 +32,7 @@ class Spelt:
         self.obeyed: TextIO = getattr(stream, "obeyed", stream)  # once is enough: commands call each other
 
     def write(self, text: str) -> int:
-        return self.obeyed.write(to_ascii(text))
+        return self.obeyed.write(escape_controls(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -42,12 +42,12 @@ class Spelt:
         return getattr(self.obeyed, name)
 
 
-def spelling(stream: TextIO) -> TextIO:
+def escape_stream(stream: TextIO) -> TextIO:
     """Return `stream` for words: control characters in them are spelt out."""
-    return cast("TextIO", Spelt(stream))
+    return cast("TextIO", EscapingStream(stream))
 
 
-def console(stream: TextIO) -> Console:
+def make_console(stream: TextIO) -> Console:
     """A console on a stream: colours on a terminal only (and not with NO_COLOR), a fixed width elsewhere.
 
     Control characters in the strings that it is given are spelt out.
@@ -56,7 +56,7 @@ def console(stream: TextIO) -> Console:
 
     class OurConsole(Console):
         def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(to_ascii(text), **options)
+            return super().render_str(escape_controls(text), **options)
 
         def on_broken_pipe(self) -> None:
             raise  # noqa: PLE0704 - called while a BrokenPipeError is handled, which `guarded` knows; not its own exit
@@ -67,7 +67,7 @@ def console(stream: TextIO) -> Console:
     return OurConsole(file=file, width=PLAIN_WIDTH, highlight=False, markup=False, emoji=False, color_system=None)
 
 
-def show(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> None:
+def print_fitted(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> None:
     """Print words, or a table: as it is where it fits the screen, else without columns of `spare`, the first ones
     first, and says so. One that does not fit all the same is as wide as it is elsewhere: words stay whole.
     """
@@ -83,7 +83,7 @@ def show(screen: Console, found: RenderableType, spare: Sequence[str] = ()) -> N
         screen.print(narrowed)
     else:
         text = io.StringIO()
-        console(text).print(narrowed)
+        make_console(text).print(narrowed)
         screen.file.write(text.getvalue())
     if left_out:
         names = ", ".join(name.replace("\n", " ") for name in left_out)
@@ -116,13 +116,13 @@ def _narrowed(screen: Console, found: Table, spare: Sequence[str]) -> tuple[Tabl
 def _without(screen: Console, found: Table, names: Sequence[str]) -> Table:
     kept = [column for column in found.columns if column.header not in names]
     numbers = [str(column.header) for column in kept if column.justify == "right"]
-    made = table(screen, str(found.title or ""), [str(column.header) for column in kept], numbers=numbers)
+    made = new_table(screen, str(found.title or ""), [str(column.header) for column in kept], numbers=numbers)
     for cells in zip(*(column.cells for column in kept), strict=True):
         made.add_row(*cells)
     return made
 
 
-def table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
+def new_table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
     """An empty table; the columns in `numbers` are aligned to the right."""
     from rich import box
     from rich.table import Table
@@ -153,21 +153,21 @@ def print_table(
     title: str = "",
 ) -> None:
     """Print rows of words under their headers, as `show` prints a `table`."""
-    grid = table(screen, title, headers, numbers=numbers)
+    grid = new_table(screen, title, headers, numbers=numbers)
     for cells in rows:
         grid.add_row(*cells)
-    show(screen, grid, spare)
+    print_fitted(screen, grid, spare)
 
 
-def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
+def format_ascii_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
     """What a console that is no terminal prints of such a `table`, a hundred times as fast: for a row of each of many
     names. Cells of the first column alone may be of several lines, or wider than there is room for.
     """
     from rich.cells import cell_len
     from rich.text import Text
 
-    screen = console(io.StringIO())
-    split = [[to_ascii(cell).split("\n") for cell in row] for row in [headers, *rows]]
+    screen = make_console(io.StringIO())
+    split = [[escape_controls(cell).split("\n") for cell in row] for row in [headers, *rows]]
     widths = [max(cell_len(line) for cell in column for line in cell) for column in zip(*split, strict=True)]
     widths[0] = min(widths[0], PLAIN_WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
     right = [header in numbers for header in headers]

@@ -74,12 +74,12 @@ def turns(
     device: _core.Device, operation: str, precision: str, params: dict[str, int], rounds: int, seconds: float
 ) -> tuple[Best, dict[str, Best]]:
     """A kernel and the streams of as many bytes, one after the other, again and again."""
-    kernel, streams = Best(), {stream["name"]: Best() for stream in survey.streams()}
+    kernel, streams = Best(), {stream["name"]: Best() for stream in survey.list_streams()}
     for turn in range(TRIES * rounds):
         if turn and turn % rounds == 0 and share_of(kernel, streams) <= LIMIT:
             break
         kernel.take(device, operation, precision, params, seconds)
-        for stream in survey.streams():
+        for stream in survey.list_streams():
             (name,) = (param["name"] for param in stream["params"])
             unit = _core.cost(stream["name"], survey.PRECISION, {name: 1024})
             elements = max(1, round(kernel.total * 1024 / (unit["bytes_read"] + unit["bytes_written"])))
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.05, help="of sampling, each time (default: 0.05)")
     parser.add_argument("--precision", action="append", help="may be repeated (default: fp32 and fp16)")
     options = parser.parse_args()
-    choice = hardware.choose(options.backend)
+    choice = hardware.choose_device(options.backend)
     rows: list[list[object]] = []
     beaten = 0
     with _core.Device(choice.backend, choice.index) as device:

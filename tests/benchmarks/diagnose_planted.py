@@ -22,7 +22,7 @@ from typing import Any
 from common import show, table
 
 import bwprof
-from bwprof.analysis.diagnosis.diagnose import Diagnosis, diagnoses
+from bwprof.analysis.diagnosis.diagnose import Diagnosis, diagnose_rows
 from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
 
 Case = tuple[str, list[str], Mapping[str, Any]]
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         planted.open()
         rows, lines = [], []
         for name, causes, row in chain(measured(planted), rungs()):
-            found = diagnoses([dict(row)])[0]
+            found = diagnose_rows([dict(row)])[0]
             rows.append(row)
             lines.append((name, " or ".join(causes), *judged(causes, found)))
             show(f"{lines[-1][-1]}: {' or '.join(causes)}: {found.sentence}")

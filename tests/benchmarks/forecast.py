@@ -95,7 +95,7 @@ def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame, repe
 
 def folds(here: pd.DataFrame, there: pd.DataFrame, count: int = 8) -> None:
     """Print how far off shapes of another device are that were left out, each once, of what is learnt on this one."""
-    names = ["operation", *schema.all_param_names()]
+    names = ["operation", *schema.param_names()]
     there = there.sort_values("time_ms").drop_duplicates([*names, "precision"])  # of variants the fastest is forecast
     shapes = [frame[names].astype(object).fillna("").astype(str).agg("|".join, axis=1) for frame in (here, there)]
     fold = {shape: zlib.crc32(shape.encode()) % count for shape in {*shapes[0], *shapes[1]}}

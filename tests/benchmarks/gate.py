@@ -37,8 +37,8 @@ import numpy as np
 from common import table
 
 from bwprof.records.regression import statistics
-from bwprof.records.regression.statistics import Test
-from bwprof.records.regression.verdicts import LEAST_DISTURBANCE, widening
+from bwprof.records.regression.statistics import ChangeTest
+from bwprof.records.regression.verdicts import LEAST_DISTURBANCE, disturbance_allowance
 from bwprof.results.pairs import DEFAULT_GATE
 
 PROCESSES = (3, 5, 10)
@@ -103,18 +103,18 @@ def drifting_far(random: np.random.Generator, processes: int, cases: int) -> np.
 NOISES: tuple[Draw, ...] = (even, uneven, heavy, modes, outliers, drifting, drifting_far, modes_apart)
 
 
-def tests_of(base: np.ndarray, within: Sequence[float]) -> list[Test]:
+def tests_of(base: np.ndarray, within: Sequence[float]) -> list[ChangeTest]:
     """The tests of a baseline's cases, of logarithms (processes by cases), against one new process."""
     spreads = [statistics.log_variance(np.exp(values).tolist()) for values in base.T]
     known = [one for one in spreads if one is not None]
-    of_all, chance = statistics.prior(known), statistics.alone(len(known))
+    of_all, chance = statistics.fit_prior(known), statistics.chance_per_case(len(known))
     return [
-        statistics.learnt_test(statistics.moderated(one, of_all), (len(base), 1), width, chance)
+        statistics.learnt_test(statistics.moderate_spread(one, of_all), (len(base), 1), width, chance)
         for one, width in zip(known, within, strict=True)
     ]
 
 
-def reached(tests: Sequence[Test]) -> np.ndarray:
+def reached(tests: Sequence[ChangeTest]) -> np.ndarray:
     """How far a case must be off for its interval to reach the gate."""
     return np.array([math.log1p(GATE) - (test.interval(0.0)[1]) for test in tests])
 
@@ -189,7 +189,7 @@ def recorded_busy(paths: Sequence[Path]) -> list[str]:
         """How far a case's interval is above the base's, what disturbed it taken off."""
         row, before = run[name], base[name]
         low = math.log(row["time_ms_lo"]) if row["time_ms_lo"] else -math.inf
-        return low - math.log(before["time_ms"]) - (0 if bare else widening(before, row))
+        return low - math.log(before["time_ms"]) - (0 if bare else disturbance_allowance(before, row))
 
     def beyond(factor: float, *, bare: bool = False) -> list[dict]:
         least = math.log1p(DEFAULT_GATE) - math.log(factor)

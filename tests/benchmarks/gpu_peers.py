@@ -21,7 +21,7 @@ from typing import Any
 from common import gb_s, machine, measure, show, table
 
 from bwprof import _core
-from bwprof.measuring.callables import nothing_of
+from bwprof.measuring.callables import do_nothing_with
 
 GEMMS = [
     (1, 896, 896), (32, 896, 896), (128, 896, 896), (128, 4864, 896), (1, 14336, 4096), (16, 14336, 4096),
@@ -52,7 +52,7 @@ class Peers:
             launches = [make_set() for _ in range(sets)]
             result = self.device.measure_call(
                 lambda number: launches[number](),
-                nothing_of,
+                do_nothing_with,
                 stream=self.device.stream,
                 sets=sets,
                 footprint_bytes=touched_bytes,

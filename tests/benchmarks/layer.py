@@ -21,7 +21,7 @@ import bwprof
 from bwprof import _core
 from bwprof.llm import architecture
 from bwprof.llm.architecture import Architecture
-from bwprof.measuring.callables import nothing_of
+from bwprof.measuring.callables import do_nothing_with
 
 COLD_CACHE_FACTOR = 4
 
@@ -90,7 +90,7 @@ def peer_us(torch: Any, device: _core.Device, model: Architecture, batch: int, c
             try:
                 result = device.measure_call(
                     lambda number, steps=steps: steps[number](),
-                    nothing_of,
+                    do_nothing_with,
                     stream=device.stream,
                     sets=sets,
                     footprint_bytes=touched,
@@ -123,7 +123,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    model = architecture.named(options.model)
+    model = architecture.find_model(options.model)
     points = [(batch, context) for batch in options.batch for context in options.context]
     # Our sums first: graphs on a second stream slow what follows in a process.
     ours = [ours_us(model, *point) for point in points]

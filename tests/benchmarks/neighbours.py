@@ -24,7 +24,7 @@ from repeats import chosen
 from bwprof import _core, hardware
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.row import Context
-from bwprof.results.pairs import DEFAULT_GATE, comparable, differ
+from bwprof.results.pairs import DEFAULT_GATE, is_comparable, times_differ
 from bwprof.results.schema import RowDict
 
 PROGRAMS = {
@@ -89,17 +89,17 @@ def apart(pair: tuple[RowDict, RowDict]) -> float:
 
 def line(what: str, rows: Sequence[RowDict]) -> list[object]:
     pairs = pairs_of(rows)
-    compared = [pair for pair in pairs if all(map(comparable, pair))]
+    compared = [pair for pair in pairs if all(map(is_comparable, pair))]
     distances = [apart(pair) for pair in compared]
     clean = [pair for pair in pairs if not any(row["flags"] for row in pair)]
     return [
         what,
         len(rows),
-        sum(not comparable(row) for row in rows),
+        sum(not is_comparable(row) for row in rows),
         "/".join(str(sum(cause in (row["reason"] or "") for row in rows)) for cause in CAUSES),
         len(pairs),
         len(compared),
-        sum(differ(*pair) for pair in compared),
+        sum(times_differ(*pair) for pair in compared),
         sum(distance > DEFAULT_GATE for distance in distances),
         100 * statistics.median(distances) if distances else "",
         100 * max(distances) if distances else "",
@@ -116,9 +116,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.25, help="of sampling at most, each time")
     parsed = parser.parse_args()
     lines = []
-    with hardware.opened("cpu", 0) as device:
+    with hardware.borrow_device("cpu", 0) as device:
         show(f"{machine(device)}; {parsed.seconds:g} s of sampling at most, gate {DEFAULT_GATE:.0%}")
-        context = Context("neighbours", "cpu", hardware.facts(device), None)
+        context = Context("neighbours", "cpu", hardware.device_facts(device), None)
         for what in parsed.busy:
             with busy(what):
                 lines.append(line(what, measured(device, context, parsed.rounds, parsed.cases, parsed.seconds)))

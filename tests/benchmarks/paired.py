@@ -26,10 +26,10 @@ import numpy as np
 from bwprof import _core, hardware
 from bwprof.experiments import ab_session
 from bwprof.experiments.ab_process import Place, ProcessSide
-from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, Found, StopRule, verdict_of
+from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, ABMeasurement, StopRule, verdict_of
 from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide
 from bwprof.measuring.operation import Spec
-from bwprof.runs.interrupts import Unasked
+from bwprof.runs.interrupts import NoInterrupts
 
 MORE = 1.02
 ELEMENTS = 6 << 20  # of 8 bytes: beyond the last-level cache of most
@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, device: _core.Device, stack: ExitStack) -> None:
         self._device = device
-        self._stops = stack.enter_context(Unasked())
+        self._stops = stack.enter_context(NoInterrupts())
         self._array = np.ones(math.ceil(ELEMENTS * MORE))
         self._matrix = np.ones((96, 96))
 
@@ -90,11 +90,11 @@ class Bench:
             side.end()
 
 
-def tried(sides: Sides, how: StopRule, *, planted: bool) -> Found:
+def tried(sides: Sides, how: StopRule, *, planted: bool) -> ABMeasurement:
     """One comparison."""
-    found = Found(how)
+    found = ABMeasurement(how)
     with contextmanager(sides)(planted) as made:
-        ab_session.compare(made, how, into=found)
+        ab_session.Comparison(made, how, into=found)
         for side in made:
             side.close()
     if found.stopped == ab_session.FAILED:
@@ -102,7 +102,7 @@ def tried(sides: Sides, how: StopRule, *, planted: bool) -> Found:
     return found
 
 
-def line(name: str, what: str, found: Sequence[Found], began: float) -> str:
+def line(name: str, what: str, found: Sequence[ABMeasurement], began: float) -> str:
     """What a row of tries came to."""
     verdicts = [verdict_of(one.ratio, one.how.gate) for one in found]
     counts = " ".join(f"{verdicts.count(said):7d}" for said in (SLOWER, FASTER, SAME))
@@ -134,7 +134,7 @@ def main() -> None:
     given = parser.parse_args()
     sys.stdout.write(f"{HEAD}\n")
     with ExitStack() as stack:
-        device = stack.enter_context(hardware.opened("cpu", 0))
+        device = stack.enter_context(hardware.borrow_device("cpu", 0))
         device.limit_threads(1)
         bench = Bench(device, stack)
         for name in given.cases.split(","):

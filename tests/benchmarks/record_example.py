@@ -109,7 +109,7 @@ def example_of(path: Path, commit: str, predicted_by: str | None = None) -> byte
     found = telling([run, rows], secrets)
     if found:
         raise ValueError(f"{path} would tell where it was made: {found[:3]}")
-    return gzip.compress(json_file.text(rows, samples, run).encode(), compresslevel=9, mtime=0)
+    return gzip.compress(json_file.json_text(rows, samples, run).encode(), compresslevel=9, mtime=0)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from bwprof import hardware
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
-from bwprof.results.pairs import comparable
+from bwprof.results.pairs import is_comparable
 from bwprof.results.schema import RowDict
 from bwprof.runs import plan
 from bwprof.runs.plan import SweepRequest
@@ -30,7 +30,7 @@ HEADS = ["case", "us", "samples", "s each", "half-width %", "spread %", "held %"
 
 
 def chosen(backend: str, cases: int) -> list[Spec]:
-    found = list(plan.make(SweepRequest(suite="default"), backend).specs)
+    found = list(plan.make_plan(SweepRequest(suite="default"), backend).specs)
     step = max(1.0, len(found) / cases)
     return [found[int(number * step)] for number in range(min(cases, len(found)))]
 
@@ -53,7 +53,7 @@ def summary(title: str, rows: list[RowDict], seconds: list[float]) -> list[objec
         100 * 1.96 * statistics.stdev(medians) / middle,
         round(100 * held),
         round(100 * sum(row["converged"] for row in rows) / len(rows)),
-        sum(not comparable(row) for row in rows),
+        sum(not is_comparable(row) for row in rows),
     ]
 
 
@@ -65,12 +65,12 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=8)
     parser.add_argument("--csv", type=Path)
     parsed = parser.parse_args()
-    choice = hardware.choose(parsed.backend, None)
+    choice = hardware.choose_device(parsed.backend, None)
     found: dict[str, list[RowDict]] = {}
     took: dict[str, list[float]] = {}
-    with hardware.opened(choice.backend, choice.index) as device:
+    with hardware.borrow_device(choice.backend, choice.index) as device:
         show(f"{machine(device)}; {parsed.repeats} repeats, {parsed.seconds:g} s of sampling at most")
-        context = Context("repeats", choice.backend, hardware.facts(device), None)
+        context = Context("repeats", choice.backend, hardware.device_facts(device), None)
         for _ in range(parsed.repeats):
             for spec in chosen(choice.backend, parsed.cases):
                 begun = time.monotonic()

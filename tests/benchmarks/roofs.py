@@ -16,7 +16,7 @@ from common import machine, show, table
 
 from bwprof import _core, hardware
 from bwprof.roofs import model, obtain, survey
-from bwprof.text.formatting import bytes_text
+from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import parse_count
 
 
@@ -35,7 +35,7 @@ def grades(
     """Stream -> (bytes, GB/s, % of attainable, uncertainty in %), the sizes interleaved over the streams."""
     made: dict[str, list[tuple[int, float, float, float]]] = {}
     for size in names:
-        for stream in survey.streams():
+        for stream in survey.list_streams():
             (param,) = (param["name"] for param in stream["params"])
             unit = _core.cost(stream["name"], precision, {param: 1024})
             elements = round(size * 1024 / (unit["bytes_read"] + unit["bytes_written"]))
@@ -67,7 +67,7 @@ def main() -> None:
     wanted = sizes(
         parse_count(options.smallest, "--smallest"), parse_count(options.largest, "--largest"), options.per_octave
     )
-    choice = hardware.choose(options.backend)
+    choice = hardware.choose_device(options.backend)
     with _core.Device(choice.backend, choice.index) as device:
         show(machine(device))
         started = time.perf_counter()
@@ -82,7 +82,7 @@ def main() -> None:
         for measured in made.values():
             if index < len(measured):
                 total, gb_s, percent, half = measured[index]
-                row = row or [bytes_text(total)]
+                row = row or [format_bytes(total)]
                 row += [gb_s, f"{percent:.1f}", f"{half:.1f}"]
         rows.append(row)
     heads = ["bytes moved", *(head for name in made for head in (name, "% att.", "+- %"))]
@@ -93,7 +93,7 @@ def main() -> None:
         worst = measured[off.index(max(off))]
         inside = 100 * sum(value <= 2 for value in off) / len(off)
         best = max(gb_s for total, gb_s, _, _ in measured if total >= min(2**30, measured[-1][0]))
-        ends.append([name, len(off), f"{inside:.0f}", f"{max(off):.1f} at {bytes_text(worst[0])}", best])
+        ends.append([name, len(off), f"{inside:.0f}", f"{max(off):.1f} at {format_bytes(worst[0])}", best])
     table("Grades", ["stream", "sizes", "% within 2", "furthest from 100 %", "best GB/s from 1 GiB on"], ends)
 
 

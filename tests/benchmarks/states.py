@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from suites_of_states import KINDS, STEPS, Case, make_sides, make_suite, measure_case
 
-from bwprof.records.regression.comparison import compared
+from bwprof.records.regression.comparison import compare_sources
 from bwprof.records.regression.confirmation import confirm_changes
 from bwprof.results.row import Row
 from bwprof.runs import remeasure
@@ -46,13 +46,13 @@ def simulated(kind: str, share: float, base: int, new: int, suites: int) -> list
 
         remeasure.measure_again = measure
         pair = make_sides(draw, list(cases.values()), base, new, {})
-        counts["alarms"] += compared(*pair).counts["slower"] > 0
-        found = compared(*pair, tries=2)
+        counts["alarms"] += compare_sources(*pair).counts["slower"] > 0
+        found = compare_sources(*pair, tries=2)
         counts["undecided"] += any(
             line.verdict == "undecided" for line in found.lines if line.pair.row["case"].startswith("quiet")
         )
         counts["confirmed"] += confirm_changes(found, pair[1], "slower", quiet=True).counts["slower"] > 0
-        for line in compared(*make_sides(draw, list(cases.values()), base, new, changed)).lines:
+        for line in compare_sources(*make_sides(draw, list(cases.values()), base, new, changed)).lines:
             name = line.pair.row["case"]
             if name in changed:
                 counts[f"{'10' if name.startswith('quiet') else '50'} {line.verdict}"] += 1

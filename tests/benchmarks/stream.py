@@ -48,7 +48,9 @@ def c_stream(
 
 def ours(device: _core.Device, name: str, elements: int, seconds: float) -> tuple[float, float, int, dict[str, int]]:
     """(median, shortest) nanoseconds, the sets rotated over, and the cost."""
-    (param,) = (param["name"] for stream in survey.streams() if stream["name"] == name for param in stream["params"])
+    (param,) = (
+        param["name"] for stream in survey.list_streams() if stream["name"] == name for param in stream["params"]
+    )
     with _core.Case(device, name, survey.PRECISION, {param: elements}) as case:
         result = case.measure(max_seconds=seconds, verify_budget_s=0.0)
         if not result["verified"]:
@@ -69,7 +71,7 @@ def main() -> None:
         source = np.ones(options.mib * 2**20 // 8, np.float32)
         target = np.zeros_like(source)
         copy = seconds_of(lambda: np.copyto(target, source), options.seconds)[0] * 1e9
-        for stream in survey.streams():
+        for stream in survey.list_streams():
             name = stream["name"]
             cost = _core.cost(name, survey.PRECISION, {param["name"]: 1024 for param in stream["params"]})
             elements = options.mib * 2**20 * 1024 // (cost["bytes_read"] + cost["bytes_written"]) // 64 * 64

@@ -20,20 +20,20 @@ from bwprof.analysis.diagnosis.hypothesis import (
     Band,
     Judgement,
     Need,
-    at_part,
     at_roof,
-    busiest,
+    busiest_pipe,
+    busy_part,
+    gain_without,
+    leave_open,
     near_memory,
     near_rate,
-    refuted,
+    refute,
     share_text,
-    supported,
-    untold,
-    without,
+    support,
 )
-from bwprof.analysis.rules import rule
+from bwprof.analysis.rules import find_rule
 from bwprof.roofs.limiter import FLOOR_FACTOR
-from bwprof.text.formatting import bytes_text, seconds_text
+from bwprof.text.formatting import format_bytes, format_seconds
 
 SAME = 0.85  # of the busiest part: one that is as busy is that part, counted in another pass
 
@@ -65,24 +65,26 @@ _ENOUGH = 1.2  # of the bytes in flight that are needed
 def memory_bound(figures: RowFigures) -> Judgement:
     """Near the bandwidth roof, by the bytes that DRAM really moved."""
     if figures.hot:
-        return untold("inputs lie in the cache: DRAM is not what it waits for", Need("a cold row", "--cache cold", ""))
+        return leave_open(
+            "inputs lie in the cache: DRAM is not what it waits for", Need("a cold row", "--cache cold", "")
+        )
     if not figures.memory.known:
         stalled = figures.number("mem_unit_stalled_pct")
         if stalled < IDLE:
-            return refuted(f"memory units stalled {stalled:.2g} % of the time")
-        return untold("how near it is to the bandwidth is not known", BANDWIDTH)
+            return refute(f"memory units stalled {stalled:.2g} % of the time")
+        return leave_open("how near it is to the bandwidth is not known", BANDWIDTH)
     verdict, said = near_memory(figures, doubted=figures.unsure), share_text(figures.memory)
     if verdict != SUPPORTED and figures.memory.least:
-        return untold(f"{said}, by the bytes stated: more may have been moved", COUNTED)
+        return leave_open(f"{said}, by the bytes stated: more may have been moved", COUNTED)
     if verdict == CANNOT_TELL:
-        return untold(f"{said}: neither near nor far")
+        return leave_open(f"{said}: neither near nor far")
     if verdict == REFUTED:
-        return refuted(said)
+        return refute(said)
     if figures.small:
         at_best = 100 * ratio(figures.number("attainable_gb_s"), figures.number("ceiling_gb_s", "peak_gb_s"))
         roof = "the best stream" if figures.has("ceiling_gb_s") else "the theoretical bandwidth"
         said = f"{said}, {at_best:.0f} % of {roof} as they are so few"
-    return supported(said, 100 / figures.memory.pct)
+    return support(said, 100 / figures.memory.pct)
 
 
 def compute_bound(figures: RowFigures) -> Judgement:
@@ -95,13 +97,13 @@ def compute_bound(figures: RowFigures) -> Judgement:
         said = "; ".join(filter(None, (said, share_text(figures.arithmetic))))
     if verdict == SUPPORTED or pct >= NEAR_PIPE.yes:
         used = max(value for value in (pct, figures.arithmetic.pct) if not math.isnan(value))
-        return supported(said, 100 / used)
+        return support(said, 100 / used)
     ready = figures.waiting("not_selected")
     if pct >= NEAR_PIPE.no and ready >= READY:
         gain = figures.bounded(100 / pct)
-        return supported(f"{said}; {ready:.0f} % of the waiting warps could issue, and others did", gain)
+        return support(f"{said}; {ready:.0f} % of the waiting warps could issue, and others did", gain)
     if pct >= NEAR_PIPE.no and figures.number("mem_unit_stalled_pct") < IDLE:
-        return supported(f"{said}; memory units hardly stalled", 100 / pct)
+        return support(f"{said}; memory units hardly stalled", 100 / pct)
     return _other_pipe(figures, said, pipe, pct)
 
 
@@ -112,27 +114,27 @@ def _other_pipe(figures: RowFigures, said: str, pipe: str, pct: float) -> Judgem
     memory = figures.waiting("short_scoreboard", "mio_throttle", "lg_throttle", "tex_throttle", "long_scoreboard")
     if busiest >= NEAR_PIPE.yes:
         if issued >= SAME * busiest:
-            return refuted(f"{said}: it is the schedulers, which issue in {issued:.3g} % of the cycles")
+            return refute(f"{said}: it is the schedulers, which issue in {issued:.3g} % of the cycles")
         idle = max(shared, figures.busy("l1_pct")) < NEAR_PIPE.no  # special functions wait in the queue of loads
         if memory >= WAITING.no and not idle:
-            return refuted(f"{said}: that of loads and stores, by what warps wait for ({memory:.0f} %)")
+            return refute(f"{said}: that of loads and stores, by what warps wait for ({memory:.0f} %)")
         if shared >= SAME * busiest:
-            return refuted(f"{said}: it is shared memory, busy {shared:.3g} % of the cycles")
+            return refute(f"{said}: it is shared memory, busy {shared:.3g} % of the cycles")
         if math.isnan(memory) or math.isnan(issued):
             needs = [need for need, value in ((STALLS, memory), (ISSUE, issued)) if math.isnan(value)]
-            return untold(f"{said}: a pipe of arithmetic or another part", *needs)
-        return supported(f"{said}: a pipe other than FMA and tensor cores", 100 / busiest)
+            return leave_open(f"{said}: a pipe of arithmetic or another part", *needs)
+        return support(f"{said}: a pipe other than FMA and tensor cores", 100 / busiest)
     stated = figures.has("arithmetic_intensity") or figures.has("measured_tflops")  # not counted of some pipes alone
     rate_far = near_rate(figures) == REFUTED and stated
     if busiest < NEAR_PIPE.no or (pipe and pct < NEAR_PIPE.no and (rate_far or len(figures.pipes) > 1)):
-        return refuted(said)
+        return refute(said)
     if not pipe and math.isnan(busiest):
         if rate_far:
-            return refuted(said)
-        return untold(said or "no pipe was counted, and its FLOPs are not known", PIPES)
+            return refute(said)
+        return leave_open(said or "no pipe was counted, and its FLOPs are not known", PIPES)
     if near_memory(figures) == SUPPORTED:
-        return refuted(f"{said}; memory is nearer ({share_text(figures.memory)})")
-    return untold(f"{said}: neither near nor far", *(() if pipe else (PIPES,)))
+        return refute(f"{said}; memory is nearer ({share_text(figures.memory)})")
+    return leave_open(f"{said}: neither near nor far", *(() if pipe else (PIPES,)))
 
 
 def issue_bound(figures: RowFigures) -> Judgement:
@@ -140,56 +142,56 @@ def issue_bound(figures: RowFigures) -> Judgement:
     issued = figures.busy("issue_pct")
     near = at_roof(figures)
     if near:
-        return refuted(near)
+        return refute(near)
     if math.isnan(issued):
         if figures.busy("sm_pct") < NEAR_PIPE.no:
-            return refuted(f"no part of the multiprocessors is busy ({figures.number('sm_pct'):.3g} %)")
-        return untold("how often an instruction was issued was not counted", ISSUE)
+            return refute(f"no part of the multiprocessors is busy ({figures.number('sm_pct'):.3g} %)")
+        return leave_open("how often an instruction was issued was not counted", ISSUE)
     said = f"an instruction in {issued:.3g} % of the cycles"
     verdict = NEAR_PIPE.place(issued, doubted=figures.unsure)
     if not figures.has("fma_pct") and verdict != REFUTED:
-        return untold(f"{said}: of arithmetic or of others", PIPES)
-    if busiest(figures) > 0:
-        said = f"{said}, while the busiest of the FMA and tensor pipes is at {busiest(figures):.3g} %"
+        return leave_open(f"{said}: of arithmetic or of others", PIPES)
+    if busiest_pipe(figures) > 0:
+        said = f"{said}, while the busiest of the FMA and tensor pipes is at {busiest_pipe(figures):.3g} %"
     if verdict == SUPPORTED:
-        return supported(said, figures.bounded(100 / issued))
-    return refuted(said) if verdict == REFUTED else untold(f"{said}: neither near nor far")
+        return support(said, figures.bounded(100 / issued))
+    return refute(said) if verdict == REFUTED else leave_open(f"{said}: neither near nor far")
 
 
 def latency_bound(figures: RowFigures) -> Judgement:
     """Far from both roofs, and most warps wait for memory: too few bytes are on their way."""
     near = at_roof(figures)
     if near:
-        return refuted(f"{near}: waiting is what a roof looks like")
+        return refute(f"{near}: waiting is what a roof looks like")
     launch = launch_bound(figures)
     if launch.verdict == SUPPORTED:
-        return refuted("its time is a launch's")
+        return refute("its time is a launch's")
     share = figures.waiting("long_scoreboard")
     flight = _flight(figures)
     if math.isnan(share):
-        return untold("; ".join(filter(None, ("what warps wait for was not counted", flight))), STALLS)
+        return leave_open("; ".join(filter(None, ("what warps wait for was not counted", flight))), STALLS)
     said = f"{share:.0f} % of the stalls wait for memory"
     verdict = WAITING.place(share, doubted=figures.unsure)
     if verdict != SUPPORTED:
-        return refuted(said) if verdict == REFUTED else untold(f"{said}: neither most nor few")
+        return refute(said) if verdict == REFUTED else leave_open(f"{said}: neither most nor few")
     if not figures.memory.known:
-        return untold(f"{said}, at its full bandwidth or far from it", BANDWIDTH)
+        return leave_open(f"{said}, at its full bandwidth or far from it", BANDWIDTH)
     said = "; ".join(filter(None, (said, share_text(figures.memory), flight)))
     if figures.memory.least:
-        return untold(f"{said}, by the bytes stated", COUNTED)
+        return leave_open(f"{said}, by the bytes stated", COUNTED)
     if near_memory(figures) == CANNOT_TELL:
-        return untold(f"{said}: neither near the memory roof nor far")
+        return leave_open(f"{said}: neither near the memory roof nor far")
     if launch.verdict != REFUTED:
-        return untold(f"{said}; {launch.evidence}", *launch.needs)
-    if at_part(figures):
-        return refuted(f"{said}, but {at_part(figures)}")
+        return leave_open(f"{said}; {launch.evidence}", *launch.needs)
+    if busy_part(figures):
+        return refute(f"{said}, but {busy_part(figures)}")
     if not figures.has("l2_pct") and figures.l2_gb_s > BY_L2 * figures.number("peak_gb_s"):
         need = Need("l2_pct", "--metrics caches", "full")
-        return untold(f"{said}; L2 moved {figures.l2_gb_s:.0f} GB/s, and may be what is full", need)
+        return leave_open(f"{said}; L2 moved {figures.l2_gb_s:.0f} GB/s, and may be what is full", need)
     if figures.in_flight_least > _ENOUGH * figures.in_flight_needed and figures.memory.pct < WAITING.no:
         need = Need("l1_hit_pct, l2_hit_pct, load_efficiency_pct", "", "full")
-        return untold(f"{said}: enough, so that caches or the access pattern must be what is slow", need)
-    return supported(said, figures.bounded(without(share)))
+        return leave_open(f"{said}: enough, so that caches or the access pattern must be what is slow", need)
+    return support(said, figures.bounded(gain_without(share)))
 
 
 def _flight(figures: RowFigures) -> str:
@@ -199,7 +201,7 @@ def _flight(figures: RowFigures) -> str:
         return ""
     source = "" if figures.latency_known else " assumed"
     return (
-        f"{bytes_text(least)} in flight with one load a warp, of {bytes_text(need)} that the full bandwidth needs "
+        f"{format_bytes(least)} in flight with one load a warp, of {format_bytes(need)} that the full bandwidth needs "
         f"({figures.latency_us:g} us of latency{source})"
     )
 
@@ -209,24 +211,24 @@ def launch_bound(figures: RowFigures) -> Judgement:
     time_us, floor_us = 1e3 * figures.number("time_ms"), figures.number("timer_floor_us")
     share = _kernel_share(figures)
     if HOST.place(share) == SUPPORTED:
-        return supported(f"kernels run {share:.0f} % of the time", ratio(100.0, share))
+        return support(f"kernels run {share:.0f} % of the time", ratio(100.0, share))
     if not time_us > 0:
-        return untold("its time is not known", Need("time", "bwprof.measure", "roofline"))
+        return leave_open("its time is not known", Need("time", "bwprof.measure", "roofline"))
     if time_us > floor_us:
         floors = ratio(time_us, floor_us)
-        said = f"{floors:.3g} times an empty launch ({seconds_text(time_us * 1e-6)})"
+        said = f"{floors:.3g} times an empty launch ({format_seconds(time_us * 1e-6)})"
         verdict = SUPPORTED if "near_timer_floor" in figures.flags else AT_FLOOR.place(floors)
         gain = time_us / (time_us - floor_us)
     else:
-        said, gain = seconds_text(time_us * 1e-6), math.nan
+        said, gain = format_seconds(time_us * 1e-6), math.nan
         verdict = SHORT_US.place(time_us)
         if floor_us >= time_us or "near_timer_floor" in figures.flags:
             verdict = SUPPORTED
         elif verdict == SUPPORTED and at_roof(figures):
-            return untold(f"{said}, but {at_roof(figures)}", EMPTY)
+            return leave_open(f"{said}, but {at_roof(figures)}", EMPTY)
     if verdict == SUPPORTED:
-        return supported(said, gain)
-    return refuted(said) if verdict == REFUTED else untold(f"{said}: neither a launch nor far from one", EMPTY)
+        return support(said, gain)
+    return refute(said) if verdict == REFUTED else leave_open(f"{said}: neither a launch nor far from one", EMPTY)
 
 
 def _kernel_share(figures: RowFigures) -> float:
@@ -246,24 +248,24 @@ def clock_is_reduced(figures: RowFigures) -> Judgement:
     if said not in ("", "none") or "throttled" in figures.flags:
         said = "; ".join(filter(None, (said or "flag throttled", at)))
         if share >= CLOCK.no:
-            return refuted(f"{said}: hardly")
+            return refute(f"{said}: hardly")
         if near_memory(figures) == SUPPORTED:
-            return refuted(f"{said}, which does not matter: {at_roof(figures)}")
-        working = near_rate(figures) == SUPPORTED or busiest(figures) >= NEAR_PIPE.yes
+            return refute(f"{said}, which does not matter: {at_roof(figures)}")
+        working = near_rate(figures) == SUPPORTED or busiest_pipe(figures) >= NEAR_PIPE.yes
         own = working and figures.word("throttle") == POWER
-        return dataclasses.replace(supported(said, ratio(most or math.nan, clock)), follows=own)
+        return dataclasses.replace(support(said, ratio(most or math.nan, clock)), follows=own)
     if said == "none":
-        return refuted("; ".join(filter(None, ("the driver did not hold it down", at))))
+        return refute("; ".join(filter(None, ("the driver did not hold it down", at))))
     verdict = CLOCK.place(share)
     if verdict == REFUTED:
-        return refuted(at)
+        return refute(at)
     need = Need("throttle", "a row of bwprof", "")
     if verdict == SUPPORTED:
-        return untold(f"{at}: by the driver, or by ncu itself (--clock-control none lets it run)", need)
-    return untold(at or "the clock is not known", need)
+        return leave_open(f"{at}: by the driver, or by ncu itself (--clock-control none lets it run)", need)
+    return leave_open(at or "the clock is not known", need)
 
 
-OCCUPANCY = rule("low_occupancy").threshold  # percent
+OCCUPANCY = find_rule("low_occupancy").threshold  # percent
 
 HIDDEN = 20.0  # percent of the stalls that are warps ready to issue: from here on more warps would find no turn
 
@@ -290,32 +292,32 @@ def low_occupancy(figures: RowFigures) -> Judgement:
     """Few warps are resident, resources are why, and warps wait as if there were too few of them."""
     found, could = figures.number("occupancy_pct"), figures.theoretical_pct
     if math.isnan(found):
-        return untold("occupancy was not counted", Need("occupancy_pct", "--metrics occupancy", "compute"))
+        return leave_open("occupancy was not counted", Need("occupancy_pct", "--metrics occupancy", "compute"))
     said = f"occupancy {found:.3g} %"
     if found >= OCCUPANCY:
-        return refuted(said)
+        return refute(said)
     near = at_roof(figures)
     if near:
-        return refuted(f"{said}, which does not matter: {near}")
-    if at_part(figures):
-        return refuted(f"{said}, which does not matter: {at_part(figures)}")
+        return refute(f"{said}, which does not matter: {near}")
+    if busy_part(figures):
+        return refute(f"{said}, which does not matter: {busy_part(figures)}")
     ready = figures.waiting("not_selected")
     if ready >= HIDDEN:
-        return refuted(f"{said}, which does not matter: {ready:.0f} % of the waiting warps are ready to issue")
+        return refute(f"{said}, which does not matter: {ready:.0f} % of the waiting warps are ready to issue")
     if math.isnan(could):
-        return untold(f"{said}; whether its resources or its grid hold it down is not known", _RESIDENT)
+        return leave_open(f"{said}; whether its resources or its grid hold it down is not known", _RESIDENT)
     if could >= OCCUPANCY:
-        return refuted(f"{said} of {could:.3g} % that its resources allow: the grid or its tail holds it down")
+        return refute(f"{said} of {could:.3g} % that its resources allow: the grid or its tail holds it down")
     said = f"{said} of at most {could:.3g} %, limited by {_RESOURCES.get(figures.limiter, 'resources')}"
     if figures.waves < 1:
-        return refuted(f"{said}, but its grid does not fill even that ({figures.waves:.2g} waves)")
+        return refute(f"{said}, but its grid does not fill even that ({figures.waves:.2g} waves)")
     if math.isnan(ready):
-        return untold(said, STALLS)
+        return leave_open(said, STALLS)
     unknown = [found for found in (compute_bound(figures), memory_bound(figures)) if found.verdict != REFUTED]
     if unknown:
         needs = dict.fromkeys(need for found in unknown for need in found.needs)
-        return untold(f"{said}; it may be near a roof, where that does not matter", *needs)
-    return supported(said, figures.bounded(ratio(100.0, found)))
+        return leave_open(f"{said}; it may be near a roof, where that does not matter", *needs)
+    return support(said, figures.bounded(ratio(100.0, found)))
 
 
 def small_grid(figures: RowFigures) -> Judgement:
@@ -329,16 +331,16 @@ def small_grid(figures: RowFigures) -> Judgement:
     if blocks < units:
         said = f"{blocks:.0f} {'block' if blocks == 1 else 'blocks'} for {units:.0f} multiprocessors"
     if near:
-        return refuted(f"{said}; {near}")
+        return refute(f"{said}; {near}")
     if blocks < units:
-        return supported(said, figures.bounded(ratio(units, blocks)))
+        return support(said, figures.bounded(ratio(units, blocks)))
     rounds = math.ceil(waves)
     empty = (rounds - waves) / rounds
     if empty > TAIL and rounds == 1:
-        return supported(f"{said}: the device could hold more blocks", figures.bounded(ratio(1.0, waves)))
+        return support(f"{said}: the device could hold more blocks", figures.bounded(ratio(1.0, waves)))
     if empty > TAIL:
-        return supported(f"{said}: {100 * empty:.0f} % of {rounds} rounds are empty", figures.bounded(rounds / waves))
-    return refuted(said)
+        return support(f"{said}: {100 * empty:.0f} % of {rounds} rounds are empty", figures.bounded(rounds / waves))
+    return refute(said)
 
 
 def _by_units(figures: RowFigures, near: str) -> Judgement:
@@ -347,22 +349,22 @@ def _by_units(figures: RowFigures, near: str) -> Judgement:
     verdict = UNEVEN.place(uneven)
     said = f"the busiest multiprocessor worked {uneven:.3g} times as long as the mean"
     if near:
-        return refuted(near)
+        return refute(near)
     if verdict == SUPPORTED:
-        return supported(said, figures.bounded(uneven))
-    return refuted(said) if verdict == REFUTED else untold("its grid is not known", _GRID)
+        return support(said, figures.bounded(uneven))
+    return refute(said) if verdict == REFUTED else leave_open("its grid is not known", _GRID)
 
 
 def barriers(figures: RowFigures) -> Judgement:
     """Warps wait for each other."""
     share = figures.waiting("barrier", "membar")
     if math.isnan(share):
-        return untold("what warps wait for was not counted", STALLS)
+        return leave_open("what warps wait for was not counted", STALLS)
     said = f"{share:.0f} % of the stalls are barriers and fences"
     near = at_roof(figures)
     if near:
-        return refuted(f"{said}; {near}")
+        return refute(f"{said}; {near}")
     verdict = BARRIERS.place(share)
     if verdict == SUPPORTED:
-        return supported(said, figures.bounded(without(share)))
-    return refuted(said) if verdict == REFUTED else untold(said)
+        return support(said, figures.bounded(gain_without(share)))
+    return refute(said) if verdict == REFUTED else leave_open(said)

@@ -29,13 +29,13 @@ from bwprof.analysis.diagnosis.hypothesis import (
     Hypothesis,
     Judgement,
     Need,
+    leave_open,
     near_memory,
     share_text,
-    untold,
 )
 from bwprof.analysis.diagnosis.memory import WORTH
-from bwprof.analysis.rules import rule
-from bwprof.text.parsing import and_text, finite_number, repr_short
+from bwprof.analysis.rules import find_rule
+from bwprof.text.parsing import finite_or_none, join_words, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"time at most {bounds.AT_FLOOR.yes:g} empty launches (not known: {bounds.SHORT_US.yes:g} us), or kernels "
         f"less than {bounds.HOST.yes:g} % of the wall time",
         "a third of the time is then that of a kernel which does nothing",
-        (*rule("latency").fixes, *rule("host_bound").fixes[1:]),
+        (*find_rule("latency").fixes, *find_rule("host_bound").fixes[1:]),
         bounds.launch_bound,
     ),
     Hypothesis(
@@ -81,7 +81,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         ("local_bytes", "l2_bytes"),
         f"local memory is {memory.SPILLED.yes:g} % of the traffic (harmless up to {memory.SPILLED.no:g} %)",
         "local memory is what registers spill to, and arrays whose index only the run knows; it goes through L1",
-        ("fewer sums a thread", *rule("spills").fixes[:3], "indices that the compiler knows"),
+        ("fewer sums a thread", *find_rule("spills").fixes[:3], "indices that the compiler knows"),
         memory.spills,
     ),
     Hypothesis(
@@ -92,7 +92,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"than {memory.SLACK * memory.WIDEST:g} sectors a request, or {memory.SLACK * memory.LINES:g} lines in busy L1",
         "32 lanes of 4, 8 or 16 bytes side by side need 4, 8 or 16 sectors: no width explains more than 16; fewer may "
         "still be too many for narrow lanes, which the efficiency tells",
-        rule("uncoalesced").fixes,
+        find_rule("uncoalesced").fixes,
         memory.uncoalesced,
     ),
     Hypothesis(
@@ -102,7 +102,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"conflicts over {memory.CONFLICTS:g} % of the wavefronts, and {memory.SHARED_WAITS.yes:g} % of the stalls "
         "wait for shared memory",
         "a bare count says nothing: a large kernel has millions in a hundredth of its accesses",
-        rule("bank_conflicts").fixes,
+        find_rule("bank_conflicts").fixes,
         memory.bank_conflicts,
     ),
     Hypothesis(
@@ -120,7 +120,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         ("algorithmic_bytes_read", "algorithmic_bytes_written", "bytes_read", "bytes_written"),
         f"over {memory.STORED:g} times the compulsory bytes",
         "what is written to be read again moves twice",
-        rule("materialised").fixes,
+        find_rule("materialised").fixes,
         memory.materialised,
     ),
     Hypothesis(
@@ -129,7 +129,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         ("traffic_ratio", *_DRAM[:4]),
         f"counted over {memory.THRASH:g} times the bytes that it must move, while it waits for memory",
         "counters agree with formulas within 2 %; what is more was fetched again",
-        rule("extra_traffic").fixes,
+        find_rule("extra_traffic").fixes,
         memory.cache_thrash,
     ),
     Hypothesis(
@@ -138,7 +138,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         ("occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter", *_WAITS),
         f"occupancy below {bounds.OCCUPANCY:g} %, resources hold it there, no roof is near, few warps are ready",
         "50 to 75 % hide most latencies; a kernel at a roof needs no more warps",
-        rule("low_occupancy").fixes,
+        find_rule("low_occupancy").fixes,
         bounds.low_occupancy,
     ),
     Hypothesis(
@@ -177,7 +177,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"a pipe busy {NEAR_PIPE.yes:g} % of the cycles (far below {NEAR_PIPE.no:g} %), or FLOPs at "
         f"{NEAR_BEST_RATE.yes:g} % of the best rate",
         "dependencies and issue leave a pipe little above 70 %; between, warps ready to issue tell",
-        rule("compute").fixes,
+        find_rule("compute").fixes,
         bounds.compute_bound,
     ),
     Hypothesis(
@@ -187,7 +187,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"at least {NEAR_STREAM.yes:g} % of what a stream of its bytes reaches (far below {NEAR_STREAM.no:g} %), or "
         f"{NEAR_PEAK.yes:g} % of theory ({NEAR_PEAK.no:g} %)",
         "plain streams reach 85 to 95 % of the theoretical bandwidth",
-        rule("at_memory_roof").fixes,
+        find_rule("at_memory_roof").fixes,
         bounds.memory_bound,
     ),
     Hypothesis(
@@ -197,7 +197,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"no roof is near, {WAITING.yes:g} % of the stalls wait for memory (few below {WAITING.no:g} %), "
         "and fewer bytes are in flight than latency x bandwidth",
         "Little's law: bandwidth is bytes in flight over latency",
-        rule("low_bytes_in_flight").fixes,
+        find_rule("low_bytes_in_flight").fixes,
         bounds.latency_bound,
     ),
 )
@@ -268,7 +268,7 @@ class Diagnosis:
         if not told:
             return f"{self.case}{doubt}: {self._open()}."
         first, *rest = told
-        also = f", and by {and_text([found.hypothesis.said for found in rest])}" if rest else ""
+        also = f", and by {join_words([found.hypothesis.said for found in rest])}" if rest else ""
         limit = f"limited by {first.hypothesis.said} ({first.judgement.evidence}){also}"
         return f"{self.case}{doubt}: {limit}{self._gain(first)}."
 
@@ -349,7 +349,7 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = diagnoses(data, latency_us=latency_us)
+    found = diagnose_rows(data, latency_us=latency_us)
     lines = [_line(row, verdict) for row in found for verdict in row.verdicts]
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     text = [name for name in COLUMNS if name != "expected_gain"]
@@ -358,7 +358,7 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     return frame
 
 
-def answer(data: Any, *, latency_us: float | None = None) -> list[str]:
+def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[str]:
     """What limits each row, a sentence each.
 
     Examples
@@ -366,15 +366,15 @@ def answer(data: Any, *, latency_us: float | None = None) -> list[str]:
     >>> answer({"case": "copy", "time_ms": 0.5, "dram_pct": 88.0})
     ["copy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."]
     """
-    return [row.sentence for row in diagnoses(data, latency_us=latency_us)]
+    return [row.sentence for row in diagnose_rows(data, latency_us=latency_us)]
 
 
-def diagnoses(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
+def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
     """The same as objects."""
-    latency = None if latency_us is None else finite_number(latency_us)
+    latency = None if latency_us is None else finite_or_none(latency_us)
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
-    frame = values.as_frame(values.row_of(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
+    frame = values.as_frame(values.as_row(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
     rows = _rows(frame)
     return [_diagnosis(at, name, row, latency) for at, (name, row) in enumerate(zip(_names(frame), rows, strict=True))]
 
@@ -413,7 +413,9 @@ def _names(frame: pd.DataFrame) -> list[str]:
 def _diagnosis(at: int, name: str, row: dict[str, Any], latency_us: float | None) -> Diagnosis:
     figures = RowFigures(row, latency_us)
     why = _unmeasured(figures)
-    made = [HypothesisVerdict(found, untold(why, _AGAIN) if why else _judged(found, figures)) for found in HYPOTHESES]
+    made = [
+        HypothesisVerdict(found, leave_open(why, _AGAIN) if why else _judged(found, figures)) for found in HYPOTHESES
+    ]
     ranked = sorted(made, key=lambda found: (VERDICTS.index(found.verdict), found.judgement.follows))
     return Diagnosis(
         at,
@@ -450,9 +452,9 @@ def _judged(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
     """The verdict; none on figures that cannot be right."""
     wrong = [said for columns, said in figures.contradictions if columns & set(hypothesis.columns)]
     if wrong:
-        return untold(f"contradictory: {'; '.join(wrong)}", _AGAIN)
+        return leave_open(f"contradictory: {'; '.join(wrong)}", _AGAIN)
     if figures.on_host and hypothesis.name not in (_OF_OPERATORS if figures.is_operator else _ON_HOST):
-        return untold(_HOST)
+        return leave_open(_HOST)
     found = hypothesis.judge(figures)
     if figures.on_host:
         return dataclasses.replace(found, needs=tuple(need for need in found.needs if not need.preset))

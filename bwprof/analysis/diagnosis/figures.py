@@ -10,7 +10,7 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.analysis import values
-from bwprof.analysis.occupancy_model import ARCHITECTURES, MOST_THREADS, Occupancy, most_warps, occupancy
+from bwprof.analysis.occupancy_model import ARCHITECTURES, MOST_THREADS, Occupancy, max_warps, occupancy
 from bwprof.analysis.prediction import catalogue
 from bwprof.measuring.grade import AS_COUNTED
 from bwprof.text.formatting import is_missing
@@ -352,7 +352,7 @@ class RowFigures:
     @cached_property
     def waits(self) -> dict[str, float]:
         """Reasons, in percent of all waiting."""
-        return values.waits(self.word("stall_reasons"))
+        return values.parse_stalls(self.word("stall_reasons"))
 
     def waiting(self, *reasons: str) -> float:
         """The share of some reasons, in percent; NaN where none was counted."""
@@ -371,7 +371,7 @@ class RowFigures:
     @cached_property
     def in_flight_least(self) -> float:
         """Bytes on their way with one load of each resident warp: at least so many while all of them wait."""
-        held = most_warps(self.arch) if self.arch else None
+        held = max_warps(self.arch) if self.arch else None
         size = SECTOR * self.number("sectors_per_load")
         if held is None or not size > 0:
             return math.nan

@@ -106,22 +106,22 @@ ISSUE = Need("issue_pct", "--metrics sm", "compute")
 PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute")
 
 
-def supported(evidence: str, gain: float = math.nan) -> Judgement:
+def support(evidence: str, gain: float = math.nan) -> Judgement:
     """It holds."""
     return Judgement(SUPPORTED, evidence, max(1.0, gain) if gain <= _CREDIBLE else math.nan)
 
 
-def refuted(evidence: str) -> Judgement:
+def refute(evidence: str) -> Judgement:
     """It does not."""
     return Judgement(REFUTED, evidence)
 
 
-def untold(evidence: str, *needs: Need) -> Judgement:
+def leave_open(evidence: str, *needs: Need) -> Judgement:
     """Nobody can tell, or not yet."""
     return Judgement(CANNOT_TELL, evidence, needs=needs)
 
 
-def near(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -> str:
+def near_roof(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -> str:
     """Whether a share of a roof is near it; one far beyond it tells nothing."""
     if share.contradicts:
         return CANNOT_TELL
@@ -130,15 +130,15 @@ def near(share: Share, measured: Band, theory: Band, *, doubted: bool = False) -
 
 def near_memory(figures: RowFigures, *, doubted: bool = False) -> str:
     """Whether DRAM is near its roof."""
-    return near(figures.memory, NEAR_STREAM, NEAR_PEAK, doubted=doubted)
+    return near_roof(figures.memory, NEAR_STREAM, NEAR_PEAK, doubted=doubted)
 
 
 def near_rate(figures: RowFigures, *, doubted: bool = False) -> str:
     """Whether its FLOPs are near the arithmetic roof."""
-    return near(figures.arithmetic, NEAR_BEST_RATE, NEAR_PEAK_RATE, doubted=doubted)
+    return near_roof(figures.arithmetic, NEAR_BEST_RATE, NEAR_PEAK_RATE, doubted=doubted)
 
 
-def busiest(figures: RowFigures) -> float:
+def busiest_pipe(figures: RowFigures) -> float:
     """How busy the busiest arithmetic pipe is, in percent; 0 where none is known."""
     return next(iter(figures.pipes.values()), 0.0)
 
@@ -153,7 +153,7 @@ def at_roof(figures: RowFigures) -> str:
     return f"the {busiest[0]} pipe is busy ({busiest[1]:.0f} %)" if busiest[1] >= NEAR_PIPE.yes else ""
 
 
-def at_part(figures: RowFigures) -> str:
+def busy_part(figures: RowFigures) -> str:
     """Which part near the multiprocessors is busy, in words: more warps would only wait longer for it; "" for none."""
     parts = {
         "the L1 cache": figures.busy("l1_pct"),
@@ -170,6 +170,6 @@ def share_text(share: Share) -> str:
     return f"{share.pct:.3g} % {share.of}"
 
 
-def without(pct: float) -> float:
+def gain_without(pct: float) -> float:
     """How many times as fast it would be at most without a share of its time."""
     return 100 / (100 - pct) if pct < 100 else math.nan

@@ -45,7 +45,7 @@ GROUPS = (
 )
 
 
-def group_of(reason: str) -> StallGroup:
+def find_group(reason: str) -> StallGroup:
     """The group of a reason."""
     return next((group for group in GROUPS if reason in group.reasons), GROUPS[-1])
 
@@ -61,7 +61,7 @@ class Stalls:
         """Percent by group, in the order of the text."""
         found = dict.fromkeys((group.name for group in GROUPS), 0.0)
         for reason, pct in self.reasons.items():
-            found[group_of(reason).name] += pct
+            found[find_group(reason).name] += pct
         return found
 
     @property
@@ -82,7 +82,7 @@ class Stalls:
           Synchronization: 0%
           Other: 2%
         """
-        whole = rounded(list(self.groups.values()))
+        whole = _round_parts(list(self.groups.values()))
         lines = [f"  {name}: {pct}%" for name, pct in zip(self.groups, whole, strict=True)]
         return "\n".join(["Warp Stall Reasons:", *lines])
 
@@ -90,7 +90,7 @@ class Stalls:
         return self.text()
 
 
-def rounded(parts: list[float]) -> list[int]:
+def _round_parts(parts: list[float]) -> list[int]:
     """Percents as whole numbers with the same sum: those whose rest is largest are rounded up."""
     whole = [math.floor(part) for part in parts]
     missing = round(sum(parts)) - sum(whole)
@@ -122,9 +122,9 @@ def stalls(row: Any) -> Stalls:
     >>> bwprof.stalls({"stall_reasons": "long_scoreboard=9;wait=1;selected=1"}).groups["Memory Dependency"]
     90.0
     """
-    given = values.row_of(row)
+    given = values.as_row(row)
     text = given.get("stall_reasons")
-    found = values.waits("" if is_missing(text) else str(text))
+    found = values.parse_stalls("" if is_missing(text) else str(text))
     if not found:
         said = given.get("metrics_status")
         why = "" if is_missing(said) or said == "ok" else f" ({said})"
@@ -160,7 +160,7 @@ def stall_table(row: Any) -> pd.DataFrame:
     found = stalls(row)
     groups = found.groups
     lines = [
-        (group_of(reason).name, reason, pct, group_of(reason).cure)
-        for reason, pct in sorted(found.reasons.items(), key=lambda item: (-groups[group_of(item[0]).name], -item[1]))
+        (find_group(reason).name, reason, pct, find_group(reason).cure)
+        for reason, pct in sorted(found.reasons.items(), key=lambda item: (-groups[find_group(item[0]).name], -item[1]))
     ]
     return pd.DataFrame(lines, columns=list(COLUMNS))

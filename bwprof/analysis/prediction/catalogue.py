@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.analysis.prediction.streams import Streams, default
+from bwprof.analysis.prediction.streams import Streams, bundled_streams
 from bwprof.roofs.model import Roofs
-from bwprof.text.parsing import nearest, quote_text, repr_short, unknown
+from bwprof.text.parsing import describe_unknown, nearest_name, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,14 +72,14 @@ def entries() -> tuple[Entry, ...]:
     )
 
 
-def instead() -> dict[str, str]:
+def fallback_types() -> dict[str, str]:
     """The arithmetic that a device calculates in which has none of a type: {"bf16": "fp16", ...}."""
     found: dict[str, str] = _read_datasheets()["instead"]
     return found
 
 
 @cache
-def arithmetic() -> tuple[str, ...]:
+def arithmetic_types() -> tuple[str, ...]:
     """The types of arithmetic of which some device has a rate, in the order of the registry's precisions."""
     from bwprof import registry
 
@@ -93,7 +93,7 @@ def find(name: str) -> Entry | None:
     return next((entry for entry in entries() if wanted in map(_plain, (entry.id, *entry.aliases))), None)
 
 
-def alike(name: str) -> list[Entry]:
+def find_similar(name: str) -> list[Entry]:
     """Find the device of a name, else those that have all of its words, the number of a model among them; the one with
     the most bandwidth first.
 
@@ -120,9 +120,9 @@ def _models(entry: Entry) -> set[str]:
     return {word for word in (*words, *map("".join, pairwise(words))) if _MODEL.match(word)}
 
 
-def entry_of(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     """The first of those; ValueError with the nearest id where there is none."""
-    found = alike(name)
+    found = find_similar(name)
     if not found:
         typed, words = name.lower(), {*_words(name)}
         same = [entry for entry in sorted(entries(), key=lambda one: -one.bandwidth_gb_s) if words & _models(entry)]
@@ -131,8 +131,8 @@ def entry_of(name: str) -> Entry:
         if not same and re.search(r"\d", name):  # a card of another letter is another card
             letters = re.match(r"[a-z]*", typed)
             begun = {one.lower(): one for one in ids if letters and re.match(rf"{letters[0]}(?![a-z])", one.lower())}
-            near = begun.get(nearest(typed, begun, likeness=0.7) or "", "")
-        said = unknown("device", name, ids, meant=near if near or re.search(r"\d", name) else None)
+            near = begun.get(nearest_name(typed, begun, likeness=0.7) or "", "")
+        said = describe_unknown("device", name, ids, meant=near if near or re.search(r"\d", name) else None)
         raise ValueError(
             f"{said}; any other by its numbers, as in 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured "
             "roofs (a bwprof.Roofs; --roofs FILE)"
@@ -163,7 +163,7 @@ def catalogue() -> pd.DataFrame:
 
     Examples
     --------
-    >>> from bwprof.analysis import catalogue
+    >>> from bwprof.analysis.prediction.catalogue import catalogue
     >>> catalogue().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
     [2039.0, 312.0]
     """
@@ -177,7 +177,7 @@ def catalogue() -> pd.DataFrame:
             "arch": entry.arch,
             "year": entry.year,
             "bandwidth_gb_s": float(entry.bandwidth_gb_s),
-            **{name: float(entry.tflops.get(name, nan)) for name in arithmetic()},
+            **{name: float(entry.tflops.get(name, nan)) for name in arithmetic_types()},
             "memory_gb": (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
             "memory_of": "device" if entry.memory_bytes else "data sheet",
             "l2_mib": nan if entry.l2_mib is None else float(entry.l2_mib),
@@ -196,7 +196,7 @@ def catalogue() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-CALLER_GIVEN = "given"  # the name of a device that is known by its numbers only
+CUSTOM_DEVICE = "given"  # the name of a device that is known by its numbers only
 
 # What a device may be given by, beside its rates: the Card's field, and the factor to its unit.
 _NUMBERS = {
@@ -237,7 +237,7 @@ class Card:
     def dense(self, precision: str) -> tuple[float, str]:
         """The dense rate that a precision runs at, and of which arithmetic it is; NaN and "" where none is known."""
         kind: str | None = compute_type(precision)
-        others = instead()
+        others = fallback_types()
         while kind is not None:
             if kind in self.tflops:
                 return self.tflops[kind], kind
@@ -263,7 +263,7 @@ def compute_type(precision: str) -> str:
     return next(str(found["compute"]) for found in _core.precisions() if found["name"] == precision)
 
 
-def each_device(device: object) -> list[Any]:
+def split_devices(device: object) -> list[Any]:
     """Split a list of devices, or a text with commas: those between numbers of one device stay.
 
     Examples
@@ -276,7 +276,7 @@ def each_device(device: object) -> list[Any]:
     return [part.strip() for part in re.split(r",(?!(?!\s*bandwidth)\s*\w+\s*=)", device)]
 
 
-def card_of(device: object, streams: Streams | None = None) -> Card:
+def resolve_card(device: object, streams: Streams | None = None) -> Card:
     """The device that was asked for.
 
     Parameters
@@ -297,21 +297,21 @@ def card_of(device: object, streams: Streams | None = None) -> Card:
     if isinstance(device, Card):
         return device
     if isinstance(device, Roofs):
-        return measured(device)
+        return card_from_roofs(device)
     if not isinstance(device, str):
         raise TypeError(
             f"device is {repr_short(device)}: a name, numbers ('bandwidth=3200,fp16=400') or a bwprof.Roofs"
         )
-    return _device_from_numbers(device, streams) if "=" in device else of_entry(entry_of(device), streams)
+    return _device_from_numbers(device, streams) if "=" in device else card_from_entry(find_entry(device), streams)
 
 
-def of_entry(entry: Entry, streams: Streams | None = None) -> Card:
+def card_from_entry(entry: Entry, streams: Streams | None = None) -> Card:
     """A device of the datasheets."""
     card = Card(
         entry.id,
         float(entry.bandwidth_gb_s),
         {name: float(rate) for name, rate in entry.tflops.items()},
-        streams or default(),
+        streams or bundled_streams(),
         _describe_entry(entry),
         (entry.memory_bytes or entry.memory_gb * 1e9) / 1e9,
         math.nan if entry.clock_mhz is None else float(entry.clock_mhz),
@@ -331,13 +331,15 @@ def _describe_entry(entry: Entry) -> str:
     return said
 
 
-def measured(roofs: Roofs) -> Card:
+def card_from_roofs(roofs: Roofs) -> Card:
     """A device by its own roofs; what they do not tell is the catalogue's, where it has the device."""
     entry = find(roofs.device)
-    known = of_entry(entry) if entry else Card(roofs.device or CALLER_GIVEN, math.nan, {}, default(), "")
+    known = (
+        card_from_entry(entry) if entry else Card(roofs.device or CUSTOM_DEVICE, math.nan, {}, bundled_streams(), "")
+    )
     return replace(
         known,
-        name=roofs.device or CALLER_GIVEN,
+        name=roofs.device or CUSTOM_DEVICE,
         streams=Streams.of(roofs),
         best={rate.precision: rate.tflops for rate in roofs.rates},
         source=f"the measured roofs of {roofs.device or 'a device'} ({roofs.measured or 'at no known time'})",
@@ -346,7 +348,7 @@ def measured(roofs: Roofs) -> Card:
 
 def _device_from_numbers(text: str, streams: Streams | None) -> Card:
     """A device by its numbers; ValueError with the part that is wrong, and what is allowed."""
-    rates = arithmetic()
+    rates = arithmetic_types()
     found: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
@@ -354,7 +356,9 @@ def _device_from_numbers(text: str, streams: Streams | None) -> Card:
         if not equals or not name or not value:
             raise ValueError(f"device is '{quote_text(text)}': '{quote_text(part)}' is no NAME=NUMBER")
         if name not in (*_NUMBERS, *rates):
-            raise ValueError(unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'"))
+            raise ValueError(
+                describe_unknown("number of a device", name, (*_NUMBERS, *rates), where=f"'{quote_text(text)}'")
+            )
         if name in found:
             raise ValueError(f"device is '{quote_text(text)}': {name} is given twice")
         found[name] = _number(value, name)
@@ -363,10 +367,10 @@ def _device_from_numbers(text: str, streams: Streams | None) -> Card:
     numbers: dict[str, Any] = {field: found[name] * unit for name, (field, unit) in _NUMBERS.items() if name in found}
     floor = numbers.pop("floor_seconds", None)
     card = Card(
-        CALLER_GIVEN,
+        CUSTOM_DEVICE,
         numbers.pop("bandwidth_gb_s"),
         {name: found[name] for name in rates if name in found},
-        streams or default(),
+        streams or bundled_streams(),
         f"the numbers given ({text})",
         **numbers,
     )
@@ -385,7 +389,7 @@ def _number(text: str, name: str) -> float:
 
 def _with_curve(card: Card, streams: Streams | None, floor: float | None) -> Card:
     """The card with a measured device's curve scaled to it: its memory by bandwidth, its latency by the clock."""
-    base = (streams or default()).as_measured
+    base = (streams or bundled_streams()).as_measured
     origin = find(base.measured_on)
     # A device that the catalogue does not have is known by its largest read.
     bandwidth = float(origin.bandwidth_gb_s) if origin else float(base.ceiling_gb_s(1.0, 0.0))

@@ -17,14 +17,14 @@ import numpy as np
 
 from bwprof import registry
 from bwprof.analysis.prediction import catalogue
-from bwprof.analysis.prediction.catalogue import Card, card_of, measured, of_entry
+from bwprof.analysis.prediction.catalogue import Card, card_from_entry, card_from_roofs, resolve_card
 from bwprof.analysis.prediction.regression import Neighbours
 from bwprof.analysis.prediction.streams import Streams
-from bwprof.analysis.prediction.workload import Estimate, Workload, work_of
-from bwprof.roofs.limiter import beaten_rows, numbers
+from bwprof.analysis.prediction.workload import Estimate, Workload, make_workload
+from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import pandas_frame
-from bwprof.text.parsing import mapping, repr_short, unknown
+from bwprof.text.formatting import require_frame
+from bwprof.text.parsing import check_mapping, describe_unknown, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +203,7 @@ class Efficiency:
         here, error, nearest = found.seconds(work, memory, arithmetic)
         model, units = found.model, _ratio(card.units, self.card.units)
         busy, busy_there = model.busy(work.written), model.busy(work.written, units)
-        there = carried(
+        there = transfer_times(
             here,
             memory,
             stream,
@@ -240,7 +240,9 @@ class Efficiency:
         known = {key[1]: found for key, found in self.learnt.items() if key[::2] == (work.operation, work.variant)}
         if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
-            raise ValueError(unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants)))
+            raise ValueError(
+                describe_unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants))
+            )
         if work.precision in known:
             found = known[work.precision]
             if found.precision == work.precision:
@@ -297,7 +299,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
     >>> bwprof.efficiency(rows).frame()[["operation", "precision", "rows"]].values.tolist()
     [['gemm', 'fp16', 6]]
     """
-    frame = pandas_frame(frame)
+    frame = require_frame(frame)
     rows = _usable(frame)
     if rows.empty:
         raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
@@ -349,16 +351,16 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.reset_index(drop=True)  # whose levels may be called as columns are
     rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
-    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.all_param_names()):
+    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names()):
         if name not in rows.columns:
             rows[name] = pd.NA
     for name in ("time_ms", "bytes_read"):
-        rows[name] = numbers(rows, name)
+        rows[name] = read_numbers(rows, name)
     rows["precision"] = [registry.precision_name(value) for value in rows["precision"]]
     known = {found["name"]: found["precisions"] for found in registry.operations()}
     told = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
     # What beats the best product is told by a flag of its roof; its time is as good as any.
-    faster = beaten_rows(frame)
+    faster = find_beaten_rows(frame)
     right = [
         precision in known.get(str(operation), ())
         and status in (None, "ok")
@@ -372,23 +374,23 @@ def _usable(frame: pd.DataFrame) -> pd.DataFrame:
 def _origin(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
     """The device that the rows are of."""
     if device is not None:
-        return card_of(device)
+        return resolve_card(device)
     names = [str(name) for name in rows["device"].dropna().unique()]
     if len(names) > 1:
         raise ValueError(f"rows of several devices ({', '.join(names)}): learn from those of one")
     if not names:
         raise ValueError("the rows do not say of which device they are: name it by device=")
-    run = mapping(frame.attrs.get("run"), "the frame's attrs['run']")
+    run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
     found = run.get("roofs") or {}
     if not isinstance(found, Mapping):
         raise ValueError(f"the frame's attrs['run']['roofs'] are {repr_short(found)}: an object is needed")
     roofs = Roofs.from_dict(dict(found)) if found and found.get("device") == names[0] and found.get("points") else None
     entry = catalogue.find(names[0])
     if roofs is not None:
-        return measured(roofs)
+        return card_from_roofs(roofs)
     if entry is None:
         raise ValueError(f"nothing is known of {names[0]}: give its roofs, or numbers, by device=")
-    return of_entry(entry)
+    return card_from_entry(entry)
 
 
 def _learnt(rows: pd.DataFrame, operation: str, precision: str, card: Card) -> _Learnt:
@@ -419,7 +421,7 @@ def _work_of_rows(rows: pd.DataFrame, operation: str, precision: str) -> Workloa
         source = param["default_from"]
         fallback = given[source] if source else np.full(len(rows), param["default"])
         given[param["name"]] = np.where(np.isnan(values), fallback, values).astype(np.int64)
-    work = work_of(operation, precision, given)
+    work = make_workload(operation, precision, given)
     fields = dict(work.cost)
     for name in ("bytes_read", "bytes_written", "flops"):  # of a batch of different lengths only the row knows
         own = pd.to_numeric(rows[name], errors="coerce").to_numpy(float, na_value=math.nan)
@@ -451,7 +453,7 @@ def _together(one: Array, other: Array, exponent: float) -> Array:
     return (one**exponent + other**exponent) ** (1 / exponent)
 
 
-def carried(
+def transfer_times(
     seconds: Array,
     memory: Array,
     stream: Array,

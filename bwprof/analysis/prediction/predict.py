@@ -11,15 +11,22 @@ import numpy as np
 
 from bwprof import _core, registry
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY, catalogue
-from bwprof.analysis.prediction.catalogue import Card, card_of, each_device
+from bwprof.analysis.prediction.catalogue import Card, resolve_card, split_devices
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
-from bwprof.analysis.prediction.workload import Estimate, PredictedCase, Workload, combined, each_of, work_of
+from bwprof.analysis.prediction.workload import (
+    Estimate,
+    PredictedCase,
+    Workload,
+    combine_params,
+    expand_batches,
+    make_workload,
+)
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs import limiter
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import as_sequence, finite_number, parse_names, quote_text, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import finite_or_none, list_items, parse_names, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,33 +103,33 @@ def predict(
     """
     import pandas as pd
 
-    op, shapes = as_pandas(op), as_pandas(shapes)
-    devices, model = each_device(device), model_of(efficiency)
+    op, shapes = to_pandas(op), to_pandas(shapes)
+    devices, model = split_devices(device), resolve_efficiency(efficiency)
     if not devices:
         raise ValueError("device is empty: at least one is needed")
     if len(devices) > 1:
         more: dict[str, Any] = {"precision": precision, "efficiency": model, "shapes": shapes, "kv_lens": kv_lens}
-        return beside([predict(op, one, **more, **params) for one in devices])
+        return interleave_devices([predict(op, one, **more, **params) for one in devices])
     if isinstance(op, pd.DataFrame):
         if params or shapes is not None or kv_lens is not None:
             raise ValueError("rows to predict have their parameters: leave out shapes= and the others")
         return predict_rows(_cases(op, precision), devices[0], model)
-    card = card_for(devices[0], model)
-    names = [op] if isinstance(op, str) else as_sequence(op, "op", "an operation, several, or a frame is needed")
+    card = resolve_card_for_model(devices[0], model)
+    names = [op] if isinstance(op, str) else list_items(op, "op", "an operation, several, or a frame is needed")
     if shapes is not None:
         params = _with_shapes(shapes, params)
     takes = {name: registry.operation(name)["takes_kv_lens"] for name in names}
     if kv_lens is not None and names and not any(takes.values()):
         raise ValueError(f"kv_lens: {', '.join(names)} takes none")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     works = []
     for name in names:
-        columns, cases = combined(name, params)
+        columns, cases = combine_params(name, params)
         for chosen in _precisions(name, precision):
             if lengths is None or not takes[name]:
-                works.append(work_of(name, chosen, columns, names=cases))
+                works.append(make_workload(name, chosen, columns, names=cases))
             else:
-                works += each_of(name, chosen, columns, cases, lengths)
+                works += expand_batches(name, chosen, columns, cases, lengths)
     if not works:
         raise ValueError("no operation to predict")
     return _joined([_frame(work, card, model) for work in works], card)
@@ -141,8 +148,8 @@ def predict_rows(
     >>> found[["operation", "status"]].values.tolist()
     [['gemm', 'predicted'], ['kv_copy', 'predicted']]
     """
-    model = model_of(efficiency)
-    card = card_for(device, model)
+    model = resolve_efficiency(efficiency)
+    card = resolve_card_for_model(device, model)
     groups: dict[tuple[Any, ...], list[tuple[int, PredictedCase]]] = {}
     for at, found in enumerate(cases):
         case = PredictedCase(*found)
@@ -154,7 +161,7 @@ def predict_rows(
         params = {name: np.array([case.params[name] for _, case in members]) for name in given}
         titles = [case.name or operation for _, case in members]
         lengths = members[0][1].kv_lens
-        work = work_of(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
+        work = make_workload(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
         work = work.reading(np.array([case.more for _, case in members]))
         frames.append(_frame(work, card, model))
         places += [at for at, _ in members]
@@ -167,7 +174,7 @@ def predict_rows(
     return whole
 
 
-def beside(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The rows of several devices in one frame, those of a case together; its metadata have each device's."""
     import pandas as pd
 
@@ -181,20 +188,20 @@ def beside(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return whole
 
 
-def card_for(device: str | Roofs | Card, model: float | Efficiency) -> Card:
+def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency) -> Card:
     """The device as predictions by a model see it: streams that are not its own are scaled from those of the device
     that the model was learnt on, else from those that come with bwprof. A name that is none of the catalogue's own is
     logged with the one that is taken.
     """
     if isinstance(device, str) and "=" not in device and catalogue.find(device) is None:
-        taken, *others = (entry.id for entry in catalogue.alike(device) or [catalogue.entry_of(device)])
+        taken, *others = (entry.id for entry in catalogue.find_similar(device) or [catalogue.find_entry(device)])
         _log.warning(
             "device '%s' is %s here%s", quote_text(device), taken, f", not {', '.join(others)}" if others else ""
         )
-    return card_of(device, model.streams if isinstance(model, Efficiency) else None)
+    return resolve_card(device, model.streams if isinstance(model, Efficiency) else None)
 
 
-def model_of(efficiency: object) -> float | Efficiency:
+def resolve_efficiency(efficiency: object) -> float | Efficiency:
     """What was given as an efficiency: a share, or what was learnt; a frame is learnt from.
 
     Raises
@@ -206,7 +213,7 @@ def model_of(efficiency: object) -> float | Efficiency:
     """
     import pandas as pd
 
-    efficiency = as_pandas(efficiency)
+    efficiency = to_pandas(efficiency)
     if isinstance(efficiency, pd.DataFrame):
         return learn(efficiency)
     if isinstance(efficiency, Efficiency):
@@ -215,7 +222,7 @@ def model_of(efficiency: object) -> float | Efficiency:
         raise TypeError(
             f"efficiency is {repr_short(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency"
         )
-    share = finite_number(efficiency)
+    share = finite_or_none(efficiency)
     if share is None or not _LEAST_SHARE <= share <= 1:
         raise ValueError(f"efficiency is {repr_short(efficiency)}: allowed is a share from {_LEAST_SHARE:g} to 1")
     return share
@@ -248,12 +255,12 @@ def _cases(frame: pd.DataFrame, precision: str | Sequence[str] | None) -> list[P
     from bwprof.results.frame import to_rows
 
     if precision is not None and "precision" in frame.columns:
-        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.all_param_names())])
+        frame = frame.drop_duplicates([name for name in frame.columns if name in (*_SHAPE, *schema.param_names())])
     made = []
     for row in to_rows(frame):
         operation = row["operation"]
         params = {name: row[name] for name in registry.param_names(operation) if row[name] is not None}
-        lengths = registry.lengths_of(row)
+        lengths = registry.row_lengths(row)
         for name in [row["precision"]] if precision is None else _precisions(operation, precision):
             made.append(PredictedCase(operation, params, name, row["case"] or "", lengths))
     return made
@@ -271,26 +278,26 @@ def _joined(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
 
     whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     run = {"predicted_for": card.name, "source": card.source, "bwprof_version": _core.__version__}
-    if len(frames) > 1 and len(whole) <= MOST_COMPARED:
+    if len(frames) > 1 and len(whole) <= MAX_COMPARED:
         rows = results_frame.to_rows(whole)
-        pairs.fill(rows)
+        pairs.fill_comparisons(rows)
         for name in results_columns.COMPARISON_NAMES:
             whole[name] = [math.nan if row[name] is None else row[name] for row in rows]
         # Of a lower bound no ratio is known; where FP32 has no rate, all that is calculated is held against bounds.
-        least = lower_bounds(whole)
+        least = is_lower_bound(whole)
         if (least & (whole["precision"] == pairs.BASELINE).to_numpy(bool)).any():
-            least |= limiter.numbers(whole, "flops") > 0
+            least |= limiter.read_numbers(whole, "flops") > 0
         whole.loc[least, ["speedup_vs_fp32", "bandwidth_vs_fp32"]] = math.nan
     whole.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run)}
     return whole
 
 
-MOST_COMPARED = 20_000  # rows that are also compared with FP32, one by one
+MAX_COMPARED = 20_000  # rows that are also compared with FP32, one by one
 
 
-def lower_bounds(frame: pd.DataFrame) -> NDArray[np.bool_]:
+def is_lower_bound(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Where a predicted time is a lower bound: it has arithmetic whose rate on the device nobody knows."""
-    flops, dense, best = (limiter.numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
+    flops, dense, best = (limiter.read_numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
     found: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
     return found
 
@@ -330,7 +337,9 @@ def _frame(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFram
             "measured_tflops": card.best.get(work.precision, math.nan),
         }
         roofline = limiter.attainable(np.where(work.flops > 0, intensity, np.nan), dense, ceiling)
-    limit = limiter.of_columns({**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops})
+    limit = limiter.classify_columns(
+        {**roofs, "bytes_read": work.read, "bytes_written": work.written, "flops": work.flops}
+    )
     columns: dict[str, Any] = dict(work.params)
     columns |= {name: work.cost[name] for name in work.cost}
     columns |= roofs

@@ -169,6 +169,6 @@ def _is_curve(sizes: Array, times: Array) -> bool:
 
 
 @cache
-def default() -> Streams:
+def bundled_streams() -> Streams:
     """The streams that come with bwprof, of the device that they name."""
     return Streams.from_dict(json.loads(_FILE.read_text(encoding="utf-8")))

@@ -14,7 +14,7 @@ from bwprof import costs, registry
 from bwprof.costs import Cost
 from bwprof.text.parsing import expand_ranges, is_range, repr_short
 
-MOST_ROWS = 100_000_000  # each has some hundred columns: more is a slip
+MAX_ROWS = 100_000_000  # each has some hundred columns: more is a slip
 
 
 class PredictedCase(NamedTuple):
@@ -73,10 +73,10 @@ class Workload:
 
     def in_precision(self, precision: str) -> Workload:
         """The same shapes in another precision."""
-        return work_of(self.operation, precision, self.params, kv_lens=self.kv_lens)
+        return make_workload(self.operation, precision, self.params, kv_lens=self.kv_lens)
 
 
-def work_of(
+def make_workload(
     operation: str,
     precision: str,
     params: Mapping[str, Any],
@@ -96,23 +96,23 @@ def work_of(
     allowed = registry.operation(operation)["precisions"]
     if precision not in allowed:
         raise ValueError(f"{operation} has no precision '{precision}': allowed are {', '.join(allowed)}")
-    lengths = registry.lengths(kv_lens)
+    lengths = registry.parse_lengths(kv_lens)
     if lengths is not None:
         single: dict[str, Any] = {name: np.asarray(value).item() for name, value in params.items()}
-        whole: dict[str, Any] = dict(registry.complete(operation, precision, single, lengths))
+        whole: dict[str, Any] = dict(registry.complete_params(operation, precision, single, lengths))
         found = costs.cost(operation, precision=precision, kv_lens=lengths, **whole)
         cost = Cost(*(np.array([found[name]]) for name in found))
         arrays = {name: np.array([value]) for name, value in whole.items()}
-        said = registry.lengths_text(lengths)
+        said = registry.format_lengths(lengths)
         return Workload(operation, precision, arrays, cost, names, said, variant)
     columns: dict[str, Any] = {
-        name: np.atleast_1d(array).ravel() for name, array in costs.shapes(operation, dict(params)).items()
+        name: np.atleast_1d(array).ravel() for name, array in costs.param_arrays(operation, dict(params)).items()
     }
     cost = costs.cost(operation, precision=precision, **columns)
     return Workload(operation, precision, columns, cost, names, None, variant)
 
 
-def each_of(
+def expand_batches(
     operation: str, precision: str, columns: Mapping[str, Any], names: list[str] | None, kv_lens: Sequence[int]
 ) -> list[Workload]:
     """The shapes that `combined` made, each by itself with a batch of these lengths."""
@@ -122,12 +122,12 @@ def each_of(
         for at in range(count)
     ]
     return [
-        work_of(operation, precision, row, names=None if names is None else [names[at]], kv_lens=kv_lens)
+        make_workload(operation, precision, row, names=None if names is None else [names[at]], kv_lens=kv_lens)
         for at, row in enumerate(rows)
     ]
 
 
-def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
+def combine_params(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
     """Parameters as whole arrays: every combination of the lists' values, for each row of the arrays.
 
     Lists, tuples and ranges ("1..64:x2" among them) are swept as their product, the last one's values changing fastest,
@@ -142,7 +142,7 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
     lists: dict[str, list[Any]] = {}
     single: dict[str, Any] = {}
     for name, value in params.items():
-        costs.refuse_no_numbers(operation, name, value)
+        costs.check_numbers(operation, name, value)
         if hasattr(value, "__array__") and np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:
@@ -161,8 +161,8 @@ def combined(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any],
         raise ValueError(f"{operation}: arrays go row by row and must be of one length: {said} values")
     rows = len(next(iter(arrays.values()))) if arrays else 1
     points = list(itertools.product(*lists.values()))
-    if rows * len(points) > MOST_ROWS:
-        raise ValueError(f"{operation}: the parameters make {rows * len(points)} rows: allowed are {MOST_ROWS}")
+    if rows * len(points) > MAX_ROWS:
+        raise ValueError(f"{operation}: the parameters make {rows * len(points)} rows: allowed are {MAX_ROWS}")
     columns = single | {name: np.tile(values, len(points)) for name, values in arrays.items()}
     columns |= {
         name: np.repeat(np.asarray(values), rows) for name, values in zip(lists, zip(*points, strict=True), strict=True)

@@ -17,12 +17,12 @@ from bwprof.text.document import (
     FactList,
     Paragraph,
     Section,
-    items,
-    of_frame,
-    section,
-    table,
-    there,
-    words,
+    make_frame_table,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+    present_sections,
 )
 from bwprof.text.parsing import parse_count, quote_text
 
@@ -62,7 +62,7 @@ def main_analyze(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.analysis.answer import Answer, with_peak
+    from bwprof.analysis.answer import Answer, fill_peak
     from bwprof.roofs.limiter import with_limits
 
     targets = choose_targets(options)
@@ -71,16 +71,16 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError(f"--top is {quote_text(options.top)}: a whole number from 1 is needed")
     peak = read_positive(options.peak, "--peak", "a bandwidth in GB/s")
     data = load_rows(options.results, options.only)
-    answer = Answer(with_limits(data if peak is None else with_peak(data, peak, options.results)), top)
+    answer = Answer(with_limits(data if peak is None else fill_peak(data, peak, options.results)), top)
     texts = {
         "json": lambda: json_text(answer.to_dict(with_checklist=options.checklist)),
         "md": lambda: markdown(_tables(answer, checklist=options.checklist)),
     }
 
     def show(screen: Console) -> None:
-        from bwprof.analysis.answer import grouped_strengths
+        from bwprof.analysis.answer import group_strengths
 
-        strengths = items(grouped_strengths(answer.measured))
+        strengths = make_list(group_strengths(answer.measured))
         checklist = checklist_section(answer.checklist()) if options.checklist else None
         print_document(screen, _document(answer, _bottlenecks(answer), strengths, checklist))
 
@@ -91,32 +91,32 @@ def _document(
     answer: Answer, bottlenecks: Section | None, strengths: Block | None, checklist: Section | None
 ) -> Document:
     improved, reason = answer.improvement()
-    pairs = of_frame(improved, numbers=list(improved.columns)[1:])
+    pairs = make_frame_table(improved, numbers=list(improved.columns)[1:])
     sections = [
         bottlenecks,
-        section("", "Cliffs: time that the step of work does not explain", items(answer.cliffs())),
-        section("", "Strengths", strengths),
-        section("", "FP32 and FP16", pairs, words(reason)) if pairs else None,
+        make_section("", "Cliffs: time that the step of work does not explain", make_list(answer.cliffs())),
+        make_section("", "Strengths", strengths),
+        make_section("", "FP32 and FP16", pairs, make_paragraph(reason)) if pairs else None,
         _utilization(answer.utilization()),
         checklist,
     ]
-    return Document("What limits it", "", there(sections), tuple(map(Paragraph, answer.lines())))
+    return Document("What limits it", "", present_sections(sections), tuple(map(Paragraph, answer.lines())))
 
 
 def _tables(answer: Answer, *, checklist: bool) -> Document:
-    bottlenecks = section("", "Bottlenecks", of_frame(answer.bottlenecks()))
-    items = section("", "Checklist", of_frame(answer.checklist())) if checklist else None
-    return _document(answer, bottlenecks, of_frame(answer.strengths()), items)
+    bottlenecks = make_section("", "Bottlenecks", make_frame_table(answer.bottlenecks()))
+    items = make_section("", "Checklist", make_frame_table(answer.checklist())) if checklist else None
+    return _document(answer, bottlenecks, make_frame_table(answer.strengths()), items)
 
 
 def _bottlenecks(answer: Answer) -> Section:
     """Make the section for a screen: each bottleneck in lines, not in a wide table."""
-    from bwprof.analysis.bottleneck import in_order
+    from bwprof.analysis.bottleneck import sort_by_priority
 
     if not answer.findings:
         return Section("", "Bottlenecks: none that a roof tells of", ())
     parts = []
-    for finding in in_order(answer.findings):
+    for finding in sort_by_priority(answer.findings):
         impact = ("impact", f"{finding.impact}; {finding.gain}")
         facts = FactList((impact, ("fix", finding.fix), ("evidence", finding.evidence)))
         parts.append(Section("", f"{finding.priority} {finding.label}: {finding.issue}", (facts,)))
@@ -126,9 +126,9 @@ def _bottlenecks(answer: Answer) -> Section:
 def _utilization(data: pd.DataFrame) -> Section | None:
     title = "Utilization of the theoretical peak"
     if data["Utilization"].ne("-").any():
-        return section("", title, of_frame(data, numbers=list(data.columns)[1:3]))
-    unknown = words("--peak GB/S gives the peak of cold ones") if len(data) else None
-    return section("", f"{title}: not known of any row", unknown)
+        return make_section("", title, make_frame_table(data, numbers=list(data.columns)[1:3]))
+    unknown = make_paragraph("--peak GB/S gives the peak of cold ones") if len(data) else None
+    return make_section("", f"{title}: not known of any row", unknown)
 
 
 def checklist_section(checklist: pd.DataFrame) -> Section:
@@ -136,8 +136,8 @@ def checklist_section(checklist: pd.DataFrame) -> Section:
     groups = []
     for group, lines in checklist.groupby("Group", sort=False):
         rows = zip(lines["Result"].str.ljust(7), lines["Item"], lines["Figure"], strict=True)
-        groups.append(section("", str(group), table(["Result", "Item", "Figure"], rows, wordy=True)))
-    return Section("", "Checklist", there(groups))
+        groups.append(make_section("", str(group), make_table(["Result", "Item", "Figure"], rows, wordy=True)))
+    return Section("", "Checklist", present_sections(groups))
 
 
 def print_answer(rows: Sequence[RowDict], folder: Path | None, screen: Console) -> None:

@@ -17,15 +17,15 @@ from bwprof.cli.guard import INCOMPLETE, OK, USAGE
 from bwprof.cli.options import MixedParser, Parser, run, run_measuring
 from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
-from bwprof.records.keys import value
-from bwprof.records.source import Source, side
-from bwprof.results.pairs import disturbances, doubts
+from bwprof.records.keys import read_metric
+from bwprof.records.source import Source, load_source
+from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
 from bwprof.text import formatting
-from bwprof.text.formatting import figure_text, path_text, plural
-from bwprof.text.parsing import parse_count, quote_text, unknown
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_figure, format_path, plural
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from bwprof.hardware import Choice
@@ -107,7 +107,9 @@ def main_baseline(arguments: Sequence[str] | None = None) -> int:
         parser.set_defaults(operations=[], **dict.fromkeys(of_sweep))
         return run_measuring(parser, rest, lambda options, interrupts: _save(options, rest, interrupts))
     if action not in _ACTIONS:
-        sys.stderr.write(f"bwprof: error: {unknown('action', action, ['save', *_ACTIONS], where='bwprof baseline')}\n")
+        sys.stderr.write(
+            f"bwprof: error: {describe_unknown('action', action, ['save', *_ACTIONS], where='bwprof baseline')}\n"
+        )
         return USAGE
     command, text, table, epilog = _ACTIONS[action]
     return run(Parser(f"bwprof baseline {action}", text, table + DIR, epilog), rest, command)
@@ -119,22 +121,22 @@ def _list(options: argparse.Namespace) -> int:
     if readable:
         names = ["name", "cases", "processes", "device", "driver", "saved"]
         rows = ([str(line[name]) for name in names] for line in readable)
-        print_table(console(sys.stdout), names, rows, numbers=["cases", "processes"])
+        print_table(make_console(sys.stdout), names, rows, numbers=["cases", "processes"])
     for line in known:
         if line["problem"]:
             sys.stderr.write(f"bwprof: error: {line['problem']}\n")
     if not known:
-        folder = quote_text(baselines.folder_of(options.dir))
+        folder = quote_text(baselines.baseline_folder(options.dir))
         sys.stderr.write(f"bwprof: no baselines in {folder}: 'bwprof baseline save NAME' makes one\n")
     return INCOMPLETE if len(readable) < len(known) else OK
 
 
 def _show(options: argparse.Namespace) -> int:
     baseline = baselines.load_baseline(options.name, folder=options.dir)
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     for line in _head(baseline):
         screen.print(line, soft_wrap=True)
-    notes = [", ".join((*disturbances(row), *doubts(row))) for row in baseline.rows]
+    notes = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in baseline.rows]
     more = ["doubts"] if any(notes) else []
     lines = [_cells(case) + ([note] if more else []) for case, note in zip(baseline.cases, notes, strict=True)]
     print_table(screen, [*_WORDS, *_NUMBERS, *more], lines, numbers=_NUMBERS)
@@ -170,19 +172,19 @@ def _cells(case: BaselineCase) -> list[str]:
 
 def _figures(row: RowDict, times: Sequence[float]) -> list[str]:
     """List the time with its interval, and the bandwidth, as a comparison has them."""
-    time, speed = (value(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
+    time, speed = (read_metric(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
     ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
     columns = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
     return [
         *(end if known and math.isfinite(known) else "-" for known, end in zip(columns, ends, strict=True)),
-        "-" if isinstance(speed, str) else figure_text(speed.middle, whole_from=1000),
+        "-" if isinstance(speed, str) else format_figure(speed.middle, whole_from=1000),
     ]
 
 
 def _delete(options: argparse.Namespace) -> int:
     for name in options.names:
         path = baselines.delete_baseline(name, folder=options.dir)
-        sys.stderr.write(f"bwprof: baseline {name} is gone ({path_text(path)})\n")
+        sys.stderr.write(f"bwprof: baseline {name} is gone ({format_path(path)})\n")
     return OK
 
 
@@ -207,7 +209,7 @@ def _save(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
         if clash:
             raise ValueError(f"finished runs are measured already: leave out {', '.join(clash)}, or give --repeat")
         with interrupts.at_once():
-            _write(options, [side(name, folder=options.dir) for name in options.what])
+            _write(options, [load_source(name, folder=options.dir) for name in options.what])
         return OK
     repeat = REPEAT if options.repeat is None else parse_count(options.repeat, "--repeat")
     if repeat < 1:
@@ -218,15 +220,15 @@ def _save(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
             sweep.print_plan(sys.stdout, plan, choice)
         sys.stdout.write(f"each in {repeat} fresh process{'' if repeat == 1 else 'es'}\n")
         return OK
-    baselines.prepare(options.name, options.dir, force=options.force)
+    baselines.prepare_folder(options.name, options.dir, force=options.force)
     return _measure(options, argv, interrupts, repeat)
 
 
 def _write(options: argparse.Namespace, sources: Sequence[Source]) -> None:
-    baseline = save_baseline.made_of(options.name, sources)
-    path = path_text(baselines.write(baseline, folder=options.dir, force=options.force))
+    baseline = save_baseline.join_sources(options.name, sources)
+    path = format_path(baselines.write_baseline(baseline, folder=options.dir, force=options.force))
     sys.stderr.write(f"bwprof: baseline {options.name} ({plural(len(baseline.cases), 'case')}) is in {path}\n")
-    for doubt in save_baseline.doubts_of(baseline):
+    for doubt in save_baseline.list_doubts(baseline):
         _log.warning("%s", doubt)
 
 
@@ -292,4 +294,4 @@ def _plan_each(options: argparse.Namespace, *, runs: bool = True) -> list[tuple[
     from bwprof.runs import plan
 
     request = shared.read_request(options)
-    return plan.for_each(request, hardware.choose_several(request.backend, request.device), runs=runs)
+    return plan.make_plans(request, hardware.choose_devices(request.backend, request.device), runs=runs)

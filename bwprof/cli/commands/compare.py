@@ -14,8 +14,8 @@ from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
 from bwprof.cli.options import ONLY, Parser, read_fraction, run, split
 from bwprof.cli.output import check_picture, choose_targets, write_targets
-from bwprof.text.parsing import quote_text, unknown
-from bwprof.text.terminal import console
+from bwprof.text.parsing import describe_unknown, quote_text
+from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,11 +76,11 @@ def main_compare(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.records.regression.comparison import read_fail_on
+    from bwprof.records.regression.comparison import parse_fail_on
 
     if options.format not in _FORMATS:
-        raise ValueError(unknown("--format", options.format, _FORMATS))
-    fail_on = read_fail_on(options.fail_on, "--fail-on")
+        raise ValueError(describe_unknown("--format", options.format, _FORMATS))
+    fail_on = parse_fail_on(options.fail_on, "--fail-on")
     gate = read_fraction(options, "gate")
     if options.plot is not None:
         check_picture("--plot", options.plot, force=options.force)
@@ -102,15 +102,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace, gate: float | None, fail_on: str | float) -> Comparison:
-    from bwprof.records.regression.comparison import compared
+    from bwprof.records.regression.comparison import compare_sources
     from bwprof.records.regression.confirmation import confirm_changes
-    from bwprof.records.source import side
+    from bwprof.records.source import load_source
 
-    base, new = side(options.base, folder=options.dir), side(options.new, folder=options.dir)
+    base, new = load_source(options.base, folder=options.dir), load_source(options.new, folder=options.dir)
     if options.only:
         base, new = (rows.only(split(options.only, "--only")) for rows in (base, new))
     tries = 2 if options.confirm else 1
-    comparison = compared(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
+    comparison = compare_sources(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
     if options.confirm and fail_on != "never":
         comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
     return comparison
@@ -123,11 +123,11 @@ def _write(options: argparse.Namespace, targets: dict[str, str], comparison: Com
 
     heads = [_gate_line(comparison, gate)] if gate.fail_on != "never" else []
     if options.format == "table":
-        _print(comparison, heads, console(sys.stderr if "-" in targets.values() else sys.stdout), options)
+        _print(comparison, heads, make_console(sys.stderr if "-" in targets.values() else sys.stdout), options)
     texts = {
-        "csv": lambda: frame.csv_text(comparison.frame()),
+        "csv": lambda: frame.format_csv(comparison.frame()),
         "json": lambda: _json(comparison, gate),
-        "md": lambda: report.markdown(comparison, heads, gate),
+        "md": lambda: report.format_markdown(comparison, heads, gate),
     }
     printed = {_FORMATS[options.format]: "-"} if options.format != "table" else {}
     complete = write_targets(targets, texts) and write_targets(printed, texts)
@@ -172,11 +172,13 @@ def _gate_result(comparison: Comparison, gate: Gate) -> str:
 def _advice(comparison: Comparison) -> str:
     """Describe which side to measure again."""
     from bwprof.records.regression.verdicts import DISTURBED_WORD
-    from bwprof.results.pairs import disturbances
+    from bwprof.results.pairs import find_disturbances
 
     pairs = [line.pair for line in comparison.lines if line.verdict == DISTURBED_WORD]
     sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
-    disturbed = [name for name, rows in sides.items() if any(row is not None and disturbances(row) for row in rows)]
+    disturbed = [
+        name for name, rows in sides.items() if any(row is not None and find_disturbances(row) for row in rows)
+    ]
     names = " and ".join(disturbed) or "NEW"  # where only the second try was disturbed
     return f"measure {names} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 
@@ -185,15 +187,15 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
     from bwprof.records.regression import report
     from bwprof.records.regression.verdicts import NOT_COMPARABLE
 
-    places = report.in_order(comparison, everything=options.all)
+    places = report.sort_lines(comparison, everything=options.all)
     apart = [place for place in places if comparison.lines[place].verdict == NOT_COMPARABLE and not options.all]
     others = [place for place in places if place not in set(apart)]
     whole = "" if options.all else "--all shows them"
-    print_lines(screen, report.details(comparison, apart, whole=whole))
+    print_lines(screen, report.detail_lines(comparison, apart, whole=whole))
     title = f"{quote_text(comparison.base)} -> {quote_text(comparison.new)}"
-    listed = places if options.all else report.on_both(comparison, others)
+    listed = places if options.all else report.two_sided(comparison, others)
     if listed:
-        table = report.table(comparison, listed)
+        table = report.verdict_table(comparison, listed)
         print_frame(screen, title, table, numbers=report.NUMBERS, spare=("limit %", "95 %"))
     elif not apart:
         screen.print(title)
@@ -201,12 +203,15 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
         screen.print(f"{len(comparison.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
         title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
-        print_frame(screen, title, report.power(comparison), numbers=report.POWER_NUMBERS)
+        print_frame(screen, title, report.power_table(comparison), numbers=report.POWER_NUMBERS)
         print_lines(screen, [report.POWER_NOTE])
     screen.print()
-    print_lines(screen, report.details(comparison, others, whole=whole))
+    print_lines(screen, report.detail_lines(comparison, others, whole=whole))
     print_lines(
-        screen, filter(None, (*comparison.notes, report.promise(comparison), report.summary(comparison), *heads))
+        screen,
+        filter(
+            None, (*comparison.notes, report.describe_chance(comparison), report.format_summary(comparison), *heads)
+        ),
     )
 
 
@@ -214,7 +219,7 @@ def _json(comparison: Comparison, gate: Gate) -> str:
     from bwprof.records.regression import report
     from bwprof.records.regression.verdicts import UNDECIDED
 
-    names = report.names(comparison)
+    names = report.line_names(comparison)
     records = comparison.frame().to_dict(orient="records")
     document: dict[str, Any] = {
         "format": "bwprof-comparison",
@@ -225,7 +230,7 @@ def _json(comparison: Comparison, gate: Gate) -> str:
         "fail_on": gate.fail_on,
         "failed": [names[place] for place in gate.failed],
         "undecided": [names[place] for place, line in enumerate(comparison.lines) if line.verdict == UNDECIDED],
-        "summary": report.summary(comparison),
+        "summary": report.format_summary(comparison),
         "counts": dict(comparison.counts),
         "notes": list(comparison.notes),
         "rows": [{name: _plain(value) for name, value in record.items()} for record in records],

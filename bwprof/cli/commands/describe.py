@@ -14,16 +14,16 @@ from bwprof import _core, registry
 from bwprof.cli.guard import GATE_FAILED, OK
 from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, Parser, read_single_params, run, run_measuring
 from bwprof.cli.output import FORMS, choose_targets, emit, json_text
-from bwprof.info import about, device_lines, info
+from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import columns as results_columns
 from bwprof.results.columns import COLUMN_FACTS
-from bwprof.results.json_file import plain
+from bwprof.results.json_file import to_json_value
 from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.bench import Cell, PartReport
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import parse_names, unknown
-from bwprof.text.terminal import PLAIN_WIDTH, console, print_table
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import describe_unknown, parse_names
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def main_columns(arguments: Sequence[str] | None = None) -> int:
 
 def _print_columns(options: argparse.Namespace) -> int:
     targets = choose_targets(options)
-    known = {column.name: column for column in results_columns.columns()}
+    known = {column.name: column for column in results_columns.all_columns()}
     columns = [known[name] for name in _check_names("column", options.names, list(known))]
     headings = ["column", "unit", "group", "better", "what it holds"]
     rows = [[column.name, column.unit, column.group, column.better, column.text] for column in columns]
@@ -73,7 +73,7 @@ def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]
     """Return the names, all that are known for none; ValueError for an unknown one."""
     for name in names:
         if name not in known:
-            raise ValueError(unknown(kind, name, known, see=f"bwprof {kind}s"))
+            raise ValueError(describe_unknown(kind, name, known, see=f"bwprof {kind}s"))
     return list(dict.fromkeys(names)) or known
 
 
@@ -95,11 +95,11 @@ def _print_info(options: argparse.Namespace) -> int:
 
     def show(screen: Console) -> None:
         headers = ["what", "value"]
-        print_table(screen, headers, about(facts), title="bwprof " + facts["version"])
+        print_table(screen, headers, build_lines(facts), title="bwprof " + facts["version"])
         for device in facts["devices"]:
             print_table(screen, headers, device_lines(device), title=f"{device['backend']}:{device['index']}")
 
-    return emit(targets, {"json": lambda: json_text(plain(facts))}, show)
+    return emit(targets, {"json": lambda: json_text(to_json_value(facts))}, show)
 
 
 _LEGEND = """\
@@ -238,7 +238,7 @@ def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
 
     started = time.monotonic()
     targets = choose_targets(options)
-    screen = console(sys.stderr if options.json == "-" else sys.stdout)
+    screen = make_console(sys.stderr if options.json == "-" else sys.stdout)
 
     def progress(text: str) -> None:
         if not options.quiet:
@@ -253,8 +253,8 @@ def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
         poll=interrupts.check,
         show=lambda report: _show_part(report, screen),
     )
-    progress(f"self-test of {result['device']}: {seconds_text(time.monotonic() - started)}")
-    code = emit(targets, {"json": lambda: json_text(plain(result))})
+    progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - started)}")
+    code = emit(targets, {"json": lambda: json_text(to_json_value(result))})
     return code or (OK if result["passed"] else GATE_FAILED)
 
 
@@ -315,7 +315,7 @@ def main_variants(arguments: Sequence[str] | None = None) -> int:
 def _print_variants(options: argparse.Namespace) -> int:
     targets = choose_targets(options)
     params: dict[str, Any] = dict(read_single_params(options.param))
-    lengths = registry.lengths(options.kv_lens, "--kv-lens")
+    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     rows = Variants()
     precisions = [registry.check_precision(word) for word in parse_names("--precision", options.precision)]
     for precision in precisions:
@@ -329,7 +329,7 @@ def _print_variants(options: argparse.Namespace) -> int:
             name, remedy = backend["name"], _core.backend_facts(backend["name"])["remedy"]
             reason = f"no {name} backend, hence no {name} variants: {backend['reason']}"
             sys.stderr.write(f"bwprof: this build has {reason}; {remedy}\n")
-    texts = {"json": lambda: json_text(plain(list(rows)))}
+    texts = {"json": lambda: json_text(to_json_value(list(rows)))}
     return emit(targets, texts, lambda screen: _show_variants(rows, screen))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
-from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, diagnoses, gain_text
+from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, diagnose_rows, gain_text
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli.commands.importers import CALLER_FIGURES, add_caller_figures
 from bwprof.cli.display import markdown, print_document
@@ -17,10 +17,21 @@ from bwprof.cli.inputs import select_rows
 from bwprof.cli.options import ONLY, Parser, read_positive, run
 from bwprof.cli.output import choose_targets, emit, json_text
 from bwprof.importers import detect
-from bwprof.importers.next_steps import NextCommand, rocprof_steps, steps
-from bwprof.text.document import Block, Code, Document, Paragraph, Section, items, section, table, there, words
+from bwprof.importers.next_steps import NextCommand, suggest_commands, suggest_rocprof
+from bwprof.text.document import (
+    Block,
+    Code,
+    Document,
+    Paragraph,
+    Section,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+    present_sections,
+)
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import finite_number
+from bwprof.text.parsing import finite_or_none
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,8 +86,8 @@ def _run(options: argparse.Namespace) -> int:
     data = add_caller_figures(detect.load(options.results), options)
     rows = select_rows(data, options.only, options.precision)
     measured = values.drop_repeated_shapes(rows[~values.is_word(rows, "status", "failed", "skipped", "predicted")])
-    next_steps = rocprof_steps if str(data.attrs.get("tool", "")).startswith("rocprof") else steps
-    cases = [(case, next_steps(case)) for case in diagnoses(measured, latency_us=latency)]
+    next_steps = suggest_rocprof if str(data.attrs.get("tool", "")).startswith("rocprof") else suggest_commands
+    cases = [(case, next_steps(case)) for case in diagnose_rows(measured, latency_us=latency)]
     unmeasured = len(rows) - len(measured)
     texts = {
         "json": lambda: json_text(_to_dict(cases, options.results, unmeasured)),
@@ -120,7 +131,7 @@ def _evidence_section(case: str, lines: Iterable[_VerdictLine]) -> Section | Non
     for verdict, name, text in lines:
         names.setdefault((verdict, text), []).append(name)
     rows = [(f"{verdict:<11}", ", ".join(names), text) for (verdict, text), names in names.items()]
-    return section("", case, table(["Verdict", "Hypothesis", "Evidence"], rows, wordy=True))
+    return make_section("", case, make_table(["Verdict", "Hypothesis", "Evidence"], rows, wordy=True))
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:
@@ -147,8 +158,8 @@ def _name_parts(case: Diagnosis) -> tuple[str, str, str]:
 
 
 def _total_time(row: Mapping[str, Any]) -> float:
-    count = finite_number(row.get("count"))
-    return (finite_number(row.get("time_ms")) or 0.0) * (1.0 if count is None else count)
+    count = finite_or_none(row.get("count"))
+    return (finite_or_none(row.get("time_ms")) or 0.0) * (1.0 if count is None else count)
 
 
 def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> Document:
@@ -158,12 +169,14 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> D
     if not everything and len(cases) > _ANSWERS:  # those that take longest, in their order
         by_time = sorted(range(len(cases)), key=lambda place: -_total_time(cases[place][0].row))
         answered = [cases[place] for place in sorted(by_time[:_ANSWERS])]
-        lead.append(words(f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others"))
-    lead.insert(0, items(_answers(answered)))
-    lead += [None if cases else words("nothing was measured"), _unmeasured_note(unmeasured)]
+        lead.append(
+            make_paragraph(f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others")
+        )
+    lead.insert(0, make_list(_answers(answered)))
+    lead += [None if cases else make_paragraph("nothing was measured"), _unmeasured_note(unmeasured)]
     evidence = _evidence_on_screen(cases, answered if everything else answered[:_MOST_CASES], everything=everything)
     steps = _next_steps(cases, everything=everything)
-    return Document("", "", there([evidence, steps]), _present(lead))
+    return Document("", "", present_sections([evidence, steps]), _present(lead))
 
 
 def _evidence_on_screen(cases: Sequence[_Case], closer: Sequence[_Case], *, everything: bool) -> Section | None:
@@ -175,7 +188,7 @@ def _evidence_on_screen(cases: Sequence[_Case], closer: Sequence[_Case], *, ever
         _evidence_section(case, (line for line in of_case if line not in shared)) for case, of_case in lines
     ]
     evidence += [_evidence_section(f"each of these {len(lines)} cases", shared), _more(len(cases) - len(closer))]
-    return section("", "Evidence", *evidence)
+    return make_section("", "Evidence", *evidence)
 
 
 def _next_steps(cases: Sequence[_Case], *, everything: bool) -> Section | None:
@@ -193,15 +206,15 @@ def _next_steps(cases: Sequence[_Case], *, everything: bool) -> Section | None:
         amd = any(command.command.startswith("rocprof") for _, commands in nearest for command in commands)
         then = f"then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}"
         blocks += [_more(len(unsettled) - len(nearest)), Paragraph(then)]
-    return section("", "Next steps", *blocks)
+    return make_section("", "Next steps", *blocks)
 
 
 def _more(count: int) -> Paragraph | None:
-    return words(f"... and {plural(count, 'case')} more: --all, or --only" if count > 0 else "")
+    return make_paragraph(f"... and {plural(count, 'case')} more: --all, or --only" if count > 0 else "")
 
 
 def _unmeasured_note(count: int) -> Paragraph | None:
-    return words(
+    return make_paragraph(
         f"{plural(count, 'row')} without a measurement left out (predicted, skipped or failed)" if count else ""
     )
 
@@ -212,10 +225,12 @@ def _present(blocks: Iterable[Block | None]) -> tuple[Block, ...]:
 
 def _full_document(cases: Sequence[_Case], unmeasured: int) -> Document:
     """Make what a file holds: every case with all of its evidence."""
-    answers = items(case.sentence for case, _ in cases) or Paragraph("Nothing was measured.")
+    answers = make_list(case.sentence for case, _ in cases) or Paragraph("Nothing was measured.")
     evidence = [_evidence_section(case.case, _verdict_lines(case, refuted=True)) for case, _ in cases]
-    sections = [section("", "Evidence", *evidence), _next_steps(cases, everything=True)]
-    return Document("Why is it slow?", "", there(sections), _present([answers, _unmeasured_note(unmeasured)]))
+    sections = [make_section("", "Evidence", *evidence), _next_steps(cases, everything=True)]
+    return Document(
+        "Why is it slow?", "", present_sections(sections), _present([answers, _unmeasured_note(unmeasured)])
+    )
 
 
 def _to_dict(cases: Sequence[_Case], source: str, unmeasured: int) -> dict[str, Any]:

@@ -18,17 +18,24 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.experiments import ab, ab_result, ab_run, ab_session
-from bwprof.experiments.ab import Options, checked_threads, complete, is_same
+from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
 from bwprof.experiments.ab_result import ABTable
 from bwprof.experiments.ab_run import PlaceRequest
-from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, StopRule, fails, may_fail
+from bwprof.experiments.ab_session import (
+    DEFAULT_GATE,
+    DEFAULT_REL_CI,
+    DEFAULT_SECONDS,
+    StopRule,
+    exceeds_limit,
+    may_exceed_limit,
+)
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,9 +128,7 @@ def _parser() -> Parser:
 def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
     targets = choose_targets(options)
     limit = read_fraction(options, "fail_on")
-    threads = (
-        None if options.threads is None else checked_threads(parse_count(options.threads, "--threads"), "--threads")
-    )
+    threads = None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads")
     turn_seconds = parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True)
     places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
     rule = StopRule(
@@ -132,10 +137,10 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
         parse_fraction(options.gate, "--gate"),
         registry.check_seed(parse_count(options.seed, "--seed")),
     )
-    names = (options.a, complete(options.b, options.a, places))
-    choice = hardware.choose(options.backend, options.device)
-    works = ab.works(*names, _read_options(options, rule.seed), choice.backend)
-    table = ab_run.start(choice, rule, argv, {})
+    names = (options.a, complete_b(options.b, options.a, places))
+    choice = hardware.choose_device(options.backend, options.device)
+    works = ab.make_tasks(*names, _read_options(options, rule.seed), choice.backend)
+    table = ab_run.start_table(choice, rule, argv, {})
 
     def report(text: str) -> None:
         if not options.quiet:
@@ -145,11 +150,11 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.makers(places, choice, interrupts, report))
-            pairs = ab_run.with_note(ab_run.pairs_apart(works, make), same=is_same(names, places, commits))
+            make, commits = stack.enter_context(ab_run.open_places(places, choice, interrupts, report))
+            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, places, commits))
             for number, pair in enumerate(pairs, start=1):
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
-                result = ab_run.measure(pair, rule, table, interrupts.check, ab_run.nothing_compared)
+                result = ab_run.measure_pair(pair, rule, table, interrupts.check, ab_run.compare_nothing)
                 failed |= result.stopped == ab_session.FAILED
     except (StoppedError, KeyboardInterrupt):
         stopped = True
@@ -198,9 +203,9 @@ def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         message = ""
-        if row["ratio"] is not None and fails(row["ratio"], row["verdict"], limit):
+        if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], limit):
             code, message = GATE_FAILED, "B is slower"
-        elif may_fail(row["ratio_hi"], row["verdict"], limit):
+        elif may_exceed_limit(row["ratio_hi"], row["verdict"], limit):
             code, message = code or INCOMPLETE, _describe_undecided(row, options)
         if message:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {message}\n")
@@ -216,10 +221,10 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _read_options(options: argparse.Namespace, seed: int) -> Options:
-    return Options(
+def _read_options(options: argparse.Namespace, seed: int) -> ABOptions:
+    return ABOptions(
         params=shared.read_params(options.param),
-        kv_lens=registry.lengths(options.kv_lens, "--kv-lens"),
+        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
         timer=options.timer,
@@ -228,7 +233,7 @@ def _read_options(options: argparse.Namespace, seed: int) -> Options:
 
 
 def _print(table: ABTable) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     lines = []
     for row in table.rows:
         if row["ratio"] is None:
@@ -240,7 +245,7 @@ def _print(table: ABTable) -> None:
     if lines:
         print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     # A failed side is an error, which standard error has.
-    print_lines(screen, [ab_result.sentence(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
+    print_lines(screen, [ab_result.describe_row(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
     for side in ("a", "b"):
         for row in [row for row in table.rows if row[f"{side}_environment"]][:1]:
             print_lines(screen, [f"{side.upper()}: {quote_text(row[side])}, {row[f'{side}_environment']}"])
@@ -308,7 +313,7 @@ def _ablate(options: argparse.Namespace) -> int:
         check_picture("-o", options.output, force=options.force, targets=targets)
     seconds = read_seconds(options, "max_seconds", from_zero=True)
     roofs = shared.read_roofs(options)
-    lengths = registry.lengths(options.kv_lens, "--kv-lens")
+    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
         data = ablation(
@@ -359,7 +364,7 @@ class _AblationOutput:
     def _print(self) -> None:
         from bwprof.experiments import ablation_table as tables
 
-        screen, data = console(sys.stdout), self._data
+        screen, data = make_console(sys.stdout), self._data
         try:
             print_frame(screen, tables.title(data), tables.table(data), numbers=tables.NUMBERS)
             print_frame(screen, "Predicted and measured", tables.gains(data), numbers=tables.GAINS_NUMBERS)
@@ -372,17 +377,21 @@ class _AblationOutput:
     def _text(self, kind: str) -> str:
         from bwprof.experiments import ablation_table
         from bwprof.results import frame
-        from bwprof.results.json_file import plain
-        from bwprof.results.reader import FORMAT
+        from bwprof.results.json_file import to_json_value
+        from bwprof.results.reader import ABLATION_FORMAT
 
         data = self._data
         if kind == "csv":
-            return frame.csv_text(data)
+            return frame.format_csv(data)
         if kind == "md":
             return ablation_table.markdown(data)
         rows = json.loads(data.to_json(orient="records", double_precision=15))
-        facts = {"torch": data.attrs["torch"], "missing": data.attrs["missing"], "run": plain(dict(data.attrs["run"]))}
-        return json_text({"format": FORMAT, **facts, "rows": rows})
+        facts = {
+            "torch": data.attrs["torch"],
+            "missing": data.attrs["missing"],
+            "run": to_json_value(dict(data.attrs["run"])),
+        }
+        return json_text({"format": ABLATION_FORMAT, **facts, "rows": rows})
 
     def finish(self, ending: BaseException | None) -> int:
         """Print what could not be written, and what ended the ablation early; returns the exit code."""

@@ -13,10 +13,10 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
 from bwprof.cli.inputs import RESULTS, load_rows
 from bwprof.cli.options import DEFAULT_OUTPUT, Parser, read_fraction, run
 from bwprof.cli.output import check_picture, choose_targets, emit
-from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts
-from bwprof.text.formatting import plural, short
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts
+from bwprof.text.formatting import format_short, plural
 from bwprof.text.parsing import parse_count, parse_fraction, quote_text
-from bwprof.text.terminal import console, show, table
+from bwprof.text.terminal import make_console, new_table, print_fitted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
         check_picture("--plot", options.plot, force=options.force)
     targets = choose_targets(options)
     quiet = not sys.stderr.isatty()
-    with Progress(console=console(sys.stderr), transient=True, disable=quiet) as bar:
+    with Progress(console=make_console(sys.stderr), transient=True, disable=quiet) as bar:
         task = bar.add_task("reading runs", total=None)
         runs = history(
             options.folder,
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
 
         regressions.save_trend(runs, options.plot)
     texts = {
-        "csv": lambda: frame.csv_text(runs),
+        "csv": lambda: frame.format_csv(runs),
         "json": lambda: runs.to_json(orient="records", date_format="iso", indent=1) + "\n",
     }
     is_printed = options.plot is None or options.cases
@@ -102,7 +102,7 @@ def _show(data: pd.DataFrame, options: argparse.Namespace, screen: Console) -> N
         return
     if not options.cases:
         for _, rows in data.groupby(["hostname", "device"], sort=False, observed=True, dropna=False):
-            show(screen, _overview(screen, rows, _place(rows.iloc[-1])))
+            print_fitted(screen, _overview(screen, rows, _place(rows.iloc[-1])))
             screen.print("")
         screen.print(_count_text(data))
         return
@@ -111,7 +111,7 @@ def _show(data: pd.DataFrame, options: argparse.Namespace, screen: Console) -> N
         last = rows if options.last is not None else rows.iloc[-_MOST_LINES:]
         left_out = f" (the last {len(last)} of {len(rows)} runs: see --last)" if len(last) < len(rows) else ""
         screen.print(_title(rows.iloc[-1], several=several) + left_out)
-        show(screen, _runs(screen, last))
+        print_fitted(screen, _runs(screen, last))
         screen.print("")
 
 
@@ -123,7 +123,7 @@ def _place(row: Any) -> str:
 def _overview(screen: Console, data: pd.DataFrame, title: str) -> Table:
     """Make a table with a line for each case: its last state, and how often it changed."""
     numbers = ["runs", "time", "GB/s", "before"]
-    grid = table(screen, title, ["case", "precision", *numbers, "changes"], numbers=numbers)
+    grid = new_table(screen, title, ["case", "precision", *numbers, "changes"], numbers=numbers)
     grid.columns[0].max_width = 22
     grid.columns[-1].max_width = 17
     cases = [rows for _, rows in data.groupby("series", sort=False)]
@@ -141,7 +141,7 @@ def _overview(screen: Console, data: pd.DataFrame, title: str) -> Table:
 def _doubts(row: Any) -> str:
     if row["status"] != "ok":
         return _word(row["status"]) if row["time_ms"] == row["time_ms"] else ""
-    return ", ".join((*disturbances(row), *doubts(row)))
+    return ", ".join((*find_disturbances(row), *find_doubts(row)))
 
 
 def _changes(rows: pd.DataFrame) -> str:
@@ -164,7 +164,7 @@ def _title(row: Any, *, several: bool) -> str:
 def _runs(screen: Console, rows: pd.DataFrame) -> Table:
     """Make a table with a line for each run of a case."""
     numbers = ["time", "+-%", "GB/s", "change"]
-    grid = table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
+    grid = new_table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
     grid.columns[-1].max_width = max(_LEAST_NOTES, screen.width - _BESIDE_NOTES)
     for _, row in rows.iterrows():
         figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]))
@@ -258,7 +258,9 @@ def _run_outliers(options: argparse.Namespace) -> int:
     least = parse_fraction(fail_on, "--fail-on") if isinstance(fail_on, str) else fail_on
     targets = choose_targets(options)
     data = outliers([load_rows(path, options.only) for path in options.results], gate=gate)
-    code = emit(targets, {"csv": lambda: frame.csv_text(data)}, lambda screen: print_lines(screen, _answer(data, gate)))
+    code = emit(
+        targets, {"csv": lambda: frame.format_csv(data)}, lambda screen: print_lines(screen, _answer(data, gate))
+    )
     return code or _gate_code(data, least)
 
 
@@ -307,9 +309,9 @@ def _device(line: dict[str, Any]) -> str:
 def _describe_outlier(line: dict[str, Any]) -> str:
     parts = []
     if line["cases"]:
-        share = f"{short(line['slow_pct'], '+.1f')} % of time"
+        share = f"{format_short(line['slow_pct'], '+.1f')} % of time"
         parts.append(f"{share} (median of {line['cases']} cases, {line['slower']} slower)")
-        parts.append(f"at most {short(line['worst_pct'], '+.1f')} % ({line['worst_case']})")
+        parts.append(f"at most {format_short(line['worst_pct'], '+.1f')} % ({line['worst_case']})")
     if line["failed"]:
         parts.append(f"{line['failed']} failed here alone")
     if isinstance(line["throttle"], str):

@@ -18,9 +18,9 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
-from bwprof.text.formatting import bytes_text, is_missing, plural, short
-from bwprof.text.parsing import parse_count, quote_text, unknown
-from bwprof.text.terminal import PLAIN_WIDTH, console, print_table
+from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,8 +108,8 @@ def block(row: _Launch, width: int = PLAIN_WIDTH) -> list[str]:
 class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec == "bytes":
-            return bytes_text(value)
-        return short(float(value), format_spec) if format_spec else str(value)
+            return format_bytes(value)
+        return format_short(float(value), format_spec) if format_spec else str(value)
 
 
 def _fill(templates: Sequence[str], values: Mapping[str, Any]) -> str:
@@ -131,7 +131,7 @@ def _values_for_text(row: _Launch) -> _Launch:
         if row.get(f"sectors_per_{name}") == 0:
             values |= {f"sectors_per_{name}": None, f"no_{name}": f"no {name} requests"}
     if (time := row.get("time_ms")) is not None:
-        values["time"] = f"{short(time, '.6g')} ms" if time >= 1 else f"{short(1e3 * time, '.6g')} us"
+        values["time"] = f"{format_short(time, '.6g')} ms" if time >= 1 else f"{format_short(1e3 * time, '.6g')} us"
     if reasons := [part.partition("=") for part in str(row.get("stall_reasons") or "").split(";") if part]:
         values["stalls"] = ", ".join(f"{reason} {value}" for reason, _, value in reasons[:_MOST_STALLS])
     return values
@@ -193,7 +193,9 @@ def _print_rows(
     headings = [column[0] for column in columns]
     rows = []
     for row in _records(data.head(_MOST_LINES)):
-        cells = ["-" if row.get(name) is None else short(times * row[name], spec) for _, name, times, spec in columns]
+        cells = [
+            "-" if row.get(name) is None else format_short(times * row[name], spec) for _, name, times, spec in columns
+        ]
         rows.append([str(row.get(first)), str(row.get("case") or "-"), *cells])
     spare = ["waves", "conflicts", "tensor %", "registers", "occ. %"]
     print_table(screen, [first, "kernel", *headings], rows, numbers=[first, *headings], spare=spare)
@@ -207,7 +209,7 @@ def as_text(data: pd.DataFrame, kind: str) -> str:
     from bwprof.importers import frames
 
     if kind != "md":
-        return frames.json_text(data) if kind == "json" else frames.csv_text(data)
+        return frames.to_json(data) if kind == "json" else frames.to_csv(data)
     known = [column.name for column in frames.COLUMNS if column.name in data.columns]
     if {"case", "kernel"} <= set(known) and data["kernel"].str.len().max() > _LONGEST:
         known.remove("kernel")  # "case" has its short name
@@ -222,12 +224,12 @@ CALLER_FIGURES = """\
 
 def add_caller_figures(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
     """Fill in the bytes and the peak of --bytes and --peak; ValueError where the rows cannot have them."""
-    from bwprof.importers.timeline import with_bytes, with_peak
+    from bwprof.importers.timeline import add_bytes, add_peak
 
     if options.bytes:
-        data = with_bytes(data, _read_bytes(options.bytes))
+        data = add_bytes(data, _read_bytes(options.bytes))
     peak = read_positive(options.peak, "--peak", "a bandwidth in GB/s")
-    return data if peak is None else with_peak(data, peak)
+    return data if peak is None else add_peak(data, peak)
 
 
 def _read_bytes(values: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -304,7 +306,7 @@ def _main(words: list[str]) -> int:
         return run(Parser(f"{_PROGRAM} {COLUMNS}", text), words[1:], _print_columns)
     if words[0] in READERS:
         return run_reader(words[0], words[1:], f"{_PROGRAM} {words[0]}")
-    sys.stderr.write(f"bwprof: error: {unknown('profiler', words[0], [*READERS, COLUMNS])}\n")
+    sys.stderr.write(f"bwprof: error: {describe_unknown('profiler', words[0], [*READERS, COLUMNS])}\n")
     return USAGE
 
 
@@ -312,7 +314,7 @@ def _print_columns(_options: argparse.Namespace) -> int:
     from bwprof.importers import frames
 
     rows = ((column.name, column.unit, column.text) for column in frames.COLUMNS)
-    print_table(console(sys.stdout), ["column", "unit", "what it holds"], rows)
+    print_table(make_console(sys.stdout), ["column", "unit", "what it holds"], rows)
     return OK
 
 
@@ -332,7 +334,7 @@ def _run(reader: ProfilerReader, options: argparse.Namespace) -> int:
 
 def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
     """Read a file of a profiler, or one that bwprof wrote; the message about another's names its command."""
-    kind = detect.kind_of(name)
+    kind = detect.detect_kind(name)
     if kind == detect.SAVED:
         return detect.load(name)
     try:

@@ -21,18 +21,18 @@ from bwprof.cli.output import choose_targets, write_predictions
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
 from bwprof.llm import executor as llm_executor
-from bwprof.llm.workload import LAYER, Question
+from bwprof.llm.workload import LAYER, ModelRequest
 from bwprof.records.proof import ROOT
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
-from bwprof.runs.metadata import still_to_do
+from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import path_text
+from bwprof.text.formatting import format_path
 from bwprof.text.parsing import parse_count, parse_names, quote_text
-from bwprof.text.terminal import console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,33 +110,35 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
     if parsed.resume is not None:
         return runner.resume(call, typed(parsed, only=_QUESTION), _continue)
     if parsed.model is None:
-        raise ValueError(f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.names())}")
+        raise ValueError(
+            f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.list_models())}"
+        )
     with interrupts.at_once():  # a file may be a pipe
         question = _read_question(parsed)
         path = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
         if path.is_file():
             parsed.suite = str(path)  # which no output may replace
         roofs: RoofsArgument = "auto" if call.roofs is None else call.roofs
-        predicted = model_step.predicted_on(parsed.device, roofs, predict=parsed.predict)
+        predicted = model_step.choose_targets(parsed.device, roofs, predict=parsed.predict)
         if predicted is not None:
             model_step.refuse_measuring(_measuring_options(parsed, roofs_are_used=call.roofs is predicted[0]))
             return _predict(parsed, question, predicted)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
-        choice = hardware.choose(parsed.backend, parsed.device)
+        choice = hardware.choose_device(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
-    plan = llm_executor.plan_of(llm_executor.pieces_of(question), max_seconds=max_seconds)
+    plan = llm_executor.make_plan(llm_executor.list_pieces(question), max_seconds=max_seconds)
     if parsed.dry_run:
         shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
-    job = _job(question, plan, llm_executor.items_of(question, choice.backend))
+    job = _job(question, plan, llm_executor.list_all_pieces(question, choice.backend))
     return runner.run(call, job, choice, {"model": question.to_dict()})
 
 
-def _read_question(parsed: argparse.Namespace) -> Question:
-    return model_step.ask(
+def _read_question(parsed: argparse.Namespace) -> ModelRequest:
+    return model_step.make_request(
         parsed.model,
         batches=options.read_numbers("1" if parsed.batch is None else parsed.batch, "--batch"),
         contexts=options.read_numbers("4Ki" if parsed.context is None else parsed.context, "--context"),
@@ -167,21 +169,21 @@ def _measuring_options(parsed: argparse.Namespace, *, roofs_are_used: bool) -> d
 def _continue(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
     """Choose the rows of a model's run that stay, and what is left to do."""
     if data.get("model") is None:
-        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {path_text(folder)}")
+        raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {format_path(folder)}")
     plan = runner.earlier_plan(folder, data)
     try:
-        question = Question.from_dict(data["model"])
+        question = ModelRequest.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
-    if plan.specs != llm_executor.plan_of(llm_executor.pieces_of(question)).specs:
+    if plan.specs != llm_executor.make_plan(llm_executor.list_pieces(question)).specs:
         raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
-    finished, _, strangers = still_to_do(plan.specs, rows)
+    finished, _, strangers = find_remaining(plan.specs, rows)
     layers = [place for place in finished if rows[place]["role"] == LAYER]
     stay = [place for place in finished if place not in layers or rows[place]["status"] == "ok"]
-    present = Counter(llm_executor.key_of(rows[place]) for place in stay)
+    present = Counter(llm_executor.piece_key(rows[place]) for place in stay)
     missing: list[llm_executor.AnyPiece] = []
-    for piece in llm_executor.items_of(question, data["backend"]):
-        key = llm_executor.key_of(piece.labels)
+    for piece in llm_executor.list_all_pieces(question, data["backend"]):
+        key = llm_executor.piece_key(piece.labels)
         if present[key]:
             present[key] -= 1
         else:
@@ -190,10 +192,10 @@ def _continue(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tu
 
 
 def _job(
-    question: Question, plan: Plan, items: Sequence[llm_executor.AnyPiece], earlier: Sequence[RowDict] = ()
+    question: ModelRequest, plan: Plan, items: Sequence[llm_executor.AnyPiece], earlier: Sequence[RowDict] = ()
 ) -> runner.Job:
     def executor(inner: ChildExecutor) -> llm_executor.PiecesExecutor:
-        return llm_executor.PiecesExecutor(question, inner, llm_executor.filled, earlier)
+        return llm_executor.PiecesExecutor(question, inner, llm_executor.predict_row, earlier)
 
     return runner.Job(plan, items, "model", executor, _show, llm_executor.fill_predictions)
 
@@ -204,7 +206,7 @@ def _show(store: Store, _folder: Path | None, screen: Console) -> None:
     print_step(results_frame.from_rows(store.rows, store.run), screen)
 
 
-def _predict(parsed: argparse.Namespace, question: Question, devices: Sequence[str | Roofs]) -> int:
+def _predict(parsed: argparse.Namespace, question: ModelRequest, devices: Sequence[str | Roofs]) -> int:
     """Predict the step and print its tables; write its rows where an option names a file."""
     if parsed.output is not None:
         kind = Path(parsed.output).suffix.lower().removeprefix(".")
@@ -213,10 +215,10 @@ def _predict(parsed: argparse.Namespace, question: Question, devices: Sequence[s
             raise ValueError(f"--output {quote_text(parsed.output)}: {message}")
         setattr(parsed, kind, parsed.output)
     targets = choose_targets(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
-    data = llm_executor.predicted(question, devices, options.read_efficiency(parsed.efficiency))
+    data = llm_executor.predict_steps(question, devices, options.read_efficiency(parsed.efficiency))
     write_predictions(data, targets, quiet=True)
     if not parsed.quiet:
-        print_step(data, console(sys.stderr if "-" in targets.values() else sys.stdout))
+        print_step(data, make_console(sys.stderr if "-" in targets.values() else sys.stdout))
     return OK
 
 
@@ -225,10 +227,10 @@ def _print_models() -> None:
 
     numbers = ["billion weights", "layers", "hidden", "heads", "KV heads", "experts", "window"]
     rows = []
-    for name in architecture.names():
-        model = architecture.named(name)
+    for name in architecture.list_models():
+        model = architecture.find_model(name)
         sizes = [model.layers, model.hidden, model.num_heads, model.num_kv_heads]
         rare = [f"{model.experts_per_token} of {model.experts}" if model.experts else "-", str(model.window or "-")]
         rows.append((name, f"{model.parameters / 1e9:.3g}", *map(str, sizes), *rare))
-    print_table(console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
-    sys.stdout.write(f"config.json of: {', '.join(checkpoints.families())}\n")
+    print_table(make_console(sys.stdout), ["model", *numbers], rows, numbers=numbers)
+    sys.stdout.write(f"config.json of: {', '.join(checkpoints.list_families())}\n")

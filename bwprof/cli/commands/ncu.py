@@ -19,9 +19,9 @@ from bwprof.cli.guard import OK, USAGE, coded
 from bwprof.cli.options import FILES, MARKDOWN, Parser, read_seconds, run
 from bwprof.cli.output import choose_targets, emit, json_text
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
-from bwprof.text.document import Block, Document, Section, items, table, there, words
-from bwprof.text.formatting import bytes_text, plural, short
-from bwprof.text.parsing import parse_count, quote_text, unknown
+from bwprof.text.document import Block, Document, Section, make_list, make_paragraph, make_table, present_sections
+from bwprof.text.formatting import format_bytes, format_short, plural
+from bwprof.text.parsing import describe_unknown, parse_count, quote_text
 from bwprof.text.terminal import print_table
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def main_ncu_compare(arguments: Sequence[str]) -> int:
 
 def _run_compare(options: argparse.Namespace) -> int:
     from bwprof.importers.detect import load
-    from bwprof.importers.frames import csv_text
+    from bwprof.importers.frames import to_csv
     from bwprof.importers.ncu.compare import ncu_compare
 
     targets = choose_targets(options, options.base, options.new)
@@ -104,7 +104,7 @@ def _run_compare(options: argparse.Namespace) -> int:
     data = ncu_compare(*sides)
     data.attrs |= {"base": options.base, "new": options.new}
     texts = {
-        "csv": lambda: csv_text(data),
+        "csv": lambda: to_csv(data),
         "json": lambda: json_text(
             {"format": "bwprof-profile-comparison", **data.attrs, "rows": json.loads(data.to_json(orient="records"))}
         ),
@@ -142,9 +142,9 @@ def _shorten(name: str, most: int = 2 * _NAME) -> str:
 
 def _total(data: pd.DataFrame) -> str:
     """Describe the time of all pairs."""
-    from bwprof.importers.ncu.compare import timed
+    from bwprof.importers.ncu.compare import sum_times
 
-    base, new, pairs = timed(data)
+    base, new, pairs = sum_times(data)
     if not (base > 0 and new > 0):
         return ""
     if abs(math.log(new / base)) < math.log1p(_SAME):
@@ -156,7 +156,7 @@ def _total(data: pd.DataFrame) -> str:
 
 
 def _us(time_ms: float) -> str:
-    return short(1e3 * time_ms, ".5g")
+    return format_short(1e3 * time_ms, ".5g")
 
 
 def _figures(lines: list[dict[str, Any]], *, everything: bool) -> list[tuple[str, str, str, str]]:
@@ -185,8 +185,8 @@ def _value(line: dict[str, Any], side: str) -> str:
     if line["figure"] == "time_ms":
         return _us(value)
     if line["unit"] == "B":
-        return bytes_text(value)
-    return short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
+        return format_bytes(value)
+    return format_short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
 
 
 def _change(line: dict[str, Any]) -> str:
@@ -195,7 +195,7 @@ def _change(line: dict[str, Any]) -> str:
     if math.isnan(difference):
         return "-"
     if line["unit"] != "%" and not math.isnan(ratio) and ratio >= 2:
-        return f"{short(ratio, '.3g')} x"
+        return f"{format_short(ratio, '.3g')} x"
     change, unit = (difference, "points") if line["unit"] == "%" else (100 * (ratio - 1), "%")
     if difference == 0 or abs(change) < 0.05:
         return "="
@@ -210,10 +210,12 @@ def _document(data: pd.DataFrame, pairs: Sequence[_Pair], *, everything: bool) -
         hidden = len(lines) - len(figures)
         more = f"({plural(hidden, 'figure')} more, hardly changed or of one side alone: --all)" if hidden else ""
         numbers = ("base", "new", "change")
-        parts: list[Block | None] = [table(["figure", *numbers], figures, numbers=numbers), words(more)]
+        parts: list[Block | None] = [make_table(["figure", *numbers], figures, numbers=numbers), make_paragraph(more)]
         sections.append(Section("", name, tuple(part for part in parts if part is not None)))
-    notes = there([Section("", "Notes", (block,)) for block in [items(_notes(data))] if block is not None])
-    total = words(_total(data))
+    notes = present_sections(
+        [Section("", "Notes", (block,)) for block in [make_list(_notes(data))] if block is not None]
+    )
+    total = make_paragraph(_total(data))
     title = f"{data.attrs['base']} and {data.attrs['new']}"
     return Document(title, "", (*sections, *notes), () if total is None else (total,))
 
@@ -328,4 +330,4 @@ def _refuse(name: str) -> int:
     if Path(name).is_file():
         message = "is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file"
         raise ValueError(f"{quote_text(name)} {message}")
-    raise ValueError(unknown("command", name, _COMMANDS, see="bwprof ncu --help"))
+    raise ValueError(describe_unknown("command", name, _COMMANDS, see="bwprof ncu --help"))

@@ -15,8 +15,8 @@ from bwprof.cli.options import DEFAULT_OUTPUT, ONLY, MixedParser, run
 from bwprof.cli.output import check_picture
 from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.reader import load
-from bwprof.text.formatting import path_text
-from bwprof.text.parsing import nearest, parse_names, quote_text, unknown
+from bwprof.text.formatting import format_path
+from bwprof.text.parsing import describe_unknown, nearest_name, parse_names, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
     targets = _targets(options, kind)
     _draw(options, kind, files, targets, dpi)
     for target in targets:
-        sys.stderr.write(f"bwprof: the picture is {path_text(target)}\n")
+        sys.stderr.write(f"bwprof: the picture is {format_path(target)}\n")
     return OK
 
 
@@ -117,8 +117,8 @@ def _kind_and_files(options: argparse.Namespace) -> tuple[str | None, list[str]]
     files = [*words, *([options.input] if options.input is not None else [])]
     first = files[0] if files else ""
     looks_like_kind = kind is None and first and not Path(first).exists() and not Path(first).suffix
-    if looks_like_kind and nearest(first, kinds, likeness=0.6) is not None:
-        raise ValueError(unknown("kind of picture", first, kinds))
+    if looks_like_kind and nearest_name(first, kinds, likeness=0.6) is not None:
+        raise ValueError(describe_unknown("kind of picture", first, kinds))
     if not files and kind not in ("ridge", "trend", "roofs"):
         raise ValueError("the following arguments are required: RUN|FILE (bwprof plot --help)")
     return kind, files
@@ -180,7 +180,7 @@ def _draw(
     data = _read_data(kind, files, options.only)
     if options.panels:
         for target in targets:
-            bars.write(means(data)[0], target, dpi=dpi)
+            bars.save_panels(means(data)[0], target, dpi=dpi)
     else:
         chosen = plot.KINDS[kind or COMPARISON]
         keywords = {name: getattr(options, _KEYWORDS[name]) for name in chosen.options}
@@ -219,7 +219,7 @@ def _load(name: str) -> pd.DataFrame:
     try:
         return load(name)
     except ValueError:
-        if reader.is_one(name):
+        if reader.is_ablation(name):
             quoted = quote_text(name)
             raise ValueError(f"{quoted} is a ladder: bwprof plot ablation {quoted} draws it") from None
         raise
@@ -229,8 +229,8 @@ def _load_roofs() -> Any:
     from bwprof import hardware
     from bwprof.roofs import store
 
-    with hardware.opened_chosen(None, None) as (choice, device):
-        roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+    with hardware.borrow_current(None, None) as (choice, device):
+        roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
     if roofs is None:
         raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
     return roofs
@@ -240,7 +240,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
     """Draw a file for each kind that fits, and print why the others do not."""
     from bwprof import plot
 
-    pictures = list(plot.fitting(_read_frame(files, options.only)))
+    pictures = list(plot.draw_kinds(_read_frame(files, options.only)))
     endings = _make_folder(options)
     targets = {
         name: [Path(options.output_dir, f"{_FILE_NAMES.get(name, name)}.{ending}") for ending in endings]
@@ -254,7 +254,7 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> in
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
             continue
         picture.write(targets[name], dpi=dpi, dark=options.dark)
-        sys.stdout.writelines(f"{path_text(target)}\n" for target in targets[name])
+        sys.stdout.writelines(f"{format_path(target)}\n" for target in targets[name])
     return OK
 
 
@@ -267,13 +267,13 @@ def _draw_other(
     if kind == "ablation":
         if len(files) != 1:
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
-        ablations.picture(files[0]).write(targets, dpi=dpi, dark=options.dark)
+        ablations.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
     elif kind == "compare":
         from bwprof import compare
 
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
-        regressions.picture(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
+        regressions.build_ratios(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
     else:
         from bwprof.records.history.query import history
 
@@ -290,8 +290,8 @@ def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, di
 
     every = frame.to_rows(data)
     rows = [row for row in every if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
-    groups = pairs.groups(rows, every)
-    labels = pairs.labels(groups)
+    groups = pairs.group_precisions(rows, every)
+    labels = pairs.label_groups(groups)
     return _average(labels, groups, "bandwidth_gb_s"), _average(labels, groups, "time_ms")
 
 

@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
-from bwprof.analysis.prediction.catalogue import each_device
-from bwprof.analysis.prediction.predict import DEFAULT_DEVICE, beside, lower_bounds, model_of, predict_rows
+from bwprof.analysis.prediction.catalogue import split_devices
+from bwprof.analysis.prediction.predict import (
+    DEFAULT_DEVICE,
+    interleave_devices,
+    is_lower_bound,
+    predict_rows,
+    resolve_efficiency,
+)
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.cli import options as shared
 from bwprof.cli.display import print_lines
@@ -21,9 +27,9 @@ from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, Par
 from bwprof.cli.output import check_free, choose_targets, write_predictions
 from bwprof.roofs import store
 from bwprof.runs import plan
-from bwprof.text.formatting import figure_text, path_text, seconds_text, short
-from bwprof.text.parsing import unknown
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
+from bwprof.text.parsing import describe_unknown
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,10 +87,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
     names = DEFAULT_DEVICE if options.device is None else options.device
-    devices = each_device(names) if options.roofs is None else [store.read(Path(options.roofs))]
-    cases, model = _cases(options), model_of(read_efficiency(options.efficiency))
+    devices = split_devices(names) if options.roofs is None else [store.read(Path(options.roofs))]
+    cases, model = _cases(options), resolve_efficiency(read_efficiency(options.efficiency))
     frames = [predict_rows(cases, device, model) for device in devices]
-    data = frames[0] if len(frames) == 1 else beside(frames)
+    data = frames[0] if len(frames) == 1 else interleave_devices(frames)
     write_predictions(data, targets)
     if "-" not in targets.values():
         _print(data)
@@ -99,7 +105,7 @@ def _cases(options: argparse.Namespace) -> list[PredictedCase]:
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
     cases: dict[Any, PredictedCase] = {}
     left_out: dict[str, None] = {}
-    for spec in plan.make(shared.read_request(sweep), backend).specs:
+    for spec in plan.make_plan(shared.read_request(sweep), backend).specs:
         if spec.precision not in registry.operation(spec.operation)["precisions"]:
             left_out[f"{spec.operation} has no precision {spec.precision}"] = None
             continue
@@ -117,11 +123,11 @@ _COLUMNS = ("device", "reason", "operation", "precision")
 
 
 def _print(data: pd.DataFrame) -> None:
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     learnt = bool(data["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if data["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
-    bounds = lower_bounds(data)
+    bounds = is_lower_bound(data)
     lines = []
     for row, is_bound in zip(data.to_dict(orient="records"), bounds, strict=True):
         cells = _cells(row, is_bound=is_bound)
@@ -136,11 +142,11 @@ def _print(data: pd.DataFrame) -> None:
 
 
 def _cells(row: Mapping[Any, Any], *, is_bound: bool) -> dict[str, str]:
-    time, speed = seconds_text(row["time_ms"] / 1e3), figure_text(row["bandwidth_gb_s"], whole_from=1000)
+    time, speed = format_seconds(row["time_ms"] / 1e3), format_figure(row["bandwidth_gb_s"], whole_from=1000)
     if is_bound:
         return {"time": f">= {time}", "between": "-", "GB/s": f"<= {speed}", "% limit": "-"}
-    between = f"{seconds_text(row['time_ms_lo'] / 1e3)} - {seconds_text(row['time_ms_hi'] / 1e3)}"
-    return {"time": time, "between": between, "GB/s": speed, "% limit": short(row["pct_limit"], ".0f")}
+    between = f"{format_seconds(row['time_ms_lo'] / 1e3)} - {format_seconds(row['time_ms_hi'] / 1e3)}"
+    return {"time": time, "between": between, "GB/s": speed, "% limit": format_short(row["pct_limit"], ".0f")}
 
 
 def _reasons(data: pd.DataFrame) -> list[str]:
@@ -157,7 +163,7 @@ def _reasons(data: pd.DataFrame) -> list[str]:
 def _print_devices() -> int:
     from bwprof.analysis.prediction.catalogue import catalogue
 
-    screen = console(sys.stdout)
+    screen = make_console(sys.stdout)
     rows = catalogue()
     rates = ["fp32", "tf32", "fp16", "fp8_e4m3"]
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
@@ -207,7 +213,7 @@ def main_roofs(arguments: Sequence[str] | None = None) -> int:
 
 def _run_roofs(options: argparse.Namespace) -> int:
     if options.action not in _ACTIONS:
-        raise ValueError(unknown("action", options.action, _ACTIONS))
+        raise ValueError(describe_unknown("action", options.action, _ACTIONS))
     if options.action == "list" and options.file is not None:
         raise ValueError(f"list takes no file: '{options.file}' is one too many")
     if options.force and options.action != "export":
@@ -221,27 +227,27 @@ def _run_roofs(options: argparse.Namespace) -> int:
 
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
     """Return the key of the chosen device's stored roofs, and the device's name."""
-    with hardware.opened_chosen(options.backend, options.device) as (choice, device):
-        return store.identity(choice.backend, hardware.facts(device)), choice.name
+    with hardware.borrow_current(options.backend, options.device) as (choice, device):
+        return store.identity(choice.backend, hardware.device_facts(device)), choice.name
 
 
 def _list(options: argparse.Namespace) -> int:
-    backend, index = hardware.parse(options.device, options.backend)
+    backend, index = hardware.parse_device(options.device, options.backend)
     if backend is not None or index is not None:
-        hardware.choose(options.backend, options.device)  # raises an error where there is none
+        hardware.choose_device(options.backend, options.device)  # raises an error where there is none
     rows = []
     for known in hardware.devices():
         name = f"{known['backend']}:{known['index']}"
         if backend not in (None, known["backend"]) or index not in (None, known["index"]):
             continue
-        with hardware.opened_chosen(None, name) as (choice, device):
-            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+        with hardware.borrow_current(None, name) as (choice, device):
+            roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
         cells = ("none stored: a sweep measures them", "", "")
         if roofs is not None:
             reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
             cells = (roofs.measured, f"{reads[0].gb_s:.4g}" if reads else "-", roofs.source)
         rows.append((name, known["name"], *cells))
-    print_table(console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
+    print_table(make_console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
     return OK
 
 
@@ -254,7 +260,7 @@ def _export(options: argparse.Namespace, target: Path) -> int:
     if roofs is None:
         raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
     store.export(roofs, target)
-    sys.stderr.write(f"bwprof: the roofs of {name} are in {path_text(target)}\n")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(target)}\n")
     return OK
 
 
@@ -272,5 +278,5 @@ def _import(options: argparse.Namespace, source: Path) -> int:
     stored = store.save(identity, roofs)
     if stored is None:
         raise ValueError(f"the roofs of {source} could not be stored")
-    sys.stderr.write(f"bwprof: the roofs of {name} are in {path_text(stored)}\n")
+    sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(stored)}\n")
     return OK

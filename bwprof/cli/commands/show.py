@@ -15,8 +15,8 @@ from bwprof.cli.inputs import RESULT, RESULTS, load_rows
 from bwprof.cli.options import Parser, run, typed
 from bwprof.cli.render import print_step, print_tables
 from bwprof.text.document import Document
-from bwprof.text.formatting import path_text, plural
-from bwprof.text.terminal import console, print_table
+from bwprof.text.formatting import format_path, plural
+from bwprof.text.terminal import make_console, print_table
 
 _DESCRIPTION = """\
 Print the summary of results, or with -o write a report: a page (.html), or Markdown with its pictures beside it (.md).
@@ -65,7 +65,7 @@ def _report(options: argparse.Namespace) -> int:
         raise ValueError(f"{of_files[0]} is of a report as a file: name it with -o, or leave it out")
     if len(options.results) > 1:
         raise ValueError(f"{len(options.results)} runs are given: name a file for their report with -o")
-    data, screen = load_rows(options.results[0], options.only), console(sys.stdout)
+    data, screen = load_rows(options.results[0], options.only), make_console(sys.stdout)
     if options.checklist:
         from bwprof.analysis.checks import checklist
 
@@ -90,10 +90,10 @@ def _write(options: argparse.Namespace) -> int:
     except FileExistsError as error:
         raise ValueError(str(error).replace("force=True, --force in a shell", "--force")) from None
     pictures = f", with {plural(len(report.pictures), 'picture')} beside it" if report.pictures else ""
-    sys.stderr.write(f"bwprof: the report is {path_text(report.path)}{pictures}\n")
+    sys.stderr.write(f"bwprof: the report is {format_path(report.path)}{pictures}\n")
     if report.goals:
         rows = [(goal.name, goal.said, goal.figure, goal.result) for goal in report.goals]
-        print_table(console(sys.stdout), ["goal", "wanted", "found", "result"], rows)
+        print_table(make_console(sys.stdout), ["goal", "wanted", "found", "result"], rows)
     return OK if report.passed else GATE_FAILED
 
 
@@ -125,5 +125,5 @@ def _print_rows(options: argparse.Namespace) -> int:
     view = VIEWS[0] if options.view is None else options.view
     check_view(view)
     data = load_rows(options.results, options.only)
-    print_view(data, console(sys.stdout), which=view, columns=options.columns)
+    print_view(data, make_console(sys.stdout), which=view, columns=options.columns)
     return OK

@@ -18,13 +18,13 @@ from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import plan as runs_plan
 from bwprof.runs import suites
-from bwprof.runs.estimate import case_seconds, launch_seconds, run_seconds, whole_seconds
+from bwprof.runs.estimate import estimate_case, estimate_cases, estimate_launch, estimate_run
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import Plan
-from bwprof.runs.progress import between
-from bwprof.text.formatting import bytes_text, plural, seconds_text
-from bwprof.text.parsing import and_text, to_ascii
-from bwprof.text.terminal import console, print_table
+from bwprof.runs.progress import format_time_range
+from bwprof.text.formatting import format_bytes, format_seconds, plural
+from bwprof.text.parsing import escape_controls, join_words
+from bwprof.text.terminal import make_console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
@@ -46,12 +46,12 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
                 kinds = ", ".join(variant["precisions"])
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
                 if verbose:
-                    stream.write(f"    {kernels.variant_line(variant)}\n")
+                    stream.write(f"    {kernels.format_variant(variant)}\n")
                 key = (operation["name"], backend, variant["name"])
                 rows = [row for row in known if (row["operation"], row["backend"], row["variant"]) == key]
-                stream.writelines(f"    {kernels.line(row)}\n" for row in rows)
+                stream.writelines(f"    {kernels.format_kernel(row)}\n" for row in rows)
         stream.write("\n")
-    for name in suites.built_in():
+    for name in suites.list_suites():
         stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
@@ -59,29 +59,29 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     """Print the cases with their work and memory, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
-        facts = hardware.facts(device)
+        facts = hardware.device_facts(device)
         for start in range(0, len(plan.specs), _LINES):
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
             if len(plan.specs) <= _LINES:
-                print_table(console(stream), _HEADING, lines, numbers=_NUMBERS)
+                print_table(make_console(stream), _HEADING, lines, numbers=_NUMBERS)
             else:
                 widths = _print_lines(stream, lines, widths)
-    cases = run_seconds(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
+    cases = estimate_cases(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
     request = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
-    least, most = whole_seconds(cases, facts, choice.backend, request)
+    least, most = estimate_run(cases, facts, choice.backend, request)
     also = ["roofs"] * (request is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
     stream.write(
         f"{plural(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {seconds_text((least + most) / 2)} ({between(least, most)}){', with ' * bool(also)}{and_text(also)} "
+        f"about {format_seconds((least + most) / 2)} ({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
 
 def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
     """Print a part of a long plan, so that its first lines do not wait for its last; returns the columns' widths."""
-    safe = [[to_ascii(cell) for cell in cells] for cells in lines]
+    safe = [[escape_controls(cell) for cell in cells] for cells in lines]
     if not widths:
         widths = [max(map(len, column)) for column in zip(_HEADING, *safe, strict=True)]
         safe.insert(0, _HEADING)
@@ -104,20 +104,20 @@ def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Pl
         if not registry.is_predicted(spec.operation, spec.precision, backend):
             return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
         cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
-        time = seconds_text(launch_seconds(cost, spec.precision, facts, backend))
+        time = format_seconds(estimate_launch(cost, spec.precision, facts, backend))
         return [*name, "-", *_work(cost), "-", time, "-", "predicted: no kernel takes this precision"]
-    launch = launch_seconds(cost, spec.precision, facts, backend)
-    seconds = case_seconds(launch, need["needed"], facts, backend)
+    launch = estimate_launch(cost, spec.precision, facts, backend)
+    seconds = estimate_case(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
-    times = [seconds_text(launch), seconds_text(seconds), ""]
+    times = [format_seconds(launch), format_seconds(seconds), ""]
     if not need["fits"]:
-        times = ["-", "-", f"skipped: only {bytes_text(need['free'])} free"]
-    return [*name, variant, *_work(cost), bytes_text(need["needed"]), *times]
+        times = ["-", "-", f"skipped: only {format_bytes(need['free'])} free"]
+    return [*name, variant, *_work(cost), format_bytes(need["needed"]), *times]
 
 
 def _work(cost: Mapping[str, int]) -> list[str]:
-    return [bytes_text(cost["bytes_read"]), bytes_text(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    return [format_bytes(cost["bytes_read"]), format_bytes(cost["bytes_written"]), f"{cost['flops']:.3g}"]
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -146,8 +146,8 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
         return runner.resume(call, clash, runner.continue_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.read_request(parsed)
-        choices = hardware.choose_several(request.backend, request.device)
-        plans = runs_plan.for_each(request, choices, runs=not parsed.dry_run)
+        choices = hardware.choose_devices(request.backend, request.device)
+        plans = runs_plan.make_plans(request, choices, runs=not parsed.dry_run)
     if parsed.dry_run:
         _warn_of_unused(parsed, "--dry-run")
         with interrupts.at_once():

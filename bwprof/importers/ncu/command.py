@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu.metrics import STALLS, stall_metric
-from bwprof.importers.ncu.parse import end_of, find, parse_ncu, run
-from bwprof.text.parsing import parse_seconds, quote_text, repr_short, to_ascii, unknown, whole_number
+from bwprof.importers.ncu.parse import find, parse_ncu, read_end, run_program
+from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, parse_seconds, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ def ncu_command(
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
     if not isinstance(preset, str) or preset not in PRESETS:
-        raise ValueError(unknown("preset", preset, PRESETS))
+        raise ValueError(describe_unknown("preset", preset, PRESETS))
     program = _program(target)
     command = ["ncu", *PRESETS[preset], "--target-processes", "all"]
     if clock_control is not None:
@@ -122,7 +122,7 @@ def ncu_command(
     if kernel is not None:
         command += ["--kernel-name", _word(kernel, "kernel")]
     if launch_count is not None:
-        count = whole_number(launch_count, "launch_count")
+        count = parse_int(launch_count, "launch_count")
         if count < 1:
             raise ValueError(f"launch_count is {count}: 1 or more is needed")
         command += ["--launch-count", str(count)]
@@ -135,7 +135,7 @@ def ncu_command(
 
 def _clocks(given: str) -> str:
     if not isinstance(given, str) or given not in CLOCKS:
-        raise ValueError(unknown("clock_control", given, CLOCKS))
+        raise ValueError(describe_unknown("clock_control", given, CLOCKS))
     return given
 
 
@@ -226,8 +226,8 @@ def ncu_capture(
             )
         said = Path(folder) / "output.txt"
         with said.open("w+b") as stream:
-            ended = run([ncu, *command[1:]], limit, stream)
-            told = f"{end_of(stream, _MOST)}\n{ended.said}"
+            ended = run_program([ncu, *command[1:]], limit, stream)
+            told = f"{read_end(stream, _MOST)}\n{ended.said}"
         if _DENIED in told:
             raise UnavailableError(
                 f"ncu may not read the counters ({_DENIED}): run as root, or let the driver allow it to all users "
@@ -267,4 +267,4 @@ def _report(output: str | PathLike[str]) -> Path:
 
 def _in_a_line(told: str) -> str:
     lines = [line.strip() for line in told.splitlines() if line.strip()]
-    return f": {to_ascii('; '.join(lines))[-_MOST:]}" if lines else ""
+    return f": {escape_controls('; '.join(lines))[-_MOST:]}" if lines else ""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.importers.detect import load
 from bwprof.importers.frames import COLUMNS as KNOWN
-from bwprof.importers.reader import simplified
+from bwprof.importers.reader import simplify_name
 from bwprof.text.formatting import is_missing, plural
-from bwprof.text.parsing import finite_number, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,8 +206,8 @@ def _by_name(rows: list[_Row], others: Set[str]) -> dict[str, list[_Row]]:
     types, reports do not.
     """
     names = set(map(_name, rows))
-    less = {simplified(name): name for name in others - names}
-    called = {name: less.get(simplified(name), name) for name in names - others}
+    less = {simplify_name(name): name for name in others - names}
+    called = {name: less.get(simplify_name(name), name) for name in names - others}
     found: dict[str, list[_Row]] = {}
     for row in rows:
         name = _name(row)
@@ -249,7 +249,7 @@ def _lines(base: _Row | None, new: _Row | None, launches: int) -> Iterator[tuple
 
 def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
     found = {name: (_number(base.get(name)), _number(new.get(name))) for name in FIGURES}
-    mine, yours = (values.waits(str(row.get("stall_reasons") or "")) for row in (base, new))
+    mine, yours = (values.parse_stalls(str(row.get("stall_reasons") or "")) for row in (base, new))
     most = [name for side in (mine, yours) for name in sorted(side, key=lambda one: -side[one])[:_MOST_STALLS]]
     for reason in dict.fromkeys(most):
         found[STALL + reason] = (_share(mine, reason), _share(yours, reason))
@@ -257,7 +257,7 @@ def _figures(base: _Row, new: _Row) -> dict[str, tuple[float, float]]:
 
 
 def _number(value: Any) -> float:
-    found = finite_number(value)
+    found = finite_or_none(value)
     return math.nan if found is None else found
 
 
@@ -287,7 +287,7 @@ def _lacks(pair: tuple[_Row, _Row], place: int, name: str) -> bool:
     return math.isnan(_number(pair[place].get(name))) and not math.isnan(_number(pair[1 - place].get(name)))
 
 
-def timed(found: pd.DataFrame) -> tuple[float, float, int]:
+def sum_times(found: pd.DataFrame) -> tuple[float, float, int]:
     """The time of all pairs together that have both, ms before and after, and how many they are."""
     times = found[(found["figure"] == "time_ms") & found["base"].notna() & found["new"].notna()]
     return float(times["base"].sum()), float(times["new"].sum()), len(times)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from bwprof.importers.frames import frame_of
+from bwprof.importers.frames import make_frame
 from bwprof.importers.ncu import metrics
 from bwprof.importers.ncu.launches import KERNEL_NAMES, PageLaunches
-from bwprof.importers.ncu.metrics import Of
-from bwprof.importers.reader import number, short_name, simplified
-from bwprof.results.schema import free
+from bwprof.importers.ncu.metrics import FigureSource
+from bwprof.importers.reader import parse_number, shorten_name, simplify_name
+from bwprof.results.schema import clean_value
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _OF_PAIRS = (
 _PEAK_UNKNOWN = "pct_peak is ncu's own DRAM throughput where the page does not tell the peak"
 
 
-def frame(launches: PageLaunches, source: str, tool: str = "ncu") -> pd.DataFrame:
+def build_frame(launches: PageLaunches, source: str, tool: str = "ncu") -> pd.DataFrame:
     """The frame that `bwprof.importers.parse_ncu` returns."""
     import numpy as np
 
@@ -72,7 +72,7 @@ def frame(launches: PageLaunches, source: str, tool: str = "ncu") -> pd.DataFram
     if found.estimated is not None:
         data["estimated"] = found.estimated
     others = {name: values for name, values in _others(launches).items() if name not in data}
-    result = frame_of(data | others, source=source, tool=tool, notes=notes)
+    result = make_frame(data | others, source=source, tool=tool, notes=notes)
     result.attrs["page"] = launches.page
     result.attrs["units"] = {name: metric.unit for name, metric in launches.metrics.items() if metric.unit}
     return result
@@ -114,7 +114,7 @@ class _Figures:
         self.own_pct = False
         self.estimated: list[str | None] | None = None
 
-    def first(self, sources: tuple[Of, ...]) -> LaunchFigures | None:
+    def first(self, sources: tuple[FigureSource, ...]) -> LaunchFigures | None:
         """Of each launch the first source that it has."""
         import numpy as np
 
@@ -125,7 +125,7 @@ class _Figures:
                 result = found if result is None else np.where(np.isnan(result), found, result)
         return None if result is None or np.isnan(result).all() else result
 
-    def _of(self, source: Of) -> LaunchFigures | None:
+    def _of(self, source: FigureSource) -> LaunchFigures | None:
         import numpy as np
 
         above = self._sum(source.names, source.unit)
@@ -136,7 +136,7 @@ class _Figures:
         below = self._sum(source.over, "")
         if below is None:
             return None
-        found = divided(above, below, source.times)
+        found = divide(above, below, source.times)
         return found if math.isnan(source.nothing) else np.where((above == 0) & (below == 0), source.nothing, found)
 
     def _sum(self, names: tuple[str, ...], unit: str) -> LaunchFigures | None:
@@ -151,7 +151,7 @@ class _Figures:
         return cast("LaunchFigures", np.sum(np.array(parts), axis=0))
 
 
-def divided(above: LaunchFigures, below: LaunchFigures, times: float = 1.0) -> LaunchFigures:
+def divide(above: LaunchFigures, below: LaunchFigures, times: float = 1.0) -> LaunchFigures:
     """`times` * above / below; NaN where nothing, or less, is below."""
     import numpy as np
 
@@ -190,7 +190,7 @@ def _dram(columns: dict[str, LaunchFigures | None], found: _Figures) -> dict[str
     rate = None if rate is None else rate / _GB
     read, written, time = columns["dram_bytes_read"], columns["dram_bytes_written"], columns["time_ms"]
     if read is not None and written is not None and time is not None:
-        exact = divided(read + written, time, 1e3 / _GB)
+        exact = divide(read + written, time, 1e3 / _GB)
         rate = exact if rate is None else np.where(np.isnan(exact), rate, exact)
     width, clock = found.first(metrics.DRAM_WIDTH), columns["mem_clock_mhz"]
     peak = None if width is None or clock is None else width * clock * 1e6 / _GB
@@ -198,7 +198,7 @@ def _dram(columns: dict[str, LaunchFigures | None], found: _Figures) -> dict[str
     if bits is not None and kilohertz is not None:
         nominal = 2 * kilohertz * 1e3 * bits / 8 / _GB  # two transfers a cycle
         peak = nominal if peak is None else np.where(np.isnan(peak), nominal, peak)
-    share = None if rate is None or peak is None else divided(rate, peak, 100)
+    share = None if rate is None or peak is None else divide(rate, peak, 100)
     own = columns["dram_pct"]
     if own is not None and (share is None or bool((np.isnan(share) & ~np.isnan(own)).any())):
         share = own if share is None else np.where(np.isnan(share), own, share)
@@ -215,15 +215,15 @@ def _arithmetic(columns: dict[str, LaunchFigures | None], found: _Figures) -> di
     cycles = found.first(metrics.CYCLES)
     of_kind: dict[str, LaunchFigures] = {}
     for kind, name, each in metrics.FLOPS:
-        ran = found.first((Of((name,)),))
+        ran = found.first((FigureSource((name,)),))
         if ran is None and cycles is not None:
-            a_cycle = found.first((Of((name + metrics.PER_CYCLE,)),))
+            a_cycle = found.first((FigureSource((name + metrics.PER_CYCLE,)),))
             ran = None if a_cycle is None else a_cycle * cycles
         if ran is None:
             return {}
         of_kind[kind] = each * ran + of_kind.get(kind, 0.0)
     plain = cast("LaunchFigures", np.sum(list(of_kind.values()), axis=0))
-    tensor, busy = found.first((Of(metrics.TENSOR_FLOPS),)), columns["tensor_pct"]
+    tensor, busy = found.first((FigureSource(metrics.TENSOR_FLOPS),)), columns["tensor_pct"]
     idle = np.zeros_like(plain) if busy is None else busy
     flops = plain + tensor if tensor is not None else np.where(idle > 0, np.nan, plain)
     half = (of_kind["h"] > 0) & ~np.isnan(flops)
@@ -261,7 +261,7 @@ def _texts(launches: PageLaunches, found: _Figures) -> dict[str, list[Any]]:
     result: dict[str, list[Any]] = {"kernel": list(kernel), "status": ["ok"] * count}
     numbered = [_whole(text) for text in told.get("ID", [None] * count)]
     result["launch"] = [at if number is None else number for at, number in enumerate(numbered)]
-    short = {name: short_name(simplified(name)) for name in set(kernel) if name}  # as newer ones of ncu print it
+    short = {name: shorten_name(simplify_name(name)) for name in set(kernel) if name}  # as newer ones of ncu print it
     result["case"] = [short.get(name or "") for name in kernel]
     result |= {column: _each(_whole, told[name]) for name, column in _NAMES.items() if name in told}
     named = launches.metrics.get("device__attribute_display_name")
@@ -286,7 +286,7 @@ def _each(read: Callable[[str | None], Any], texts: list[str | None]) -> list[An
 
 
 def _whole(text: str | None) -> int | None:
-    value = number(text or "")
+    value = parse_number(text or "")
     return int(value) if value is not None and abs(value) < 2**53 else None
 
 
@@ -313,7 +313,7 @@ def _stalls(launches: PageLaunches, found: _Figures) -> list[str | None]:
     reasons = {
         reason: values
         for name in launches.metrics
-        if (reason := metrics.stall_of(name)) and (values := found.first((Of((name,)),))) is not None
+        if (reason := metrics.stall_reason(name)) and (values := found.first((FigureSource((name,)),))) is not None
     }
     result: list[str | None] = []
     for at in range(launches.count):
@@ -335,7 +335,7 @@ def _others(launches: PageLaunches) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, told in launches.identity.items():
         if name not in _USED:
-            result[name] = [free(text) if text else None for text in told]
+            result[name] = [clean_value(text) if text else None for text in told]
     for name, metric in launches.metrics.items():
         values = launches.numbers_of(name)
         assert values is not None

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bwprof.importers.reader import Unit, is_missing, number, numbers, wrong
-from bwprof.results.schema import clean
+from bwprof.importers.reader import Unit, file_error, is_missing, numbers, parse_number
+from bwprof.results.schema import clean_text
 from bwprof.text.formatting import plural
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class PageLaunches:
         except ValueError:
             value = None
         if value is None or value - value != 0:
-            value = number(written, decimal_comma=self.decimal_comma)
+            value = parse_number(written, decimal_comma=self.decimal_comma)
             if value is not None and math.isnan(value):
                 if not is_missing(written):
                     self.left_out[_ENDLESS] += 1
@@ -173,7 +173,7 @@ class PageLaunches:
         if found is None:
             found = array("d")
             for launch, cell in enumerate(map(str, written), start=first):
-                value = number(cell, decimal_comma=self.decimal_comma)
+                value = parse_number(cell, decimal_comma=self.decimal_comma)
                 if value is None:
                     metric.texts[launch] = self.shared(cell)
                 found.append(math.nan if value is None else value)
@@ -212,7 +212,7 @@ class PageLaunches:
         """One object for texts that are the same."""
         found = self._same.get(text)
         if found is None:
-            found = self._same[text] = clean(text)
+            found = self._same[text] = clean_text(text)
         return found
 
     def _identify(self, name: str, written: Sequence[str], first: int) -> None:
@@ -223,10 +223,10 @@ class PageLaunches:
     def _check_filled(self, line: int) -> None:
         """What is stored must not be much more than what was read."""
         if self._padded > _SPARE + _FILL * self._stored:
-            raise wrong(self.path, line, f"{len(self.metrics)} metrics, of which {self.count} launches share few")
+            raise file_error(self.path, line, f"{len(self.metrics)} metrics, of which {self.count} launches share few")
 
     def _new(self, line: int, name: str, base: str) -> Metric:
         if len(self.metrics) >= MOST_COLUMNS:
-            raise wrong(self.path, line, f"more than {MOST_COLUMNS} metrics: no report of ncu has so many")
+            raise file_error(self.path, line, f"more than {MOST_COLUMNS} metrics: no report of ncu has so many")
         metric = self.metrics[name] = Metric(base)
         return metric

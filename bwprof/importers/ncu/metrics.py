@@ -50,14 +50,14 @@ def stall_metric(reason: str) -> str:
     return f"{_STALLED}{reason}{_PER_ISSUE}"
 
 
-def stall_of(metric: str) -> str | None:
+def stall_reason(metric: str) -> str | None:
     """The inverse; None for any other metric."""
     if metric.startswith(_STALLED) and metric.endswith(_PER_ISSUE):
         return metric[len(_STALLED) : -len(_PER_ISSUE)]
     return None
 
 
-class Of(NamedTuple):
+class FigureSource(NamedTuple):
     """A column's figure: `times` the sum of the metrics `names`, over the sum of `over` where that is not empty.
 
     `unit` is what the metrics are in; "" where it says nothing, or pages differ. `nothing` is the figure where both
@@ -71,18 +71,18 @@ class Of(NamedTuple):
     nothing: float = math.nan
 
 
-def _one(*names: str, times: float = 1.0, unit: str = "") -> tuple[Of, ...]:
+def _one(*names: str, times: float = 1.0, unit: str = "") -> tuple[FigureSource, ...]:
     """The first of some metrics that a launch has."""
-    return tuple(Of((name,), times, unit=unit) for name in names)
+    return tuple(FigureSource((name,), times, unit=unit) for name in names)
 
 
-def _share(*names: str) -> tuple[Of, ...]:
+def _share(*names: str) -> tuple[FigureSource, ...]:
     return _one(*names, unit="%")
 
 
 # Column -> where its figure comes from: the first that a launch has. What ncu calls a metric comes first, then what it
 # is called on other cards or was in other versions, then its label on the details page.
-FIGURES: dict[str, tuple[Of, ...]] = {
+FIGURES: dict[str, tuple[FigureSource, ...]] = {
     "time_ms": _one(
         "gpu__time_duration.sum",
         "gpu__time_duration.avg",
@@ -133,8 +133,8 @@ FIGURES: dict[str, tuple[Of, ...]] = {
     "theoretical_occupancy_pct": _share("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),
     "registers": _one("launch__registers_per_thread", "Registers Per Thread"),
     "shared_bytes": (
-        Of(("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")),
-        Of(("Static Shared Memory Per Block", "Dynamic Shared Memory Per Block")),
+        FigureSource(("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")),
+        FigureSource(("Static Shared Memory Per Block", "Dynamic Shared Memory Per Block")),
     ),
     "waves": _one("launch__waves_per_multiprocessor", "Waves Per SM"),
     "multiprocessors": _one("launch__sm_count", "device__attribute_multiprocessor_count", "# SMs"),
@@ -147,20 +147,25 @@ FIGURES: dict[str, tuple[Of, ...]] = {
         unit="hz",
     ),
     "mem_clock_mhz": _one("dram__cycles_elapsed.avg.per_second", "DRAM Frequency", times=1e-6, unit="hz"),
-    "bank_conflicts": (Of((f"{_SHARED}_op_ld.sum", f"{_SHARED}_op_st.sum")), *_one(f"{_SHARED}.sum")),
-    "shared_wavefronts": (Of((f"{_WAVEFRONTS}_op_ld.sum", f"{_WAVEFRONTS}_op_st.sum")), *_one(f"{_WAVEFRONTS}.sum")),
+    "bank_conflicts": (FigureSource((f"{_SHARED}_op_ld.sum", f"{_SHARED}_op_st.sum")), *_one(f"{_SHARED}.sum")),
+    "shared_wavefronts": (
+        FigureSource((f"{_WAVEFRONTS}_op_ld.sum", f"{_WAVEFRONTS}_op_st.sum")),
+        *_one(f"{_WAVEFRONTS}.sum"),
+    ),
     **{
         f"sectors_per_{what}": (
             *_one(f"l1tex__average_t_sectors_per_request_{_GLOBAL}_{op}.ratio"),
             # 0 where there are no requests, as the metric itself is
-            Of((f"l1tex__t_sectors_{_GLOBAL}_{op}.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_{op}.sum",), nothing=0.0),
+            FigureSource(
+                (f"l1tex__t_sectors_{_GLOBAL}_{op}.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_{op}.sum",), nothing=0.0
+            ),
         )
         for what, op in (("load", "ld"), ("store", "st"))
     },
     **{
         f"{what}_efficiency_pct": (
             *_share(f"{_PER_SECTOR}_{op}.pct"),
-            Of((f"{_PER_SECTOR}_{op}.ratio",), 100, (f"{_PER_SECTOR}_{op}.max_rate",)),
+            FigureSource((f"{_PER_SECTOR}_{op}.ratio",), 100, (f"{_PER_SECTOR}_{op}.max_rate",)),
             *_one(f"{_PER_SECTOR}_{op}.ratio", times=100 / 32, unit="byte/sector"),
         )
         for what, op in (("load", "ld"), ("store", "st"))
@@ -177,10 +182,10 @@ FIGURES: dict[str, tuple[Of, ...]] = {
     ),
     "l2_pct": _share("lts__t_sectors.avg.pct_of_peak_sustained_elapsed"),
     "lines_per_load": (
-        Of((f"l1tex__t_set_accesses_{_GLOBAL}_ld.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_ld.sum",)),
+        FigureSource((f"l1tex__t_set_accesses_{_GLOBAL}_ld.sum",), over=(f"l1tex__t_requests_{_GLOBAL}_ld.sum",)),
     ),
-    "sm_cycles_ratio": (Of(("sm__cycles_active.max",), over=("sm__cycles_active.avg",)),),
-    "local_bytes": (Of((f"{_LOCAL}_ld.sum", f"{_LOCAL}_st.sum"), 32),),
+    "sm_cycles_ratio": (FigureSource(("sm__cycles_active.max",), over=("sm__cycles_active.avg",)),),
+    "local_bytes": (FigureSource((f"{_LOCAL}_ld.sum", f"{_LOCAL}_st.sum"), 32),),
     "l1_hit_pct": _share("l1tex__t_sector_hit_rate.pct", "L1/TEX Hit Rate"),
     "l2_hit_pct": _share("lts__t_sector_hit_rate.pct", "L2 Hit Rate"),
     "l2_bytes": (*_one("lts__t_bytes.sum", unit="byte"), *_one("lts__t_sectors.sum", times=32)),
@@ -205,7 +210,7 @@ GRID = _one("launch__grid_size", "Grid Size")
 BLOCK = _one("launch__block_size", "Block Size")
 
 # What allows a multiprocessor no more blocks, in the order in which it is named where several allow as few.
-LIMITS: dict[str, tuple[Of, ...]] = {
+LIMITS: dict[str, tuple[FigureSource, ...]] = {
     "warps": _one("launch__occupancy_limit_warps", "Block Limit Warps"),
     "registers": _one("launch__occupancy_limit_registers", "Block Limit Registers"),
     "shared": _one("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),

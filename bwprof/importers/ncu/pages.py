@@ -11,13 +11,13 @@ from bwprof.importers.ncu.launches import IDENTITY, KERNEL_NAMES, MOST_COLUMNS, 
 from bwprof.importers.reader import (
     LONGEST_LINE,
     Unit,
-    cells,
-    comma_is_decimal,
-    numbered_lines,
-    opened,
+    file_error,
+    has_decimal_comma,
+    open_text,
+    parse_unit,
     parsed_columns,
-    unit,
-    wrong,
+    read_lines,
+    split_cells,
 )
 
 _LONGEST = 1 << 16  # letters of a line that is looked at
@@ -42,7 +42,7 @@ _NEEDED = (
 )
 
 
-class Printed:
+class TextPage:
     """Lines of a text, one after the other, and the launches in them."""
 
     def __init__(self, path: Path) -> None:
@@ -88,12 +88,12 @@ class Printed:
         name, of, value = text[first:end].strip(), text[unit_first:unit_end].strip(), text[value_first:].strip()
         if name and value and name != "Metric Name":
             launches = self._launches
-            launches.put(line, launches.count - 1, launches.shared(name), value, unit(of))
+            launches.put(line, launches.count - 1, launches.shared(name), value, parse_unit(of))
 
     def finish(self) -> PageLaunches:
         """The launches; ValueError where there is none, or nothing is known of any."""
         if not self._launches.count or not self._launches.metrics:
-            raise wrong(self._launches.path, None, _NEEDED)
+            raise file_error(self._launches.path, None, _NEEDED)
         self._launches.told.append("read from text that was printed for people: figures are rounded")
         return self._launches.finish()
 
@@ -121,7 +121,7 @@ _PROCESS = "Process ID"
 _OTHERS = "a line that is not the table's (the program's own output, say) was left out"
 
 
-def read(path: Path) -> PageLaunches:
+def read_page(path: Path) -> PageLaunches:
     """The launches of a file that ncu printed.
 
     Raises
@@ -129,12 +129,12 @@ def read(path: Path) -> PageLaunches:
     ValueError
         For anything else, with the line; OSError for what cannot be opened.
     """
-    with opened(path) as stream:
-        lines = numbered_lines(path, stream)
-        printed = Printed(path)
+    with open_text(path) as stream:
+        lines = read_lines(path, stream)
+        printed = TextPage(path)
         for line, text in lines:
             if _HEADER.match(text) and not text.startswith("=="):
-                header = [name.strip() for name in cells(path, line, text)]
+                header = [name.strip() for name in split_cells(path, line, text)]
                 if any(name in header for name in KERNEL_NAMES):
                     return _table(path, lines, line, header, quotes=text.startswith('"'))
             printed.take(line, text)
@@ -177,7 +177,7 @@ def _records(page: _Page, lines: Iterator[tuple[int, str]], *, quotes: bool) -> 
             parts.append(text)
             size += len(text)
             if size > LONGEST_LINE:
-                raise wrong(page.path, start, "a quotation mark is not closed")
+                raise file_error(page.path, start, "a quotation mark is not closed")
             if text.count('"') % 2:
                 yield start, "\n".join(parts)
                 parts = []
@@ -191,7 +191,7 @@ def _records(page: _Page, lines: Iterator[tuple[int, str]], *, quotes: bool) -> 
             yield line, text
     if parts:
         if not page.has_launches:
-            raise wrong(page.path, start, "the file ends within this line: a quotation mark is not closed")
+            raise file_error(page.path, start, "the file ends within this line: a quotation mark is not closed")
         page.launches.told.append(_CUT_OFF)
 
 
@@ -210,7 +210,7 @@ class _Page:
     def begin(self, line: int, header: list[str]) -> None:
         """A header: the first one, or another's, where files were put behind each other."""
         if len(header) > MOST_COLUMNS:
-            raise wrong(self.path, line, f"{len(header)} columns: no page of ncu has more than {MOST_COLUMNS}")
+            raise file_error(self.path, line, f"{len(header)} columns: no page of ncu has more than {MOST_COLUMNS}")
         twice = len(header) - len(set(header))
         if twice:
             self.launches.told.append(f"of {twice} columns that are there twice the first was read")
@@ -218,11 +218,13 @@ class _Page:
 
     def read(self, line: int, text: str) -> None:
         """A record: a launch, a metric, or a header."""
-        found = cells(self.path, line, text)
+        found = split_cells(self.path, line, text)
         if found[0].strip() == self.header[0]:
             header = [name.strip() for name in found]
             if ("Metric Name" in header) != ("Metric Name" in self.header):
-                raise wrong(self.path, line, "a page of another kind begins here: read each one as a file of its own")
+                raise file_error(
+                    self.path, line, "a page of another kind begins here: read each one as a file of its own"
+                )
             self.begin(line, header)
         else:
             self.take(line, found)
@@ -234,9 +236,9 @@ class _Page:
     def fit(self, line: int, found: list[str], least: int) -> None:
         """ValueError for a record that has too few cells, or more than the header."""
         if len(found) < least:
-            raise _ShortError(wrong(self.path, line, f"{len(found)} cells for {len(self.header)} columns"))
+            raise _ShortError(file_error(self.path, line, f"{len(found)} cells for {len(self.header)} columns"))
         if len(found) > len(self.header) and any(found[len(self.header) :]):
-            raise wrong(self.path, line, f"{len(found)} cells for {len(self.header)} columns")
+            raise file_error(self.path, line, f"{len(found)} cells for {len(self.header)} columns")
 
 
 class _Raw(_Page):
@@ -297,7 +299,9 @@ class _Raw(_Page):
 
     def _units_of(self, found: list[str], *, has_units: bool) -> list[Unit | None]:
         named = zip(self.header, found, strict=False)
-        base = [unit("ns") if _NANOSECONDS.match(name) and not has_units else unit(cell) for name, cell in named]
+        base = [
+            parse_unit("ns") if _NANOSECONDS.match(name) and not has_units else parse_unit(cell) for name, cell in named
+        ]
         return [
             None if name in IDENTITY or "Domain:" in name else one for name, one in zip(self.header, base, strict=True)
         ]
@@ -306,16 +310,18 @@ class _Raw(_Page):
         if not (self._rows or self._texts) or self._units is None:
             return
         if not self._sniffed:
-            first = self._rows[:_SNIFFED_ROWS] or [cells(self.path, line, text) for text in self._texts[:_SNIFFED_ROWS]]
+            first = self._rows[:_SNIFFED_ROWS] or [
+                split_cells(self.path, line, text) for text in self._texts[:_SNIFFED_ROWS]
+            ]
             figures = (cell for row in first for cell, one in zip(row, self._units, strict=True) if one is not None)
-            self.launches.decimal_comma = comma_is_decimal(figures)
+            self.launches.decimal_comma = has_decimal_comma(figures)
             self._sniffed = True
         texts, self._texts, self._letters = self._texts, [], 0
         columns: Sequence[Sequence[str] | array[float]] | None = None
         if texts and not self.launches.decimal_comma:
             columns = parsed_columns(texts, [one is None for one in self._units])
         if columns is None:
-            self._rows = self._rows or [cells(self.path, line, text) for text in texts]
+            self._rows = self._rows or [split_cells(self.path, line, text) for text in texts]
             columns = list(zip(*self._rows, strict=True))
         self._rows = []
         self.launches.add(line, [(name, self._units[at], columns[at]) for name, at in self._columns.items()])
@@ -323,7 +329,7 @@ class _Raw(_Page):
     def finish(self) -> PageLaunches:
         self._flush(self._line if self.has_launches else 0)
         if not self.launches.count:
-            raise wrong(self.path, None, "no launch stands below the header: did ncu profile any kernel?")
+            raise file_error(self.path, None, "no launch stands below the header: did ncu profile any kernel?")
         return self.launches.finish()
 
 
@@ -348,7 +354,7 @@ class _Details(_Page):
         value = "Average" if "Average" in header and "Metric Value" not in header else "Metric Value"
         needed = ("Metric Name", "Metric Unit", value)
         if missing := [name for name in needed if name not in header]:
-            raise wrong(self.path, line, f"the header lacks {', '.join(missing)}")
+            raise file_error(self.path, line, f"the header lacks {', '.join(missing)}")
         self._name, self._unit, self._value = (header.index(name) for name in needed)
         self._who = min(self._name, header.index("Section Name") if "Section Name" in header else self._name)
         self._least = max(self._name, self._unit, self._value) + 1
@@ -376,7 +382,7 @@ class _Details(_Page):
         """How figures are written is known: what was kept back is taken."""
         if self._first:
             kept, self._first = self._first, None
-            self.launches.decimal_comma = comma_is_decimal(found[self._value] for _, found in kept)
+            self.launches.decimal_comma = has_decimal_comma(found[self._value] for _, found in kept)
             for line, found in kept:
                 self._put(line, found)
 
@@ -398,12 +404,12 @@ class _Details(_Page):
         if name is None:
             own = _NAME.search(written) if " " in written else None
             name = self._names[written] = launches.shared(own[0] if own else written)
-        launches.put(line, self._launch, name, found[self._value], unit(found[self._unit]))
+        launches.put(line, self._launch, name, found[self._value], parse_unit(found[self._unit]))
 
     def finish(self) -> PageLaunches:
         self._sniff()
         if not self.launches.count:
-            raise wrong(self.path, None, "no launch stands below the header: did ncu profile any kernel?")
+            raise file_error(self.path, None, "no launch stands below the header: did ncu profile any kernel?")
         if self.launches.page == "summary":
             self.launches.told.append("a summary: each row is the average of several launches")
         return self.launches.finish()

@@ -19,11 +19,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu import ncu_report_module, pages
-from bwprof.importers.ncu.frame import frame
+from bwprof.importers.ncu.frame import build_frame
 from bwprof.importers.ncu.launches import PageLaunches
-from bwprof.importers.reader import FileLines, opened, opened_raw, unit, wrong
-from bwprof.text.formatting import seconds_text
-from bwprof.text.parsing import parse_seconds, path_of, quote_text
+from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, parse_unit
+from bwprof.text.formatting import format_seconds
+from bwprof.text.parsing import parse_path, parse_seconds, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_OUTPUT = 2000  # letters of what a program complained about
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """How a program ended, and the last that it said on its standard error."""
 
     code: int
@@ -40,10 +40,10 @@ class Ended(NamedTuple):
 
 def find(name: str) -> str | None:
     """The path of a profiler's program; None where there is none."""
-    return environment.profiler_path(name)
+    return environment.find_profiler(name)
 
 
-def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> Ended:
+def run_program(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> ProgramEnd:
     """Run a program, its output to a file; what it started ends with it.
 
     Raises
@@ -65,13 +65,13 @@ def run(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> End
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             if isinstance(error, subprocess.TimeoutExpired) and limit_s is not None:
-                raise UnavailableError(f"{command[0]} took longer than {seconds_text(limit_s)}: timeout_s=") from None
+                raise UnavailableError(f"{command[0]} took longer than {format_seconds(limit_s)}: timeout_s=") from None
             raise
-        said = end_of(errors, _MOST_OUTPUT)
-    return Ended(code, said)
+        said = read_end(errors, _MOST_OUTPUT)
+    return ProgramEnd(code, said)
 
 
-def end_of(stream: IO[bytes], most: int) -> str:
+def read_end(stream: IO[bytes], most: int) -> str:
     """The last bytes of a file as text, however much stands before them."""
     stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
     return stream.read(most).decode("utf-8", "replace").strip()
@@ -115,16 +115,16 @@ def is_report(path: Path) -> bool:
         return False
 
 
-def import_command(path: Path, ncu: str = "ncu") -> list[str]:
+def build_import_command(path: Path, ncu: str = "ncu") -> list[str]:
     """The arguments that print a report's raw page."""
     name = str(path)
     return [ncu, "-i", f"./{name}" if name.startswith("-") else name, "--csv", "--page", "raw", "--print-units", "base"]
 
 
-def read(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
+def read_report(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
     """The launches of a report, and what read it."""
     limit = parse_seconds(timeout_s, "timeout_s")
-    with opened_raw(path):  # OSError for what cannot be opened, ValueError for what is no file
+    with open_binary(path):  # OSError for what cannot be opened, ValueError for what is no file
         pass
     ncu = find("ncu")
     if ncu is not None:
@@ -134,7 +134,7 @@ def read(path: Path, timeout_s: float) -> tuple[PageLaunches, str]:
         return _through_module(path, found.origin, limit), _MODULE
     raise UnavailableError(
         f"{quote_text(path)} is a report, which only ncu can read, and there is none here. Where there is: "
-        f"{shlex.join(import_command(path))} > {shlex.quote(path.stem + '.csv')}; that file can be read anywhere"
+        f"{shlex.join(build_import_command(path))} > {shlex.quote(path.stem + '.csv')}; that file can be read anywhere"
     )
 
 
@@ -143,27 +143,27 @@ def _through_ncu(path: Path, ncu: str, limit: float) -> PageLaunches:
         page = Path(folder) / "raw.csv"
         for names in (_WHOLE_NAMES, []):  # older ones do not know the option, and print them whole
             with page.open("wb") as stream:
-                ended = run([*import_command(path, ncu), *names], limit, stream)
+                ended = run_program([*build_import_command(path, ncu), *names], limit, stream)
             if not ended.code:
                 break
         if ended.code:
-            raise wrong(
+            raise file_error(
                 path,
                 None,
                 f"ncu cannot read it (exit code {ended.code}): {quote_text(ended.said) or _last_message(page)}",
             )
         try:
-            return pages.read(page)
+            return pages.read_page(page)
         except ValueError as error:
             if not page.stat().st_size:  # a script before ncu that failed without saying so, for example
-                raise wrong(
+                raise file_error(
                     path,
                     None,
                     f"ncu printed nothing of it: {quote_text(ended.said) or 'nor said why'} ({quote_text(ncu)})",
                 ) from None
             said = str(error).removeprefix(quote_text(page)).lstrip(": ,")
             also = f"; it complained: {quote_text(ended.said)}" if ended.said else ""
-            raise wrong(path, None, f"what ncu printed of it: {said}{also}") from None
+            raise file_error(path, None, f"what ncu printed of it: {said}{also}") from None
 
 
 def _last_message(page: Path) -> str:
@@ -177,18 +177,18 @@ def _through_module(path: Path, origin: str, limit: float) -> PageLaunches:
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         page = Path(folder) / "launches.json"
         with page.open("wb") as stream:
-            ended = run(command, limit, stream)
+            ended = run_program(command, limit, stream)
         said = quote_text(ended.said.splitlines()[-1] if ended.said else f"exit code {ended.code}")
         if ended.code == ncu_report_module.NO_MODULE:  # its shared library is of another machine or Python
             raise UnavailableError(f"{_MODULE}, which reads {quote_text(path)}, cannot be imported: {said}")
         if ended.code:
-            raise wrong(path, None, f"{_MODULE} cannot read it: {said}")
+            raise file_error(path, None, f"{_MODULE} cannot read it: {said}")
         launches = PageLaunches(path, "report")
-        with opened(page) as text:
+        with open_text(page) as text:
             for line in FileLines(page, text):
                 _take(launches, json.loads(line))
     if not launches.count:
-        raise wrong(path, None, "the report holds no launch: did ncu profile any kernel?")
+        raise file_error(path, None, "the report holds no launch: did ncu profile any kernel?")
     return launches.finish()
 
 
@@ -201,7 +201,7 @@ def _take(launches: PageLaunches, told: dict[str, Any]) -> None:
     named = {"ID": str(launches.count), **unknown, "Kernel Name": told["kernel"], **written}
     launch = launches.begin(named)
     for name, (value, of) in figures.items():
-        launches.put(launch + 1, launch, launches.shared(name), value, unit(of))
+        launches.put(launch + 1, launch, launches.shared(name), value, parse_unit(of))
 
 
 def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) -> pd.DataFrame:
@@ -252,12 +252,12 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665
     """
-    given = path_of(path, "path")
+    given = parse_path(path, "path")
     if is_report(given):
-        launches, tool = read(given, timeout_s)
+        launches, tool = read_report(given, timeout_s)
     else:
-        launches, tool = pages.read(given), "ncu"
+        launches, tool = pages.read_page(given), "ncu"
     try:
-        return frame(launches, str(given), tool)
+        return build_frame(launches, str(given), tool)
     except MemoryError:
-        raise wrong(given, None, "there is not enough memory for its metrics") from None
+        raise file_error(given, None, "there is not enough memory for its metrics") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from bwprof.text.parsing import unknown
+from bwprof.text.parsing import describe_unknown
 
 # GPUs that have the same counters: gfx90a is MI200, gfx94 MI300, gfx95 MI350; from gfx10 on it is RDNA.
 FAMILIES = ("gfx9", "gfx908", "gfx90a", "gfx94", "gfx95", "gfx10", "gfx11", "gfx12")
@@ -129,32 +129,32 @@ RENAMED: dict[str, dict[str, str]] = {
 }
 
 
-def family(gfx: str) -> str:
+def find_family(gfx: str) -> str:
     """The family of a GPU's name (gfx942 -> gfx94); ValueError for one that is not known."""
     name = gfx.strip().lower().partition(":")[0] if isinstance(gfx, str) else ""
     fitting = [found for found in FAMILIES if name.startswith(found)]
     if not fitting or not re.fullmatch(r"gfx[0-9a-f]{1,5}", name):
-        raise ValueError(unknown("gfx", gfx, FAMILIES))
+        raise ValueError(describe_unknown("gfx", gfx, FAMILIES))
     return max(fitting, key=len)
 
 
-def l2(gfx: str) -> str:
+def l2_prefix(gfx: str) -> str:
     """What counters of the L2 cache's requests are called: TCC_EA, TCC_EA0 (from MI300 on) or GL2C (RDNA)."""
-    own = family(gfx)
+    own = find_family(gfx)
     if own in _RDNA.split():
         return "GL2C"
     return "TCC_EA0" if own in ("gfx94", "gfx95") else "TCC_EA"
 
 
-def names(gfx: str) -> list[str]:
+def list_counters(gfx: str) -> list[str]:
     """The counters that a GPU's family has, of the table."""
-    own = family(gfx)
+    own = find_family(gfx)
     return list(
         dict.fromkeys(name for families, listed in _TABLE if own in families.split() for name in listed.split())
     )
 
 
-def checked(asked: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[str]:
+def check_counters(asked: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[str]:
     """Counters as they are asked for: renamed where AMD calls them otherwise; `also` are known beside the table's.
 
     Raises
@@ -162,7 +162,7 @@ def checked(asked: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[st
     ValueError
         For one that the GPU's family is not known to have, with the nearest one that it has.
     """
-    own, known, more = family(gfx), set(names(gfx)), set(also)
+    own, known, more = find_family(gfx), set(list_counters(gfx)), set(also)
     found: list[str] = []
     for name in asked:
         instead = RENAMED.get(name, {}).get(own)
@@ -171,12 +171,14 @@ def checked(asked: Sequence[str], gfx: str, also: Iterable[str] = ()) -> list[st
         elif instead is not None:
             found += instead.split()
         else:
-            said = unknown("counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU")
+            said = describe_unknown(
+                "counter", name, sorted(known), where=gfx, see="rocprofv3 --list-avail, on that GPU"
+            )
             raise ValueError(f"{said}; one that it lists and bwprof does not: known=[...]")
     return list(dict.fromkeys(found))
 
 
-def passes(asked: Sequence[str], gfx: str) -> list[list[str]]:
+def plan_passes(asked: Sequence[str], gfx: str) -> list[list[str]]:
     """The counters in as many runs as they need: a run has room for a few of each block; those of no block go alone.
 
     Counters that one formula is made of stay together: a difference of two runs' figures may be less than nothing.
@@ -216,7 +218,7 @@ def _parts(name: str, gfx: str) -> set[str]:
     """The hardware's counters that one takes; empty for a metric that is not in the table."""
     own = _PARTS.get(_SAME.get(name, name))
     if own is not None:
-        found = own.get(l2(gfx)) or own.get("TCC_EA")
+        found = own.get(l2_prefix(gfx)) or own.get("TCC_EA")
         return set(found.split()) if found else set()
     return {re.sub(r"_(sum|max|min|avr)$", "", _INSTANCE.sub("", name))} if _BLOCK.fullmatch(name) else set()
 

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof.importers.frames import COLUMNS, frame_of
-from bwprof.importers.reader import csv_files, short_name, wrong
+from bwprof.importers.frames import COLUMNS, make_frame
+from bwprof.importers.reader import file_error, find_csv_files, shorten_name
 from bwprof.importers.rocprof import table as tables
 from bwprof.importers.rocprof.table import CounterTable
-from bwprof.text.parsing import finite_number, path_of, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +182,7 @@ class TrafficFigures:
         return np.where(values <= 100.5, np.minimum(values, 100), np.nan)
 
 
-def times_ms(columns: Mapping[str, Any]) -> Values | None:
+def _times_ms(columns: Mapping[str, Any]) -> Values | None:
     """How long launches took; NaN where both times are the same: nothing was recorded."""
     if "start" not in columns or "end" not in columns:
         return None
@@ -244,24 +244,24 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
     >>> frame = parse_rocprof("counted")  # doctest: +SKIP
     >>> frame[["kernel", "time_ms", "dram_gb_s", "l2_hit_pct"]]  # doctest: +SKIP
     """
-    place = path_of(path, "path")
+    place = parse_path(path, "path")
     peak = _peak(peak_gb_s)
     listed = [place] if not place.is_dir() else _files(place)
-    found = [tables.read(one) for one in listed]
+    found = [tables.read_table(one) for one in listed]
     notes = [note if len(found) == 1 else f"{one.path.name}: {note}" for one in found for note in one.notes]
     agents: dict[str, tuple[str, float]] = {}
     for one in found:
         agents |= one.agents
     launches = [one for one in found if one.kind != "agents"]
     if not launches:
-        raise wrong(place, None, "it lists GPUs and no launches: rocprofv3 --kernel-trace or --pmc writes them")
+        raise file_error(place, None, "it lists GPUs and no launches: rocprofv3 --kernel-trace or --pmc writes them")
     whole = _joined(place, launches)
     tool = "rocprof" if launches[0].kind == "wide" else "rocprofv3"
     return _frame(whole, agents, peak, place.name, tool, notes)
 
 
 def _peak(given: float | None) -> float:
-    found = finite_number(given)
+    found = finite_or_none(given)
     if given is not None and (found is None or found <= 0):
         raise ValueError(f"peak_gb_s is {repr_short(given)}: a positive, finite number is needed")
     return np.nan if found is None else found
@@ -270,13 +270,13 @@ def _peak(given: float | None) -> float:
 def _files(folder: Path) -> list[Path]:
     """The CSV files below a folder that hold launches or GPUs, those of the first run first."""
     found = []
-    for path in sorted(csv_files(folder), key=lambda one: (_pass_of(one), str(one))):
+    for path in sorted(find_csv_files(folder), key=lambda one: (_pass_of(one), str(one))):
         if path.is_file() and not _OF_NO_USE.search(path.name) and path.stat().st_size:
-            kind = tables.kind_of(tables.header_of(path))
+            kind = tables.detect_table(tables.read_header(path))
             if kind is not None:
                 found.append(path)
     if not found:
-        raise wrong(folder, None, "no file below it is of rocprof or rocprofv3 --output-format csv")
+        raise file_error(folder, None, "no file below it is of rocprof or rocprofv3 --output-format csv")
     return found
 
 
@@ -304,7 +304,9 @@ def _joined(place: Path, found: list[CounterTable]) -> pd.DataFrame:
             whole.loc[both, "kernel"].astype(object).to_numpy() != own.loc[both, "kernel"].astype(object).to_numpy()
         )
         if len(both) < max(len(whole), len(own)) or differs.any():
-            raise wrong(place, None, f"{_difference(whole, own, both[differs])}: read the folder of each run by itself")
+            raise file_error(
+                place, None, f"{_difference(whole, own, both[differs])}: read the folder of each run by itself"
+            )
         whole = pd.concat([whole, own.reindex(whole.index)[[name for name in own if name not in whole]]], axis=1)
     assert whole is not None
     launches = whole.index.get_level_values(1).to_numpy()
@@ -383,7 +385,7 @@ def _frame(
     data: dict[str, Any] = {"kernel": kernels, "launch": given.pop("launch"), "status": ["ok"] * len(whole)}
     data["case"] = _cases(kernels)
     data |= _of_launches(given) | figures.columns | _devices(given.get("agent"), agents)
-    taken = times_ms(given)
+    taken = _times_ms(given)
     if taken is None or np.isnan(taken).all():
         notes = [
             *notes,
@@ -401,12 +403,12 @@ def _frame(
     if same:
         notes = [*notes, f"counters that are called as columns are left out: {quote_text(', '.join(same))}"]
     data |= {name: values for name, values in counters.items() if name not in same}
-    return frame_of(data, source=source, tool=tool, notes=notes)
+    return make_frame(data, source=source, tool=tool, notes=notes)
 
 
 def _cases(kernels: list[str]) -> list[str]:
     """Kernels' short names, each made once."""
-    short = {kernel: short_name(kernel) for kernel in set(kernels)}
+    short = {kernel: shorten_name(kernel) for kernel in set(kernels)}
     return [short[kernel] for kernel in kernels]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.importers.rocprof import counters as known_counters
 from bwprof.importers.rocprof.parse import parse_rocprof
 from bwprof.results.atomic import atomic_write
-from bwprof.text.parsing import parse_names, path_of, quote_text, repr_short
+from bwprof.text.parsing import parse_names, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,14 +69,14 @@ class RocprofSession:
     ) -> None:
         if version not in (1, 3) or isinstance(version, bool):
             raise ValueError(f"version is {repr_short(version)}: allowed are 1 (rocprof) and 3 (rocprofv3)")
-        self.output_dir = path_of(output_dir, "output_dir")
+        self.output_dir = parse_path(output_dir, "output_dir")
         self.version, self.gfx = version, gfx
         asked = memory_counters(gfx, version) if counters is None else list(parse_names("counters", counters))
         also = [_name(given) for given in parse_names("known", known)] if known else []
-        self.counters = known_counters.checked(asked, gfx, also)
+        self.counters = known_counters.check_counters(asked, gfx, also)
         if not self.counters:
             raise ValueError("counters are none: name at least one, FETCH_SIZE for example")
-        self.passes = known_counters.passes(self.counters, gfx)
+        self.passes = known_counters.plan_passes(self.counters, gfx)
 
     def build_command(self, program: str | PathLike[str], args: Sequence[str] = ()) -> list[str]:
         """The command as a list of arguments, for `subprocess.run`, never for a shell.
@@ -137,7 +137,7 @@ class RocprofSession:
 
 def memory_counters(gfx: str = "gfx90a", version: int = 3) -> list[str]:
     """Active cycles, and the bytes that go to memory and back, in KiB where the GPU's family has that metric."""
-    kind = known_counters.l2(gfx)
+    kind = known_counters.l2_prefix(gfx)
     if kind == "GL2C":
         return ["GRBM_GUI_ACTIVE", "FETCH_SIZE", *_rdna_writes(gfx)]
     sizes = ["FetchSize", "WriteSize"] if version == 1 and kind == "TCC_EA" else ["FETCH_SIZE", "WRITE_SIZE"]
@@ -174,16 +174,16 @@ def profile_matmul_memory(output_dir: str | PathLike[str], **options: Any) -> Ro
     """
     gfx = options.get("gfx", "gfx90a")
     more = ["SQ_INSTS_VALU", "SQ_INSTS_LDS"]
-    if known_counters.l2(gfx) != "GL2C":
-        has = known_counters.names(gfx)
+    if known_counters.l2_prefix(gfx) != "GL2C":
+        has = known_counters.list_counters(gfx)
         matrix = [f"SQ_INSTS_VALU_MFMA_MOPS_{kind}" for kind in ("F16", "BF16", "F32")]
         more += [name for name in (*matrix, "TCP_TOTAL_CACHE_ACCESSES_sum", "TCP_TCC_READ_REQ_sum") if name in has]
     return RocprofSession(output_dir, [*_detailed(gfx), *more], **options)
 
 
 def _detailed(gfx: str) -> list[str]:
-    kind = known_counters.l2(gfx)
-    has = known_counters.names(gfx)
+    kind = known_counters.l2_prefix(gfx)
+    has = known_counters.list_counters(gfx)
     if kind == "GL2C":
         instructions = [name for name in ("SQ_INSTS_TEX_LOAD", "SQ_INSTS_TEX_STORE", "SQ_INSTS_FLAT") if name in has]
         reads = [f"GL2C_EA_RDREQ_{size}B_sum" for size in (32, 64, 96, 128)]
@@ -199,7 +199,7 @@ def _detailed(gfx: str) -> list[str]:
 
 
 def _rdna_writes(gfx: str) -> list[str]:
-    whole = "GL2C_EA_WRREQ_sum" if "GL2C_EA_WRREQ_sum" in known_counters.names(gfx) else "GL2C_MC_WRREQ_sum"
+    whole = "GL2C_EA_WRREQ_sum" if "GL2C_EA_WRREQ_sum" in known_counters.list_counters(gfx) else "GL2C_MC_WRREQ_sum"
     return [whole, "GL2C_EA_WRREQ_64B_sum"]
 
 

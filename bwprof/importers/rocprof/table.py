@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bwprof.importers.reader import FileLines, batches, line_of, opened, records, wrong
+from bwprof.importers.reader import FileLines, file_error, open_text, read_complete, read_records
 from bwprof.results import schema
 from bwprof.text.parsing import repr_short
 
@@ -93,7 +93,7 @@ class CounterTable:
         return len(self.columns.get("dispatch", ()))
 
 
-def kind_of(header: Sequence[str]) -> FileKind | None:
+def detect_table(header: Sequence[str]) -> FileKind | None:
     """What a file with this header holds; None for what is not of a profiler of AMD's, or of no use here."""
     named = {_plain(cell) for cell in header}
     roles = {_ROLES[name] for name in named if name in _ROLES}
@@ -106,19 +106,19 @@ def kind_of(header: Sequence[str]) -> FileKind | None:
     return "launches" if "kind" in named and {"start", "end"} <= roles else "wide"
 
 
-def header_of(path: Path) -> list[str]:
+def read_header(path: Path) -> list[str]:
     """A file's first record; ValueError where it has none."""
-    with opened(path) as stream:
-        first = next(records(path, iter(FileLines(path, stream))), None)
+    with open_text(path) as stream:
+        first = next(read_records(path, iter(FileLines(path, stream))), None)
     if first is None or not any(first[1]):
-        raise wrong(path, None, f"it is empty: {_NEEDED}")
+        raise file_error(path, None, f"it is empty: {_NEEDED}")
     return first[1]
 
 
 _NEEDED = "a CSV file is needed that rocprof or rocprofv3 --output-format csv wrote"
 
 
-def read(path: Path) -> CounterTable:
+def read_table(path: Path) -> CounterTable:
     """A file's table.
 
     Raises
@@ -128,16 +128,16 @@ def read(path: Path) -> CounterTable:
     OSError
         When it cannot be read.
     """
-    header = header_of(path)
-    kind = kind_of(header)
+    header = read_header(path)
+    kind = detect_table(header)
     if kind is None:
-        raise wrong(path, 1, f"its columns are {repr_short(', '.join(header))}: {_NEEDED}")
+        raise file_error(path, 1, f"its columns are {repr_short(', '.join(header))}: {_NEEDED}")
     if len(header) > _MOST_COLUMNS:
-        raise wrong(path, 1, f"it has {len(header)} columns: at most {_MOST_COLUMNS} are read")
+        raise file_error(path, 1, f"it has {len(header)} columns: at most {_MOST_COLUMNS} are read")
     table = CounterTable(path, kind)
-    with opened(path) as stream:
+    with open_text(path) as stream:
         lines = FileLines(path, stream)
-        found = batches(path, iter(lines), _BATCH)
+        found = file_error(path, iter(lines), _BATCH)
         if kind == "agents":
             _read_agents(table, header, next(found)[1:])
         else:
@@ -156,7 +156,7 @@ def _read_agents(table: CounterTable, header: list[str], found: list[list[str]])
         cell = {name: cells[place] for name, place in places.items() if place < len(cells)}
         if cell.get("agenttype", "").strip().upper() != "GPU":
             continue
-        product, gfx = (schema.clean(cell.get(name, "").strip()) for name in ("productname", "name"))
+        product, gfx = (schema.clean_text(cell.get(name, "").strip()) for name in ("productname", "name"))
         name = " ".join(word for word in (product, f"({gfx})" if product and gfx else gfx) if word)
         units = cell.get("cucount", "")
         number = float(units) if units.isascii() and units.isdigit() and len(units) < 7 else np.nan
@@ -188,9 +188,9 @@ def _read_launches(table: CounterTable, header: list[str], found: Iterator[list[
         before += len(batch)
         if before > _MOST_RECORDS:
             said = f"it has more than {_MOST_RECORDS} records: profile fewer launches, or read it in parts"
-            raise wrong(table.path, None, said)
+            raise file_error(table.path, None, said)
     if before == 1:
-        raise wrong(table.path, 1, "it has a header and no launches: none were made, or the file is not whole")
+        raise file_error(table.path, 1, "it has a header and no launches: none were made, or the file is not whole")
     whole = {part.name: np.concatenate(part.found) for part in parts}
     for part in parts:
         part.found.clear()
@@ -214,10 +214,10 @@ def _whole_records(
         batch = given if all(given) else list(filter(None, given))  # csv gives an empty record for an empty line
         if set(map(len, batch)) - {width}:
             at = next(at for at, record in enumerate(batch) if len(record) != width)
-            line, cells = line_of(table.path, before + at), len(batch[at])
+            line, cells = read_complete(table.path, before + at), len(batch[at])
             if at + 1 < len(batch) or lines.ended or cells > width or next(found, None) is not None:
                 said = f"it has {cells} cells where the header has {width}: the file is damaged, or not whole"
-                raise wrong(table.path, line, said)
+                raise file_error(table.path, line, said)
             table.notes.append(f"line {line} is cut off and left out: the file is not whole")
             batch = batch[:-1]
         elif not lines.ended and len(batch) < _BATCH:
@@ -242,9 +242,9 @@ def _parts(table: CounterTable, header: list[str], codes: dict[str, dict[str, in
         elif role is not None:
             parts.setdefault(role, _Part(role, place, _floats, "a number"))
         elif table.kind == "wide" and plain not in _PASSED_OVER and title.strip():
-            name = schema.clean(title.strip())
+            name = schema.clean_text(title.strip())
             if name in _ROLES.values():
-                raise wrong(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
+                raise file_error(table.path, 1, f"column {repr_short(title)} is none of AMD's: {_NEEDED}")
             parts.setdefault(name, _Part(name, place, _floats, "a number"))
     return list(parts.values())
 
@@ -276,13 +276,13 @@ def _cell_error(path: Path, header: list[str], part: _Part, batch: list[list[str
             said = (
                 f"column {repr_short(header[part.place])} holds {repr_short(record[part.place])}: {part.said} is needed"
             )
-            return wrong(path, line_of(path, before + at), said)
+            return file_error(path, read_complete(path, before + at), said)
     raise AssertionError(f"column {part.name}: each of its cells can be read, and all of them cannot")
 
 
 def _kernel(text: str) -> str:
     """A name without what the loader adds to it: `f(int) [clone .kd]` and `f.kd` are kernel descriptors of f."""
-    name = schema.clean(text.strip())
+    name = schema.clean_text(text.strip())
     return name.removesuffix(" [clone .kd]").removesuffix(".kd")
 
 
@@ -294,7 +294,7 @@ def _check_times(path: Path, whole: dict[str, NDArray[Any]]) -> None:
     if len(bad):
         at = int(bad[0])
         said = f"the launch ends at {int(end[at])} ns and begins at {int(start[at])} ns: times from 0 on are needed"
-        raise wrong(path, line_of(path, at + 1), said)
+        raise file_error(path, read_complete(path, at + 1), said)
 
 
 def _pivot(table: CounterTable, whole: dict[str, NDArray[Any]]) -> None:
@@ -306,7 +306,7 @@ def _pivot(table: CounterTable, whole: dict[str, NDArray[Any]]) -> None:
     names = table.texts.pop("counter")
     if len(names) * len(first) > _MOST_CELLS:
         said = f"it has {len(names)} different counters of {len(first)} launches: that is no file of a profiler"
-        raise wrong(table.path, None, said)
+        raise file_error(table.path, None, said)
     order = np.argsort(whole["counter"], kind="stable")
     ends = np.searchsorted(whole["counter"][order], np.arange(len(names) + 1))
     for code, name in enumerate(names):

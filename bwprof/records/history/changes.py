@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bwprof.records.keys import bare_names, loose_names
-from bwprof.results.pairs import differ
+from bwprof.records.keys import portable_names, variantless_names
+from bwprof.results.pairs import times_differ
 
 SLOWER, FASTER, UNDECIDED = "slower", "faster", "undecided"
 
@@ -25,7 +25,7 @@ _SLACK = 0.999  # what is this near to the gate is left to the rule itself
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class HistoryRows:
     """Rows in the order of time: each row's case (a place in `cases`), its run, and its times in ms.
 
     `counts` says which rows may be compared: measured, and not disturbed.
@@ -40,9 +40,9 @@ class Rows:
     counts: Any
 
 
-def series_of(rows: Rows) -> Any:
+def number_series(rows: HistoryRows) -> Any:
     """Each row's series, numbered in the order in which they begin."""
-    names: tuple[str, ...] = (*loose_names(), "hostname")
+    names: tuple[str, ...] = (*variantless_names(), "hostname")
     keys = [tuple(case[name] for name in names) for case in rows.cases]
     codes = _codes(keys)[rows.case]
     for name in _FURTHER:
@@ -90,7 +90,7 @@ def _in_turns(codes: Any, run: Any) -> Any:
     return codes
 
 
-def compared(rows: Rows, series: Any, gate: float) -> tuple[Any, Any]:
+def compare_rows(rows: HistoryRows, series: Any, gate: float) -> tuple[Any, Any]:
     """Each row's time over that of the row before in its series, and whether it is slower (1), faster (-1), further off
     than the gate while the intervals overlap (2), or none of these.
 
@@ -106,14 +106,14 @@ def compared(rows: Rows, series: Any, gate: float) -> tuple[Any, Any]:
     with np.errstate(over="ignore"):
         apart = np.maximum(ratio[now], 1 / ratio[now]) - 1
     for one, other in zip(*(found[apart >= gate * _SLACK].tolist() for found in (before, now)), strict=True):
-        if differ(_row(rows, one), _row(rows, other), gate=gate):
+        if times_differ(_row(rows, one), _row(rows, other), gate=gate):
             change[other] = 1 if rows.time[other] > rows.time[one] else -1
         elif abs(rows.time[other] - rows.time[one]) > gate * min(rows.time[one], rows.time[other]):
             change[other] = 2
     return ratio, change
 
 
-def _row(rows: Rows, place: int) -> dict[str, Any]:
+def _row(rows: HistoryRows, place: int) -> dict[str, Any]:
     return {
         "time_ms": float(rows.time[place]),
         "time_ms_lo": float(rows.low[place]),
@@ -121,7 +121,7 @@ def _row(rows: Rows, place: int) -> dict[str, Any]:
     }
 
 
-def marks(rows: Rows, series: Any) -> tuple[Any, list[str]]:
+def list_marks(rows: HistoryRows, series: Any) -> tuple[Any, list[str]]:
     """What changed, beside the time, since the row before in its series: a place in a list of words for each row."""
     words: dict[str, int] = {"": 0}
     found = np.zeros(len(series), dtype=np.int32)
@@ -147,13 +147,13 @@ def _moved(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return "; ".join(f"{word} {_cut(a)} -> {_cut(b)}" for word, a, b in pairs if a != b and a and b)
 
 
-def _begun(rows: Rows, places: Sequence[int]) -> list[tuple[int, str]]:
+def _begun(rows: HistoryRows, places: Sequence[int]) -> list[tuple[int, str]]:
     """Where a host measures a case on a device for the first time, but has measured it on another one."""
     earlier: dict[Any, str] = {}
     result = []
     for place in places:
         case = rows.cases[int(rows.case[place])]
-        key = (case["hostname"], case["labels"], *(case[name] for name in bare_names()))
+        key = (case["hostname"], case["labels"], *(case[name] for name in portable_names()))
         device = case["device"]
         if device and earlier.setdefault(key, device) != device:
             result.append((place, f"device {_cut(earlier[key])} -> {_cut(device)}"))

@@ -20,9 +20,17 @@ from bwprof.records.history import changes
 from bwprof.records.history.scan import FIGURES, LABELS, REMARK, HistoryRun, RunReader, case_names, run_folders
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, comparable
-from bwprof.results.reader import unfinished
-from bwprof.text.parsing import parse_fraction, parse_names, path_of, quote_text, repr_short, unknown, whole_number
+from bwprof.results.pairs import DEFAULT_GATE, is_comparable
+from bwprof.results.reader import describe_unfinished
+from bwprof.text.parsing import (
+    describe_unknown,
+    parse_fraction,
+    parse_int,
+    parse_names,
+    parse_path,
+    quote_text,
+    repr_short,
+)
 
 HistoryCase = dict[str, Any]
 
@@ -35,17 +43,19 @@ _GROUND = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_ver
 _CHANGES = ("", changes.SLOWER, changes.UNDECIDED, changes.FASTER)  # by 0, 1, 2, -1
 
 
-def names() -> tuple[str, ...]:
+def column_names() -> tuple[str, ...]:
     """The columns of a history, in order; the caller's own columns follow."""
     return (
-        *("run_id", "started", "case", *_OF_CASE, *schema.all_param_names(), "kv_lens"),
+        *("run_id", "started", "case", *_OF_CASE, *schema.param_names(), "kv_lens"),
         *("status", *FIGURES[:3], "ratio", "change", "marks", *FIGURES[3:]),
         *("bytes_read", "bytes_written", "flops", *REMARK[1:]),
         *(*_GROUND, "git_commit", "suite", "run_status", "finished", "timestamp", "folder", "series"),
     )
 
 
-def read(reader: RunReader, runs: Sequence[HistoryRun], chosen: Chooser, last: int | None, gate: float) -> pd.DataFrame:
+def read_frame(
+    reader: RunReader, runs: Sequence[HistoryRun], chosen: Chooser, last: int | None, gate: float
+) -> pd.DataFrame:
     """Return the rows of runs, in the order of time, whose cases are chosen, of the `last` runs that have some."""
     keys, figures = (
         np.concatenate([getattr(run, name) for run in runs] or [np.zeros((0, width), kind)])
@@ -65,7 +75,7 @@ def _frame(
     reader: RunReader, runs: Sequence[HistoryRun], run: Any, keys: Any, figures: Any, gate: float, last: int | None
 ) -> pd.DataFrame:
     data: dict[str, Any] = dict(zip(FIGURES, figures, strict=True))
-    kinds = schema.kinds()
+    kinds = schema.column_kinds()
     used, case = np.unique(keys[:, 0], return_inverse=True)
     cases = [reader.cases[place] for place in used.tolist()]
     for name in case_names():
@@ -76,14 +86,14 @@ def _frame(
         data[name] = _column([one[name] for one in remarks], remark, kinds[name])
     data |= _of_runs(runs, run)
     data["timestamp"] = _times(keys[:, 2])
-    counts = np.array([comparable(one) for one in remarks], dtype=bool)[remark]
-    rows = changes.Rows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
-    data["series"] = series = changes.series_of(rows)
-    data["ratio"], change = changes.compared(rows, series, gate)
+    counts = np.array([is_comparable(one) for one in remarks], dtype=bool)[remark]
+    rows = changes.HistoryRows(cases, case, run, data["time_ms"], data["time_ms_lo"], data["time_ms_hi"], counts)
+    data["series"] = series = changes.number_series(rows)
+    data["ratio"], change = changes.compare_rows(rows, series, gate)
     data["change"] = pd.Categorical.from_codes(change % 4, categories=pd.Index(_CHANGES))
-    places, words = changes.marks(rows, series)
+    places, words = changes.list_marks(rows, series)
     data["marks"] = pd.Categorical.from_codes(places, categories=pd.Index(words))
-    frame = pd.DataFrame({name: data[name] for name in names()} | _labels(cases, case), copy=False)
+    frame = pd.DataFrame({name: data[name] for name in column_names()} | _labels(cases, case), copy=False)
     if last is not None and len(runs) > last:  # each of them has rows
         frame = frame[run >= len(runs) - last].reset_index(drop=True)
     frame.attrs["schema_version"] = schema.SCHEMA_VERSION
@@ -129,7 +139,7 @@ def _labels(cases: Sequence[HistoryCase], case: Any) -> dict[str, Any]:
     told = [json.loads(one[LABELS]) if one[LABELS] else {} for one in cases]
     found = list(dict.fromkeys(name for one in told for name in one))
     columns = {name: pd.Series([one.get(name) for one in told]).take(case).array for name in found}
-    return {f"label_{name}" if name in names() else name: column for name, column in columns.items()}
+    return {f"label_{name}" if name in column_names() else name: column for name, column in columns.items()}
 
 
 FOLDER = "bwprof-results"
@@ -168,7 +178,7 @@ def history(
         Only the last so many runs of those that have such rows; they are compared with the runs before them all the
         same.
     gate : float or str
-        The smallest difference worth a word, as a fraction or as "3%": see `bwprof.results.pairs.differ`.
+        The smallest difference worth a word, as a fraction or as "3%": see `bwprof.results.pairs.times_differ`.
     progress : callable, optional
         Gets (done, total) while runs are read.
 
@@ -200,7 +210,7 @@ def history(
     >>> found[["case", "precision"]].drop_duplicates().shape[0] == found["series"].nunique()
     True
     """
-    root = path_of(folder, "folder")
+    root = parse_path(folder, "folder")
     if not root.is_dir():
         said = "it is no folder" if root.exists() else "no such folder; a sweep makes one"
         raise FileNotFoundError(f"{quote_text(folder)}: {said}")
@@ -208,7 +218,7 @@ def history(
     wanted = {name: parse_names(name, value) for name, value in asked.items() if value is not None}
     if precision is not None:
         wanted["precision"] = tuple(map(registry.precision_name, wanted["precision"]))
-    most = None if last is None else whole_number(last, "last")
+    most = None if last is None else parse_int(last, "last")
     if most is not None and most < 1:
         raise ValueError(f"last is {repr_short(last)}: a number of runs from 1 is needed")
     known = parse_fraction(gate, "gate")
@@ -221,7 +231,7 @@ def history(
         if progress is not None:
             progress(number, len(found))
     runs.sort(key=lambda run: (run.about["started"], run.about["run_id"], run.path))
-    frame = read(reader, runs, lambda cases: _chosen(cases, wanted), most, known)
+    frame = read_frame(reader, runs, lambda cases: _chosen(cases, wanted), most, known)
     frame.attrs |= {"folder": str(folder), "runs": len(found), "unread": dict(sorted(reader.problems.items()))}
     _warn(root, reader.problems, runs)
     return frame
@@ -231,7 +241,9 @@ def _warn(root: Path, unread: Mapping[str, str], runs: Sequence[HistoryRun]) -> 
     """Log which folders have no rows here, and which runs may lack cases."""
     states = {run.path: run.about["run_status"] for run in runs}
     partial = [
-        f"{quote_text(path)} ({quote_text(state)})" for path, state in states.items() if unfinished({"status": state})
+        f"{quote_text(path)} ({quote_text(state)})"
+        for path, state in states.items()
+        if describe_unfinished({"status": state})
     ]
     if partial:
         more = f" and {len(partial) - _LISTED} more" if len(partial) > _LISTED else ""
@@ -251,7 +263,7 @@ def _chosen(cases: Sequence[Mapping[str, Any]], wanted: Mapping[str, Sequence[st
         for pattern in patterns if cases else ():
             if not any(fnmatchcase(value, pattern) for found in values for value in found):
                 there = sorted({found[0] for found in values if found})
-                raise ValueError(unknown(name, pattern, _near(pattern, there)))
+                raise ValueError(describe_unknown(name, pattern, _near(pattern, there)))
         for place, found in enumerate(values):
             chosen[place] &= any(fnmatchcase(value, pattern) for value in found for pattern in patterns)
     return chosen

@@ -106,7 +106,7 @@ def case_names() -> tuple[str, ...]:
     where = ("backend", "device", "device_uuid", "hostname", "driver", "bwprof_version")
     work = ("bytes_read", "bytes_written", "flops")
     named = ("operation", "precision", "case", "variant", "cache", "timer")
-    return (*named, *schema.all_param_names(), "kv_lens", *where, *work)
+    return (*named, *schema.param_names(), "kv_lens", *where, *work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class RunReader:
         self.remarks: list[RowDict] = []
         self.problems: dict[str, str] = {}  # why folders have no rows here
         self._places: dict[Any, int] = {}
-        self._known = frozenset((*schema.names(), schema.SAMPLES))
+        self._known = frozenset((*schema.column_names(), schema.SAMPLES))
         self._empty = dict.fromkeys((*case_names(), *REMARK, *FIGURES, "timestamp"))
         self._case = itemgetter(*case_names())
         self._remark = itemgetter(*REMARK)
@@ -175,16 +175,20 @@ class RunReader:
             "suite": run.get("suite"),
             "git_commit": run.get("git_commit") or run.get("commit"),
         }
-        about: dict[str, Any] = {name: text and schema.clean(str(text)) for name, text in texts.items()}
-        about |= {"started": started, "finished": microseconds(run.get("finished")), "folder": schema.encodable(path)}
+        about: dict[str, Any] = {name: text and schema.clean_text(str(text)) for name, text in texts.items()}
+        about |= {
+            "started": started,
+            "finished": microseconds(run.get("finished")),
+            "folder": schema.escape_surrogates(path),
+        }
         return HistoryRun(path, about, times, _measured(figures))
 
     def _place(self, values: tuple[Any, ...], among: list[RowDict], whole: RowDict, names: Sequence[str]) -> int:
         """Return the place of a case or remark among the others, where it is put if it is new."""
         found = self._places.get(values)
         if found is None:
-            kinds = schema.kinds()
-            made = {name: schema.normalised(name, whole[name], kinds[name]) for name in names}
+            kinds = schema.column_kinds()
+            made = {name: schema.parse_cell(name, whole[name], kinds[name]) for name in names}
             found = self._places[values] = len(among)
             among.append(made | {LABELS: whole[LABELS]})
         return found
@@ -193,7 +197,7 @@ class RunReader:
 def _finished(folder: Path) -> tuple[list[RowDict], dict[str, Any]]:
     """Return rows, as the file has them, and metadata of a run that has ended; LookupError for any other."""
     path = folder / reader.JSON_NAME
-    found = json_file.document(read_text(path), str(path))
+    found = json_file.parse_json(read_text(path), str(path))
     rows, run = found["rows"], found["run"]
     ours = found["format"] == json_file.FORMAT and found["schema_version"] == schema.SCHEMA_VERSION
     if not ours or run["status"] in (None, "running") or os.path.lexists(claim_path(path)):
@@ -230,9 +234,9 @@ def microseconds(text: Any) -> int:
 
 def _labels(row: RowDict, names: Iterable[str]) -> str:
     """Return the caller's own columns as one text; none where nothing is in them."""
-    found = {schema.clean(name): schema.free(row[name]) for name in sorted(names)}
+    found = {schema.clean_text(name): schema.clean_value(row[name]) for name in sorted(names)}
     known = {name: value for name, value in found.items() if value is not None}
-    return json.dumps(json_file.plain(known)) if known else ""
+    return json.dumps(json_file.to_json_value(known)) if known else ""
 
 
 def _age(folder: Path) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bwprof.records.keys import positive
+from bwprof.records.keys import positive_number
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import figure_text
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.formatting import format_figure
+from bwprof.text.parsing import finite_or_none, quote_text
 
 _CLOCK, _TRAFFIC, _COUNTED, _ROOF = 0.01, 0.02, 0.05, 0.03  # the least change of a column that explains anything
 
@@ -83,18 +83,18 @@ def _traffic(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
     change = new[0] / base[0] - 1
     if (change if new_is_slow else -change) <= _TRAFFIC:
         return ""
-    figures = [figure_text(found[0], whole_from=100) for found in (new, base)]
+    figures = [format_figure(found[0], whole_from=100) for found in (new, base)]
     said = "rose" if change > 0 else "fell"
     return f"DRAM traffic {said} by {100 * abs(change):.1f} %: {figures[0]} {new[1]}, before {figures[1]}"
 
 
 def _moved(row: RowDict) -> tuple[float, str] | None:
     """What was counted between DRAM and the device, and in what; None where nothing was."""
-    parts = [finite_number(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
-    whole = positive(math.fsum(part for part in parts if part is not None)) if None not in parts else None
+    parts = [finite_or_none(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
+    whole = positive_number(math.fsum(part for part in parts if part is not None)) if None not in parts else None
     if whole is not None:
         return whole / 1e6, "MB"
-    ratio = positive(row.get("traffic_ratio"))
+    ratio = positive_number(row.get("traffic_ratio"))
     return None if ratio is None else (ratio, "x the modelled bytes")
 
 
@@ -111,7 +111,7 @@ def _other_algorithm(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
 
 def _measured_otherwise(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
     base, new = _in_time(fast, slow, new_is_slow)
-    before, now = positive(base.get("buffer_sets")), positive(new.get("buffer_sets"))
+    before, now = positive_number(base.get("buffer_sets")), positive_number(new.get("buffer_sets"))
     found = []
     if before is not None and now is not None and min(before, now) < _SAME_SETS * max(before, now):
         found.append(f"{now:.0f} buffer sets, before {before:.0f}")
@@ -130,9 +130,9 @@ def _roofs(fast: RowDict, slow: RowDict, new_is_slow: bool) -> str:
     for name in names:
         change = _change(fast, slow, name)
         if change is not None and change < -_ROOF:
-            column = schema.column(name)
+            column = schema.find_column(name)
             title = column.title or column.name.replace("_", " ")
-            figures = [figure_text(row[name], whole_from=100) for row in (new, base)]
+            figures = [format_figure(row[name], whole_from=100) for row in (new, base)]
             return f"the device's roof changed: {title} {figures[0]} {column.unit}, before {figures[1]}"
     return ""
 
@@ -160,12 +160,12 @@ RULES = (
 )
 
 
-def noise(change: float, threshold: float) -> str:
+def describe_noise(change: float, threshold: float) -> str:
     """Of a difference that tells nothing; both are fractions."""
     return f"noise: {100 * change:+.1f} % is within what is seen without any change ({100 * threshold:.1f} %)"
 
 
-def probable_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
+def find_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
     """The probable causes, the likeliest first; "" where no column tells one.
 
     Parameters
@@ -182,9 +182,9 @@ def probable_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: st
     return "; ".join([*found[:_MOST], *filter(None, [conditions])])
 
 
-def probable(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
+def explain_change(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
     """The same; where no column tells one, that, and what would."""
-    found = probable_causes(base, new, slower=slower, conditions=conditions)
+    found = find_causes(base, new, slower=slower, conditions=conditions)
     if found:
         return found
     counted = all(row.get("counters_status") == "ok" for row in (base, new))
@@ -234,5 +234,5 @@ def _words(row: RowDict, name: str) -> list[str]:
 
 def _change(one: RowDict, other: RowDict, name: str) -> float | None:
     """From one to the other, as a fraction."""
-    before, now = positive(one.get(name)), positive(other.get(name))
+    before, now = positive_number(one.get(name)), positive_number(other.get(name))
     return None if before is None or now is None else now / before - 1

@@ -90,13 +90,15 @@ def compare(
     >>> found["verdict"].unique().tolist(), float(round(found["change_pct"].max(), 3))
     (['slower'], 10.0)
     """
-    from bwprof.records.regression.comparison import compared
-    from bwprof.records.source import side
+    from bwprof.records.regression.comparison import compare_sources
+    from bwprof.records.source import load_source
     from bwprof.text.parsing import parse_bool
 
-    sides = (side(base, folder=folder), side(new, folder=folder))
+    sides = (load_source(base, folder=folder), load_source(new, folder=folder))
     twice = parse_bool(confirm, "confirm")
-    found = compared(*sides, gate=gate, across=parse_bool(across, "across"), metric=metric, tries=2 if twice else 1)
+    found = compare_sources(
+        *sides, gate=gate, across=parse_bool(across, "across"), metric=metric, tries=2 if twice else 1
+    )
     if twice:
         from bwprof.records.regression.confirmation import confirm_changes
 

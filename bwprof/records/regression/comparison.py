@@ -14,11 +14,11 @@ from bwprof.records.keys import (
     CaseKey,
     check_metric,
     format_metric,
+    geometric_mean,
     higher_is_better,
     keys_within_runs,
-    middle,
-    positive,
-    unlike,
+    list_differences,
+    positive_number,
 )
 from bwprof.records.regression import causes, statistics
 from bwprof.records.regression.verdicts import (
@@ -29,25 +29,25 @@ from bwprof.records.regression.verdicts import (
     SLOWER,
     UNDECIDED,
     CaseVerdict,
+    disturbance_allowance,
     is_slower,
-    join,
-    judge,
-    judge_second,
-    widening,
+    judge_pairs,
+    judge_second_try,
+    pair_cases,
 )
 from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, disturbances
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import parse_fraction, quote_text, unknown
+from bwprof.text.parsing import describe_unknown, parse_fraction, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def joined(base: Source, new: Source) -> tuple[Source, Source, list[str]]:
+def join_runs(base: Source, new: Source) -> tuple[Source, Source, list[str]]:
     """Both sides, no case more than once on either because several runs have it; and what was joined, in words.
 
     Rows of a case in one run stay as they are: what they differ in is not in their columns. On the new side a row that
@@ -248,10 +248,10 @@ class Comparison:
         if line.test is None or base is None or new is None:
             return ""
         if line.verdict in (SLOWER, FASTER, DISTURBED_WORD, UNDECIDED):
-            find = causes.probable if line.verdict in (SLOWER, FASTER) else causes.probable_causes
+            find = causes.explain_change if line.verdict in (SLOWER, FASTER) else causes.find_causes
             return find(base, new, slower=self.badness(line) > 0, conditions=self.conditions)
         beyond = abs(line.difference) > math.log1p(statistics.LEAST) or place in self.again
-        return causes.noise(self.change(line), abs(self.limit(line))) if beyond else ""
+        return causes.describe_noise(self.change(line), abs(self.limit(line))) if beyond else ""
 
     def after_second_try(self, tries: Mapping[int, RowDict | str]) -> Comparison:
         """The same when lines, by their places, were measured once more in a fresh process: both must say the same.
@@ -272,16 +272,16 @@ class Comparison:
         if row["status"] != "ok":
             said = f"measured again, it {row['status']}: {row['reason']}"
             return replace(line, reason=_join_reasons(line.reason, said)), said
-        apart = [] if line.pair.new is None else unlike(line.pair.new, row)
+        apart = [] if line.pair.new is None else list_differences(line.pair.new, row)
         if apart:
             said = f"not measured again: {'; '.join(apart)}"
             return self._once(line, said), said
-        second = None if line.terms is None else judge_second(line, row, self.metric)
+        second = None if line.terms is None else judge_second_try(line, row, self.metric)
         if second is None or second.new is None:
             said = f"measured again: {'nothing to hold it against' if second is None else second.reason}"
             return replace(line, reason=_join_reasons(line.reason, said)), said
         said = f"measured again: {format_metric(second.new.middle, self.metric)}, {100 * self.change(second):+.1f} %"
-        disturbed = disturbances(row)
+        disturbed = find_disturbances(row)
         if disturbed:
             said = f"{said}, {', '.join(disturbed)}"
         if line.suspect:
@@ -308,10 +308,10 @@ class Comparison:
         """Of a line that was disturbed and seemed slower."""
         assert second.pair.base is not None
         assert second.pair.new is not None
-        wider = widening(second.pair.base, second.pair.new)
+        wider = disturbance_allowance(second.pair.base, second.pair.new)
         if is_slower(second, self.metric, wider):
             verdict, more = SLOWER, ": slower as well"
-        elif disturbances(second.pair.new):
+        elif find_disturbances(second.pair.new):
             verdict, more = DISTURBED_WORD, ": no more than that explains"
         else:
             verdict, more = (UNDECIDED, f": {UNDECIDED}") if second.verdict == UNDECIDED else (SAME, "")
@@ -324,7 +324,7 @@ class Comparison:
         """A row for each line; see `bwprof.compare`."""
         import pandas as pd
 
-        labels = parameters(self.lines)
+        labels = distinguish_lines(self.lines)
         records = [self._record(place, labels[place]) for place in range(len(self.lines))]
         types = dict.fromkeys(COLUMNS, "string") | dict.fromkeys((*_NUMBERS, *_MORE_NUMBERS), "float64")
         types |= dict.fromkeys(("base_processes", "new_processes"), "Int64")
@@ -364,18 +364,18 @@ class Comparison:
         }
 
 
-def read_fail_on(given: str | None, name: str) -> str | float:
+def parse_fail_on(given: str | None, name: str) -> str | float:
     """What a gate fails on: one of `FAIL_ON`, or a fraction; ValueError with the option's `name` for anything else."""
     if given is None:
         return "never"
     if given in FAIL_ON:
         return given
     if not any(letter.isdigit() for letter in given):
-        raise ValueError(unknown(name, given, (*FAIL_ON, "5%")))
+        raise ValueError(describe_unknown(name, given, (*FAIL_ON, "5%")))
     return parse_fraction(given, name)
 
 
-def compared(
+def compare_sources(
     base: Source,
     new: Source,
     *,
@@ -386,8 +386,8 @@ def compared(
 ) -> Comparison:
     """Two sides, case by case; see `bwprof.compare`. `tries`: how many measurements of a case a gate will ask for."""
     least = None if gate is None else parse_fraction(gate, "gate")
-    base, new, several = joined(base, new)
-    lines = judge(join(base, new), check_metric(metric), least, across=across, tries=tries)
+    base, new, several = join_runs(base, new)
+    lines = judge_pairs(pair_cases(base, new), check_metric(metric), least, across=across, tries=tries)
     notes = (*_notes(base, new, lines), *several)
     conditions = causes.compare_conditions(base.run, new.run)
     return Comparison(base.name, new.name, metric, least, tuple(lines), notes, tries, conditions=conditions)
@@ -421,10 +421,10 @@ def _notes(base: Source, new: Source, lines: Sequence[CaseVerdict]) -> list[str]
     return notes
 
 
-def parameters(lines: Sequence[CaseVerdict]) -> list[str]:
+def distinguish_lines(lines: Sequence[CaseVerdict]) -> list[str]:
     """What tells lines of one name apart: the parameters in which they differ."""
     rows = [line.pair.row for line in lines]
-    names = (*schema.all_param_names(), "kv_lens", "cache", "variant", "device", *schema.more_names(rows))
+    names = (*schema.param_names(), "kv_lens", "cache", "variant", "device", *schema.extra_names(rows))
     named: dict[tuple[object, ...], list[int]] = {}
     for place, row in enumerate(rows):
         named.setdefault((row.get("case"), row.get("precision")), []).append(place)
@@ -446,7 +446,7 @@ def parameters(lines: Sequence[CaseVerdict]) -> list[str]:
 def _ms(line: CaseVerdict, row: RowDict | None, *, new: bool) -> float:
     """A side's time: the geometric mean over its processes."""
     times = line.pair.new_ms if new else line.pair.base_ms
-    return middle(times) if len(times) > 1 and all(map(positive, times)) else _number(row, "time_ms")
+    return geometric_mean(times) if len(times) > 1 and all(map(positive_number, times)) else _number(row, "time_ms")
 
 
 def _end_ms(row: RowDict | None, name: str, ms: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bwprof.records.regression.statistics import Spread, log_variance, moderated, pooled, student
+from bwprof.records.regression.statistics import Spread, log_variance, moderate_spread, pool_spreads, student_quantile
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -84,7 +84,7 @@ def measure_shift(
     of_all : Spread, optional
         What the wander between processes of all cases is like; a quantile that wanders further has its own.
     chance : float
-        Of a false alarm, see `bwprof.records.regression.statistics.alone`.
+        Of a false alarm, see `bwprof.records.regression.statistics.chance_per_case`.
     """
     if not base or not new:
         return None
@@ -127,9 +127,11 @@ def _between(base: Any, new: Any, of_all: Spread | None, chance: float) -> tuple
     """How far two means of a quantile may be apart by what processes do: at 95 %, and at a chance; 0 for one process a
     side, which shows nothing.
     """
-    own = pooled(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
+    own = pool_spreads(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
     if own is None:
         return 0.0, 0.0
-    wander = moderated(own, of_all)
+    wander = moderate_spread(own, of_all)
     noise = math.sqrt(max(own.variance, wander.variance) * (1 / len(base) + 1 / len(new)))
-    return student(wander.freedom, 0.975) * noise, student(wander.freedom, 1 - min(chance, 0.025)) * noise
+    return student_quantile(wander.freedom, 0.975) * noise, student_quantile(
+        wander.freedom, 1 - min(chance, 0.025)
+    ) * noise

@@ -15,12 +15,19 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev, variance
 from typing import TYPE_CHECKING, Any
 
-from bwprof.records.regression.statistics import Spread, alone, moderated, prior, standard_error, student
+from bwprof.records.regression.statistics import (
+    Spread,
+    chance_per_case,
+    fit_prior,
+    moderate_spread,
+    standard_error,
+    student_quantile,
+)
 from bwprof.results import pairs
-from bwprof.results.pairs import differ
+from bwprof.results.pairs import times_differ
 from bwprof.results.schema import RowDict
-from bwprof.text.formatting import as_pandas
-from bwprof.text.parsing import as_sequence, finite_number, repr_short
+from bwprof.text.formatting import to_pandas
+from bwprof.text.parsing import finite_or_none, list_items, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +102,11 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
 
     from bwprof.results import frame
 
-    least = finite_number(gate)
+    least = finite_or_none(gate)
     if least is None or not 0 < least < 1:
         raise ValueError(f"gate is {repr_short(gate)}: allowed is a fraction between 0 and 1, such as {DEFAULT_GATE:g}")
-    data = as_pandas(data)
-    frames = [data] if isinstance(data, pd.DataFrame) else as_sequence(data, "data", "a frame, or several, is needed")
+    data = to_pandas(data)
+    frames = [data] if isinstance(data, pd.DataFrame) else list_items(data, "data", "a frame, or several, is needed")
     rows = [row for one in frames for row in frame.to_rows(one)]
     kinds: dict[str | None, list[RowDict]] = {}
     for row in rows:
@@ -136,7 +143,7 @@ class _Tally:
         self.ratios[name] = math.log(row["time_ms"] / middle["time_ms"])
         if None not in (row["time_ms_lo"], row["time_ms_hi"]):
             self.errors.append(standard_error(row["time_ms_lo"], row["time_ms_hi"]))
-        if differ(row, middle, gate=gate):
+        if times_differ(row, middle, gate=gate):
             self.apart.add(name)
         for word in (row["throttle"] or "").split(";"):
             if word not in ("", "none"):
@@ -165,7 +172,9 @@ def _judged(rows: Sequence[RowDict], gate: float) -> list[dict[str, Any]]:
     for held in cases.values():
         _compare_case(held, operations, gate, least=min(FEWEST, max(2, len(devices))))
     for tallies in operations.values():
-        _find_apart({device: one for device, one in tallies.items() if one.ratios}, alone(len(operations), _CHANCE))
+        _find_apart(
+            {device: one for device, one in tallies.items() if one.ratios}, chance_per_case(len(operations), _CHANCE)
+        )
     _find_cases(operations.values())
     return [
         _line(device, operation, tally, len(devices), gate)
@@ -198,7 +207,7 @@ def _bound(tallies: Mapping[_Device, _Tally], device: _Device, chance: float) ->
     """How far an effect is from the others' mean, how far chance takes it, and whether their spread alone says so."""
     others = [one.effect for other, one in tallies.items() if other != device]
     spread, error = stdev(others), tallies[device].error
-    reach = student(len(others) - 1, 1 - chance / 2) * math.sqrt(1 + 1 / len(others))
+    reach = student_quantile(len(others) - 1, 1 - chance / 2) * math.sqrt(1 + 1 / len(others))
     bound = reach * max(spread, error, _LEAST_SPREAD)
     return abs(tallies[device].effect - fmean(others)), bound, len(others) + 1 >= _FEW and error <= spread
 
@@ -215,14 +224,17 @@ def _find_cases(operations: Iterable[Mapping[_Device, _Tally]]) -> None:
                 if others:
                     rests.setdefault((number, name), []).append((offset - median(others), tally))
     wide = {case: rest for case, rest in rests.items() if len(rest) > FEWEST}
-    of_all = prior([_spread([off for off, _ in rest]) for rest in wide.values()])
-    chance = alone(sum(map(len, wide.values())), _CHANCE_OF_CASES)
+    of_all = fit_prior([_spread([off for off, _ in rest]) for rest in wide.values()])
+    chance = chance_per_case(sum(map(len, wide.values())), _CHANCE_OF_CASES)
     for (_, name), rest in wide.items():
         for off, tally in rest:
             rest_of = [other for other, of in rest if of is not tally]
-            spread = moderated(_spread(rest_of), of_all)
+            spread = moderate_spread(_spread(rest_of), of_all)
             noise = math.sqrt(spread.variance * (1 + 1 / len(rest_of)))
-            if name in tally.apart and abs(off - fmean(rest_of)) > student(spread.freedom, 1 - chance / 2) * noise:
+            if (
+                name in tally.apart
+                and abs(off - fmean(rest_of)) > student_quantile(spread.freedom, 1 - chance / 2) * noise
+            ):
                 tally.clear.append(name)
 
 
@@ -267,7 +279,7 @@ def _device_of(row: RowDict) -> _Device:
 
 def _case_of(row: RowDict) -> tuple[object, ...]:
     """What is the same on every device. The variant is: another kernel's time says nothing of the device."""
-    return (*pairs.configuration(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
+    return (*pairs.configuration_key(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
 
 
 def _line(device: _Device, operation: str, tally: _Tally, devices: int, gate: float) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from bwprof.records.keys import format_metric
 from bwprof.records.regression import verdicts
-from bwprof.records.regression.comparison import Comparison, Gate, parameters
+from bwprof.records.regression.comparison import Comparison, Gate, distinguish_lines
 from bwprof.records.regression.statistics import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.regression.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, CaseVerdict
 from bwprof.results.pairs import DEFAULT_GATE
-from bwprof.text.parsing import quote_text, to_ascii
+from bwprof.text.parsing import escape_controls, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,9 +40,9 @@ POWER_NOTE = (
 _SMALL = math.log1p(0.02)
 
 
-def names(comparison: Comparison) -> list[str]:
+def line_names(comparison: Comparison) -> list[str]:
     """What each line is called: case, precision, and what tells it apart."""
-    labels = parameters(comparison.lines)
+    labels = distinguish_lines(comparison.lines)
     return [
         " ".join(
             quote_text(word) for word in (line.pair.row.get("case"), line.pair.row.get("precision"), label) if word
@@ -51,7 +51,7 @@ def names(comparison: Comparison) -> list[str]:
     ]
 
 
-def in_order(comparison: Comparison, *, everything: bool) -> list[int]:
+def sort_lines(comparison: Comparison, *, everything: bool) -> list[int]:
     """The places of the lines to show: those that are not the same first, the worst first."""
     places = [
         place
@@ -67,12 +67,12 @@ def in_order(comparison: Comparison, *, everything: bool) -> list[int]:
     return sorted(places, key=rank)
 
 
-def on_both(comparison: Comparison, places: Sequence[int]) -> list[int]:
+def two_sided(comparison: Comparison, places: Sequence[int]) -> list[int]:
     """Those of the lines that both sides have."""
     return [place for place in places if comparison.lines[place].verdict not in ONE_SIDED]
 
 
-def summary(comparison: Comparison) -> str:
+def format_summary(comparison: Comparison) -> str:
     """One line: how many became slower, and the worst.
 
     It looks like ``2 slower, 1 faster, 60 same (gate 3 %): worst decode_gemm fp16 +7.1 %``.
@@ -81,13 +81,13 @@ def summary(comparison: Comparison) -> str:
     shown = [word for word in VERDICTS if counts[word] or word in (SLOWER, FASTER, SAME)]
     ordered = [SLOWER, FASTER, SAME, *(word for word in shown if word not in (SLOWER, FASTER, SAME))]
     said = ", ".join(f"{counts[word]} {_spelt(word)}" for word in ordered)
-    called = names(comparison)
+    called = line_names(comparison)
     extremes = [
-        f"{title} {called[place]} {change_text(comparison.lines[place])}"
+        f"{title} {called[place]} {format_change(comparison.lines[place])}"
         for title, verdict in (("worst", SLOWER), ("best", FASTER))
         if (place := _extreme(comparison, verdict)) is not None
     ]
-    return f"{said} ({gate_text(comparison)})" + (f": {', '.join(extremes)}" if extremes else "")
+    return f"{said} ({format_gate(comparison)})" + (f": {', '.join(extremes)}" if extremes else "")
 
 
 def _extreme(comparison: Comparison, verdict: str) -> int | None:
@@ -103,7 +103,7 @@ def _spelt(verdict: str) -> str:
     return verdict.replace("_", " ")
 
 
-def gate_text(comparison: Comparison) -> str:
+def format_gate(comparison: Comparison) -> str:
     """What differences are held against, in a few words."""
     learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
     if not learnt:
@@ -112,7 +112,7 @@ def gate_text(comparison: Comparison) -> str:
     return f"thresholds learnt from {comparison.processes} processes, from {100 * least:g} %"
 
 
-def promise(comparison: Comparison) -> str:
+def describe_chance(comparison: Comparison) -> str:
     """What the thresholds promise of false alarms."""
     learnt = [line for line in comparison.tested if line.test is not None and line.test.learnt]
     if not learnt:
@@ -125,7 +125,7 @@ def promise(comparison: Comparison) -> str:
     )
 
 
-def change_text(line: CaseVerdict) -> str:
+def format_change(line: CaseVerdict) -> str:
     """A change for people: +7.1 %, or 2.00x faster."""
     if abs(line.difference) >= (_TIMES_FROM if line.verdict in (FASTER, SLOWER) else _HUGE):
         word = line.verdict if line.verdict in (FASTER, SLOWER) else "more" if line.difference > 0 else "less"
@@ -137,11 +137,11 @@ def _times(difference: float) -> str:
     return f"{math.exp(difference):.2f}" if difference < _HUGE else f"10^{difference / math.log(10):.0f} "
 
 
-def table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
+def verdict_table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
     """Lines as a table of words: case, base, new, change %, its 95 % interval, the limit, verdict."""
     import pandas as pd
 
-    called = names(comparison)
+    called = line_names(comparison)
     rows = []
     for place in places:
         line = comparison.lines[place]
@@ -160,11 +160,11 @@ def table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["case", *NUMBERS, "verdict"])
 
 
-def power(comparison: Comparison) -> pd.DataFrame:
+def power_table(comparison: Comparison) -> pd.DataFrame:
     """The smallest change that the gate can see, per case, as a table of words; the largest first."""
     import pandas as pd
 
-    called = names(comparison)
+    called = line_names(comparison)
     rows = []
     for place, line in enumerate(comparison.lines):
         if line.test is None or line.base is None:
@@ -184,19 +184,19 @@ def power(comparison: Comparison) -> pd.DataFrame:
     return found.sort_values("_", ascending=False, kind="stable").drop(columns="_")
 
 
-def details(comparison: Comparison, places: Sequence[int], *, whole: str = "", causes: bool = True) -> list[str]:
+def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = "", causes: bool = True) -> list[str]:
     """A line for all that have the same to say beyond figures: a probable cause (unless the sides are of other devices,
     which need none), why there is no comparison. `whole` says how all of those are seen that only one side has, where
     the line has the first of them.
     """
-    called = names(comparison)
+    called = line_names(comparison)
     found: dict[tuple[str, str], list[str]] = {}
     for place in places:
         line = comparison.lines[place]
         words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.again):
-            change = f" {change_text(line)}" if line.test is not None else ""
-            found.setdefault((_word(line), to_ascii("; ".join(words))), []).append(f"{called[place]}{change}")
+            change = f" {format_change(line)}" if line.test is not None else ""
+            found.setdefault((_word(line), escape_controls("; ".join(words))), []).append(f"{called[place]}{change}")
     apart, one_sided = _spelt(verdicts.NOT_COMPARABLE), [_spelt(verdict) for verdict in ONE_SIDED]
     open_lines = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     lines = [describe_undecided(comparison, open_lines)] if open_lines else []
@@ -217,13 +217,13 @@ def _first(called: list[str], whole: str = "") -> list[str]:
 
 def first_names(comparison: Comparison, places: Sequence[int]) -> list[str]:
     """Name the first of these lines, and count the rest."""
-    called = names(comparison)
+    called = line_names(comparison)
     return _first([called[place] for place in places])
 
 
 def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
     """Name the undecided lines, how large a change each would have shown, and what decides them; "" for none."""
-    called = names(comparison)
+    called = line_names(comparison)
     found = [f"{called[place]} ({_percent(comparison.smallest(comparison.lines[place]))} %)" for place in places]
     if not found:
         return ""
@@ -234,34 +234,34 @@ def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
     )
 
 
-def markdown(comparison: Comparison, heads: Sequence[str], gate: Gate) -> str:
+def format_markdown(comparison: Comparison, heads: Sequence[str], gate: Gate) -> str:
     """For a pull request: the summary, what failed the gate, what else differs, and the rest folded away."""
     from bwprof.analysis.answer import markdown as written
 
-    told = in_order(comparison, everything=False)
-    changed = on_both(comparison, told)
-    every = in_order(comparison, everything=True)
+    told = sort_lines(comparison, everything=False)
+    changed = two_sided(comparison, told)
+    every = sort_lines(comparison, everything=True)
     same = [place for place in every if place not in set(told)]
     one_sided = [place for place in told if place not in set(changed)]
     parts = [
-        f"### bwprof: {outcome(comparison, gate) if heads else 'comparison'}",
+        f"### bwprof: {describe_outcome(comparison, gate) if heads else 'comparison'}",
         *heads[:1],
-        _plain(summary(comparison)) + ".",
+        _plain(format_summary(comparison)) + ".",
         f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
     ]
     if changed:
-        parts.append(_tags(written(table(comparison, changed))))
+        parts.append(_tags(written(verdict_table(comparison, changed))))
     if told:
-        parts.append("\n".join(f"- {_plain(line)}" for line in details(comparison, told)))
+        parts.append("\n".join(f"- {_plain(line)}" for line in detail_lines(comparison, told)))
     for places, called in ((same, "the same"), (one_sided, "on one side alone")):
         if places:
-            folded = _tags(written(table(comparison, places)))
+            folded = _tags(written(verdict_table(comparison, places)))
             parts.append(f"<details><summary>{len(places)} {called}</summary>\n\n{folded}\n\n</details>")
-    parts += [_plain(note) for note in (*comparison.notes, promise(comparison)) if note]
+    parts += [_plain(note) for note in (*comparison.notes, describe_chance(comparison)) if note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def outcome(comparison: Comparison, gate: Gate) -> str:
+def describe_outcome(comparison: Comparison, gate: Gate) -> str:
     """What became of a gate."""
     if gate.failed:
         return "the gate failed"
@@ -289,11 +289,11 @@ def _tags(text: str) -> str:
 
 def github_lines(comparison: Comparison, gate: Gate, file: str) -> list[str]:
     """Lines that a workflow of GitHub shows at the pull request: an error for each case that passes no gate."""
-    called = names(comparison)
+    called = line_names(comparison)
     lines = []
     for place in (*gate.failed, *gate.unsettled):
         line = comparison.lines[place]
-        said = change_text(line) if line.test is not None else line.reason
+        said = format_change(line) if line.test is not None else line.reason
         if place in gate.undecided:
             said = f"{said}, smallest detectable change {_percent(comparison.smallest(line))} %"
         cause = comparison.cause(place)

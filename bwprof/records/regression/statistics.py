@@ -46,7 +46,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class ChangeTest:
     """What a difference of logarithms is held against.
 
     `threshold` is what it must exceed, `noise` its standard error, of `freedom` degrees; `learnt` whether the noise is
@@ -61,7 +61,7 @@ class Test:
 
     def interval(self, difference: float) -> tuple[float, float]:
         """The 95 % interval of a difference that was measured."""
-        reach = student(self.freedom, (1 + _INTERVAL) / 2) * self.noise
+        reach = student_quantile(self.freedom, (1 + _INTERVAL) / 2) * self.noise
         return difference - reach, difference + reach
 
     def smallest(self, *, times: int = 1) -> float:
@@ -71,7 +71,7 @@ class Test:
         baseline, so that this is cautious) each may miss half as often.
         """
         noise = self.noise if self.scatter is None else self.scatter
-        return self.threshold + student(self.freedom, 1 - (1 - FOUND) / times) * noise
+        return self.threshold + student_quantile(self.freedom, 1 - (1 - FOUND) / times) * noise
 
     def chance(self, change: float) -> float:
         """How probably one try finds a change, a difference of logarithms; normal noise."""
@@ -87,7 +87,7 @@ def log_variance(values: Sequence[float]) -> Spread | None:
     return Spread(max(variance([math.log(value) for value in values]), _LEAST_SD**2), len(values) - 1.0)
 
 
-def pooled(one: Spread | None, other: Spread | None) -> Spread | None:
+def pool_spreads(one: Spread | None, other: Spread | None) -> Spread | None:
     """Of two sides that wander alike, the variance of both."""
     if one is None or other is None:
         return one or other
@@ -95,7 +95,7 @@ def pooled(one: Spread | None, other: Spread | None) -> Spread | None:
     return Spread((one.variance * one.freedom + other.variance * other.freedom) / freedom, freedom)
 
 
-def prior(spreads: Sequence[Spread]) -> Spread | None:
+def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
     """What the variances of a suite's cases are like: a scaled inverse chi-square, fitted by the moments of their
     logarithms (Smyth 2004, section 6.2); None for too few cases.
     """
@@ -107,7 +107,7 @@ def prior(spreads: Sequence[Spread]) -> Spread | None:
     return Spread(math.exp(fmean(found) + _digamma(freedom / 2) - math.log(freedom / 2)), freedom)
 
 
-def moderated(own: Spread, of_all: Spread | None) -> Spread:
+def moderate_spread(own: Spread, of_all: Spread | None) -> Spread:
     """A case's variance, drawn towards what all cases are like, each counting as its degrees of freedom.
 
     What two or three processes show of all cases is as uncertain as what they show of one: then all count for less,
@@ -117,10 +117,10 @@ def moderated(own: Spread, of_all: Spread | None) -> Spread:
     if of_all is None:
         return own
     most = own.freedom * (own.freedom + 1) / 2
-    return pooled(own, Spread(of_all.variance, min(of_all.freedom, most))) or own
+    return pool_spreads(own, Spread(of_all.variance, min(of_all.freedom, most))) or own
 
 
-def alone(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
+def chance_per_case(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
     """The chance of a false alarm that each of `cases` tests may have, so that any has it with `family_chance`: Sidak's
     correction, which is exact for independent cases and cautious for those that become slow together (Sidak, Journal
     of the American Statistical Association 62, 1967).
@@ -141,7 +141,7 @@ def smallest_threshold(gate: float | None, tries: int) -> float:
 
 def learnt_test(
     wander: Spread, processes: tuple[int, int], within: float, chance: float, *, least: float = LEAST
-) -> Test:
+) -> ChangeTest:
     """The test of a case whose wander between processes is known.
 
     Parameters
@@ -159,29 +159,29 @@ def learnt_test(
     """
     base, new = processes
     noise = math.sqrt(wander.variance / base + max(wander.variance, within**2) / new)
-    reach = student(wander.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise  # never within the interval
-    return Test(max(math.log1p(least), reach), noise, wander.freedom, learnt=True)
+    reach = student_quantile(wander.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise  # never within the interval
+    return ChangeTest(max(math.log1p(least), reach), noise, wander.freedom, learnt=True)
 
 
-def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> Test:
+def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> ChangeTest:
     """The test of two single processes, of which only intervals within them are known: how far those reach towards
     each other. They must not overlap, be apart by more than `chance` makes them, and the gate stands in for what
     changes between processes: the rule of `bwprof.results.pairs`.
     """
-    noise = math.hypot(*reaches) / student(math.inf, (1 + _INTERVAL) / 2)
-    reach = max(sum(reaches), student(math.inf, 1 - chance) * noise)
-    return Test(max(math.log1p(gate), reach), noise, math.inf, learnt=False)
+    noise = math.hypot(*reaches) / student_quantile(math.inf, (1 + _INTERVAL) / 2)
+    reach = max(sum(reaches), student_quantile(math.inf, 1 - chance) * noise)
+    return ChangeTest(max(math.log1p(gate), reach), noise, math.inf, learnt=False)
 
 
 def standard_error(low: float, high: float) -> float:
     """Of a logarithm, from the ends of its value's 95 % interval; infinite where that is."""
     if not (0 < low <= high < math.inf):
         return math.inf
-    return (math.log(high) - math.log(low)) / (2 * student(math.inf, (1 + _INTERVAL) / 2))
+    return (math.log(high) - math.log(low)) / (2 * student_quantile(math.inf, (1 + _INTERVAL) / 2))
 
 
 @lru_cache(maxsize=4096)
-def student(freedom: float, chance: float) -> float:
+def student_quantile(freedom: float, chance: float) -> float:
     """The quantile of Student's t: what is exceeded with the chance 1 - `chance`; for `chance` from a half on."""
     if math.isinf(freedom):
         return _NORMAL.inv_cdf(chance)

@@ -8,15 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bwprof.records.baselines import BaselineCase
-from bwprof.records.keys import CaseKey, MetricValue, bare, higher_is_better, keys_of, loose, positive, unlike, value
+from bwprof.records.keys import (
+    CaseKey,
+    MetricValue,
+    higher_is_better,
+    list_differences,
+    portable_key,
+    positive_number,
+    read_metric,
+    unique_keys,
+    variantless_key,
+)
 from bwprof.records.regression import statistics
 from bwprof.records.regression.distributions import fits_time, measure_shift
-from bwprof.records.regression.statistics import Spread, Test
+from bwprof.records.regression.statistics import ChangeTest, Spread
 from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, disturbances, doubts, flags_of
+from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts, split_flags
 from bwprof.results.schema import RowDict
-from bwprof.text.parsing import finite_number, quote_text
+from bwprof.text.parsing import finite_or_none, quote_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +53,21 @@ class JoinedRows:
         return found
 
 
-def join(base: Source, new: Source) -> list[JoinedRows]:
+def pair_cases(base: Source, new: Source) -> list[JoinedRows]:
     """The cases of two sides, in the base's order, then what only the new side has.
 
     Rows with the same key are a pair. Of what is left, a row of another variant is, where each side has just one of the
     case; then the same variant on another device, backend or timer; at last another one there, of which there is one.
     """
-    base_keys, new_keys = keys_of(base.rows, new.rows)
+    base_keys, new_keys = unique_keys(base.rows, new.rows)
     place_of = {told: place for place, told in enumerate(new_keys)}
     partner: dict[int, int] = {}
     for place, told in enumerate(base_keys):
         if told in place_of:
             partner[place] = place_of[told]
-    _join_rest(base, new, partner, loose, only_single=True)
+    _join_rest(base, new, partner, variantless_key, only_single=True)
     _join_rest(base, new, partner, _bare_variant, only_single=False)
-    _join_rest(base, new, partner, bare, only_single=True)
+    _join_rest(base, new, partner, portable_key, only_single=True)
     taken = set(partner.values())
     found = [_pair(base, place, new, partner.get(place)) for place in range(len(base.rows))]
     found += [_pair(base, None, new, place) for place in range(len(new.rows)) if place not in taken]
@@ -69,11 +79,13 @@ def _with_others(pairs: list[JoinedRows]) -> list[JoinedRows]:
     single = [pair for pair in pairs if pair.base is None or pair.new is None]
     found: dict[tuple[bool, CaseKey], list[str]] = {}
     for pair in single:
-        found.setdefault((pair.base is None, loose(pair.row)), []).append(str(pair.row.get("variant") or "unnamed"))
+        found.setdefault((pair.base is None, variantless_key(pair.row)), []).append(
+            str(pair.row.get("variant") or "unnamed")
+        )
     if len({of_new for of_new, _ in found}) < 2:
         return pairs
     return [
-        replace(pair, others=tuple(found.get((pair.base is not None, loose(pair.row)), ())))
+        replace(pair, others=tuple(found.get((pair.base is not None, variantless_key(pair.row)), ())))
         if pair.base is None or pair.new is None
         else pair
         for pair in pairs
@@ -81,7 +93,7 @@ def _with_others(pairs: list[JoinedRows]) -> list[JoinedRows]:
 
 
 def _bare_variant(row: RowDict) -> CaseKey:
-    return (*bare(row), row.get("variant"))
+    return (*portable_key(row), row.get("variant"))
 
 
 def _join_rest(
@@ -96,7 +108,7 @@ def _join_rest(
     told = [[key(row) for row in one.rows] for one in (base, new)]
     # A function that was swept has rows that its arguments tell apart, which are the caller's own columns.
     unclear = {found for keys in told for found, count in Counter(keys).items() if count > 1}
-    own = sorted(set(schema.more_names(base.rows)) & set(schema.more_names(new.rows)))
+    own = sorted(set(schema.extra_names(base.rows)) & set(schema.extra_names(new.rows)))
 
     def grouped(side: Source, keys: list[CaseKey], places: list[int]) -> dict[CaseKey, list[int]]:
         found: dict[CaseKey, list[int]] = {}
@@ -191,13 +203,13 @@ class CaseVerdict:
     base: MetricValue | None = None
     new: MetricValue | None = None
     difference: float = math.nan
-    test: Test | None = None
+    test: ChangeTest | None = None
     suspect: bool = False
     hidden: float = math.inf
     terms: Terms | None = None
 
 
-def judge(
+def judge_pairs(
     pairs: Sequence[JoinedRows], metric: str, gate: float | None, *, across: bool, tries: int = 1
 ) -> list[CaseVerdict]:
     """A verdict for each pair; `tries`: how many measurements must agree before one for the worse counts."""
@@ -206,11 +218,11 @@ def judge(
     return [one if one.base is None else _decided(weigh_values(one, terms[id(one)], metric), metric) for one in found]
 
 
-def judge_second(line: CaseVerdict, row: RowDict, metric: str) -> CaseVerdict:
+def judge_second_try(line: CaseVerdict, row: RowDict, metric: str) -> CaseVerdict:
     """The same base with a second measurement as the new side: the verdict of both, whatever disturbed them."""
     assert line.terms is not None
     samples = getattr(row, "samples_ns", None)
-    known = (samples,) if samples and fits_time(samples, positive(row.get("time_ms")) or 0.0) else ()
+    known = (samples,) if samples and fits_time(samples, positive_number(row.get("time_ms")) or 0.0) else ()
     found = _measured(replace(line.pair, new=row, new_ms=(), new_ns=known), metric, across=True)
     return found if found.base is None else weigh_values(found, line.terms, metric)
 
@@ -229,20 +241,20 @@ def weigh_values(one: CaseVerdict, terms: Terms, metric: str) -> CaseVerdict:
             verdict = SAME
         sure &= not shift.may_exceed(terms.limit)
         high = max(high, shift.middle[2] + shift.inside, *shift.high[:2])
-        noise = shift.reach / statistics.student(math.inf, 1 - terms.chance)
+        noise = shift.reach / statistics.student_quantile(math.inf, 1 - terms.chance)
         if verdict not in (SAME, alone):  # the medians do not show it
             one = replace(one, difference=sign * shift.size)
             test = replace(test, noise=noise)
         if shift.reach < test.threshold:
             test = replace(test, threshold=max(least, shift.reach), scatter=noise)
-    elif any(word in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for word in flags_of(row)):
+    elif any(word in _DOUBTED_INTERVALS for row in (pair.base, pair.new) if row for word in split_flags(row)):
         verdict, sure, high = SAME, False, math.inf
     if verdict == SAME and not sure:
         verdict = UNDECIDED
     return replace(one, verdict=verdict, test=test, hidden=high, terms=terms)
 
 
-def verdict_of(difference: float, test: Test, metric: str) -> str:
+def verdict_of(difference: float, test: ChangeTest, metric: str) -> str:
     """By the test alone; `difference` is the logarithm of new / base."""
     if not abs(difference) > test.threshold:
         return SAME
@@ -255,7 +267,7 @@ def is_slower(one: CaseVerdict, metric: str, widening: float) -> bool:
     return one.verdict == SLOWER and one.test is not None and worse - widening > one.test.threshold
 
 
-def widening(base: RowDict, new: RowDict) -> float:
+def disturbance_allowance(base: RowDict, new: RowDict) -> float:
     """How much, as a logarithm, what disturbed a new row may have made it slower than it is; 0 where nothing did.
 
     A disturbance only ever makes a launch take longer, so that one of the base hides a slow-down and makes none. On a
@@ -263,14 +275,14 @@ def widening(base: RowDict, new: RowDict) -> float:
     what the flags stand for: samples, or reference streams, a tenth apart. Where nobody measured what others took, it
     is the spread of the samples.
     """
-    if not disturbances(new):
+    if not find_disturbances(new):
         return 0.0
-    taken = finite_number(new.get("disturbed_pct"))
-    share = (finite_number(new.get("noise")) or 0.0) if taken is None else taken / 100
+    taken = finite_or_none(new.get("disturbed_pct"))
+    share = (finite_or_none(new.get("noise")) or 0.0) if taken is None else taken / 100
     clocks = [
         before / now - 1
         for name in ("sm_clock_mhz", "mem_clock_mhz")
-        if (before := positive(base.get(name))) and (now := positive(new.get(name)))
+        if (before := positive_number(base.get(name))) and (now := positive_number(new.get(name)))
     ]
     return math.log1p(max(LEAST_DISTURBANCE, share, *clocks))
 
@@ -294,10 +306,10 @@ def _measured(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
         return CaseVerdict(pair, NOT_COMPARABLE, _with_reason("its result is wrong in the base", base))
     if new["status"] != "ok":
         return CaseVerdict(pair, NOT_COMPARABLE, f"{new['status']}: not measured")
-    apart = [] if across else unlike(base, new)
+    apart = [] if across else list_differences(base, new)
     if apart:
         return CaseVerdict(pair, NOT_COMPARABLE, f"{'; '.join(apart)} (--across compares all the same)")
-    one, other = value(base, pair.base_ms, metric), value(new, pair.new_ms, metric)
+    one, other = read_metric(base, pair.base_ms, metric), read_metric(new, pair.new_ms, metric)
     if isinstance(one, str):
         return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {one}")
     if isinstance(other, str):
@@ -328,16 +340,16 @@ def _terms(found: Sequence[CaseVerdict], gate: float | None, tries: int) -> dict
     for one, own in zip(found, spreads, strict=True):
         if own is not None:
             by_device.setdefault(one.pair.row.get("device"), []).append(own)
-    priors = {device: statistics.prior(members) for device, members in by_device.items()}
-    chance, terms = statistics.alone(len(found)), {}
+    priors = {device: statistics.fit_prior(members) for device, members in by_device.items()}
+    chance, terms = statistics.chance_per_case(len(found)), {}
     for one, own in zip(found, spreads, strict=True):
         of_all = priors.get(one.pair.row.get("device"))
-        wander = None if own is None else statistics.moderated(own, of_all)
+        wander = None if own is None else statistics.moderate_spread(own, of_all)
         terms[id(one)] = Terms(gate, tries, chance, wander, of_all)
     return terms
 
 
-def _test(one: CaseVerdict, terms: Terms) -> Test:
+def _test(one: CaseVerdict, terms: Terms) -> ChangeTest:
     assert one.base is not None
     assert one.new is not None
     counts = len(one.base.processes), len(one.new.processes)
@@ -350,7 +362,9 @@ def _test(one: CaseVerdict, terms: Terms) -> Test:
 def _spread(one: CaseVerdict) -> Spread | None:
     assert one.base is not None
     assert one.new is not None
-    return statistics.pooled(statistics.log_variance(one.base.processes), statistics.log_variance(one.new.processes))
+    return statistics.pool_spreads(
+        statistics.log_variance(one.base.processes), statistics.log_variance(one.new.processes)
+    )
 
 
 def _reaches(one: CaseVerdict) -> tuple[float, float]:
@@ -368,7 +382,7 @@ def _reach(found: MetricValue) -> tuple[float, float]:
     return max(down, 0.0), max(up, 0.0)
 
 
-def _ends(one: CaseVerdict, test: Test) -> tuple[float, float]:
+def _ends(one: CaseVerdict, test: ChangeTest) -> tuple[float, float]:
     """What the difference may be at least and at most, at 95 %: by the test, and by the intervals where those are
     wider; the base's where processes have not shown more.
     """
@@ -385,10 +399,10 @@ def _decided(one: CaseVerdict, metric: str) -> CaseVerdict:
     assert base is not None
     assert new is not None
     assert one.test is not None
-    verdict, reason = one.verdict, _describe_change(base, new, doubts)
-    disturbed = _describe_change(base, new, disturbances)
+    verdict, reason = one.verdict, _describe_change(base, new, find_doubts)
+    disturbed = _describe_change(base, new, find_disturbances)
     if disturbed:
-        wider = widening(base, new)
+        wider = disturbance_allowance(base, new)
         suspect = is_slower(one, metric, wider)
         if suspect:
             more = "all the same: the base was no quicker than it seems"
@@ -396,7 +410,7 @@ def _decided(one: CaseVerdict, metric: str) -> CaseVerdict:
                 more = f"by more than the {100 * math.expm1(wider):.0f} % that this may explain"
             disturbed = f"{disturbed}; slower {more}"
         return replace(one, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=one.hidden - wider)
-    if verdict != SLOWER and base.get("verified") and "unverified" in flags_of(new):
+    if verdict != SLOWER and base.get("verified") and "unverified" in split_flags(new):
         verdict, reason = NOT_COMPARABLE, _with_reason("verified in the base, unverified in the new run", new)
     elif math.isinf(one.test.threshold):
         reason = "too few samples to tell"
