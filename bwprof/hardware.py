@@ -378,5 +378,5 @@ def describe_amd_gpu() -> str:
         return ""
     return (
         "this machine has an AMD GPU, which bwprof does not measure: its CPU backend works here, and what rocprof "
-        "measured is read (python -m bwprof.importers rocprof FILE)"
+        "measured is read (bwprof import rocprof FILE)"
     )

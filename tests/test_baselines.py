@@ -371,7 +371,7 @@ def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path)
         (["save"], "the following arguments are required: NAME"),
         (["show", "mian"], "did you mean 'main'"),
         (["delete", "mian"], "did you mean 'main'"),
-        (["show", "main", "--dir", ""], "argument --dir/--store: '' is given: a name is needed"),
+        (["show", "main", "--dir", ""], "--dir is ''"),
         (["sow", "main"], "unknown action 'sow': did you mean"),
     ):
         code, out, err = command(*arguments)

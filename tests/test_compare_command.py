@@ -237,7 +237,7 @@ def test_a_gate_is_not_passed_by_what_was_not_measured(
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 
 
-def test_huge_limits_are_short(bw: Here) -> None:
+def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
     baselines.write_baseline(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
     assert ">999" in out
@@ -577,7 +577,7 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
         (["--format", "csv", "--json", "-"], "--format csv and --json - cannot both have the standard output"),
         (["--md", "nowhere/x.md"], "--md nowhere/x.md: there is no folder nowhere"),
         (["--json", ""], "--json is ''"),
-        (["--dir", ""], "'' is given: a name is needed"),
+        (["--dir", ""], "--dir is ''"),
     ],
 )
 def test_impossible_outputs_fail_first(bw: Here, sides: tuple[str, str, str], options: list[str], words: str) -> None:

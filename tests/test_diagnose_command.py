@@ -411,7 +411,7 @@ def test_names_of_others_are_no_markup_and_python_is_no_shell(
     named = {"case": "add<float>(a*) [x](y)", "operation": "mine"}
     path = bwprof.save(pd.DataFrame([{**ROW, **named}]), tmp_path / "named.json")
     text = said(capsys, path, "--md", "-")
-    assert r"* add\<float>(a\*) \[x\](y) fp16" in text
+    assert r"* add&lt;float>(a\*) \[x\](y) fp16" in text
     assert "add<" not in text
     assert "```python\nbwprof.measure(fn" in text
     assert "```sh\nbwprof.measure" not in text

@@ -200,14 +200,11 @@ def test_control_characters_are_escaped(tmp_path: Path, capsys: pytest.CaptureFi
 def test_progress_on_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bwprof.cli.commands import history as command
-
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     week(tmp_path)
-    monkeypatch.setattr(command, "_LEAST_FOR_BAR", 1)
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     assert main(["history", "--folder", str(tmp_path)]) == 0

@@ -458,7 +458,7 @@ def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None
     assert code == 0
     assert "1 case on cpu:0" in out
     assert "--dry-run measures nothing and writes nothing: --csv, --max-total-seconds left aside" in err
-    assert "--csv, OPERATION left aside" in here("gemm", "--list", "--csv", "a.csv")[2]
+    assert "OPERATION, --csv left aside" in here("gemm", "--list", "--csv", "a.csv")[2]
     assert not (tmp_path / "a.csv").exists()
 
 

@@ -181,16 +181,19 @@ def test_a_picture_that_is_there_stays_without_force(
     assert any((here / f"{name}.svg").read_text().startswith("<?xml") for name in names)
 
 
-@pytest.mark.parametrize("arguments", ["ablation gemm --device cpu -o {}", "selftest cache --json {}"])
+@pytest.mark.parametrize(
+    ("arguments", "ending"), [("ablation gemm --device cpu -o {}", "svg"), ("selftest cache --json {}", "json")]
+)
 def test_what_is_there_is_looked_at_before_anything_is_measured(
-    arguments: str, here: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str, ending: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "x.svg").write_text("old")
-    assert bwprof_command(arguments.format("x.svg").split()) == 2
-    assert "x.svg exists already: name another file, or replace it with --force" in capsys.readouterr().err
-    (here / "folder.svg").mkdir()
-    assert bwprof_command(arguments.format("folder.svg").split()) == 2
-    assert "folder.svg" in capsys.readouterr().err
+    (here / f"x.{ending}").write_text("old")
+    assert bwprof_command(arguments.format(f"x.{ending}").split()) == 2
+    err = capsys.readouterr().err
+    assert f"x.{ending} exists already: name another file, or replace it with --force" in err
+    (here / f"folder.{ending}").mkdir()
+    assert bwprof_command(arguments.format(f"folder.{ending}").split()) == 2
+    assert f"folder.{ending}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

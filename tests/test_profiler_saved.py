@@ -90,7 +90,7 @@ def test_other_profilers_own_files_are_named_by_what_reads_results(files: dict[s
 
 def test_a_file_of_another_profiler_is_named(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert profilers_main(["rocprof", str(files["raw"])]) == 2
-    assert "it looks like a file of ncu: python -m bwprof.importers ncu FILE" in capsys.readouterr().err
+    assert "it looks like a file of ncu: bwprof import ncu FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -332,8 +332,8 @@ def test_the_commit_is_that_of_the_working_directory(folder: Path) -> None:
     [
         (["gemm", "--proof-bundle", "kv_copy"], "--proof-bundle kv_copy would be a folder: put operations before"),
         (["gemm", "--proof-bundle", "file/x"], "cannot be written: Not a directory"),
-        (["gemm", "--proof-bundle", ""], "--proof-bundle is '': a name is needed"),
-        (["gemm", "--classic-csv", ""], "--classic-csv is '': a name is needed"),
+        (["gemm", "--proof-bundle", ""], "--proof-bundle is ''"),
+        (["gemm", "--classic-csv", ""], "--classic-csv is ''"),
         (["gemm", "--classic-csv", "file"], "file exists already: name another file, or replace it with --force"),
         (["gemm", "--classic-csv", "no/x.csv"], "no/x.csv cannot be written"),
         (["gemm", "--trace", "folder"], "folder cannot be written: it is a folder"),

@@ -175,7 +175,7 @@ def test_two_runs_of_one_id_have_two_folders(tmp_path: Path, monkeypatch: pytest
     for wanted in ("20260101-000000-aa", "20260101-000000-bb"):
         run_id, made = output.new_targets(parsed)
         assert (run_id, made.folder) == (wanted, tmp_path / "runs" / wanted)
-        assert made.csv == [tmp_path / "runs" / wanted / reader.CSV_NAME]
+        assert made.files["csv"] == [tmp_path / "runs" / wanted / reader.CSV_NAME]
 
 
 def test_run_ids_seldom_collide() -> None:

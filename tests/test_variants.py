@@ -340,7 +340,7 @@ def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["attention_decode", "-p", "batch=3", "--kv-lens", "1,2"], "kv_lens has 2 lengths"),
         (["gemm", "--kv-lens", "1"], "gemm takes no kv_lens"),
         (["-p", "M=1"], "M: which operation's?"),
-        (["gemm", "--precision", ""], "names are needed"),
+        (["gemm", "--precision", ""], "--precision is ''"),
         (["gemm", "--device", "tpu"], "device is 'tpu'"),
     ],
 )

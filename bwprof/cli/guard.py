@@ -17,28 +17,27 @@ from bwprof.runs.interrupts import StoppedError
 from bwprof.text.parsing import escape_controls, quote_text
 from bwprof.text.terminal import escape_stream
 
-# Exit codes of every command: all went well (skipped rows included); a gate of the self-test failed; what was asked for
-# cannot be; a case failed or rows could not be written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
+# Exit codes of every command: success (skipped rows included); a gate failed; usage; a case failed or rows could not be
+# written; a signal came; the reader of a pipe left (SIGPIPE of a shell).
 OK, GATE_FAILED, USAGE, INCOMPLETE, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
-
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """A command's exit code; INCOMPLETE, and a sentence, when its standard streams cannot be written.
+    """Run a command; return its exit code, INCOMPLETE with a message when its standard streams cannot be written.
 
-    A reader that has gone (``| head``) is no error worth a word. Streams that were closed before the start
-    (``>&-``) become the null device: a pipe opened later must not get their numbers.
+    A reader that left (``| head``) is no error. Streams that were closed before the start (``>&-``) become the null
+    device: a pipe opened later must not get their numbers.
     """
     code = OK
     _open_missing_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
-        sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C: a letter that cannot be written stops nothing
+        sys.stdout.reconfigure(errors="backslashreplace")  # LANG=C has no letters beyond ASCII
     try:
         with _signals(), _safe_streams():
             code = command()
         sys.stdout.flush()
-    except KeyboardInterrupt:  # before the command could see to it, while modules are loaded
+    except KeyboardInterrupt:  # before the command handles it, while modules are loaded
         with suppress(OSError):
             sys.stderr.write("bwprof: interrupted\n")
         return INTERRUPTED
@@ -50,10 +49,10 @@ def guarded(command: Callable[[], int]) -> int:
             sys.stderr.write("bwprof: error: out of memory\n")
         return INCOMPLETE
     except OSError as error:
-        where = error.filename or "the standard output"
         _silence(1)
         with suppress(OSError):
-            sys.stderr.write(escape_controls(f"bwprof: error: {where}: {error.strerror or error}\n"))
+            name = error.filename or "the standard output"
+            sys.stderr.write(escape_controls(f"bwprof: error: {name}: {error.strerror or error}\n"))
             sys.stderr.flush()
             return INCOMPLETE
         _silence(2)
@@ -62,31 +61,33 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def coded(command: Callable[[], int]) -> int:
-    """A command's exit code; what it raises is a sentence, and the code that it stands for, the same for every command.
+    """Run a command; return its exit code. What it raises becomes a message and a code, the same for every command.
 
-    What concerns the standard streams is left to `guarded`, and so is a disk that is full.
+    Errors of the standard streams, and a full disk, are left to `guarded`.
     """
     try:
         return command()
     except (KeyboardInterrupt, StoppedError):
-        said, code = "", INTERRUPTED
+        sys.stderr.write("bwprof: interrupted\n")
+        return INTERRUPTED
     except (ImportError, ValueError, _core.UnavailableError) as error:
-        said, code = str(error), USAGE
+        message, code = str(error), USAGE
     except RecursionError:
-        said, code = "what was read is nested too deeply", USAGE
+        message, code = "what was read is nested too deeply", USAGE
     except (RuntimeError, _core.MemoryLimitError) as error:  # a device's, or a result that is wrong
-        said, code = str(error), INCOMPLETE
+        message, code = str(error), INCOMPLETE
     except OSError as error:
         if error.errno in _FULL or (error.errno is not None and error.filename is None):
             raise
-        said, code = f"{quote_text(error.filename)}: {error.strerror}" if error.errno is not None else str(error), USAGE
-    sys.stderr.write(f"bwprof: error: {said}\n" if said else "bwprof: interrupted\n")
+        message = str(error) if error.errno is None else f"{quote_text(error.filename)}: {error.strerror}"
+        code = USAGE
+    sys.stderr.write(f"bwprof: error: {message}\n")
     return code
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Where nobody has seen to them yet, while modules are loaded, SIGTERM and SIGHUP end a command as Ctrl-C does."""
+    """End a command on SIGTERM and SIGHUP as on Ctrl-C, while modules are loaded and nothing else handles them."""
     changed = []
     if threading.current_thread() is threading.main_thread():
         changed = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
@@ -100,7 +101,7 @@ def _signals() -> Iterator[None]:
 
 
 class _Tolerant:
-    """A stream whose words may be lost: its disk is full, or its reader has gone."""
+    """A stream that ignores errors: its disk is full, or its reader left."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -120,10 +121,7 @@ class _Tolerant:
 
 @contextmanager
 def _safe_streams() -> Iterator[None]:
-    """Progress that nobody can read is no reason to stop measuring; a file's or an option's words are only shown.
-
-    Data go to `data_stream`.
-    """
+    """Ignore errors of standard error, and spell out control characters on both streams; data use `data_stream`."""
     out, err = sys.stdout, sys.stderr
     sys.stderr = escape_stream(cast("TextIO", _Tolerant(err)))
     sys.stdout = escape_stream(out)
@@ -134,22 +132,22 @@ def _safe_streams() -> Iterator[None]:
 
 
 class _ClosedStream(io.TextIOWrapper):
-    """Stands for a standard stream that was closed before the start: what is written goes nowhere."""
+    """Stands for a standard stream that was closed before the start; it discards what is written."""
 
 
 def is_closed(stream: TextIO) -> bool:
-    """True for a standard stream that was closed before the start (``>&-``): it takes words, but no data."""
-    return isinstance(getattr(stream, "unescaped", stream), _ClosedStream)
+    """Return whether a standard stream was closed before the start (``>&-``): it takes messages, but no data."""
+    return isinstance(getattr(stream, "obeyed", stream), _ClosedStream)
 
 
 def data_stream(option: str = "") -> TextIO:
-    """Return the standard output for the data that `option` asks for; ValueError where it was closed.
+    """Return the standard output for the data of `option`; ValueError where it was closed.
 
-    A file and a pipe get data as they are: only a terminal obeys what is in them.
+    A file and a pipe get data as they are; on a terminal control characters are spelt out.
     """
     if option and is_closed(sys.stdout):
         raise ValueError(f"{option}: the standard output is closed")
-    return sys.stdout if sys.stdout.isatty() else cast("TextIO", getattr(sys.stdout, "unescaped", sys.stdout))
+    return sys.stdout if sys.stdout.isatty() else cast("TextIO", getattr(sys.stdout, "obeyed", sys.stdout))
 
 
 def _open_missing_streams() -> None:
@@ -165,7 +163,7 @@ def _open_missing_streams() -> None:
 
 
 def _silence(number: int) -> None:
-    """What is still buffered for a stream that cannot be written must not be complained about at exit."""
+    """Discard what a stream has buffered, so that Python does not report it at exit."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, number)

@@ -1,14 +1,13 @@
-"""The rows of results that a command is about: what it reads, and what --only leaves of that."""
+"""The rows of results that a command reads."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bwprof import registry
-from bwprof.cli.options import read_fraction, split
+from bwprof.cli.options import ONLY, split
 from bwprof.results.reader import load
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_names, quote_text
@@ -16,44 +15,49 @@ from bwprof.text.parsing import parse_names, quote_text
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAMED = 12  # words of a column that a message has
+_MOST_NAMES = 12  # in a message
+_RESULT_HELP = "a run's folder, a .csv or .json file of results, or a recorded run: h100, h200 (see bwprof --help)"
 
+RESULT = f"""\
+results=RUN|FILE  {_RESULT_HELP}
+{ONLY}"""
 
-def RESULT(parser: ArgumentParser, **more: Any) -> None:
-    """Add the word that names results, and the option that chooses among their rows."""
-    text = "a run's folder, a .csv or .json file of results, or a recorded run: h100, h200 (see bwprof --help)"
-    parser.add_argument("results", metavar="RUN|FILE", help=text, **more)
-    read_fraction(parser)
+RESULTS = f"""\
+results=RUN|FILE+  {_RESULT_HELP}
+{ONLY}"""
 
 
 def load_rows(name: str, only: Sequence[str]) -> pd.DataFrame:
-    """The rows of results that --only leaves."""
+    """Read the rows of results that --only selects."""
     return select_rows(load(name), only)
 
 
 def select_rows(data: pd.DataFrame, only: Sequence[str], precision: str | None = None) -> pd.DataFrame:
-    """The rows that --only and --precision leave; ValueError where that is none of those there are."""
+    """Select the rows that --only and --precision match; ValueError where they match none."""
     import numpy as np
 
     from bwprof.analysis import values
 
-    left = np.ones(len(data), bool)
+    matches = np.ones(len(data), bool)
     if precision is not None:
-        left &= values.is_word(data, "precision", *map(registry.precision_name, parse_names("--precision", precision)))
+        names = map(registry.precision_name, parse_names("--precision", precision))
+        matches &= values.is_word(data, "precision", *names)
     patterns = split(only, "--only")
     if patterns:
-        named = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]
-        left &= [any(fnmatchcase(name, one) for name in row for one in patterns) for row in zip(*named, strict=True)]
-    if len(data) and not left.any():
-        asked = [("only", ",".join(patterns)), ("precision", precision)]
-        said = " and ".join(f"--{name} '{quote_text(value)}'" for name, value in asked if value)
-        there = [f"{name}s are {_listed(data, name)}" for name in ("case", "precision") if name in data.columns]
-        raise ValueError(f"{said}: none is left of {plural(len(data), 'row')}: {'; '.join(there)}")
-    return data if left.all() else data[left]
+        columns = [values.words(data, name).astype(str) for name in ("case", "operation", "kernel")]
+        matches &= [
+            any(fnmatchcase(name, pattern) for name in row for pattern in patterns)
+            for row in zip(*columns, strict=True)
+        ]
+    if len(data) and not matches.any():
+        options = [("only", ",".join(patterns)), ("precision", precision)]
+        filters = " and ".join(f"--{name} '{quote_text(value)}'" for name, value in options if value)
+        known = [f"{name}s are {_list_words(data, name)}" for name in ("case", "precision") if name in data.columns]
+        raise ValueError(f"{filters}: none is left of {plural(len(data), 'row')}: {'; '.join(known)}")
+    return data if matches.all() else data[matches]
 
 
-def _listed(data: pd.DataFrame, name: str) -> str:
-    """The words of a column, the first of many."""
-    found = list(dict.fromkeys(map(quote_text, data[name].dropna().astype(str))))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{', '.join(found[:_NAMED]) or 'not known'}{more}"
+def _list_words(data: pd.DataFrame, name: str) -> str:
+    words = list(dict.fromkeys(map(quote_text, data[name].dropna().astype(str))))
+    more = f" and {len(words) - _MOST_NAMES} more" if len(words) > _MOST_NAMES else ""
+    return f"{', '.join(words[:_MOST_NAMES]) or 'not known'}{more}"

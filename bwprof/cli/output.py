@@ -15,91 +15,94 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bwprof import environment
-from bwprof.cli.guard import data_stream
+from bwprof.cli.guard import INCOMPLETE, OK, data_stream
 from bwprof.cli.options import DEFAULT_OUTPUT
 from bwprof.results import export, reader
-from bwprof.results.atomic import atomic_write, has_content, is_open_stream, is_plain_target, sync_folder
+from bwprof.results.atomic import append_text, atomic_write, has_content, is_open_stream, is_plain_target, sync_folder
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store
 from bwprof.text.formatting import format_path
 from bwprof.text.parsing import escape_controls, quote_text
+from bwprof.text.terminal import make_console
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+FORMS = """\
+one of:
+--json  print JSON instead of tables
+--md  print Markdown instead of tables
+"""
 
 
-def add_forms(parser: argparse.ArgumentParser) -> None:
-    """The options that say which form."""
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    form.add_argument("--md", action="store_true", help="as Markdown")
+def choose_targets(options: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
+    """Read where --csv, --json and --md write, by kind; "-", or a flag, is the standard output.
 
-
-def print_in_form(options: argparse.Namespace, told: Callable[[], Any], parts: Callable[[], Sequence[str]]) -> bool:
-    """Print what `told` gives as JSON, or `parts` as Markdown; False where tables are wanted."""
-    if options.json:
-        data_stream("--json").write(json.dumps(told(), indent=1, ensure_ascii=False) + "\n")
-    elif options.md:
-        data_stream("--md")
-        sys.stdout.write("\n\n".join(parts()) + "\n")
-    return bool(options.json or options.md)
-
-
-def choose_targets(given: argparse.Namespace, *inputs: str | None) -> dict[str, str]:
-    """What is written where, by kind; ValueError before anything is, also for a file that is one of the `inputs`."""
-    targets = {kind: name for kind in ("csv", "json", "md") if (name := getattr(given, kind, None)) is not None}
-    piped = [f"--{kind} -" for kind, name in targets.items() if name == "-"]
+    Raises
+    ------
+    ValueError
+        Before anything is written: for a target that cannot be written, two in one place, and one of the `inputs`.
+    """
+    values = {kind: getattr(options, kind, None) for kind in ("csv", "json", "md")}
+    targets = {kind: "-" if value is True else value for kind, value in values.items() if value not in (None, False)}
+    flags = {kind: f"--{kind}" if values[kind] is True else f"--{kind} -" for kind in targets}
+    piped = [flags[kind] for kind, name in targets.items() if name == "-"]
     if len(piped) > 1:
         raise ValueError(f"{' and '.join(piped)} cannot both have the standard output")
+    for flag in piped:
+        data_stream(flag)
     for kind, name in targets.items():
-        if name == "":
-            raise ValueError(f"--{kind} is '': a name is needed")
-        if name == "-":
-            data_stream(f"--{kind} -")
-        elif kind != "md" and Path(name).suffix.lower() != f".{kind}":
-            raise ValueError(f"--{kind} {quote_text(name)}: the name must end in .{kind}")
-        elif kind == "md" and (other := next((one for one in ("csv", "json") if _is_one(targets.get(one), name)), "")):
-            raise ValueError(f"--{other} {quote_text(name)} and --md {quote_text(name)} cannot both have the same file")
-        elif any(_same(name, read) for read in inputs):
-            raise ValueError(f"--{kind} {quote_text(name)} is what is read: name another file for the results")
-        elif _is_step_summary(kind, name):
-            continue
-        else:
-            check_folder(f"--{kind}", name)
-            check_free(name, force=given.force)
+        if name != "-":
+            _check_target(kind, name, targets, inputs, force=options.force)
     return targets
 
 
+def _check_target(
+    kind: str, name: str, targets: Mapping[str, str], inputs: Sequence[str | None], *, force: bool
+) -> None:
+    if kind != "md" and Path(name).suffix.lower() != f".{kind}":
+        raise ValueError(f"--{kind} {quote_text(name)}: the name must end in .{kind}")
+    _check_distinct(f"--{kind}", name, {other: path for other, path in targets.items() if kind == "md" != other})
+    if any(_is_same_file(name, path) for path in inputs):
+        raise ValueError(f"--{kind} {quote_text(name)} is what is read: name another file for the results")
+    if not _is_step_summary(kind, name):
+        check_folder(f"--{kind}", name)
+        check_free(name, force=force)
+
+
+def _check_distinct(option: str, name: str, targets: Mapping[str, str]) -> None:
+    for kind, path in targets.items():
+        if path != "-" and os.path.realpath(path) == os.path.realpath(name):
+            first, second = (f"{flag} {quote_text(text)}" for flag, text in ((f"--{kind}", path), (option, name)))
+            raise ValueError(f"{first} and {second} cannot both have the same file")
+
+
 def check_picture(option: str, name: str, *, force: bool, targets: Mapping[str, str] | None = None) -> None:
-    """ValueError for a file that no picture can be written to: its ending, its folder, one that is there or, of the
-    `targets` by kind, another option's.
-    """
+    """Raise ValueError for a picture with a wrong ending or folder, or in the place of a file or a target."""
     from bwprof.plot import canvas
 
-    if name == "":
-        raise ValueError(f"{option} is '': a name is needed")
     canvas.check_ending(Path(name))
     check_folder(option, name)
     check_free(name, force=force)
-    for kind, other in (targets or {}).items():
-        if _is_one(other, name):
-            raise ValueError(
-                f"--{kind} {quote_text(other)} and {option} {quote_text(name)} cannot both have the same file"
-            )
+    _check_distinct(option, name, targets or {})
 
 
 def check_free(name: str, *, force: bool) -> None:
-    """ValueError for a file that would be replaced, and `--force` was not given."""
+    """Raise ValueError for a file that would be replaced without `--force`."""
     if not force and has_content(Path(name)):
         raise ValueError(f"{quote_text(name)} exists already: name another file, or replace it with --force")
 
 
 def check_folder(option: str, name: str) -> None:
-    """ValueError for a file whose folder is not there, or cannot be written to, and for what is a folder itself."""
+    """Raise ValueError for a folder, and for a file whose folder does not exist or cannot be written to."""
     try:
         if stat.S_ISDIR(os.stat(name).st_mode):
             raise ValueError(f"{option} {quote_text(name)} is a folder: a file is needed")
-    except FileNotFoundError:  # nothing yet
+    except FileNotFoundError:
         pass
     except OSError as error:  # a link to itself, a name that is too long
         raise ValueError(f"{option} {quote_text(name)}: {error.strerror}") from None
@@ -109,27 +112,26 @@ def check_folder(option: str, name: str) -> None:
 
 
 def _is_step_summary(kind: str, name: str) -> bool:
-    """Whether Markdown is for the summary of a GitHub job's step: it is added to."""
+    """Whether this is the summary of a GitHub job's step, to which commands add."""
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if kind != "md" or not summary or os.path.realpath(name) != os.path.realpath(summary):
-        return False
+    return (
+        kind == "md" and bool(summary) and os.path.realpath(name) == os.path.realpath(summary or "") and _is_plain(name)
+    )
+
+
+def _is_plain(path: str | Path) -> bool:
     try:
-        return is_plain_target(Path(name))
-    except OSError:  # said when it is opened
+        return is_plain_target(Path(path))
+    except OSError:  # opening it reports that
         return False
 
 
-def _is_one(given: str | None, name: str) -> bool:
-    """Whether two names are one file's, also of a file that is not there yet."""
-    return given is not None and name != "-" and os.path.realpath(given) == os.path.realpath(name)
-
-
-def _same(name: str, given: str | None) -> bool:
-    return given is not None and Path(name).exists() and Path(given).exists() and Path(name).samefile(given)
+def _is_same_file(name: str, path: str | None) -> bool:
+    return path is not None and Path(name).exists() and Path(path).exists() and Path(name).samefile(path)
 
 
 def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set[str]:
-    """Write a text to each target ("-": standard output), by its kind; the kinds that are written."""
+    """Write the text of each kind to its target ("-": standard output); return the kinds that are written."""
     written: set[str] = set()
     for kind, name in targets.items():
         try:
@@ -138,6 +140,8 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
                 stream = data_stream(f"--{kind} -")
                 stream.write(text)
                 stream.flush()
+            elif _is_step_summary(kind, name):
+                append_text(Path(name), text)
             else:
                 atomic_write(Path(name), text)
         except OSError as error:
@@ -148,105 +152,148 @@ def write_each(targets: Mapping[str, str], text_of: Callable[[str], str]) -> set
     return written
 
 
+def emit(
+    targets: Mapping[str, str], texts: Mapping[str, Callable[[], str]], show: Callable[[Console], None] | None = None
+) -> int:
+    """Print a result on the terminal, unless its data goes there, and write it to its targets; return the exit code.
+
+    Parameters
+    ----------
+    targets : mapping
+        From `choose_targets`.
+    texts : mapping
+        What makes the text of each kind.
+    show : callable, optional
+        What prints the result on a console.
+    """
+    if show is not None and "-" not in targets.values():
+        show(make_console(sys.stdout))
+    return OK if write_targets(targets, texts) else INCOMPLETE
+
+
+def write_targets(targets: Mapping[str, str], texts: Mapping[str, Callable[[], str]]) -> bool:
+    """Write files, then the standard output, whose errors `guarded` reports; return whether all files are written."""
+    files = {kind: name for kind, name in targets.items() if name != "-"}
+    complete = write_each(files, lambda kind: texts[kind]()) == files.keys()
+    for kind in targets.keys() - files.keys():
+        text = texts[kind]()
+        data_stream(f"--{kind} -").write(escape_controls(text) if kind == "md" else text)
+    return complete
+
+
+def json_text(data: Any) -> str:
+    """Write a document as JSON."""
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def write_predictions(data: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = False) -> None:
+    """Write predicted rows to files or to the standard output."""
+    from bwprof.results import csv_file, frame, json_file
+
+    for kind, name in targets.items():
+        if name != "-":
+            reader.save(data, name)
+            if not quiet:
+                sys.stderr.write(f"bwprof: predictions are in {format_path(name)}\n")
+            continue
+        rows = frame.to_rows(data)
+        text = (
+            csv_file.csv_text(rows)
+            if kind == "csv"
+            else json_file.json_text(rows, [None] * len(rows), data.attrs["run"])
+        )
+        data_stream(f"--{kind} -").write(text)
+
+
 def rescue(kind: str, text: str) -> None:
-    """What could not be written, on standard error."""
+    """Print on standard error what could not be written."""
     sys.stderr.write(f"bwprof: what was measured follows as {kind.upper()}, so that it is not lost:\n")
     sys.stderr.write(text)
 
 
 _log = logging.getLogger("bwprof.sweep")
+# The kinds of a run's files, as a message calls them; those behind the first two are written at its end.
+_KINDS = {"csv": "CSV", "json": "JSON", "classic_csv": "classic CSV", "trace": "trace", "prometheus": "Prometheus"}
 
 
 @dataclass(slots=True)
 class Targets:
-    """Where the results go."""
+    """Where the results of a run go: its folder, the files and streams of each kind, and the written bundle."""
 
     folder: Path | None = None
-    csv: list[Path | TextIO] = field(default_factory=list)
-    json: list[Path | TextIO] = field(default_factory=list)
-    classic: list[Path | TextIO] = field(default_factory=list)  # at the end of the run
-    trace: list[Path | TextIO] = field(default_factory=list)  # likewise
-    prometheus: list[Path | TextIO] = field(default_factory=list)  # likewise
-    bundle: Path | None = None  # likewise, once it is there
-
-    @property
-    def by_kind(self) -> dict[str, list[Path | TextIO]]:
-        """The files and streams of each kind, as a message calls it."""
-        ends = {"classic CSV": self.classic, "trace": self.trace, "Prometheus": self.prometheus}
-        return {"CSV": self.csv, "JSON": self.json, **ends}
-
-    @property
-    def late(self) -> list[Path | TextIO]:
-        """What is written at the end of the run alone."""
-        return [*self.classic, *self.trace, *self.prometheus]
+    files: dict[str, list[Path | TextIO]] = field(default_factory=lambda: {kind: [] for kind in _KINDS})
+    bundle: Path | None = None
 
     @property
     def every(self) -> list[Path | TextIO]:
         """All files and streams."""
-        return [*self.csv, *self.json, *self.late]
+        return [target for targets in self.files.values() for target in targets]
 
     @property
     def uses_stdout(self) -> bool:
         """True when the data goes to standard output."""
-        return not all(isinstance(one, Path) for one in self.every)
+        return not all(isinstance(target, Path) for target in self.every)
 
 
 class UnwritableError(ValueError):
-    """An output cannot be written; said before anything is measured."""
+    """An output cannot be written; raised before anything is measured."""
 
 
-def new_targets(parsed: argparse.Namespace) -> tuple[str, Targets]:
-    """A new run's id, and where its results go; two runs never share a folder."""
+def new_targets(options: argparse.Namespace) -> tuple[str, Targets]:
+    """Choose a new run's id and where its results go; two runs never share a folder."""
     while True:
         run_id = environment.new_run_id()
-        targets = choose_run_targets(parsed, run_id)
+        targets = choose_run_targets(options, run_id)
         if targets.folder is None:
             return run_id, targets
+        parent = targets.folder.parent
         try:
             targets.folder.mkdir(parents=True)
-        except FileExistsError:
-            if not targets.folder.is_dir():  # one of its parents is a file
-                raise UnwritableError(f"--output {targets.folder.parent} cannot be written: it is no folder") from None
         except OSError as error:
-            raise UnwritableError(
-                f"--output {targets.folder.parent} cannot be written: {error.strerror or error}"
-            ) from None
-        else:
-            sync_folder(targets.folder.parent)
-            return run_id, targets
+            if isinstance(error, FileExistsError) and targets.folder.is_dir():
+                continue
+            reason = "it is no folder" if isinstance(error, FileExistsError) else error.strerror or error
+            raise UnwritableError(f"--output {parent} cannot be written: {reason}") from None
+        sync_folder(parent)
+        return run_id, targets
 
 
-def choose_run_targets(parsed: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
-    """Where the results go: those of a new run, or of one that has its folder."""
-    given = {name: _dash(getattr(parsed, name)) for name in ("csv", "json", "classic_csv", "trace", "prometheus")}
-    to_stdout = [f"--{name.replace('_', '-')} -" for name, value in given.items() if value == "-"]
-    if to_stdout:
-        data_stream(to_stdout[0])
-    if to_stdout and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
-        _log.warning("the standard output is the null device: what goes there is lost")
-    if len(to_stdout) > 1:
-        raise ValueError(f"{' and '.join(to_stdout)} cannot both have the standard output")
+def choose_run_targets(options: argparse.Namespace, run_id: str, *, folder: Path | None = None) -> Targets:
+    """Choose where the results go: those of a new run, or of one that has its folder."""
+    names = {kind: _as_dash(getattr(options, kind)) for kind in _KINDS}
+    _check_stdout(names)
     targets = Targets(folder)
-    output = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
-    if folder is None and output.suffix.lower() in (".json", ".csv") and not output.is_dir():
-        (targets.json if output.suffix.lower() == ".json" else targets.csv).append(output)
+    output = Path(options.output) if options.output is not None else DEFAULT_OUTPUT
+    kind = output.suffix.lower()
+    if folder is None and kind in (".json", ".csv") and not output.is_dir():
+        targets.files[kind[1:]].append(output)
     elif folder is None:
         targets.folder = output / run_id
     if targets.folder is not None:
-        targets.csv.append(targets.folder / reader.CSV_NAME)
-        targets.json.append(targets.folder / reader.JSON_NAME)
-    for name, listed in zip(given.values(), targets.by_kind.values(), strict=True):
+        targets.files["csv"].append(targets.folder / reader.CSV_NAME)
+        targets.files["json"].append(targets.folder / reader.JSON_NAME)
+    for kind, name in names.items():
         if name is not None:
-            listed.append(data_stream() if name == "-" else Path(name))
-    _check_distinct(targets)
-    _check_inputs(parsed, targets)
-    if not parsed.force:
+            targets.files[kind].append(data_stream() if name == "-" else Path(name))
+    _remove_duplicates(targets)
+    _check_suite(options.suite, targets)
+    if not options.force:
         _check_new(targets, run_id if folder is not None else None)
     return targets
 
 
+def _check_stdout(names: Mapping[str, str | None]) -> None:
+    piped = [f"--{name.replace('_', '-')} -" for name, value in names.items() if value == "-"]
+    if piped:
+        data_stream(piped[0])
+        if os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+            _log.warning("the standard output is the null device: what goes there is lost")
+    if len(piped) > 1:
+        raise ValueError(f"{' and '.join(piped)} cannot both have the standard output")
+
+
 def remove_folder(folder: Path) -> None:
-    """Take away the folder of a run without rows, and nothing in it that is not ours."""
+    """Remove the folder of a run without rows, but no file in it that is not ours."""
     for name in (reader.CSV_NAME, reader.JSON_NAME):
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
@@ -260,89 +307,90 @@ def open_store(
     samples: Sequence[list[float] | None] = (),
     claims: Claims | None = None,
 ) -> Store:
-    """Where a run's rows go: the files are open, and the first lines written."""
+    """Open the files of a run's rows and write their first lines."""
     with unwritable():
         return Store(
-            data, csv_targets=targets.csv, json_targets=targets.json, rows=rows, samples=samples, claims=claims
+            data,
+            csv_targets=targets.files["csv"],
+            json_targets=targets.files["json"],
+            rows=rows,
+            samples=samples,
+            claims=claims,
         )
 
 
 @contextmanager
 def unwritable() -> Iterator[None]:
-    """What cannot be written is a mistake in the command line, as long as nothing was measured."""
+    """Raise UnwritableError for an OSError of the block, which measures nothing."""
     try:
         yield
     except OSError as error:
-        said = f"results cannot be written to {error.filename or 'the standard output'}: {error.strerror or error}"
+        message = f"results cannot be written to {error.filename or 'the standard output'}: {error.strerror or error}"
         if not isinstance(error, BrokenPipeError):
-            raise UnwritableError(said) from None
-        sys.stderr.write(f"bwprof: error: {said}\n")
+            raise UnwritableError(message) from None
+        sys.stderr.write(f"bwprof: error: {message}\n")
         raise
 
 
 def print_paths(targets: Targets) -> None:
-    """Say where the files are."""
-    if targets.folder is not None:
-        sys.stderr.write(f"bwprof: results are in {format_path(targets.folder)}\n")
-    for target in targets.every:
-        if isinstance(target, Path) and target.parent != targets.folder:
-            sys.stderr.write(f"bwprof: results are in {format_path(target)}\n")
+    """Print where the files are."""
+    paths = [targets.folder] if targets.folder is not None else []
+    paths += [path for path in targets.every if isinstance(path, Path) and path.parent != targets.folder]
+    for path in paths:
+        sys.stderr.write(f"bwprof: results are in {format_path(path)}\n")
     if targets.bundle is not None:
         sys.stderr.write(f"bwprof: the proof bundle is in {format_path(targets.bundle)}\n")
 
 
 def is_file(target: Path | TextIO) -> bool:
-    """Whether what was written there stays: a file, no pipe."""
-    return isinstance(target, Path) and _is_file(target)
+    """Return whether a target is a file, and no pipe."""
+    return isinstance(target, Path) and _is_plain(target)
 
 
-def _dash(name: str | None) -> str | None:
-    """'-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
+def _as_dash(name: str | None) -> str | None:
+    """Return '-' for every name of the standard output (/dev/stdout, ...), where the summary must not go as well."""
     if name is None or not is_open_stream(Path(name)):
         return name
     try:
         return "-" if os.path.samestat(os.stat(name), os.fstat(1)) else name
-    except OSError:  # said when it is opened
+    except OSError:  # opening it reports that
         return name
 
 
-def _check_distinct(targets: Targets) -> None:
-    """One file is written once; ValueError when it should be CSV and JSON."""
+def _remove_duplicates(targets: Targets) -> None:
+    """Leave each file once; UnwritableError for a file of two kinds."""
     seen: dict[str, str] = {}
-    for kind, listed in targets.by_kind.items():
-        for target in list(listed):
-            if not isinstance(target, Path) or not _is_file(target):
+    for kind, files in targets.files.items():
+        for target in list(files):
+            if not is_file(target):
                 continue
-            real = os.path.realpath(target)
-            earlier = seen.setdefault(real, kind)
-            if earlier != kind:
-                raise UnwritableError(f"{target} cannot be both the {earlier} and the {kind} file")
-            if sum(isinstance(other, Path) and os.path.realpath(other) == real for other in listed) > 1:
-                listed.remove(target)
+            real = os.path.realpath(str(target))
+            if seen.get(real) == kind:
+                files.remove(target)
+            elif seen.setdefault(real, kind) != kind:
+                raise UnwritableError(f"{target} cannot be both the {_KINDS[seen[real]]} and the {_KINDS[kind]} file")
 
 
-def _check_inputs(parsed: argparse.Namespace, targets: Targets) -> None:
-    """What the run reads is not written over, whatever the options say."""
-    if parsed.suite is None or not os.path.isfile(parsed.suite):
+def _check_suite(suite: str | None, targets: Targets) -> None:
+    if suite is None or not os.path.isfile(suite):
         return
     for target in targets.every:
-        if isinstance(target, Path) and target.exists() and target.samefile(parsed.suite):
+        if isinstance(target, Path) and target.exists() and target.samefile(suite):
             raise UnwritableError(f"{target} is the suite itself: name another file for the results")
 
 
 def _check_new(targets: Targets, resumed: str | None) -> None:
-    """Nobody's file is replaced without a word; a run that goes on may replace its own."""
+    """Raise UnwritableError for a file that exists; a run that continues may replace its own."""
     for target in targets.every:
         if not isinstance(target, Path) or target.parent == targets.folder or not has_content(target):
             continue
-        if target in targets.prometheus and _opens_with(target, export.OPENING):
-            continue  # made to be replaced, again and again
-        if resumed is None or not _holds(target, resumed):
+        if target in targets.files["prometheus"] and _begins_with(target, export.OPENING):
+            continue  # each run replaces it
+        if resumed is None or not _is_of_run(target, resumed):
             raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")
 
 
-def _holds(path: Path, run_id: str) -> bool:
-    """True for a file of that run's results."""
+def _is_of_run(path: Path, run_id: str) -> bool:
     try:
         rows, _, run = reader.read_rows(path)
     except (OSError, ValueError):
@@ -350,16 +398,9 @@ def _holds(path: Path, run_id: str) -> bool:
     return {row["run_id"] for row in rows} <= {run_id} and run.get("run_id", run_id) == run_id
 
 
-def _opens_with(path: Path, text: str) -> bool:
+def _begins_with(path: Path, text: str) -> bool:
     try:
         with path.open("rb") as stream:
             return stream.read(len(text)) == text.encode()
-    except OSError:  # said when it is written
-        return False
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return is_plain_target(path)
-    except OSError:  # said when it is opened
+    except OSError:  # writing it reports that
         return False

@@ -18,21 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bwprof import _core, hardware, registry
-from bwprof.cli import render
+from bwprof.cli import output, render
 from bwprof.cli.commands import analyze
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import DEFAULT_OUTPUT, read_columns
-from bwprof.cli.output import (
-    Targets,
-    UnwritableError,
-    choose_run_targets,
-    is_file,
-    new_targets,
-    open_store,
-    print_paths,
-    remove_folder,
-    unwritable,
-)
+from bwprof.cli.options import DEFAULT_OUTPUT, read_columns, read_roofs, read_seconds
+from bwprof.cli.output import Targets, UnwritableError
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import MeasuredItem
@@ -47,18 +37,7 @@ from bwprof.runs import metadata
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.loop import Executor, TimeBudget
-from bwprof.runs.metadata import (
-    DEVICES,
-    DevicePart,
-    Finisher,
-    find_owners,
-    find_remaining,
-    finish_nothing,
-    is_finished,
-    is_part,
-    make_parts,
-    measure_parts,
-)
+from bwprof.runs.metadata import DEVICES, DevicePart, Finisher, finish_nothing
 from bwprof.runs.plan import Plan, drop_duplicates
 from bwprof.runs.progress import SilentProgress, choose_progress
 from bwprof.runs.timeline import Timeline
@@ -72,13 +51,7 @@ if TYPE_CHECKING:
 
 
 def check(parsed: argparse.Namespace, targets: Targets) -> None:
-    """Before anything is measured: what cannot be written then.
-
-    Raises
-    ------
-    ValueError
-        When it is so.
-    """
+    """Raise ValueError, before anything is measured, for what cannot be written at the end."""
     root = parsed.proof_bundle
     if root in {operation["name"] for operation in registry.operations()} and not os.path.isdir(root):
         raise ValueError(
@@ -87,8 +60,8 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
     try:
         if root is not None:
             proof.check_root(root)
-        for target in targets.late:
-            if not isinstance(target, Path):
+        for target in targets.every:
+            if not isinstance(target, Path) or target in (*targets.files["csv"], *targets.files["json"]):
                 continue
             if target.is_dir():
                 raise OSError(None, "it is a folder", str(target))
@@ -98,26 +71,221 @@ def check(parsed: argparse.Namespace, targets: Targets) -> None:
         raise UnwritableError(f"{quote_text(error.filename)} cannot be written: {error.strerror}") from None
 
 
-def write_late(store: Store, targets: Targets, timeline: Timeline | None) -> None:
-    """The rows as older tools read them, and as Prometheus does, and when they were measured; OSError when they cannot
-    be written.
-    """
-    if targets.classic:
-        _write(targets.classic, csv_file.classic_text(store.rows))
-    if targets.prometheus:
-        _write(targets.prometheus, export.prometheus_text(store.rows))
-    if targets.trace and timeline is not None:
-        _write(targets.trace, timeline.text(store.run))
+_log = logging.getLogger("bwprof.sweep")
+PICTURE_NAME = "bandwidth_comparison"
+_PICTURE_SECONDS = 60.0
+_PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
+
+# Prints the rows of a run; it also gets the run's folder, if any.
+Show = Callable[[Store, Path | None, "Console"], None]
 
 
-def write_stopped(store: Store, targets: Targets, timeline: Timeline | None) -> None:
-    """Of a run that a signal ended the trace, into files alone: who reads a pipe may be waiting for that end.
+def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
+    """Print the summary of a sweep's rows, and on a terminal what limits them."""
+    render.print_summary(store.rows, screen)
+    if screen.is_terminal:
+        analyze.print_answer(store.rows, folder, screen)
 
-    Metrics, and rows in the classic columns, stay those of the last run that went to its end.
-    """
-    for listed in (targets.classic, targets.trace, targets.prometheus):  # which are told to be there
-        listed[:] = [one for one in listed if not isinstance(one, Path) or (listed is targets.trace and is_file(one))]
-    write_late(store, Targets(trace=[one for one in targets.trace if isinstance(one, Path)]), timeline)
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run of a command measures, and how: its plan, the items of its cases, the executor, what it prints."""
+
+    plan: Plan
+    items: Sequence[MeasuredItem]
+    command: str = "sweep"
+    executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
+    show: Show = show_cases
+    settle: Finisher = finish_nothing
+    made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
+    parts: Sequence[DevicePart[Any]] = ()  # of such a run that continues
+    draws: bool = True  # a picture, in the run's folder
+
+
+# From a run's folder, metadata and rows: the rows that stay, the number of rows of no case, the job that is left.
+Continued = Callable[[Path, dict[str, Any], Sequence[RowDict]], tuple[Sequence[int], int, Job]]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command that measures: its options, arguments and signals, its start (time.monotonic()), limits and roofs."""
+
+    options: argparse.Namespace
+    argv: Sequence[str]
+    interrupts: Interrupts
+    started: float
+    max_total_seconds: float | None
+    max_case_seconds: float | None
+    roofs: RoofsArgument | None  # None where no option is typed
+
+
+def read_invocation(
+    options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float
+) -> Invocation:
+    """Read a run's limits and roofs; ValueError for values that cannot be read."""
+    total, case = (read_seconds(options, name) for name in ("max_total_seconds", "max_case_seconds"))
+    read_columns(options)
+    return Invocation(options, argv, interrupts, started, total, case, read_roofs(options))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run whose files are open."""
+
+    call: Invocation
+    choice: Choice
+    store: Store
+    targets: Targets
+    job: Job
+
+    def measure(self) -> int:
+        """Measure the items, write, print; returns the exit code."""
+        plan, call, timeline = self.job.plan, self.call, Timeline() if self.targets.files["trace"] else None
+        limits = TimeBudget(plan.target_seconds, call.max_total_seconds, call.started, max_seconds=plan.max_seconds)
+        status, trouble = self._measure_items(limits, timeline)
+        if trouble is not None:
+            return self._rescue(trouble)
+        importlib.import_module("bwprof.results.frame")  # NumPy: a signal while it is loading would break it for good
+        stopped, complete = status == "interrupted", True
+        try:
+            try:
+                with self.call.interrupts.at_once():
+                    self._write_late(timeline)
+                    if self.job.draws:
+                        seconds = max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS)
+                        _draw(self.store, self.targets, seconds)
+                    complete = self._write_bundle()
+            except StoppedError:
+                stopped = True
+                self._write_trace(timeline)
+        except OSError as error:
+            return self._rescue(error)
+        if not self.call.options.quiet:
+            self._show(status)
+        if stopped:
+            return INTERRUPTED
+        return OK if complete and all(row["status"] != "failed" for row in self.store.rows) else INCOMPLETE
+
+    def _measure_items(self, limits: TimeBudget, timeline: Timeline | None) -> tuple[str, OSError | None]:
+        """Measure; return the run's status, and what prevents writing."""
+        status, trouble = "failed", None
+        try:
+            try:
+                self._measure_parts(limits, timeline)
+            finally:
+                self.job.settle(self.store)
+            status = "complete"
+        except (StoppedError, KeyboardInterrupt):
+            status = "interrupted"
+        except OSError as error:
+            trouble = error
+        finally:
+            try:
+                self.store.finish(status)
+            except OSError as error:
+                trouble = error
+        return status, trouble
+
+    def _measure_parts(self, limits: TimeBudget, timeline: Timeline | None) -> None:
+        parts = self.job.parts or (DevicePart(self.choice, self.job.items, self.store.run),)
+        quiet = self.call.options.quiet
+        for part in parts:
+            if not quiet and (part.items or len(parts) == 1):
+                device = f"{part.choice.backend}:{part.choice.index} {part.choice.name} ({part.choice.reason})"
+                sys.stderr.write(f"bwprof: measuring {device}: {plural(len(part.items), 'case')}\n")
+        progress: SilentProgress = choose_progress(quiet=quiet)
+        if timeline is not None:
+            progress = timeline.forward_to(progress)
+        roofs, again = self.call.roofs or False, self.call.options.recalibrate
+        try:
+            metadata.measure_parts(
+                parts, self._executor, self.store, limits=limits, progress=progress, roofs=roofs, recalibrate=again
+            )
+        finally:
+            progress.end()
+
+    def _executor(self, choice: Choice) -> Executor[Any]:
+        seconds, nvtx = self.call.max_case_seconds, getattr(self.call.options, "nvtx", None)
+        return self.job.executor(
+            ChildExecutor(choice.backend, choice.index, self.call.interrupts, max_case_seconds=seconds, nvtx=nvtx)
+        )
+
+    def _write_late(self, timeline: Timeline | None) -> None:
+        """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
+        files, rows = self.targets.files, self.store.rows
+        if files["classic_csv"]:
+            _write(files["classic_csv"], csv_file.classic_text(rows))
+        if files["prometheus"]:
+            _write(files["prometheus"], export.prometheus_text(rows))
+        if timeline is not None:
+            _write(files["trace"], timeline.text(self.store.run))
+
+    def _write_trace(self, timeline: Timeline | None) -> None:
+        """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
+
+        Metrics, and rows in the classic columns, stay those of the last complete run.
+        """
+        files = self.targets.files
+        traces = list(filter(output.is_file, files["trace"]))
+        for kind in ("classic_csv", "trace", "prometheus"):  # the names of others are not printed as written
+            files[kind] = [path for path in files[kind] if not isinstance(path, Path)]
+        files["trace"] += traces
+        if timeline is not None:
+            _write(traces, timeline.text(self.store.run))
+
+    def _write_bundle(self) -> bool:
+        """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
+        root, folder = self.call.options.proof_bundle, self.targets.folder
+        if root is None:
+            return True
+        from bwprof.results import frame as frames
+
+        def draw(data: pd.DataFrame, target: Path) -> None:
+            if folder is None:
+                proof.draw_picture(data, target)
+                return
+            for path in sorted(folder.glob(f"{proof.PICTURE}*")):
+                shutil.copyfile(path, target / path.name)
+
+        data = frames.from_rows(self.store.rows, self.store.run, self.store.samples)
+        try:
+            run_id = str(self.store.run["run_id"])
+            self.targets.bundle = proof.write_bundle(data, run_id, root, force=True, draw=draw)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
+            return False
+        return True
+
+    def _rescue(self, trouble: OSError) -> int:
+        """Print where the finished rows are, or the rows themselves on standard error, when writing fails."""
+        name, files = f" {trouble.filename}" if trouble.filename else "", self.targets.files
+        sys.stderr.write(f"bwprof: error: results cannot be written{name}: {trouble.strerror or trouble}\n")
+        if isinstance(trouble, BrokenPipeError) and any(map(output.is_file, (*files["csv"], *files["json"]))):
+            sys.stderr.write(f"bwprof: the run ends here; its {len(self.store.rows)} finished rows are kept\n")
+            output.print_paths(self.targets)
+        else:
+            sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
+            sys.stderr.write(self.store.rescue())
+        return INCOMPLETE
+
+    def _show(self, status: str) -> None:
+        """Print the summary, or the columns of --columns, and where the files are."""
+        rows, targets, columns = self.store.rows, self.targets, read_columns(self.call.options)
+        if rows:
+            screen = make_console(sys.stderr if targets.uses_stdout else sys.stdout)
+            if columns is None:
+                self.job.show(self.store, targets.folder, screen)
+            else:
+                from bwprof.results import frame as frames
+
+                render.print_view(frames.from_rows(rows), screen, columns=columns)
+        counts = {name: sum(row["status"] == name for row in rows) for name in schema.STATUSES}
+        text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
+        sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - self.call.started)}: {text}\n")
+        output.print_paths(targets)
+        if status == "interrupted" and targets.folder is not None:
+            command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
+            sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")
 
 
 def _write(targets: Iterable[Path | TextIO], text: str) -> None:
@@ -129,174 +297,69 @@ def _write(targets: Iterable[Path | TextIO], text: str) -> None:
             target.flush()
 
 
-def write_bundle(parsed: argparse.Namespace, store: Store, targets: Targets) -> bool:
-    """The bundle, with the pictures that the run has drawn; False, and a sentence, when it cannot be written."""
-    if parsed.proof_bundle is None:
-        return True
-    from bwprof.results import frame as frames
-
-    def draw(data: pd.DataFrame, folder: Path) -> None:
-        drawn = sorted(targets.folder.glob(f"{proof.PICTURE}*")) if targets.folder is not None else []
-        for path in drawn:
-            shutil.copyfile(path, folder / path.name)
-        if not drawn and targets.folder is None:
-            proof.draw_picture(data, folder)
-
-    whole = frames.from_rows(store.rows, store.run, store.samples)
-    try:
-        run_id = str(store.run["run_id"])
-        targets.bundle = proof.write_bundle(whole, run_id, parsed.proof_bundle, force=True, draw=draw)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
-        return False
-    return True
-
-
-_log = logging.getLogger("bwprof.sweep")
-
-PICTURE_NAME = "bandwidth_comparison"
-
-_PICTURE_SECONDS = 60.0
-
-_PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
-
-# Prints what a run has found: its rows, the folder that it is in, if any.
-Show = Callable[[Store, Path | None, "Console"], None]
-
-
-def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
-    """The summary of a sweep's rows, and on a terminal what limits them."""
-    render.print_summary(store.rows, screen)
-    if screen.is_terminal:
-        analyze.print_answer(store.rows, folder, screen)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a run of a command measures, and how: its plan, the items (a model's, say) that its cases stand for, in a
-    device's executor, and what it shows at its end.
-    """
-
-    plan: Plan
-    items: Sequence[MeasuredItem]
-    command: str = "sweep"
-    executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
-    show: Show = show_cases
-    settle: Finisher = finish_nothing
-    made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
-    parts: Sequence[DevicePart[Any]] = ()  # of such a run that goes on
-    draws: bool = True  # a picture, in the run's folder
-
-
-# The job of a run that goes on, from its folder, its metadata and the rows that stay.
-Continued = Callable[[Path, dict[str, Any], Sequence[RowDict]], tuple[Sequence[int], int, Job]]
-
-
-@dataclass(frozen=True, slots=True)
-class RunInputs:
-    """When the command began, a time.monotonic(); seconds for the whole run and for one case, and what rows are held
-    against, None for no wish; whether tools that watch the process are told.
-    """
-
-    started: float
-    max_total_seconds: float | None
-    max_case_seconds: float | None
-    roofs: RoofsArgument | None
-    nvtx: bool | None = None
-
-
-def run(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    job: Job,
-    choice: Choice,
-    given: RunInputs,
-    more: Mapping[str, Any] | None = None,
-) -> int:
-    """A new run, with `more` metadata; returns the exit code."""
-    run_id, targets = new_targets(parsed)
-    chosen: model.RoofsArgument = "auto" if given.roofs is None else given.roofs
-    data = metadata.describe_run(run_id, job.plan, choice, argv, chosen) | dict(more or {})
+def run(call: Invocation, job: Job, choice: Choice, more: Mapping[str, Any] | None = None) -> int:
+    """Measure a new run, with `more` metadata; returns the exit code."""
+    run_id, targets = output.new_targets(call.options)
+    roofs: model.RoofsArgument = "auto" if call.roofs is None else call.roofs
+    data = metadata.describe_run(run_id, job.plan, choice, call.argv, roofs) | dict(more or {})
     store: Store | None = None
     try:
-        with interrupts.at_once():  # a pipe waits for its reader
+        with call.interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
-                job = replace(job, parts=make_parts(job.made, data))
-            check(parsed, targets)
-            store = open_store(data, targets)
-        return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
-    # An output that cannot be written, a device that cannot be opened, a signal while a pipe was waited for.
+                job = replace(job, parts=metadata.make_parts(job.made, data))
+            check(call.options, targets)
+            store = output.open_store(data, targets)
+        return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
+    # An output that cannot be written, a device that cannot be opened, a signal while waiting for a pipe.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
-            remove_folder(targets.folder)
+            output.remove_folder(targets.folder)
         raise
 
 
-def resume(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    given: RunInputs,
-    clash: Sequence[str],
-    continued: Continued,
-) -> int:
-    """Go on with a run: its finished rows stay, the others are measured; returns the exit code.
+def resume(call: Invocation, clash: Sequence[str], continued: Continued) -> int:
+    """Continue a run: its finished rows stay, the others are measured; returns the exit code.
 
-    `clash` are the options given that say what to run, which the run says itself.
+    `clash` are the typed options that choose what to run, which the run's metadata already does.
     """
     if clash:
         raise ValueError(f"--resume takes its cases from the run: leave out {', '.join(clash)}")
-    parent = Path(parsed.output) if parsed.output is not None else DEFAULT_OUTPUT
+    name = call.options.output
+    parent = Path(name) if name is not None else DEFAULT_OUTPUT
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
-    folder = _run_folder(parsed.resume, parent)
-    with interrupts.at_once(), unwritable():
+    folder = _find_folder(call.options.resume, parent)
+    with call.interrupts.at_once(), output.unwritable():
         claims = claim_files([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
-    try:  # nobody else writes there from before it is read
-        return _go_on(parsed, argv, interrupts, folder, claims, given, continued)
+    try:  # no other process writes there from here on
+        return _continue(call, folder, claims, continued)
     finally:
         release_claims(claims)
 
 
-def _go_on(
-    parsed: argparse.Namespace,
-    argv: Sequence[str],
-    interrupts: Interrupts,
-    folder: Path,
-    claims: Claims,
-    given: RunInputs,
-    continued: Continued,
-) -> int:
-    with interrupts.at_once():
+def _continue(call: Invocation, folder: Path, claims: Claims, continued: Continued) -> int:
+    with call.interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
-        kept, strangers, job = continued(folder, data, rows)
+        stay, strangers, job = continued(folder, data, rows)
         choice = hardware.choose_device(data["backend"], data["device_index"])
-        chosen = _earlier_roofs(folder, data) if given.roofs is None else given.roofs
-        data |= metadata.describe_roofs(chosen)
+        try:
+            roofs = metadata.read_roofs_argument(data) if call.roofs is None else call.roofs
+        except ValueError as error:
+            raise ValueError(f"{folder} cannot be resumed: {error}") from None
+        data |= metadata.describe_roofs(roofs)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
     if strangers:
         _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
-    earlier = data.get("resumed")
-    data["resumed"] = [
-        *(earlier if isinstance(earlier, list) else []),
-        {"argv": list(argv), "kept_rows": len(kept), "device": choice.name},
-    ]
-    targets = choose_run_targets(parsed, data["run_id"], folder=folder)
-    with interrupts.at_once():
-        check(parsed, targets)
-        store = open_store(data, targets, [rows[index] for index in kept], [samples[index] for index in kept], claims)
-    return _measure(parsed, interrupts, choice, store, targets, job, replace(given, roofs=chosen))
-
-
-def _earlier_roofs(folder: Path, data: dict[str, Any]) -> model.RoofsArgument:
-    """What the rows of a run's file are held against; ValueError where that cannot be read."""
-    try:
-        return metadata.read_roofs_argument(data)
-    except ValueError as error:
-        raise ValueError(f"{folder} cannot be resumed: {error}") from None
+    earlier = data["resumed"] if isinstance(data.get("resumed"), list) else []
+    data["resumed"] = [*earlier, {"argv": list(call.argv), "kept_rows": len(stay), "device": choice.name}]
+    targets = output.choose_run_targets(call.options, data["run_id"], folder=folder)
+    with call.interrupts.at_once():
+        check(call.options, targets)
+        finished = [rows[index] for index in stay], [samples[index] for index in stay]
+        store = output.open_store(data, targets, *finished, claims)
+    return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
 
 
 def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:
@@ -320,31 +383,38 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
 
 
 def continue_cases(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, Job]:
-    """The rows of a sweep that stay, how many of them belong to no case, and what is left to do."""
+    """Choose the rows of a sweep that stay, and what is left to do; count the rows that belong to no case."""
     if data.get("model") is not None:
         raise ValueError(f"{folder} is the run of a model: go on with bwprof model --resume {format_path(folder)}")
     sections = data.get(DEVICES, [data])
-    if DEVICES in data and not (isinstance(sections, list) and sections and all(map(is_part, sections))):
+    if DEVICES in data and not (isinstance(sections, list) and sections and all(map(metadata.is_part, sections))):
         raise ValueError(f"{folder} cannot be resumed: its {DEVICES} are {repr_short(sections)}")
+    return _divide_rows(folder, data, rows, sections)
+
+
+def _divide_rows(
+    folder: Path, data: dict[str, Any], rows: Sequence[RowDict], sections: Sequence[dict[str, Any]]
+) -> tuple[Sequence[int], int, Job]:
+    """Divide the rows of a sweep among its devices' plans."""
     first = earlier_plan(folder, data)
-    owned = find_owners(rows, sections)
-    kept = [place for place, row in enumerate(rows) if owned[place] is None and is_finished(row)]
-    strangers = len(kept)
+    owned = metadata.find_owners(rows, sections)
+    strays = [place for place, row in enumerate(rows) if owned[place] is None and metadata.is_finished(row)]
+    stay, strangers = list(strays), len(strays)
     parts: list[DevicePart[Any]] = []
     for number, section in enumerate(sections):
         own = [place for place, owner in enumerate(owned) if owner == number]
-        told = {name: value for name, value in section.items() if value is not None}
-        plan = first if section is data else earlier_plan(folder, data | told)
-        stay, missing, more = find_remaining(plan.specs, [rows[place] for place in own])
-        kept += [own[place] for place in stay]
+        facts = {name: value for name, value in section.items() if value is not None}
+        plan = first if section is data else earlier_plan(folder, data | facts)
+        finished, missing, more = metadata.find_remaining(plan.specs, [rows[place] for place in own])
+        stay += [own[place] for place in finished]
         strangers += more
         choice = hardware.choose_device(section["backend"], section["device_index"])
         parts.append(DevicePart(choice, missing, section, plan.target_seconds))
-    return sorted(kept), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
+    return sorted(stay), strangers, Job(first, parts[0].items, parts=parts if len(parts) > 1 else ())
 
 
 def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
-    """The plan that a run wrote down; ValueError when it is not one, or not one that this bwprof can run."""
+    """Read the plan in a run's metadata; ValueError when it is not one that this bwprof can run."""
     if not data.get("plan"):
         raise ValueError(f"{folder} cannot be resumed: it has no plan (a {reader.JSON_NAME} that bwprof sweep wrote)")
     kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
@@ -352,9 +422,9 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
             raise ValueError(f"{folder} cannot be resumed: its {name} is {repr_short(data.get(name))}")
     specs = []
-    for number, found in enumerate(data["plan"], start=1):
+    for number, spec in enumerate(data["plan"], start=1):
         try:
-            specs.append(Spec.checked(found, data["backend"]))
+            specs.append(Spec.checked(spec, data["backend"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
@@ -368,7 +438,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     )
 
 
-def _run_folder(name: str, parent: Path) -> Path:
+def _find_folder(name: str, parent: Path) -> Path:
     for candidate in (Path(name), parent / name):
         if candidate.is_dir():
             return reader.find_run(candidate)
@@ -376,121 +446,15 @@ def _run_folder(name: str, parent: Path) -> Path:
     raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
-def _measure(
-    parsed: argparse.Namespace,
-    interrupts: Interrupts,
-    choice: Choice,
-    store: Store,
-    targets: Targets,
-    job: Job,
-    given: RunInputs,
-) -> int:
-    """Measure a job's items, write, show; returns the exit code."""
-    plan = job.plan
-    limits = TimeBudget(plan.target_seconds, given.max_total_seconds, given.started, max_seconds=plan.max_seconds)
-    parts = job.parts or (DevicePart(choice, job.items, store.run),)
-
-    def executor_of(one: Choice) -> Executor[Any]:
-        inner = ChildExecutor(
-            one.backend, one.index, interrupts, max_case_seconds=given.max_case_seconds, nvtx=given.nvtx
-        )
-        return job.executor(inner)
-
-    timeline = Timeline() if targets.trace else None
-    status = "failed"
-    trouble: OSError | None = None
-    try:
-        try:
-            _run_parts(parsed, given.roofs or False, executor_of, store, parts, limits, timeline)
-        finally:
-            job.settle(store)
-        status = "complete"
-    except (StoppedError, KeyboardInterrupt):
-        status = "interrupted"
-    except OSError as error:
-        trouble = error
-    finally:
-        try:
-            store.finish(status)
-        except OSError as error:
-            trouble = error
-    if trouble is not None:
-        return _rescue(store, targets, trouble)
-    importlib.import_module("bwprof.results.frame")  # NumPy, which a signal in the midst of its loading spoils for good
-
-    stopped, told = status == "interrupted", True
-    try:
-        try:
-            with interrupts.at_once():
-                write_late(store, targets, timeline)
-                if job.draws:
-                    _draw(store, targets, max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS))
-                told = write_bundle(parsed, store, targets)
-        except StoppedError:
-            stopped = True
-            write_stopped(store, targets, timeline)
-    except OSError as error:
-        return _rescue(store, targets, error)
-    if not parsed.quiet:
-        _show(store, targets, status, limits.started, job, read_columns(parsed))
-    if stopped:
-        return INTERRUPTED
-    return INCOMPLETE if not told or any(row["status"] == "failed" for row in store.rows) else OK
-
-
-def _run_parts(
-    parsed: argparse.Namespace,
-    given: model.RoofsArgument,
-    executor_of: Callable[[Choice], Executor[Any]],
-    store: Store,
-    parts: Sequence[DevicePart[Any]],
-    limits: TimeBudget,
-    timeline: Timeline | None,
-) -> None:
-    for part in parts:
-        if not parsed.quiet and (part.items or len(parts) == 1):
-            choice = part.choice
-            told = f"{choice.backend}:{choice.index} {choice.name} ({choice.reason})"
-            sys.stderr.write(f"bwprof: measuring {told}: {plural(len(part.items), 'case')}\n")
-    progress: SilentProgress = choose_progress(quiet=parsed.quiet)
-    if timeline is not None:
-        progress = timeline.forward_to(progress)
-    try:
-        measure_parts(
-            parts,
-            executor_of,
-            store,
-            limits=limits,
-            progress=progress,
-            roofs=given,
-            recalibrate=parsed.recalibrate,
-        )
-    finally:
-        progress.end()
-
-
-def _rescue(store: Store, targets: Targets, trouble: OSError) -> int:
-    """Something cannot be written any more: where the finished rows are, or the rows themselves on standard error."""
-    where = f" {trouble.filename}" if trouble.filename else ""
-    sys.stderr.write(f"bwprof: error: results cannot be written{where}: {trouble.strerror or trouble}\n")
-    if isinstance(trouble, BrokenPipeError) and any(map(is_file, (*targets.csv, *targets.json))):
-        sys.stderr.write(f"bwprof: the run ends here; its {len(store.rows)} finished rows are kept\n")
-        print_paths(targets)
-        return INCOMPLETE
-    sys.stderr.write("bwprof: the finished rows follow as CSV, so that they are not lost:\n")
-    sys.stderr.write(store.rescue())
-    return INCOMPLETE
-
-
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
-    """The picture, in the run's folder, for each device; without matplotlib or a measured row there is none."""
+    """Draw a picture for each device in the run's folder; without matplotlib or a measured row there is none."""
     if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
         return
     try:
         from bwprof.plot import bars
         from bwprof.results import frame as frames
 
-        with warnings.catch_warnings(), _at_most(seconds):
+        with warnings.catch_warnings(), _time_limit(seconds):
             warnings.simplefilter("ignore")  # a letter that the font lacks
             for name, rows, run in _pictures(store):
                 bars.save(frames.from_rows(rows, run), targets.folder / name)
@@ -498,17 +462,17 @@ def _draw(store: Store, targets: Targets, seconds: float) -> None:
         raise
     except ImportError as error:
         _log.warning("no picture: %s", error)
-    except Exception as error:  # the rows are there, and so is the summary
+    except Exception as error:  # the rows are written, and the summary follows
         _log.warning("the picture could not be drawn: %s", str(error) or type(error).__name__)
 
 
 def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, Any]]]:
-    """The name of each device's picture, its rows, and its run."""
+    """List the name of each device's picture, its rows, and its run."""
     sections = store.run.get(DEVICES)
     if sections is None:
         yield PICTURE_NAME, store.rows, store.run
         return
-    owned = find_owners(store.rows, sections)
+    owned = metadata.find_owners(store.rows, sections)
     for number, section in enumerate(sections):
         rows = [row for row, owner in zip(store.rows, owned, strict=True) if owner == number]
         if any(row["status"] == "ok" for row in rows):
@@ -516,8 +480,8 @@ def _pictures(store: Store) -> Iterator[tuple[str, Sequence[RowDict], dict[str, 
 
 
 @contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """A block that ends with TimeoutError when it takes longer."""
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block when it takes longer."""
 
     def over(_number: int, _frame: object) -> None:
         raise TimeoutError(f"it was not finished within {seconds:.3g} s")
@@ -529,25 +493,3 @@ def _at_most(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _show(store: Store, targets: Targets, status: str, started: float, job: Job, chosen: Sequence[str] | None) -> None:
-    """The summary, or the columns that were chosen, on standard output (on standard error when the data is there), and
-    where the files are.
-    """
-    from bwprof.cli.render import print_view
-    from bwprof.results import frame as frames
-
-    if store.rows:
-        screen = make_console(sys.stderr if targets.uses_stdout else sys.stdout)
-        if chosen is None:
-            job.show(store, targets.folder, screen)
-        else:
-            print_view(frames.from_rows(store.rows), screen, columns=chosen)
-    counts = {name: sum(row["status"] == name for row in store.rows) for name in schema.STATUSES}
-    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-    sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - started)}: {said}\n")
-    print_paths(targets)
-    if status == "interrupted" and targets.folder is not None:
-        command = f"bwprof {job.command} " if job.command != "sweep" else ""
-        sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")

@@ -43,9 +43,10 @@ class FactList:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text in a fixed-width font."""
+    """Text in a fixed-width font; Markdown names its language."""
 
     text: str
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ def _block(block: Block, link: Callable[[SvgPicture], str]) -> str:
     if isinstance(block, Code):
         lines = [to_printable(line) for line in block.text.splitlines()]
         fence = "`" * (max([2, *map(len, _TICKS.findall(block.text))]) + 1)
-        return "\n".join([fence, *lines, fence])
+        return "\n".join([fence + block.language, *lines, fence])
     if isinstance(block, DocumentTable):
         return _table(block)
     caption = f"\n\n{_line(block.caption)}" if block.caption else ""

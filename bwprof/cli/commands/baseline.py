@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bwprof.cli import options as sweeps
+from bwprof.cli import options as shared
 from bwprof.cli.commands import sweep
 from bwprof.cli.guard import INCOMPLETE, OK, USAGE
 from bwprof.cli.options import MixedParser, Parser, run, run_measuring
@@ -32,121 +32,151 @@ if TYPE_CHECKING:
     from bwprof.results.writer import Store
     from bwprof.runs.plan import Plan
 
+_log = logging.getLogger("bwprof.sweep")
 _WORDS = ("case", "precision", "variant", "cache")
-
 _NUMBERS = ("time, ms", "95 % from", "to", "GB/s", "processes", "wander, %")
+REPEAT = 5
 
+DIR = f"""\
+--dir, --store DIR  where baselines are (default: {baselines.FOLDER})
+"""
 
-def add_dir(parser: Parser) -> None:
-    """The option that says where baselines are."""
-    parser.add_argument(
-        "--dir",
-        "--store",
-        dest="dir",
-        type=_folder,
-        metavar="DIR",
-        help=f"where baselines are (default: {baselines.FOLDER})",
-    )
-
-
-def _folder(given: str) -> str:
-    if not given:
-        raise argparse.ArgumentTypeError("'' is given: a name is needed")
-    return given
-
-
-def list_all(arguments: Sequence[str]) -> int:
-    """Print a line for each baseline; returns the exit code, 3 where one of them cannot be read."""
-    parser = Parser("bwprof baseline list", "The baselines that are there.")
-    add_dir(parser)
-    return run(parser, arguments, _list)
-
-
-def show(arguments: Sequence[str]) -> int:
-    """Print a baseline's cases; returns the exit code."""
-    parser = Parser("bwprof baseline show", "A baseline: where it was measured, and a line for each case.", _SHOW_HELP)
-    parser.add_argument("name", metavar="NAME", help="what it was saved as")
-    add_dir(parser)
-    return run(parser, arguments, _show)
-
-
-_SHOW_HELP = """\
+_SHOW_EPILOG = """\
 time: the geometric mean over the processes that count, as bwprof compare has it, with the interval within one of them.
 processes: those that count; disturbed ones are left out where others are not ("1 of 3"); runs of one are joined.
 wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
 """
 
+_DESCRIPTION = """\
+Save measurements as a baseline, with which later ones are compared: finished runs, or a suite that is measured now in
+fresh processes. Several processes show how much the median of each case scatters between them.
+"""
 
-def delete(arguments: Sequence[str]) -> int:
-    """Remove baselines; returns the exit code."""
-    parser = Parser("bwprof baseline delete", "Remove baselines, whatever their files hold.")
-    parser.add_argument("names", nargs="+", metavar="NAME", help="what they were saved as")
-    add_dir(parser)
-    return run(parser, arguments, _delete)
+_TABLE = f"""\
+name=NAME  what to call it: letters, digits, '.', '_' and '-'
+what=RUN|FILE*  finished runs; with --repeat: operations to measure
+--repeat N  measure in N fresh processes (default without a RUN: {REPEAT})
+{DIR}
+--force  replace a baseline of that name
+{shared.CASES_AND_DEVICES}
+how:
+{shared.DRY_RUN}
+{shared.LIMITS}
+{shared.SAMPLING}
+{shared.ROOFS}
+
+output:
+--output DIR  parent of the runs' folders (default: {shared.DEFAULT_OUTPUT})
+-q, --quiet  no progress, only warnings and errors
+{shared.VERBOSE}"""
+
+_EPILOG = f"""\
+examples:
+  %(prog)s main                            the default suite, in {REPEAT} fresh processes
+  %(prog)s main --repeat 3 --suite ci.toml --device cuda:0
+  %(prog)s main bwprof-results/2026*       finished runs, each as a process
+
+exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be written), 130 interrupted.
+"""
+
+_USAGE = """\
+usage: bwprof baseline save NAME               measure the default suite in 5 fresh processes, and save that
+       bwprof baseline save NAME RUN|FILE...   save finished runs, each as a process
+       bwprof baseline save NAME --repeat N [OPERATION...] [options of bwprof sweep]
+       bwprof baseline list                    list the baselines
+       bwprof baseline show NAME               print its cases, and how much their medians scatter between processes
+       bwprof baseline delete NAME             remove it (or: remove)
+
+A baseline is a file, .bwprof/baselines/NAME.json or in --dir DIR: plain JSON in a stable order, to be committed.
+bwprof baseline save --help lists the options.
+"""
+
+
+def main_baseline(arguments: Sequence[str] | None = None) -> int:
+    """Run an action; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words in (["-h"], ["--help"], ["help"]):
+        (sys.stdout if words else sys.stderr).write(_USAGE)
+        return OK if words else USAGE
+    action, *rest = words
+    if action == "save":
+        parser = MixedParser(
+            "bwprof baseline save", _DESCRIPTION, _TABLE, _EPILOG, seed="0"
+        )  # NAME --repeat 3 OPERATION
+        of_sweep = ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")
+        parser.set_defaults(operations=[], **dict.fromkeys(of_sweep))
+        return run_measuring(parser, rest, lambda options, interrupts: _save(options, rest, interrupts))
+    if action not in _ACTIONS:
+        sys.stderr.write(
+            f"bwprof: error: {describe_unknown('action', action, ['save', *_ACTIONS], where='bwprof baseline')}\n"
+        )
+        return USAGE
+    command, text, table, epilog = _ACTIONS[action]
+    return run(Parser(f"bwprof baseline {action}", text, table + DIR, epilog), rest, command)
 
 
 def _list(options: argparse.Namespace) -> int:
-    found = baselines.baselines(folder=options.dir)
-    whole = [line for line in found if not line["problem"]]
-    if whole:
+    known = baselines.baselines(folder=options.dir)
+    readable = [line for line in known if not line["problem"]]
+    if readable:
         names = ["name", "cases", "processes", "device", "driver", "saved"]
-        rows = ([str(line[name]) for name in names] for line in whole)
+        rows = ([str(line[name]) for name in names] for line in readable)
         print_table(make_console(sys.stdout), names, rows, numbers=["cases", "processes"])
-    for line in found:
+    for line in known:
         if line["problem"]:
             sys.stderr.write(f"bwprof: error: {line['problem']}\n")
-    if not found:
-        where = quote_text(baselines.baseline_folder(options.dir))
-        sys.stderr.write(f"bwprof: no baselines in {where}: 'bwprof baseline save NAME' makes one\n")
-    return INCOMPLETE if len(whole) < len(found) else OK
+    if not known:
+        folder = quote_text(baselines.baseline_folder(options.dir))
+        sys.stderr.write(f"bwprof: no baselines in {folder}: 'bwprof baseline save NAME' makes one\n")
+    return INCOMPLETE if len(readable) < len(known) else OK
 
 
 def _show(options: argparse.Namespace) -> int:
-    found = baselines.load_baseline(options.name, folder=options.dir)
+    baseline = baselines.load_baseline(options.name, folder=options.dir)
     screen = make_console(sys.stdout)
-    for line in _head(found):
+    for line in _head(baseline):
         screen.print(line, soft_wrap=True)
-    doubted = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in found.rows]
-    more = ["doubts"] if any(doubted) else []
-    lines = [_cells(kept) + ([words] if more else []) for kept, words in zip(found.cases, doubted, strict=True)]
+    notes = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in baseline.rows]
+    more = ["doubts"] if any(notes) else []
+    lines = [_cells(case) + ([note] if more else []) for case, note in zip(baseline.cases, notes, strict=True)]
     print_table(screen, [*_WORDS, *_NUMBERS, *more], lines, numbers=_NUMBERS)
     return OK
 
 
-def _head(found: Baseline) -> list[str]:
-    """What a baseline is of."""
-    count = found.most_processes
-    processes = found.joined or ("one process" if count == 1 else f"{count} processes")
+def _head(baseline: Baseline) -> list[str]:
+    count = baseline.most_processes
+    processes = baseline.joined or ("one process" if count == 1 else f"{count} processes")
     if count == 1:
         processes += ": how far medians wander between processes is not known"
-    versions = dict.fromkeys(str(row["bwprof_version"]) for row in found.rows if row["bwprof_version"])
-    told = [f"{found.name}: {plural(len(found.cases), 'case')}, {processes}"]
-    told.append(
-        f"{found.device or 'no device'}, driver {found.driver or 'unknown'}, bwprof {', '.join(versions) or '?'}"
-    )
-    runs = ", ".join(str(process["run_id"]) for process in found.processes if process.get("run_id"))
-    told.append(f"saved {found.saved or 'at an unknown time'}" + (f", runs {runs}" if runs else ""))
-    return [quote_text(line) if len(line) > 200 else line for line in told]
+    versions = dict.fromkeys(str(row["bwprof_version"]) for row in baseline.rows if row["bwprof_version"])
+    device = f"{baseline.device or 'no device'}, driver {baseline.driver or 'unknown'}"
+    runs = ", ".join(str(process["run_id"]) for process in baseline.processes if process.get("run_id"))
+    lines = [
+        f"{baseline.name}: {plural(len(baseline.cases), 'case')}, {processes}",
+        f"{device}, bwprof {', '.join(versions) or '?'}",
+        f"saved {baseline.saved or 'at an unknown time'}" + (f", runs {runs}" if runs else ""),
+    ]
+    return [quote_text(line) if len(line) > 200 else line for line in lines]
 
 
-def _cells(kept: BaselineCase) -> list[str]:
-    row = kept.row
+def _cells(case: BaselineCase) -> list[str]:
+    row = case.row
     words = [str(row[name] or "-") for name in _WORDS]
     if row["status"] != "ok" or formatting.is_missing(row["time_ms"]):
         return [*words, f"{row['status']}: {quote_text(row['reason'] or '')}", *["-"] * (len(_NUMBERS) - 1)]
-    times = kept.process_ms
+    times = case.process_ms
     wander = f"{100 * (max(times) / min(times) - 1):.2f}" if len(times) > 1 else "-"
-    counted = str(len(times)) if len(times) == kept.processes else f"{len(times)} of {kept.processes}"
+    counted = str(len(times)) if len(times) == case.processes else f"{len(times)} of {case.processes}"
     return [*words, *_figures(row, times), counted, wander]
 
 
 def _figures(row: RowDict, times: Sequence[float]) -> list[str]:
-    """The time with its interval, and the bandwidth, as a comparison has them."""
+    """List the time with its interval, and the bandwidth, as a comparison has them."""
     time, speed = (read_metric(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
     ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
-    known = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
+    columns = [row["time_ms"], row["time_ms_lo"], row["time_ms_hi"]]
     return [
-        *(end if given and math.isfinite(given) else "-" for given, end in zip(known, ends, strict=True)),
+        *(end if known and math.isfinite(known) else "-" for known, end in zip(columns, ends, strict=True)),
         "-" if isinstance(speed, str) else format_figure(speed.middle, whole_from=1000),
     ]
 
@@ -158,108 +188,75 @@ def _delete(options: argparse.Namespace) -> int:
     return OK
 
 
-_log = logging.getLogger("bwprof.sweep")
+_DELETE = (_delete, "Remove baselines, also damaged ones.", "names=NAME+  the baselines\n", "")
 
-REPEAT = 5
-
-_DESCRIPTION = """\
-Keep measurements as a baseline, which later ones are held against: runs that are there, or a suite that is measured now
-in fresh processes. Of several processes it learns how far the medians of each case wander between them.
-"""
-
-_EPILOG = f"""\
-examples:
-  %(prog)s main                            the default suite, in {REPEAT} fresh processes
-  %(prog)s main --repeat 3 --suite ci.toml --device cuda:0
-  %(prog)s main bwprof-results/2026*       runs that are there, each as a process
-
-exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be written), 130 interrupted.
-"""
+_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, str]] = {
+    "list": (_list, "List the baselines.", "", ""),
+    "show": (
+        _show,
+        "Print where a baseline was measured, and a line for each of its cases.",
+        "name=NAME  the baseline\n",
+        _SHOW_EPILOG,
+    ),
+    "delete": _DELETE,
+    "remove": _DELETE,
+}
 
 
-def save_main(arguments: Sequence[str]) -> int:
-    """Save a baseline; returns the exit code."""
-    given = list(arguments)
-    return run_measuring(_parser(), given, lambda parsed, interrupts: _save(parsed, given, interrupts))
-
-
-def _parser() -> Parser:
-    parser = MixedParser("bwprof baseline save", _DESCRIPTION, _EPILOG)  # NAME --repeat 3 OPERATION
-    parser.add_argument("name", metavar="NAME", help="what to call it: letters, digits, '.', '_' and '-'")
-    parser.add_argument(
-        "what", nargs="*", metavar="RUN|FILE", help="runs that are there; with --repeat: operations to measure"
-    )
-    parser.add_argument("--repeat", metavar="N", help=f"measure in N fresh processes (default without a RUN: {REPEAT})")
-    add_dir(parser)
-    parser.add_argument("--force", action="store_true", help="replace a baseline of that name")
-    sweeps.add_what(parser)
-    how = parser.add_argument_group("how")
-    sweeps.add_dry_run(how)
-    sweeps.add_limits(how)
-    sweeps.add_sampling(how)
-    sweeps.add_roofs(how)
-    out = parser.add_argument_group("output")
-    out.add_argument("--output", metavar="DIR", help=f"parent of the runs' folders (default: {sweeps.DEFAULT_OUTPUT})")
-    out.add_argument("-q", "--quiet", action="store_true", help="no progress, only warnings and errors")
-    out.add_argument("--verbose", action="store_true", help="log what is going on")
-    elsewhere = ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")  # options of sweep
-    parser.set_defaults(operations=[], **dict.fromkeys(elsewhere))
-    return parser
-
-
-def _save(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
-    measures = parsed.repeat is not None or not parsed.what
-    if not measures:
-        clash = sweeps.case_options(parsed) + (["--dry-run"] if parsed.dry_run else [])
+def _save(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
+    if options.repeat is None and options.what:
+        clash = shared.case_options(options) + (["--dry-run"] if options.dry_run else [])
         if clash:
-            raise ValueError(
-                f"runs that are there are measured already: leave out {', '.join(clash)}, or give --repeat"
-            )
+            raise ValueError(f"finished runs are measured already: leave out {', '.join(clash)}, or give --repeat")
         with interrupts.at_once():
-            _write(parsed, [load_source(found, folder=parsed.dir) for found in parsed.what])
+            _write(options, [load_source(name, folder=options.dir) for name in options.what])
         return OK
-    repeat = REPEAT if parsed.repeat is None else parse_count(parsed.repeat, "--repeat")
+    repeat = REPEAT if options.repeat is None else parse_count(options.repeat, "--repeat")
     if repeat < 1:
         raise ValueError(f"--repeat is {repeat}: allowed is 1 or more")
-    parsed.operations = parsed.what
-    if parsed.dry_run:
-        for choice, made in _planned(parsed, runs=False):
-            sweep.print_plan(sys.stdout, made, choice)
+    options.operations = options.what
+    if options.dry_run:
+        for choice, plan in _plan_each(options, runs=False):
+            sweep.print_plan(sys.stdout, plan, choice)
         sys.stdout.write(f"each in {repeat} fresh process{'' if repeat == 1 else 'es'}\n")
         return OK
-    baselines.prepare_folder(parsed.name, parsed.dir, force=parsed.force)
-    return _measured(parsed, given, interrupts, repeat)
+    baselines.prepare_folder(options.name, options.dir, force=options.force)
+    return _measure(options, argv, interrupts, repeat)
 
 
-def _write(parsed: argparse.Namespace, sources: Sequence[Source]) -> None:
-    found = save_baseline.join_sources(parsed.name, sources)
-    path = baselines.write_baseline(found, folder=parsed.dir, force=parsed.force)
-    sys.stderr.write(f"bwprof: baseline {parsed.name} ({plural(len(found.cases), 'case')}) is in {format_path(path)}\n")
-    for told in save_baseline.list_doubts(found):
-        _log.warning("%s", told)
+def _write(options: argparse.Namespace, sources: Sequence[Source]) -> None:
+    baseline = save_baseline.join_sources(options.name, sources)
+    path = format_path(baselines.write_baseline(baseline, folder=options.dir, force=options.force))
+    sys.stderr.write(f"bwprof: baseline {options.name} ({plural(len(baseline.cases), 'case')}) is in {path}\n")
+    for doubt in save_baseline.list_doubts(baseline):
+        _log.warning("%s", doubt)
 
 
-def _measured(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, repeat: int) -> int:
-    """A run for each fresh process, in folders of their own; then the baseline of them all."""
+def _measure(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, repeat: int) -> int:
+    """Measure a run in each fresh process, in folders of their own, and save the baseline of them all."""
     stores: list[Store] = []
     saved = False
     try:
-        code = _runs(parsed, given, interrupts, repeat, stores)
-        empty = next((one for one in stores if not _has_times(one)), None)
+        code = _run_each(options, argv, interrupts, repeat, stores)
+        empty = next((store for store in stores if not _has_times(store)), None)
         if empty is not None:
-            why = next((f": {row['reason']}" for row in empty.rows if row.get("reason")), "")
-            _log.error("baseline %s is not saved: no case was measured%s", parsed.name, why)
-        elif all(map(_is_whole, stores)):
+            reason = next((f": {row['reason']}" for row in empty.rows if row.get("reason")), "")
+            _log.error("baseline %s is not saved: no case was measured%s", options.name, reason)
+        elif all(map(_is_complete, stores)):
+            sources = [Source(str(store.run["run_id"]), store.rows, store.samples, store.run) for store in stores]
             with interrupts.at_once():
-                _write(parsed, [Source(str(one.run["run_id"]), one.rows, one.samples, one.run) for one in stores])
+                _write(options, sources)
             saved = True
     finally:
-        if not saved:
-            _tell_finished(parsed, list(filter(_is_whole, stores)))
+        complete = list(filter(_is_complete, stores))
+        if complete and not saved:
+            parent = Path(options.output) if options.output is not None else shared.DEFAULT_OUTPUT
+            runs = " ".join(str(parent / str(store.run["run_id"])) for store in complete)
+            sys.stderr.write(f"bwprof: bwprof baseline save {options.name} {runs} saves what is finished\n")
     return code
 
 
-def _is_whole(store: Store) -> bool:
+def _is_complete(store: Store) -> bool:
     return bool(store.run.get("status") == "complete") and _has_times(store)
 
 
@@ -267,80 +264,34 @@ def _has_times(store: Store) -> bool:
     return any(map(save_baseline.is_measured, store.rows))
 
 
-def _runs(
-    parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, repeat: int, stores: list[Store]
+def _run_each(
+    options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, repeat: int, stores: list[Store]
 ) -> int:
-    """Measure, until a run is not whole; `stores` get their rows. Returns the worst exit code."""
-    from bwprof.cli import runner as command
+    """Measure until a run is incomplete; `stores` get their rows. Returns the worst exit code."""
+    from bwprof.cli import runner
 
-    sweeps.read_seconds(parsed)
-    total = sweeps.read_seconds(parsed.max_total_seconds, "--max-total-seconds")
-    each = sweeps.read_seconds(parsed.max_case_seconds, "--max-case-seconds")
+    argv = ["baseline", "save", *argv]
+    runner.read_invocation(options, argv, interrupts, 0.0)  # an option that cannot be read is an error before any work
     with interrupts.at_once():
-        made = _planned(parsed)
-    for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
-        _log.warning("%s", warning)
-    choice, first = made[0]
-    job = command.Job(first, first.specs, made=made, settle=stores.append, show=lambda *_: None, draws=False)
+        plans = _plan_each(options)
+    sweep.warn_of_choices(plans)
+    choice, first = plans[0]
+    job = runner.Job(first, first.specs, made=plans, settle=stores.append, show=lambda *_: None, draws=False)
     code = OK
     for number in range(repeat):
-        if not parsed.quiet:
-            sys.stderr.write(f"bwprof: baseline {parsed.name}: process {number + 1} of {repeat}\n")
-        wanted = command.RunInputs(time.monotonic(), total, each, sweeps.read_roofs(parsed))
-        code = max(code, command.run(parsed, ["baseline", "save", *given], interrupts, job, choice, wanted))
-        if not _is_whole(stores[number]):
+        if not options.quiet:
+            sys.stderr.write(f"bwprof: baseline {options.name}: process {number + 1} of {repeat}\n")
+        call = runner.read_invocation(options, argv, interrupts, time.monotonic())
+        code = max(code, runner.run(call, job, choice))
+        if not _is_complete(stores[number]):
             break
-        parsed.recalibrate = False  # once is enough
+        options.recalibrate = False  # once is enough
     return code
 
 
-def _planned(parsed: argparse.Namespace, *, runs: bool = True) -> list[tuple[Choice, Plan]]:
+def _plan_each(options: argparse.Namespace, *, runs: bool = True) -> list[tuple[Choice, Plan]]:
     from bwprof import hardware
     from bwprof.runs import plan
 
-    request = sweeps.read_request(parsed)
+    request = shared.read_request(options)
     return plan.make_plans(request, hardware.choose_devices(request.backend, request.device), runs=runs)
-
-
-def _tell_finished(parsed: argparse.Namespace, stores: Sequence[Store]) -> None:
-    """It was not saved: what can be made of the runs that are whole."""
-    if stores:
-        parent = Path(parsed.output) if parsed.output is not None else sweeps.DEFAULT_OUTPUT
-        runs = " ".join(str(parent / str(store.run["run_id"])) for store in stores)
-        sys.stderr.write(f"bwprof: bwprof baseline save {parsed.name} {runs} saves what is finished\n")
-
-
-_USAGE = """\
-usage: bwprof baseline save NAME               measure the default suite in 5 fresh processes, and keep that
-       bwprof baseline save NAME RUN|FILE...   keep runs that are there, each as a process
-       bwprof baseline save NAME --repeat N [OPERATION...] [options of bwprof sweep]
-       bwprof baseline list                    the baselines that are there
-       bwprof baseline show NAME               its cases, and how far their medians wander between processes
-       bwprof baseline delete NAME             remove it (or: remove)
-
-A baseline is a file, .bwprof/baselines/NAME.json or in --dir DIR: plain JSON in a stable order, to be committed.
-bwprof baseline save --help lists the options.
-"""
-
-_ACTIONS: dict[str, Callable[[Sequence[str]], int]] = {
-    "save": save_main,
-    "list": list_all,
-    "show": show,
-    "delete": delete,
-    "remove": delete,
-}
-
-
-def main_baseline(arguments: Sequence[str] | None = None) -> int:
-    """Run an action; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given in (["-h"], ["--help"], ["help"]):
-        sys.stdout.write(_USAGE)
-        return OK
-    if not given:
-        sys.stderr.write(_USAGE)
-        return USAGE
-    if given[0] not in _ACTIONS:
-        sys.stderr.write(f"bwprof: error: {describe_unknown('action', given[0], _ACTIONS, where='bwprof baseline')}\n")
-        return USAGE
-    return _ACTIONS[given[0]](given[1:])

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
-from bwprof.cli.guard import GATE_FAILED, OK, data_stream
-from bwprof.cli.options import BACKEND_HELP, DEVICE, Parser, add_kv_lens, read_single_params, run, run_measuring
-from bwprof.cli.output import add_forms, check_free, print_in_form
+from bwprof.cli.guard import GATE_FAILED, OK
+from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, Parser, read_single_params, run, run_measuring
+from bwprof.cli.output import FORMS, choose_targets, emit, json_text
 from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import columns as results_columns
-from bwprof.results.atomic import atomic_write
-from bwprof.results.columns import COLUMN_FACTS, Column
+from bwprof.results.columns import COLUMN_FACTS
 from bwprof.results.json_file import to_json_value
 from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.bench import Cell, PartReport
@@ -31,74 +27,80 @@ from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
-_HEADINGS = ["column", "unit", "group", "better", "what it holds"]
+_COLUMNS_TABLE = f"""\
+names=COLUMN*  the columns to print (default: all)
+{FORMS}"""
+
+_COLUMNS_EPILOG = """\
+examples:
+  %(prog)s
+  %(prog)s pct_attainable limiter
+  %(prog)s --json
+"""
 
 
 def main_columns(arguments: Sequence[str] | None = None) -> int:
     """Print the columns of results; returns the exit code."""
-    parser = Parser("bwprof columns", "The columns of frames, CSV and JSON files, in their order, with what they hold.")
-    parser.add_argument("names", nargs="*", metavar="COLUMN", help="the columns to print (all when none is named)")
-    add_forms(parser)
-    return run(parser, arguments, _print_columns)
+    text = "Print the columns of frames, CSV and JSON files, in their order, with their meaning."
+    return run(Parser("bwprof columns", text, _COLUMNS_TABLE, _COLUMNS_EPILOG), arguments, _print_columns)
 
 
 def _print_columns(options: argparse.Namespace) -> int:
-    found = _find_columns(options.names)
-    told = [{name: getattr(column, name) for name in COLUMN_FACTS} for column in found]
-    if print_in_form(options, lambda: told, lambda: _columns_markdown(found)):
-        return OK
-    print_table(make_console(sys.stdout), _HEADINGS, map(_cells, found))
-    return OK
-
-
-def _columns_markdown(found: Sequence[Column]) -> list[str]:
-    import pandas as pd
-
-    from bwprof.analysis.answer import markdown
-
-    grid = markdown(pd.DataFrame([_cells(column) for column in found], columns=_HEADINGS))
-    flags = markdown(pd.DataFrame(list(results_columns.FLAGS.items()), columns=["flag", "what it says"]))
-    return ["# Columns", "Made by `bwprof columns --md`.", grid, "## Words of the column `flags`", flags]
-
-
-def _cells(column: Column) -> list[str]:
-    return [column.name, column.unit, column.group, column.better, column.text]
-
-
-def _find_columns(names: Sequence[str]) -> list[Column]:
+    targets = choose_targets(options)
     known = {column.name: column for column in results_columns.all_columns()}
+    columns = [known[name] for name in _check_names("column", options.names, list(known))]
+    headings = ["column", "unit", "group", "better", "what it holds"]
+    rows = [[column.name, column.unit, column.group, column.better, column.text] for column in columns]
+
+    def markdown() -> str:
+        import pandas as pd
+
+        from bwprof.analysis import answer
+
+        parts = ["# Columns", "Made by `bwprof columns --md`.", answer.markdown(pd.DataFrame(rows, columns=headings))]
+        flags = pd.DataFrame(list(results_columns.FLAGS.items()), columns=["flag", "what it says"])
+        return "\n\n".join([*parts, "## Words of the column `flags`", answer.markdown(flags)]) + "\n"
+
+    facts = [{name: getattr(column, name) for name in COLUMN_FACTS} for column in columns]
+    return emit(
+        targets, {"json": lambda: json_text(facts), "md": markdown}, lambda screen: print_table(screen, headings, rows)
+    )
+
+
+def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]:
+    """Return the names, all that are known for none; ValueError for an unknown one."""
     for name in names:
         if name not in known:
-            raise ValueError(describe_unknown("column", name, known, see="bwprof columns"))
-    return [known[name] for name in names] or list(known.values())
+            raise ValueError(describe_unknown(kind, name, known, see=f"bwprof {kind}s"))
+    return list(dict.fromkeys(names)) or known
+
+
+_INFO_TABLE = """\
+--json  print JSON instead of a table
+--probe  try what may need privileges: hardware counters, CUPTI's timestamps (2 s)
+"""
 
 
 def main_info(arguments: Sequence[str] | None = None) -> int:
     """Print what this machine and build offer; returns the exit code."""
-    parser = Parser("bwprof info", "Devices, their stored roofs, build and libraries, as bwprof sees them.")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument(
-        "--probe", action="store_true", help="try what may need privileges: hardware counters, CUPTI's timestamps (2 s)"
-    )
-    return run(parser, arguments, _print_info)
+    text = "Print the devices of this machine, their stored roofs, the build and its libraries."
+    return run(Parser("bwprof info", text, _INFO_TABLE), arguments, _print_info)
 
 
 def _print_info(options: argparse.Namespace) -> int:
-    if options.json:
-        data_stream("--json")
-    found = info(probe=options.probe)
-    if options.json:
-        sys.stdout.write(json.dumps(to_json_value(found), indent=1) + "\n")
-        return 0
-    screen, headers = make_console(sys.stdout), ["what", "value"]
-    print_table(screen, headers, build_lines(found), title="bwprof " + found["version"])
-    for device in found["devices"]:
-        print_table(screen, headers, device_lines(device), title=f"{device['backend']}:{device['index']}")
-    return 0
+    targets = choose_targets(options)
+    facts = info(probe=options.probe)
 
+    def show(screen: Console) -> None:
+        headers = ["what", "value"]
+        print_table(screen, headers, build_lines(facts), title="bwprof " + facts["version"])
+        for device in facts["devices"]:
+            print_table(screen, headers, device_lines(device), title=f"{device['backend']}:{device['index']}")
 
-_DESCRIPTION = "What can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."
+    return emit(targets, {"json": lambda: json_text(to_json_value(facts))}, show)
+
 
 _LEGEND = """\
 In formulas e_activation, e_weight, e_cache, e_result and e_scale are the bytes of an element of that role in the
@@ -108,53 +110,47 @@ stores and reads in between comes on top (algorithmic_bytes_*). Intensity is FLO
 """
 
 
+_OPERATIONS_TABLE = f"""\
+names=OPERATION*  the operations to print (default: all)
+{FORMS}"""
+
+
 def main_operations(arguments: Sequence[str] | None = None) -> int:
     """Print operations; returns the exit code."""
-    parser = Parser("bwprof operations", _DESCRIPTION, _LEGEND)
-    parser.add_argument("names", nargs="*", metavar="OPERATION", help="those to print (all when none is named)")
-    add_forms(parser)
-    return run(parser, arguments, _print_operations)
+    text = "Print what can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."
+    return run(Parser("bwprof operations", text, _OPERATIONS_TABLE, _LEGEND), arguments, _print_operations)
 
 
 def _print_operations(options: argparse.Namespace) -> int:
-    found = _find_operations(options.names)
-    if not print_in_form(options, lambda: _as_records(found), lambda: _operations_markdown(found)):
-        _tables(found)
-    return OK
-
-
-def _as_records(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**operation, "intensity": _intensities(operation)} for operation in found]
-
-
-def _find_operations(names: Sequence[str]) -> list[dict[str, Any]]:
+    targets = choose_targets(options)
     known = registry.operations()
-    for name in names:
-        if name not in known.names():
-            raise ValueError(describe_unknown("operation", name, known.names(), see="bwprof operations"))
-    return [known[name] for name in dict.fromkeys(names)] or list(known)
+    operations = [known[name] for name in _check_names("operation", options.names, known.names())]
+    texts = {
+        "json": lambda: json_text([{**operation, "intensity": _intensities(operation)} for operation in operations]),
+        "md": lambda: _operations_markdown(operations),
+    }
+    return emit(targets, texts, lambda screen: _show_operations(operations, screen))
 
 
-def _operations_markdown(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
     from bwprof.analysis.answer import markdown
 
     parts = ["# Operations", "Made by `bwprof operations --md`.", _LEGEND.strip()]
-    for operation in found:
+    for operation in operations:
         text = operation["text"]
         parts += [f"## {operation['name']}", f"{text[:1].upper()}{text[1:]}."]
         formulas = [f"* {name}: `{formula}`" for name, formula in operation["formulas"].items()]
-        parts += ["\n".join([*formulas, f"* intensity: {_intensity_words(operation)} FLOP/B"])]
+        parts += ["\n".join([*formulas, f"* intensity: {_intensity_text(operation)} FLOP/B"])]
         parts += [markdown(_params(operation)), markdown(_variants(operation))]
-    return parts
+    return "\n\n".join(parts) + "\n"
 
 
-def _tables(found: Sequence[Mapping[str, Any]]) -> None:
-    screen = make_console(sys.stdout)
-    for operation in found:
+def _show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) -> None:
+    for operation in operations:
         sys.stdout.write(f"{operation['name']}: {operation['text']}\n")
         for name, text in operation["formulas"].items():
             sys.stdout.write(f"  {name} = {text}\n")
-        sys.stdout.write(f"  intensity (FLOP/B): {_intensity_words(operation)}\n")
+        sys.stdout.write(f"  intensity (FLOP/B): {_intensity_text(operation)}\n")
         for part in (_params(operation), _variants(operation)):
             print_table(screen, list(part.columns), part.itertuples(index=False))
         sys.stdout.write("\n")
@@ -189,34 +185,43 @@ def _variants(operation: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _intensities(operation: Mapping[str, Any]) -> dict[str, float]:
-    """FLOPs a byte in each precision, with the default parameters."""
+    """Work out the FLOPs per byte of each precision, with the default parameters."""
     from bwprof.costs import cost
 
-    found = {}
+    intensities = {}
     for precision in operation["precisions"]:
         work = cost(operation["name"], precision=precision)
-        found[precision] = float(work["flops"]) / float(work["bytes_read"] + work["bytes_written"])
-    return found
+        intensities[precision] = float(work["flops"]) / float(work["bytes_read"] + work["bytes_written"])
+    return intensities
 
 
-def _intensity_words(operation: Mapping[str, Any]) -> str:
-    """Precisions with one intensity together."""
+def _intensity_text(operation: Mapping[str, Any]) -> str:
+    """Describe the intensities; precisions with the same one share it."""
     alike: dict[str, list[str]] = {}
     for precision, value in _intensities(operation).items():
         alike.setdefault(f"{value:.3g}", []).append(precision)
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in alike.items())
 
 
-_SELFTEST_DESCRIPTION = (
-    "Hold bwprof's figures against independent witnesses on this machine, and print how well they agree."
-)
+_SELFTEST_DESCRIPTION = """\
+Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
+"""
+
+_SELFTEST_TABLE = f"""\
+parts=PART*  timers, cache, counters, repeat
+--quick  fewer cases and repetitions
+{DEVICE}
+--json FILE|-  every figure as JSON as well, '-' for standard output
+--force  replace the file that --json names
+-q, --quiet  no progress
+"""
 
 _SELFTEST_EPILOG = """\
-parts (all when none is named):
+parts (default: all):
   timers    the graph's time against CUPTI's timestamps of the same kernels
   cache     the same kernel made cold by rotation and by flushes
   counters  DRAM bytes read in a cold rotation, by hardware counter
-  repeat    A/A comparisons: how often two measurements of the same thing are said to differ
+  repeat    A/A comparisons: how often two measurements of the same thing differ significantly
 
 exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result), 130 interrupted.
 """
@@ -224,44 +229,20 @@ exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device e
 
 def main_selftest(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    return run_measuring(_parser(), arguments, _command)
+    parser = Parser("bwprof selftest", _SELFTEST_DESCRIPTION, _SELFTEST_TABLE, _SELFTEST_EPILOG)
+    return run_measuring(parser, arguments, _test)
 
 
-def _parser() -> Parser:
-    parser = Parser("bwprof selftest", _SELFTEST_DESCRIPTION, _SELFTEST_EPILOG)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="timers, cache, counters, repeat")
-    parser.add_argument("--quick", action="store_true", help="fewer cases and repetitions")
-    parser.add_argument("--device", metavar="D", help=DEVICE)
-    parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    parser.add_argument("--json", metavar="FILE|-", help="every figure as JSON as well, '-' for standard output")
-    parser.add_argument("--force", action="store_true", help="replace the file that --json names")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    return parser
-
-
-def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
+def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
     from bwprof.selftest import run as run_selftest
 
     started = time.monotonic()
-    if options.json == "-":
-        data_stream("--json -")
-    elif options.json is not None:
-        _check_target(Path(options.json))
-        check_free(options.json, force=options.force)
+    targets = choose_targets(options)
     screen = make_console(sys.stderr if options.json == "-" else sys.stdout)
 
     def progress(text: str) -> None:
         if not options.quiet:
             sys.stderr.write(f"bwprof: {text}\n")
-
-    def show(report: PartReport) -> None:
-        columns = report.columns
-        if report.rows:
-            numbers = [heading for name, heading in columns.items() if not isinstance(report.rows[0][name], str)]
-            rows = ([_format_value(row[name]) for name in columns] for row in report.rows)
-            print_table(screen, list(columns.values()), rows, numbers=numbers, title=report.title)
-        for line in (*([] if report.rows else [report.title]), *_lines(report), ""):
-            screen.print(line)
 
     result = run_selftest(
         options.parts,
@@ -270,23 +251,28 @@ def _command(options: argparse.Namespace, interrupts: Interrupts) -> int:
         device=options.device,
         progress=progress,
         poll=interrupts.check,
-        show=show,
+        show=lambda report: _show_part(report, screen),
     )
-    if not options.quiet:
-        progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - started)}")
-    if options.json is not None:
-        _write(options.json, json.dumps(to_json_value(result), indent=1, allow_nan=False) + "\n")
-    return OK if result["passed"] else GATE_FAILED
+    progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - started)}")
+    code = emit(targets, {"json": lambda: json_text(to_json_value(result))})
+    return code or (OK if result["passed"] else GATE_FAILED)
 
 
-def _lines(report: PartReport) -> list[str]:
-    lines = list(report.summary)
+def _show_part(report: PartReport, screen: Console) -> None:
+    columns = report.columns
+    lines = [] if report.rows else [report.title]
+    if report.rows:
+        numbers = [heading for name, heading in columns.items() if not isinstance(report.rows[0][name], str)]
+        rows = ([_format_value(row[name]) for name in columns] for row in report.rows)
+        print_table(screen, list(columns.values()), rows, numbers=numbers, title=report.title)
+    lines += report.summary
     if report.gate:
         verdict = {True: "passed", False: "FAILED", None: "nothing to judge"}[report.passed]
         lines.append(f"gate: {report.gate}: {verdict}")
     if report.left_out:
         lines.append(f"left out: {report.left_out}")
-    return lines
+    for line in (*lines, ""):
+        screen.print(line)
 
 
 def _format_value(value: Cell) -> str:
@@ -297,27 +283,24 @@ def _format_value(value: Cell) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def _check_target(path: Path) -> None:
-    """Before anything is measured: minutes later is too late to say so."""
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"--json {path} cannot be written: name a file in a folder that exists, or '-'")
+_VARIANTS_DESCRIPTION = """\
+Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy. Nothing is
+launched.
+"""
 
+_VARIANTS_TABLE = f"""\
+operation=OPERATION?  the operation (default: all)
+--precision P,…  precisions (default: fp32)
+{SINGLE_PARAM}
+{KV_LENS}
+--device D  cpu, cuda, cuda:1, or a number (default: the first of every kind)
+--json  print JSON instead of a table
+"""
 
-def _write(target: str, text: str) -> None:
-    if target == "-":
-        data_stream("--json -").write(text)
-    else:
-        atomic_write(Path(target), text)
-
-
-_VARIANTS_DESCRIPTION = (
-    "The variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy."
-)
-
-_EPILOG = """\
-Nothing is launched. local is what registers spill to, and arrays of a thread's own. The last line is for Nsight
-Compute: ncu --kernel-name regex:... bwprof OPERATION --once
-A build without a backend knows none of its variants: that, and what to do, is said on standard error.
+_VARIANTS_EPILOG = """\
+local: bytes for registers that spill, and for arrays of a thread. The last line is for Nsight Compute:
+ncu --kernel-name regex:... bwprof OPERATION --once
+Standard error says which backends the build lacks, and what to do.
 """
 
 _NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
@@ -325,51 +308,37 @@ _NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
 
 def main_variants(arguments: Sequence[str] | None = None) -> int:
     """Print variants and their kernels; returns the exit code."""
-    parser = Parser("bwprof variants", _VARIANTS_DESCRIPTION, _EPILOG)
-    parser.add_argument("operation", nargs="?", metavar="OPERATION", help="the operation (all when none is named)")
-    parser.add_argument("--precision", metavar="P,…", default="fp32", help="precisions (default: fp32)")
-    parser.add_argument(
-        "-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="the value of a parameter (repeatable)"
-    )
-    add_kv_lens(parser)
-    parser.add_argument(
-        "--device", metavar="D", help="cpu, cuda, cuda:1, or a number (default: the first of every kind)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser = Parser("bwprof variants", _VARIANTS_DESCRIPTION, _VARIANTS_TABLE, _VARIANTS_EPILOG, precision="fp32")
     return run(parser, arguments, _print_variants)
 
 
 def _print_variants(options: argparse.Namespace) -> int:
-    if options.json:
-        data_stream("--json")
+    targets = choose_targets(options)
     params: dict[str, Any] = dict(read_single_params(options.param))
     lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
-    found = Variants()
+    rows = Variants()
     precisions = [registry.check_precision(word) for word in parse_names("--precision", options.precision)]
     for precision in precisions:
-        found += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
-    places = {row["backend"] for row in found}
-    if not any(row["variant"] is None or row["precision"] in row["precisions"] for row in found):
-        names = dict.fromkeys(row["operation"] for row in found)
-        registry.check_kernels(product(names, [None], precisions, places))
+        rows += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
+    backends = {row["backend"] for row in rows}
+    if not any(row["variant"] is None or row["precision"] in row["precisions"] for row in rows):
+        names = dict.fromkeys(row["operation"] for row in rows)
+        registry.check_kernels(product(names, [None], precisions, backends))
     for backend in _core.backends():
-        if backend["name"] in places and not backend["built"]:
+        if backend["name"] in backends and not backend["built"]:
             name, remedy = backend["name"], _core.backend_facts(backend["name"])["remedy"]
-            said = f"this build has no {name} backend, hence no {name} variants: {backend['reason']}; {remedy}"
-            sys.stderr.write(f"bwprof: {said}\n")
-    if options.json:
-        data_stream("--json").write(json.dumps(to_json_value(list(found)), indent=1, ensure_ascii=False) + "\n")
-    else:
-        _show(found, several=len({row["precision"] for row in found}) > 1)
-    return OK
+            reason = f"no {name} backend, hence no {name} variants: {backend['reason']}"
+            sys.stderr.write(f"bwprof: this build has {reason}; {remedy}\n")
+    texts = {"json": lambda: json_text(to_json_value(list(rows)))}
+    return emit(targets, texts, lambda screen: _show_variants(rows, screen))
 
 
-def _show(found: Variants, *, several: bool) -> None:
-    screen = make_console(sys.stdout)
-    lines = [{**({"precision": row["precision"]} if several else {}), **found.cells(row)} for row in found]
-    shown = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
-    print_table(screen, shown, ([line[name] for name in shown] for line in lines), numbers=_NUMBERS)
-    if found.lacking:
-        screen.print(f"\n{textwrap.fill(found.lacking, PLAIN_WIDTH)}")
-    if found.kernel_name:
-        screen.print(f"\nncu --kernel-name '{found.kernel_name}'", soft_wrap=True)
+def _show_variants(rows: Variants, screen: Console) -> None:
+    several = len({row["precision"] for row in rows}) > 1
+    lines = [{**({"precision": row["precision"]} if several else {}), **rows.cells(row)} for row in rows]
+    columns = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]
+    print_table(screen, columns, ([line[name] for name in columns] for line in lines), numbers=_NUMBERS)
+    if rows.lacking:
+        screen.print(f"\n{textwrap.fill(rows.lacking, PLAIN_WIDTH)}")
+    if rows.kernel_name:
+        screen.print(f"\nncu --kernel-name '{rows.kernel_name}'", soft_wrap=True)

@@ -1,52 +1,65 @@
-"""The command ``bwprof diagnose``: why kernels are slow, of whosever figures."""
+"""The command ``bwprof diagnose``: why kernels are slow."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
 from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, diagnose_rows, gain_text
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
-from bwprof.cli.commands.analyze import wrapped
-from bwprof.cli.commands.importers import add_bytes_options, add_caller_figures
-from bwprof.cli.guard import OK
+from bwprof.cli.commands.importers import CALLER_FIGURES, add_caller_figures
+from bwprof.cli.display import markdown, print_document
 from bwprof.cli.inputs import select_rows
-from bwprof.cli.options import Parser, read_fraction, read_positive, run
-from bwprof.cli.output import choose_targets, write_each
-from bwprof.text.formatting import escape_markdown, plural
+from bwprof.cli.options import ONLY, Parser, read_positive, run
+from bwprof.cli.output import choose_targets, emit, json_text
+from bwprof.importers import detect
+from bwprof.importers.next_steps import NextCommand, suggest_commands, suggest_rocprof
+from bwprof.text.document import (
+    Block,
+    Code,
+    Document,
+    Paragraph,
+    Section,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+    present_sections,
+)
+from bwprof.text.formatting import plural
 from bwprof.text.parsing import finite_or_none
-from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bwprof.importers.next_steps import NextCommand
-
-_ANSWERS = 100  # cases whose answer is printed, without --all
-
-_MOST_CASES = 20  # cases whose evidence is printed, without --all
-
+# On a screen, without --all: cases with their answer, with their evidence, with their next steps.
+_ANSWERS, _MOST_CASES, _STEPS = 100, 20, 3
 _LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 
-_STEPS = 3  # cases whose next steps are printed, without --all
-
 _DESCRIPTION = """\
-Why kernels are slow: the answer in a sentence a case, the evidence behind it, and what to run next where it cannot be
-told yet. RUN|FILE is a run of bwprof's (--counters --metrics all tell most), a report or CSV page of Nsight Compute, a
-CSV file of rocprof or rocprofv3, a trace of torch.profiler, or an SQLite export of Nsight Systems: what is in it says
-which.
+Print why kernels are slow, with the evidence, and what to run next where figures are missing. RUN|FILE is a run of
+bwprof (best with --counters --metrics all) or a file of ncu, rocprof, torch.profiler or Nsight Systems.
+"""
+
+_TABLE = f"""\
+results=RUN|FILE?  a run's folder, or a file of bwprof or of a profiler
+{ONLY}
+--precision LIST  only these precisions: fp32,fp16
+--latency US  latency of the memory under load, microseconds, for Little's law
+{CALLER_FIGURES}
+--all  print the evidence of every case, and refuted hypotheses
+--json [FILE|-]  every hypothesis of every case as JSON (-, or no name: standard output)
+--md FILE|-  as Markdown (-: standard output)
+--force  replace a file that is there
 """
 
 _EPILOG = """\
-A hypothesis is supported or refuted by figures beyond its threshold, else it cannot be told, and what would tell is
-named. Gains are bounds worked out from the figures. In Python: bwprof.diagnose(row or frame).
+Figures beyond its threshold support or refute a hypothesis. Gains are bounds, worked out from the figures.
+In Python: bwprof.diagnose(row or frame).
 
 examples:
   %(prog)s RUN
@@ -54,259 +67,198 @@ examples:
   %(prog)s profile.ncu-rep --md diagnosis.md
 """
 
+_Case = tuple[Diagnosis, list[NextCommand]]
+_VerdictLine = tuple[str, str, str]  # verdict, hypothesis, evidence
+
 
 def main_diagnose(arguments: Sequence[str] | None = None) -> int:
     """Print why kernels are slow; returns the exit code."""
-    parser = Parser("bwprof diagnose", _DESCRIPTION, _EPILOG)
-    parser.add_argument(
-        "results", metavar="RUN|FILE", nargs="?", help="a run's folder, or a file of bwprof's or a profiler's"
-    )
-    read_fraction(parser)
-    parser.add_argument("--precision", metavar="LIST", help="fp32,fp16: only these")
-    parser.add_argument("--latency", metavar="US", help="of the memory under load, microseconds, for Little's law")
-    add_bytes_options(parser)
-    parser.add_argument("--all", action="store_true", help="the evidence of every case, refuted hypotheses, too")
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const="-",
-        metavar="FILE|-",
-        help="as JSON: every hypothesis of every case (-, or no name: standard output)",
-    )
-    parser.add_argument("--md", metavar="FILE|-", help="as Markdown (-: standard output)")
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    return run(parser, arguments, _run)
-
-
-@dataclass(frozen=True, slots=True)
-class _Diagnoses:
-    """What the command tells: each case with its next steps, and how many rows had nothing measured."""
-
-    source: str
-    found: list[tuple[Diagnosis, list[NextCommand]]]
-    unmeasured: int
-    everything: bool
-
-    @property
-    def note(self) -> str:
-        """Of what was left out."""
-        rows = plural(self.unmeasured, "row")
-        return f"{rows} without a measurement left out (predicted, skipped or failed)" if self.unmeasured else ""
-
-    @property
-    def closer(self) -> list[tuple[Diagnosis, list[NextCommand]]]:
-        """The cases whose evidence is shown."""
-        return self.found if self.everything else self.answered[:_MOST_CASES]
-
-    @property
-    def answered(self) -> list[tuple[Diagnosis, list[NextCommand]]]:
-        """The cases whose answer is printed: of very many those that take longest."""
-        if self.everything or len(self.found) <= _ANSWERS:
-            return self.found
-        longest = sorted(self.found, key=lambda one: -_time(one[0].row))[:_ANSWERS]
-        kept = {one.place for one, _ in longest}
-        return [one for one in self.found if one[0].place in kept]
-
-    @property
-    def open(self) -> list[tuple[Diagnosis, list[NextCommand]]]:
-        """The cases with next steps, those of which nothing is known first."""
-        return sorted((one for one in self.found if one[1]), key=lambda one: bool(one[0].of("supported")))
-
-
-def _time(row: Mapping[str, Any]) -> float:
-    """Of all launches of a row; 0 where it is not known."""
-    time = finite_or_none(row.get("time_ms")) or 0.0
-    often = finite_or_none(row.get("count"))
-    return time * (1.0 if often is None else often)
+    return run(Parser("bwprof diagnose", _DESCRIPTION, _TABLE, _EPILOG, json="-"), arguments, _run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bwprof.importers import detect
-    from bwprof.importers.next_steps import suggest_commands, suggest_rocprof
-
-    if options.results is None and options.json not in (None, "-"):  # --json RUN: the one name is what is read
+    if options.results is None and options.json not in (None, "-"):  # --json RUN: the name is what to read
         options.results, options.json = options.json, "-"
     if options.results is None:
         raise ValueError("RUN|FILE is missing: a run's folder, or a file of bwprof's or a profiler's, is needed")
     targets = choose_targets(options, options.results)
     latency = read_positive(options.latency, "--latency", "a positive number of microseconds")
     data = add_caller_figures(detect.load(options.results), options)
-    chosen = select_rows(data, options.only, options.precision)
-    measured = values.drop_repeated_shapes(chosen[~values.is_word(chosen, "status", "failed", "skipped", "predicted")])
+    rows = select_rows(data, options.only, options.precision)
+    measured = values.drop_repeated_shapes(rows[~values.is_word(rows, "status", "failed", "skipped", "predicted")])
     next_steps = suggest_rocprof if str(data.attrs.get("tool", "")).startswith("rocprof") else suggest_commands
-    found = [(one, next_steps(one)) for one in diagnose_rows(measured, latency_us=latency)]
-    told = _Diagnoses(options.results, found, len(chosen) - len(measured), options.all)
-    if not targets:
-        _show(told, make_console(sys.stdout))
+    cases = [(case, next_steps(case)) for case in diagnose_rows(measured, latency_us=latency)]
+    unmeasured = len(rows) - len(measured)
     texts = {
-        "json": lambda: json.dumps(_to_dict(told), indent=1, ensure_ascii=False),
-        "md": lambda: _markdown(told),
+        "json": lambda: json_text(_to_dict(cases, options.results, unmeasured)),
+        "md": lambda: markdown(_full_document(cases, unmeasured)),
     }
-    written = write_each(targets, lambda kind: texts[kind]() + "\n")
-    return OK if len(written) == len(targets) else 1
+
+    def show(screen: Console) -> None:
+        print_document(screen, _document(cases, unmeasured, everything=options.all))
+
+    return emit(targets, texts, None if targets else show)
 
 
-def _evidence(held: HypothesisVerdict) -> str:
-    """A verdict in a line."""
-    told = held.judgement
-    parts = [told.evidence]
-    if told.gain >= 1.005:
-        parts.append(f"at most {gain_text(told.gain)} as fast")
-    if held.verdict == "supported":
-        parts.append(f"helps: {', '.join(held.hypothesis.fixes)}")
-    if told.needs and not any(need.has_source for need in told.needs) and not any(map(str.isdigit, told.evidence)):
+def _evidence(verdict: HypothesisVerdict) -> str:
+    judgement = verdict.judgement
+    needs = judgement.needs
+    countable = any(need.option or need.preset for need in needs)
+    if needs and not countable and not any(map(str.isdigit, judgement.evidence)):
         return "no counter of this device is read for it"
-    if told.needs:
-        parts.append(f"missing: {', '.join(map(str, told.needs))}")
+    parts = [judgement.evidence]
+    parts += [f"at most {gain_text(judgement.gain)} as fast"] if judgement.gain >= 1.005 else []
+    parts += [f"helps: {', '.join(verdict.hypothesis.fixes)}"] if verdict.verdict == "supported" else []
+    parts += [f"missing: {', '.join(map(str, needs))}"] if needs else []
     return "; ".join(filter(None, parts))
 
 
-_VerdictLine = tuple[str, str, str]  # verdict, hypothesis, evidence
-
-
-def _verdict_lines(one: Diagnosis, *, whole: bool) -> list[_VerdictLine]:
-    """Each verdict with its evidence; of several cases not why of the refuted ones."""
+def _verdict_lines(case: Diagnosis, *, refuted: bool) -> list[_VerdictLine]:
+    """List a case's verdicts with their evidence, that of refuted ones on request."""
     return [
-        (held.verdict, held.hypothesis.name, _evidence(held) if whole or held.verdict != "refuted" else "")
-        for held in one.verdicts
+        (
+            verdict.verdict,
+            verdict.hypothesis.name,
+            _evidence(verdict) if refuted or verdict.verdict != "refuted" else "",
+        )
+        for verdict in case.verdicts
     ]
 
 
-def _lines(said: list[_VerdictLine]) -> list[_VerdictLine]:
-    """The same with what is the same said once, of several hypotheses."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for verdict, name, text in said:
-        found.setdefault((verdict, text), []).append(name)
-    return [(verdict, ", ".join(names), text) for (verdict, text), names in found.items()]
+def _evidence_section(case: str, lines: Iterable[_VerdictLine]) -> Section | None:
+    """Make a case's section; hypotheses with the same verdict and evidence share a line."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for verdict, name, text in lines:
+        names.setdefault((verdict, text), []).append(name)
+    rows = [(f"{verdict:<11}", ", ".join(names), text) for (verdict, text), names in names.items()]
+    return make_section("", case, make_table(["Verdict", "Hypothesis", "Evidence"], rows, wordy=True))
 
 
-def _untold(found: Sequence[list[_VerdictLine]]) -> list[_VerdictLine]:
-    """What cannot be told of any of several cases, for the same reason."""
-    if len(found) < 2:
-        return []
-    return [one for one in found[0] if one[0] == CANNOT_TELL and all(one in other for other in found[1:])]
-
-
-def _sentences(cases: Sequence[tuple[Diagnosis, list[NextCommand]]]) -> list[str]:
-    """The answers; one that precisions or launches side by side have in common is said once."""
-    found: list[tuple[str, list[str], str]] = []
-    for one, _ in cases:
-        head, last, end = _parts(one)
-        rest = end + one.sentence.removeprefix(one.case)
-        if last and found and (found[-1][0], found[-1][2]) == (head, rest):
-            found[-1][1].append(last)
+def _answers(cases: Sequence[_Case]) -> list[str]:
+    """List the answers; neighbours that differ in precision or launch alone share a line."""
+    answers: list[tuple[str, list[str], str]] = []
+    for case, _ in cases:
+        head, last, end = _name_parts(case)
+        rest = end + case.sentence.removeprefix(case.case)
+        if last and answers and (answers[-1][0], answers[-1][2]) == (head, rest):
+            answers[-1][1].append(last)
         else:
-            found.append((head, [last], rest))
-    return [f"{head}{', '.join(lasts)}{rest}" for head, lasts, rest in found]
+            answers.append((head, [last], rest))
+    return [f"{head}{', '.join(lasts)}{rest}" for head, lasts, rest in answers]
 
 
-def _parts(one: Diagnosis) -> tuple[str, str, str]:
-    """A case's name before its precision or launch, that, and what is behind it."""
-    if launch := _LAUNCH.fullmatch(one.case):
+def _name_parts(case: Diagnosis) -> tuple[str, str, str]:
+    """Split a case's name before and behind its precision or launch."""
+    if launch := _LAUNCH.fullmatch(case.case):
         return launch[1], launch[2], launch[3]
-    precision = one.row.get("precision")
-    if isinstance(precision, str) and one.case.endswith(f" {precision}"):
-        return one.case.removesuffix(precision), precision, ""
-    return one.case, "", ""
+    precision = case.row.get("precision")
+    if isinstance(precision, str) and case.case.endswith(f" {precision}"):
+        return case.case.removesuffix(precision), precision, ""
+    return case.case, "", ""
 
 
-def _show(told: _Diagnoses, screen: Console) -> None:
-    """As plain text."""
-    for sentence in _sentences(told.answered):
-        screen.print(wrapped(sentence, screen))
-    if len(told.answered) < len(told.found):
-        hint = f"these {_ANSWERS} of {len(told.found)} cases take longest: --all, or --only, shows the others"
-        screen.print(wrapped(hint, screen))
-    if not told.found:
-        screen.print("nothing was measured: there is nothing to tell")
-    if told.note:
-        screen.print(wrapped(told.note, screen))
-    whole = told.everything or len(told.found) == 1
-    if told.found:
-        screen.print("\nEvidence")
-    closer = [(one.case, _verdict_lines(one, whole=whole)) for one, _ in told.closer]
-    untold = _untold([said for _, said in closer])
-    of_each = [(case, [line for line in said if line not in untold]) for case, said in closer]
-    for case, said in [*of_each, (f"each of these {len(of_each)} cases", untold)]:
-        if not said:
-            continue
-        screen.print(f"  {case}")
-        for verdict, name, text in _lines(said):
-            line = f"{verdict:<11} {name}{f': {text}' if text else ''}"
-            screen.print(wrapped(line, screen, "    ", 12))
-    if len(told.closer) < len(told.found):
-        screen.print(f"  ... and {plural(len(told.found) - len(told.closer), 'case')} more: --all, or --only")
-    _show_steps(told, screen)
+def _total_time(row: Mapping[str, Any]) -> float:
+    count = finite_or_none(row.get("count"))
+    return (finite_or_none(row.get("time_ms")) or 0.0) * (1.0 if count is None else count)
 
 
-def _show_steps(told: _Diagnoses, screen: Console) -> None:
-    """What to run next; a command is a line, however long, so that it can be pasted."""
-    open_ones = told.open if told.everything else told.open[:_STEPS]
-    if not open_ones:
-        return
-    screen.print("\nNext steps")
-    for one, listed in open_ones:
-        screen.print(f"  {one.case}")
-        for step in listed:
-            screen.print(wrapped(f"tells {', '.join(step.tells)}:", screen, "    "))
-            screen.print(f"      {step.command}", soft_wrap=True)
-    if len(open_ones) < len(told.open):
-        screen.print(f"  ... and {plural(len(told.open) - len(open_ones), 'case')} more: --all, or --only")
-    amd = any(step.command.startswith("rocprof") for _, listed in open_ones for step in listed)
-    screen.print(f"  then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}")
+def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> Document:
+    """Make what a screen shows; without `everything` no more than can be read."""
+    answered = list(cases)
+    lead: list[Block | None] = []
+    if not everything and len(cases) > _ANSWERS:  # those that take longest, in their order
+        by_time = sorted(range(len(cases)), key=lambda place: -_total_time(cases[place][0].row))
+        answered = [cases[place] for place in sorted(by_time[:_ANSWERS])]
+        lead.append(
+            make_paragraph(f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others")
+        )
+    lead.insert(0, make_list(_answers(answered)))
+    lead += [None if cases else make_paragraph("nothing was measured"), _unmeasured_note(unmeasured)]
+    evidence = _evidence_on_screen(cases, answered if everything else answered[:_MOST_CASES], everything=everything)
+    steps = _next_steps(cases, everything=everything)
+    return Document("", "", present_sections([evidence, steps]), _present(lead))
 
 
-def _markdown(told: _Diagnoses) -> str:
-    import pandas as pd
-
-    from bwprof.analysis.answer import markdown
-
-    parts = [
-        "# Why is it slow?",
-        "\n".join(f"* {escape_markdown(one.sentence)}" for one, _ in told.found) or "Nothing was measured.",
+def _evidence_on_screen(cases: Sequence[_Case], closer: Sequence[_Case], *, everything: bool) -> Section | None:
+    """Make the section of evidence; what is unknown of every case for the same reason is printed once."""
+    lines = [(case.case, _verdict_lines(case, refuted=everything or len(cases) == 1)) for case, _ in closer]
+    shared = [line for line in lines[0][1] if line[0] == CANNOT_TELL] if len(lines) > 1 else []
+    shared = [line for line in shared if all(line in of_case for _, of_case in lines)]
+    evidence: list[Block | Section | None] = [
+        _evidence_section(case, (line for line in of_case if line not in shared)) for case, of_case in lines
     ]
-    parts += [told.note] if told.note else []
-    parts += ["## Evidence"] if told.found else []
-    for one, _ in told.found:
-        lines = _lines(_verdict_lines(one, whole=True))
-        parts += [
-            f"### {escape_markdown(one.case)}",
-            markdown(pd.DataFrame(lines, columns=["Verdict", "Hypothesis", "Evidence"])),
-        ]
-    if told.open:
-        parts.append("## Next steps")
-    for one, listed in told.open:
-        parts.append(f"{escape_markdown(one.case)}:")
-        parts += [f"```{'python' if step.in_python else 'sh'}\n{step.command}\n```" for step in listed]
-    return "\n\n".join(parts)
+    evidence += [_evidence_section(f"each of these {len(lines)} cases", shared), _more(len(cases) - len(closer))]
+    return make_section("", "Evidence", *evidence)
 
 
-def _to_dict(told: _Diagnoses) -> dict[str, Any]:
+def _next_steps(cases: Sequence[_Case], *, everything: bool) -> Section | None:
+    """Make the section of what to run next, first for the cases of which nothing is known."""
+    unsettled = sorted((case for case in cases if case[1]), key=lambda case: bool(case[0].of("supported")))
+    nearest = unsettled if everything else unsettled[:_STEPS]
+    blocks: list[Block | Section | None] = []
+    for case, commands in nearest:
+        parts: list[Block] = []
+        for command in commands:
+            parts += [Paragraph(f"tells {', '.join(command.tells)}:")]
+            parts += [Code(command.command, "python" if command.in_python else "sh")]
+        blocks.append(Section("", case.case, tuple(parts)))
+    if blocks:
+        amd = any(command.command.startswith("rocprof") for _, commands in nearest for command in commands)
+        then = f"then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}"
+        blocks += [_more(len(unsettled) - len(nearest)), Paragraph(then)]
+    return make_section("", "Next steps", *blocks)
+
+
+def _more(count: int) -> Paragraph | None:
+    return make_paragraph(f"... and {plural(count, 'case')} more: --all, or --only" if count > 0 else "")
+
+
+def _unmeasured_note(count: int) -> Paragraph | None:
+    return make_paragraph(
+        f"{plural(count, 'row')} without a measurement left out (predicted, skipped or failed)" if count else ""
+    )
+
+
+def _present(blocks: Iterable[Block | None]) -> tuple[Block, ...]:
+    return tuple(block for block in blocks if block is not None)
+
+
+def _full_document(cases: Sequence[_Case], unmeasured: int) -> Document:
+    """Make what a file holds: every case with all of its evidence."""
+    answers = make_list(case.sentence for case, _ in cases) or Paragraph("Nothing was measured.")
+    evidence = [_evidence_section(case.case, _verdict_lines(case, refuted=True)) for case, _ in cases]
+    sections = [make_section("", "Evidence", *evidence), _next_steps(cases, everything=True)]
+    return Document(
+        "Why is it slow?", "", present_sections(sections), _present([answers, _unmeasured_note(unmeasured)])
+    )
+
+
+def _to_dict(cases: Sequence[_Case], source: str, unmeasured: int) -> dict[str, Any]:
     return {
-        "source": told.source,
-        "without_measurement": told.unmeasured,
+        "source": source,
+        "without_measurement": unmeasured,
         "cases": [
             {
-                "case": one.case,
-                "answer": one.sentence,
-                "doubts": list(one.doubts),
-                "verdicts": [_verdict(held) for held in one.verdicts],
-                "next_steps": [{"command": step.command, "tells": list(step.tells)} for step in listed],
+                "case": case.case,
+                "answer": case.sentence,
+                "doubts": list(case.doubts),
+                "verdicts": [_verdict_dict(verdict) for verdict in case.verdicts],
+                "next_steps": [{"command": step.command, "tells": list(step.tells)} for step in commands],
             }
-            for one, listed in told.found
+            for case, commands in cases
         ],
     }
 
 
-def _verdict(held: HypothesisVerdict) -> dict[str, Any]:
-    gain = held.judgement.gain
+def _verdict_dict(verdict: HypothesisVerdict) -> dict[str, Any]:
+    gain = verdict.judgement.gain
     return {
-        "hypothesis": held.hypothesis.name,
-        "verdict": held.verdict,
-        "evidence": held.judgement.evidence,
-        "threshold": held.hypothesis.threshold,
-        "because": held.hypothesis.because,
-        "fixes": list(held.hypothesis.fixes),
+        "hypothesis": verdict.hypothesis.name,
+        "verdict": verdict.verdict,
+        "evidence": verdict.judgement.evidence,
+        "threshold": verdict.hypothesis.threshold,
+        "because": verdict.hypothesis.because,
+        "fixes": list(verdict.hypothesis.fixes),
         "expected_gain": None if math.isnan(gain) else gain,
-        "needs": [need._asdict() for need in held.judgement.needs],
+        "needs": [need._asdict() for need in verdict.judgement.needs],
     }

@@ -6,30 +6,17 @@ import argparse
 import errno
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, registry
-from bwprof.cli.commands.analyze import show_table, wrapped
+from bwprof.cli import options as shared
+from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import (
-    BACKEND_HELP,
-    DEVICE,
-    Parser,
-    add_kv_lens,
-    add_param,
-    add_roofs,
-    read_params,
-    read_roofs,
-    read_seconds,
-    read_single_params,
-    run,
-    run_measuring,
-)
-from bwprof.cli.output import check_picture, choose_targets, rescue, write_each
+from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
+from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.experiments import ab, ab_result, ab_run, ab_session
 from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
@@ -54,10 +41,41 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DESCRIPTION = """\
-Which of two is faster, and by how much: A and B are measured turn by turn on one device, in an order that a coin
-decides, so that a machine that drifts drifts under both. The verdict comes from the paired ratios: faster, slower, same
-or undecided is said of B. Each side has a process of its own, and only one of them works at a time.
+Measure which of two is faster, and by how much: A and B run turn by turn on one device, in random order, each in a
+process of its own. The paired ratios of their times say whether B is faster, slower, same or undecided.
 """
+
+_TABLE = f"""\
+a=A  OPERATION, OPERATION:VARIANT, module:function or file.py:function
+b=B?  likewise (default: A, in another interpreter or revision)
+
+where the sides run:
+--python PATH ...  an interpreter that has bwprof; twice: A's and B's; once: of both
+--rev REV ...  a git revision; twice: A's and B's
+--repo DIR  of the revisions (default: the one here)
+--build COMMAND  a shell command that makes a revision's worktree ready; it runs there
+{shared.DEVICE}
+--threads N  of a CPU (default: all); one scatters least on a busy machine
+
+what to measure:
+{shared.PARAM}
+{shared.KV_LENS}
+--precision P,…  of an operation (default: {ab.DEFAULT_PRECISION})
+--cache cold|hot|both  as in bwprof sweep (default: cold)
+--timer NAME  as in bwprof sweep
+--seed N  of the order and of the generated inputs (default: 0)
+
+how:
+--rel-ci FRACTION  stop when the ratio is known to this, half of its interval (99.5 %): 0.005, or 0.5% (default)
+--max-seconds SECONDS  the most for one comparison, once both sides are open (default: {DEFAULT_SECONDS:g})
+--gate FRACTION  smallest difference to report (default: {DEFAULT_GATE:.0%})
+--fail-on FRACTION  exit code 1 where B is slower by more than this: 2%; 3 where it is undecided, and may be
+--max-turn-seconds SECONDS  for one answer of a side, whose process then ends (default: {DEFAULT_TURN_SECONDS:g})
+
+output:
+{shared.FILES}
+-q, --quiet  no progress, only warnings and errors
+{shared.VERBOSE}"""
 
 _EPILOG = """\
 examples:
@@ -68,8 +86,8 @@ examples:
   %(prog)s bench.py:step --rev v1.2 --rev HEAD --build "make"     two revisions of the repository here
   %(prog)s my.kernels:old my.kernels:new --fail-on 2%%   exit code 1 where B is slower by more than that
 
-A function is called without arguments but those of -p; where it returns something callable, that is measured, and the
-call prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
+A function is called with the arguments of -p alone. Where it returns a callable, that is measured, and the call
+prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
 exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: B may be slower by more,
 but it is undecided; results could not be written: they are on standard error), 130 interrupted.
 """
@@ -79,168 +97,122 @@ _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
 def main_ab(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    given = list(arguments or ())
-    return run_measuring(_parser(), given, lambda options, interrupts: _command(options, given, interrupts))
+    argv = list(arguments or ())
+    return run_measuring(_parser(), argv, lambda options, interrupts: _compare(options, argv, interrupts))
 
 
 def _parser() -> Parser:
-    parser = Parser("bwprof ab", _DESCRIPTION, _epilog())
-    parser.add_argument("a", metavar="A", help="OPERATION, OPERATION:VARIANT, module:function or file.py:function")
-    parser.add_argument("b", metavar="B", nargs="?", help="likewise; left out: A, in another interpreter or revision")
-    where = parser.add_argument_group("where the sides run")
-    where.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="an interpreter that has bwprof, given twice: A's and B's; once: of both",
-    )
-    where.add_argument(
-        "--rev", action="append", default=[], metavar="REV", help="a git revision, given twice: A's and B's"
-    )
-    where.add_argument("--repo", metavar="DIR", default=".", help="of the revisions (default: the one here)")
-    where.add_argument("--build", metavar="COMMAND", help="makes a revision's worktree ready; run by the shell, in it")
-    where.add_argument("--device", metavar="D", help=DEVICE)
-    where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    where.add_argument("--threads", metavar="N", help="of a CPU (default: all); one scatters least on a busy machine")
-    what = parser.add_argument_group("what to measure")
-    add_param(what)
-    add_kv_lens(what)
-    what.add_argument("--precision", metavar="P,…", help=f"of an operation (default: {ab.DEFAULT_PRECISION})")
-    what.add_argument("--cache", metavar="cold|hot|both", help="as in bwprof sweep (default: cold)")
-    what.add_argument("--timer", metavar="NAME", help="as in bwprof sweep")
-    what.add_argument("--seed", default="0", metavar="N", help="of the coin and of the generated inputs (default: 0)")
-    how = parser.add_argument_group("how")
-    how.add_argument(
-        "--rel-ci",
-        metavar="FRACTION",
-        default=f"{DEFAULT_REL_CI}",
-        help="stop when the ratio is known to this, half of its interval (99.5 %%): 0.005, or 0.5%% (default)",
-    )
-    how.add_argument(
-        "--max-seconds",
-        metavar="SECONDS",
-        default=f"{DEFAULT_SECONDS}",
-        help=f"the most for one comparison, once both sides are open (default: {DEFAULT_SECONDS:g})",
-    )
-    how.add_argument(
-        "--gate",
-        metavar="FRACTION",
-        default=f"{DEFAULT_GATE}",
-        help=f"smallest difference worth a word (default: {DEFAULT_GATE:.0%})".replace("%", "%%"),
-    )
-    how.add_argument(
-        "--fail-on",
-        metavar="FRACTION",
-        help="exit code 1 where B is slower by more than this: 2%%; 3 where it is undecided, and may be",
-    )
-    how.add_argument(
-        "--max-turn-seconds",
-        metavar="SECONDS",
-        default=f"{DEFAULT_TURN_SECONDS}",
-        help=f"for one answer of a side, whose process is then ended (default: {DEFAULT_TURN_SECONDS:g})",
-    )
-    out = parser.add_argument_group("output")
-    out.add_argument("--csv", metavar="FILE|-", help="the rows as CSV, '-' for standard output")
-    out.add_argument("--json", metavar="FILE|-", help="rows, metadata and every block as JSON, '-' likewise")
-    out.add_argument("--force", action="store_true", help="replace files that --csv and --json name")
-    out.add_argument("-q", "--quiet", action="store_true", help="no progress, only warnings and errors")
-    out.add_argument("--verbose", action="store_true", help="log what is going on")
-    return parser
-
-
-def _epilog() -> str:
-    """With an operation of the registry that has two variants."""
-    shown = next(row for row in registry.operations() if not row["is_stream"])
-    variants = next(list(found) for found in shown["variants"].values() if len(found) > 1)
-    words_of = {
-        "first": shown["name"],
+    example = next(row for row in registry.operations() if not row["is_stream"])
+    variants = next(list(names) for names in example["variants"].values() if len(names) > 1)
+    words = {
+        "first": example["name"],
         "one": variants[0]["name"],
         "other": variants[1]["name"],
-        "param": shown["params"][0]["name"],
-        "value": str(shown["params"][0]["default"]),
+        "param": example["params"][0]["name"],
+        "value": str(example["params"][0]["default"]),
     }
-    text = _EPILOG
-    for name, value in words_of.items():
-        text = text.replace(f"{{{name}}}", value)
-    return text
+    epilog = _EPILOG
+    for name, word in words.items():
+        epilog = epilog.replace(f"{{{name}}}", word)
+    defaults = {
+        "repo": ".",
+        "seed": "0",
+        "rel_ci": f"{DEFAULT_REL_CI}",
+        "max_seconds": f"{DEFAULT_SECONDS}",
+        "gate": f"{DEFAULT_GATE}",
+        "max_turn_seconds": f"{DEFAULT_TURN_SECONDS}",
+    }
+    return Parser("bwprof ab", _DESCRIPTION, _TABLE, epilog, **defaults)
 
 
-def _command(options: argparse.Namespace, given: Sequence[str], interrupts: Interrupts) -> int:
+def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
     targets = choose_targets(options)
-    limit = None if options.fail_on is None else parse_fraction(options.fail_on, "--fail-on")
-    wanted = PlaceRequest(
-        tuple(options.python),
-        tuple(options.rev),
-        options.repo,
-        options.build,
-        None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads"),
-        parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True),
-    )
-    how = StopRule(
+    limit = read_fraction(options, "fail_on")
+    threads = None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads")
+    turn_seconds = parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True)
+    places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
+    rule = StopRule(
         parse_fraction(options.rel_ci, "--rel-ci"),
         parse_seconds(options.max_seconds, "--max-seconds", text=True),
         parse_fraction(options.gate, "--gate"),
         registry.check_seed(parse_count(options.seed, "--seed")),
     )
-    names = (options.a, complete_b(options.b, options.a, wanted))
+    names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
-    works = ab.make_tasks(*names, _options(options, how.seed), choice.backend)
-    table = ab_run.start_table(choice, how, given, {})
+    works = ab.make_tasks(*names, _read_options(options, rule.seed), choice.backend)
+    table = ab_run.start_table(choice, rule, argv, {})
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         if not options.quiet:
             sys.stderr.write(f"bwprof: {text}\n")
 
-    say(f"measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})")
+    report(f"measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})")
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.open_places(wanted, choice, interrupts, say))
-            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, wanted, commits))
+            make, commits = stack.enter_context(ab_run.open_places(places, choice, interrupts, report))
+            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, places, commits))
             for number, pair in enumerate(pairs, start=1):
-                say(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
-                found = ab_run.measure_pair(pair, how, table, interrupts.check, ab_run.compare_nothing)
-                failed |= found.stopped == ab_session.FAILED
+                report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
+                result = ab_run.measure_pair(pair, rule, table, interrupts.check, ab_run.compare_nothing)
+                failed |= result.stopped == ab_session.FAILED
     except (StoppedError, KeyboardInterrupt):
         stopped = True
     table.finish("interrupted" if stopped else "failed" if failed else "complete")
-    written = write_each(targets, lambda kind: _ab_text(table, kind))
+    complete_output = _write_table(table, targets)
+    return _finish(options, table, limit, len(works), stopped=stopped, complete_output=complete_output)
+
+
+def _finish(
+    options: argparse.Namespace,
+    table: ABTable,
+    limit: float | None,
+    count: int,
+    *,
+    stopped: bool,
+    complete_output: bool,
+) -> int:
+    """Print what ended the measuring early, and judge the rows; returns the exit code."""
+    if stopped:
+        measured = plural(sum(row["pairs"] for row in table.rows), "pair")
+        left = count - len(table.rows)
+        more = f"; {left} of {count} comparisons were not begun" if left else ""
+        sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
+        return INTERRUPTED if complete_output else INCOMPLETE
+    failed = [row for row in table.rows if row["stopped"] == ab_session.FAILED]
+    sys.stderr.writelines(f"bwprof: error: {row['case']}: {row['reason']}\n" for row in failed)
+    gate = OK if limit is None else _gate(table, limit, options)
+    return gate if complete_output and not failed else INCOMPLETE
+
+
+def _write_table(table: ABTable, targets: dict[str, str]) -> bool:
+    """Print and write the rows, on standard error where they cannot be written; return whether they were."""
+    texts = {"json": table.json_text, "csv": table.csv_text}
+    written = write_each(targets, lambda kind: texts[kind]())
     if "-" not in targets.values():
         _print(table)
     for kind in targets.keys() - written:
-        rescue(kind, _ab_text(table, kind))
-    if stopped:
-        measured = plural(sum(row["pairs"] for row in table.rows), "pair")
-        left = len(works) - len(table.rows)
-        more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
-        sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
-        return INTERRUPTED if written == targets.keys() else INCOMPLETE
-    for row in table.rows:
-        if row["stopped"] == ab_session.FAILED:
-            sys.stderr.write(f"bwprof: error: {row['case']}: {row['reason']}\n")
-    gate = OK if limit is None else _gate(table, limit, options)
-    return INCOMPLETE if failed or written != targets.keys() else gate
+        rescue(kind, texts[kind]())
+    return written == targets.keys()
 
 
 def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
-    """What --fail-on makes of the rows whose sides could go on, in words too; the exit code."""
+    """Judge the rows whose sides could go on by --fail-on; returns the exit code."""
     code = OK
     for row in table.rows:
         if row["stopped"] == ab_session.FAILED:
             continue
-        said = ""
+        message = ""
         if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], limit):
-            code, said = GATE_FAILED, "B is slower"
+            code, message = GATE_FAILED, "B is slower"
         elif may_exceed_limit(row["ratio_hi"], row["verdict"], limit):
-            code, said = code or INCOMPLETE, _missing(row, options)
-        if said:
-            sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {said}\n")
+            code, message = code or INCOMPLETE, _describe_undecided(row, options)
+        if message:
+            sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {message}\n")
     return code
 
 
-def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
-    """What is not known, and which option brings it."""
+def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str:
     high = row["ratio_hi"]
     known = "nothing says how much slower B may be" if high is None else f"B may be {100 * (high - 1):.2f} % slower"
     more = f"--max-seconds is {options.max_seconds}: more would tell"
@@ -249,9 +221,9 @@ def _missing(row: dict[str, Any], options: argparse.Namespace) -> str:
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _options(options: argparse.Namespace, seed: int) -> ABOptions:
+def _read_options(options: argparse.Namespace, seed: int) -> ABOptions:
     return ABOptions(
-        params=read_params(options.param),
+        params=shared.read_params(options.param),
         kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
@@ -260,42 +232,59 @@ def _options(options: argparse.Namespace, seed: int) -> ABOptions:
     )
 
 
-def _ab_text(table: ABTable, kind: str) -> str:
-    return table.json_text() if kind == "json" else table.csv_text()
-
-
 def _print(table: ABTable) -> None:
     screen = make_console(sys.stdout)
-    measured = [row for row in table.rows if row["ratio"] is not None]
-    if measured:
-        lines = []
-        for row in measured:
-            hot = " (hot)" if row["cache"] == "hot" else ""
-            figures = (row["a_time_ms"], row["b_time_ms"], row["ratio"], row["ratio_lo"], row["ratio_hi"])
-            cells = [
-                "-" if value is None else f"{value:.4g}" if place < 2 else f"{value:.4f}"
-                for place, value in enumerate(figures)
-            ]
-            lines.append([f"{row['case']}{hot}", *cells, str(row["pairs"]), row["verdict"]])
-        print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
+    lines = []
     for row in table.rows:
-        if row["stopped"] != ab_session.FAILED:  # which is an error, said elsewhere
-            screen.print(wrapped(ab_result.describe_row(row), screen))
+        if row["ratio"] is None:
+            continue
+        case = f"{row['case']} (hot)" if row["cache"] == "hot" else row["case"]
+        times = [_format(row[name], ".4g") for name in ("a_time_ms", "b_time_ms")]
+        ratios = [_format(row[name], ".4f") for name in ("ratio", "ratio_lo", "ratio_hi")]
+        lines.append([case, *times, *ratios, str(row["pairs"]), row["verdict"]])
+    if lines:
+        print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
+    # A failed side is an error, which standard error has.
+    print_lines(screen, [ab_result.describe_row(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
     for side in ("a", "b"):
-        told = next((row for row in table.rows if row[f"{side}_environment"]), None)
-        if told is not None:
-            screen.print(wrapped(f"{side.upper()}: {quote_text(told[side])}, {told[f'{side}_environment']}", screen))
-    if measured:
+        for row in [row for row in table.rows if row[f"{side}_environment"]][:1]:
+            print_lines(screen, [f"{side.upper()}: {quote_text(row[side])}, {row[f'{side}_environment']}"])
+    if lines:
         screen.print(f"from, to: the {ab_result.level_text()} interval of B's time divided by A's")
 
 
+def _format(number: float | None, spec: str) -> str:
+    return "-" if number is None else format(number, spec)
+
+
 _ABLATION_DESCRIPTION = """\
-Measure all variants of an operation on one shape, and compare each gain over the variant before with its prediction.
-Gains within a factor of two are in per cent (CSV and JSON have ratios). Every variant is verified and listed; one that
-refuses the shape has the reason. The default shape is the one that the predictions are for.
+Measure an operation's variants on one shape, the simplest first: what each changes, what that was predicted to bring,
+and what it brings. Without parameters and lengths it is the shape of the predictions.
+"""
+
+_ABLATION_TABLE = f"""\
+operation=OPERATION  the operation (see bwprof --list)
+{shared.SINGLE_PARAM}
+{shared.KV_LENS}
+--precision P  the precision (default: the predictions', else fp32)
+--vs torch  measure PyTorch's counterparts, too, where it is installed
+--variant V,…  only these variants
+--device D  cpu, cuda, cuda:1, or a number
+--cache cold|hot  cold (default) or hot
+--timer T  on a GPU graph (default), events or cupti
+--metrics M,…  what else to count: occupancy is the achieved one
+--max-seconds SECONDS  of sampling for each (default: {DEFAULT_CASE_SECONDS:g})
+{shared.ROOFS}
+{shared.FILES}
+--md FILE|-  tables in Markdown
+-o, --output PICTURE  draw the variants; the ending says the format
+-q, --quiet  no progress
 """
 
 _ABLATION_EPILOG = """\
+Gains are in per cent within a factor of two, 0 % where a variant brings nothing (CSV and JSON have ratios). Variants
+that refuse the shape are listed with the reason.
+
 examples:
   %(prog)s OPERATION --vs torch                beside PyTorch's counterpart
   %(prog)s OPERATION -p NAME=4096 --precision fp16
@@ -306,178 +295,142 @@ interrupted; what was measured until then is printed and written.
 """
 
 
+# Options that are arguments of `bwprof.ablation` as they are.
+_ABLATION_ARGUMENTS = ("precision", "vs", "variant", "device", "cache", "timer", "metrics")
+
+
 def main_ablation(arguments: Sequence[str] | None = None) -> int:
-    """Measure a ladder and print it; returns the exit code."""
-    return run(parser(), arguments, _run)
+    """Measure an operation's variants and print them; returns the exit code."""
+    parser = Parser("bwprof ablation", _ABLATION_DESCRIPTION, _ABLATION_TABLE, _ABLATION_EPILOG, cache="cold")
+    return run(parser, arguments, _ablate)
 
 
-def parser() -> Parser:
-    """The command's options."""
-    made = Parser("bwprof ablation", _ABLATION_DESCRIPTION, _ABLATION_EPILOG)
-    made.add_argument("operation", metavar="OPERATION", help="the operation (see bwprof --list)")
-    made.add_argument(
-        "-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="the value of a parameter (repeatable)"
-    )
-    add_kv_lens(made)
-    made.add_argument("--precision", metavar="P", help="the precision (default: the predictions', else fp32)")
-    made.add_argument("--vs", metavar="torch", help="measure PyTorch's counterparts, too, where it is installed")
-    made.add_argument("--variant", metavar="V,…", help="only these variants")
-    made.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, or a number")
-    made.add_argument("--cache", default="cold", metavar="cold|hot", help="cold (default) or hot")
-    made.add_argument("--timer", metavar="T", help="on a GPU graph (default), events or cupti")
-    made.add_argument("--metrics", metavar="M,…", help="what else to count: occupancy is the achieved one")
-    made.add_argument(
-        "--max-seconds", metavar="SECONDS", help=f"of sampling for each (default: {DEFAULT_CASE_SECONDS:g})"
-    )
-    add_roofs(made)
-    for name, text in (("csv", "CSV"), ("json", "JSON"), ("md", "Markdown")):
-        made.add_argument(f"--{name}", metavar="FILE", help=f"write it as {text}, too (-: standard output)")
-    made.add_argument("-o", "--output", metavar="PICTURE", help="draw the ladder; the ending says the format")
-    made.add_argument("--force", action="store_true", help="replace files that are there")
-    made.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    return made
-
-
-def _run(options: argparse.Namespace) -> int:
+def _ablate(options: argparse.Namespace) -> int:
     from bwprof.experiments.ablation import ablation
 
     targets = choose_targets(options)
     if options.output is not None:
         check_picture("-o", options.output, force=options.force, targets=targets)
-    seconds = read_seconds(options.max_seconds, "--max-seconds", from_zero=True)
-    held_against = read_roofs(options)
+    seconds = read_seconds(options, "max_seconds", from_zero=True)
+    roofs = shared.read_roofs(options)
     lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     ending: BaseException | None = None
     try:
-        found = ablation(
+        data = ablation(
             options.operation,
-            precision=options.precision,
-            vs=options.vs,
-            variant=options.variant,
-            device=options.device,
-            cache=options.cache,
-            timer=options.timer,
-            metrics=options.metrics,
+            **{name: getattr(options, name) for name in _ABLATION_ARGUMENTS},
             max_seconds=DEFAULT_CASE_SECONDS if seconds is None else seconds,
-            roofs="auto" if held_against is None else held_against,
+            roofs="auto" if roofs is None else roofs,
             progress=not options.quiet,
             kv_lens=lengths,
-            grid=read_single_params(options.param),
+            grid=shared.read_single_params(options.param),
         )
-    except BaseException as error:  # with the variants that were finished, where any was begun
+    except BaseException as error:  # with the finished variants, where any was begun
         if not hasattr(error, "frame"):
             raise
-        ending, found = error, error.frame
-    with Interrupts() as interrupts:
-        return _keep(options, targets, found, ending, interrupts)
-
-
-def _keep(
-    options: argparse.Namespace,
-    targets: Mapping[str, str],
-    found: pd.DataFrame,
-    ending: BaseException | None,
-    interrupts: Interrupts,
-) -> int:
-    """Write and show what was measured, each whatever becomes of the others; the exit code."""
-    from bwprof.experiments.ablation_table import VARIANT
-
-    stopped, code = isinstance(ending, KeyboardInterrupt), OK
-    trouble: OSError | None = None
-    if found.empty:  # nothing was finished
+        ending, data = error, error.frame
+    if data.empty:  # nothing was finished
         targets, options.output = {}, None
-    piped = {kind: name for kind, name in targets.items() if name == "-" or is_stream(Path(name))}
-    text_of = partial(_ablation_text, found)
-    written = write_each({kind: name for kind, name in targets.items() if kind not in piped}, text_of)
-    try:
-        with interrupts.at_once():  # a pipe may be full, or have no reader, and a picture takes long
-            written |= write_each(piped, text_of)
-            if "-" not in piped.values() and not found.empty:
-                try:
-                    _show(found)
-                    sys.stdout.flush()
-                except OSError as error:
-                    trouble = error
-            if options.output is not None and not _drawn(found, options.output):
-                code = INCOMPLETE
-    except StoppedError:
-        stopped = True
-    for kind in targets.keys() - written:
-        rescue(kind, text_of(kind))
-    if trouble is not None and trouble.errno != errno.EPIPE and not written:
-        rescue("csv", text_of("csv"))
-    _tell(found, ending, stopped=stopped)
-    if trouble is not None:
-        raise trouble
-    if written != targets.keys():
-        return INCOMPLETE
-    if stopped:
-        return INTERRUPTED
-    failed = found["status"].eq("failed") & found["kind"].eq(VARIANT)
-    return INCOMPLETE if ending is not None or failed.any() else code
+    with Interrupts() as interrupts:
+        output = _AblationOutput(data, targets, options.output)
+        output.write(interrupts, stopped=isinstance(ending, KeyboardInterrupt))
+        return output.finish(ending)
 
 
-def _tell(found: pd.DataFrame, ending: BaseException | None, *, stopped: bool) -> None:
-    """What ended it early, how much there is and what is missing."""
-    from bwprof.experiments.ablation_table import MISSING
+class _AblationOutput:
+    """Writes, prints and draws an ablation, each whatever becomes of the others."""
 
-    if not stopped and ending is None:
-        return
-    missing = found.attrs.get(MISSING, [])
-    kept = (
-        f"what was measured until then, {plural(len(found), 'variant')}, is kept"
-        if len(found)
-        else "nothing is measured"
-    )
-    lacking = f"; not measured: {', '.join(missing)}" if missing else ""
-    why = "interrupted" if stopped else f"error: {ending}"
-    sys.stderr.write(f"bwprof: {why}: {kept}{lacking}\n")
+    def __init__(self, data: pd.DataFrame, targets: dict[str, str], picture: str | None) -> None:
+        self._data, self._targets, self._picture = data, targets, picture
+        self._written: set[str] = set()
+        self._stopped = self._undrawn = False
+        self._trouble: OSError | None = None  # of the standard output
+
+    def write(self, interrupts: Interrupts, *, stopped: bool) -> None:
+        """Write files first, then what may block: pipes, the screen, the picture."""
+        self._stopped = stopped
+        piped = {kind: name for kind, name in self._targets.items() if name == "-" or is_stream(Path(name))}
+        files = {kind: name for kind, name in self._targets.items() if kind not in piped}
+        self._written = write_each(files, self._text)
+        try:
+            with interrupts.at_once():
+                self._written |= write_each(piped, self._text)
+                if "-" not in piped.values() and not self._data.empty:
+                    self._print()
+                self._undrawn = self._picture is not None and not _draw(self._data, self._picture)
+        except StoppedError:
+            self._stopped = True
+
+    def _print(self) -> None:
+        from bwprof.experiments import ablation_table as tables
+
+        screen, data = make_console(sys.stdout), self._data
+        try:
+            print_frame(screen, tables.title(data), tables.table(data), numbers=tables.NUMBERS)
+            print_frame(screen, "Predicted and measured", tables.gains(data), numbers=tables.GAINS_NUMBERS)
+            screen.print()
+            print_lines(screen, tables.notes(data))
+            sys.stdout.flush()
+        except OSError as error:
+            self._trouble = error
+
+    def _text(self, kind: str) -> str:
+        from bwprof.experiments import ablation_table
+        from bwprof.results import frame
+        from bwprof.results.json_file import to_json_value
+        from bwprof.results.reader import ABLATION_FORMAT
+
+        data = self._data
+        if kind == "csv":
+            return frame.format_csv(data)
+        if kind == "md":
+            return ablation_table.markdown(data)
+        rows = json.loads(data.to_json(orient="records", double_precision=15))
+        facts = {
+            "torch": data.attrs["torch"],
+            "missing": data.attrs["missing"],
+            "run": to_json_value(dict(data.attrs["run"])),
+        }
+        return json_text({"format": ABLATION_FORMAT, **facts, "rows": rows})
+
+    def finish(self, ending: BaseException | None) -> int:
+        """Print what could not be written, and what ended the ablation early; returns the exit code."""
+        from bwprof.experiments.ablation_table import PEER
+
+        for kind in self._targets.keys() - self._written:
+            rescue(kind, self._text(kind))
+        if self._trouble is not None and self._trouble.errno != errno.EPIPE and not self._written:
+            rescue("csv", self._text("csv"))
+        if self._stopped or ending is not None:
+            sys.stderr.write(f"bwprof: {'interrupted' if self._stopped else f'error: {ending}'}: {self._state()}\n")
+        if self._trouble is not None:
+            raise self._trouble
+        if self._written != self._targets.keys():
+            return INCOMPLETE
+        if self._stopped:
+            return INTERRUPTED
+        failed = self._data["status"].eq("failed") & self._data["kind"].ne(PEER)
+        return INCOMPLETE if ending is not None or failed.any() or self._undrawn else OK
+
+    def _state(self) -> str:
+        from bwprof.experiments.ablation_table import MISSING
+
+        count = plural(len(self._data), "variant")
+        state = f"what was measured until then, {count}, is kept" if len(self._data) else "nothing is measured"
+        missing = self._data.attrs.get(MISSING, [])
+        return f"{state}; not measured: {', '.join(missing)}" if missing else state
 
 
-def _ablation_text(found: pd.DataFrame, kind: str) -> str:
-    from bwprof.experiments import ablation_table
-    from bwprof.results import frame
-
-    if kind == "csv":
-        return frame.format_csv(found)
-    return _json(found) if kind == "json" else ablation_table.markdown(found)
-
-
-def _drawn(found: pd.DataFrame, target: str) -> bool:
-    """Draw the picture; False, and a sentence, where that cannot be."""
+def _draw(data: pd.DataFrame, target: str) -> bool:
+    """Draw the picture; return False, and print why, where that fails."""
     from bwprof.plot import ablations
 
     try:
-        ablations.save_ablation(found, target)
+        ablations.save_ablation(data, target)
     except StoppedError:
         raise
-    except Exception as error:  # whatever matplotlib raises: the rows are there
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-        sys.stderr.write(f"bwprof: error: {quote_text(target)}, the picture, is not written: {said}\n")
+    except Exception as error:  # whatever matplotlib raises: the rows are written
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+        sys.stderr.write(f"bwprof: error: {quote_text(target)}, the picture, is not written: {reason}\n")
         return False
     return True
-
-
-def _show(found: pd.DataFrame) -> None:
-    from bwprof.experiments import ablation_table
-
-    screen = make_console(sys.stdout)
-    show_table(screen, ablation_table.title(found), ablation_table.table(found), numbers=ablation_table.NUMBERS)
-    show_table(screen, "Predicted and measured", ablation_table.gains(found), numbers=ablation_table.GAINS_NUMBERS)
-    screen.print()
-    for note in ablation_table.notes(found):
-        screen.print(wrapped(note, screen))
-
-
-def _json(found: pd.DataFrame) -> str:
-    from bwprof.results.json_file import to_json_value
-    from bwprof.results.reader import ABLATION_FORMAT
-
-    document: dict[str, Any] = {
-        "format": ABLATION_FORMAT,
-        "torch": found.attrs["torch"],
-        "missing": found.attrs["missing"],
-        "run": to_json_value(dict(found.attrs["run"])),
-        "rows": json.loads(found.to_json(orient="records", double_precision=15)),
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

@@ -16,15 +16,16 @@ from bwprof import hardware
 from bwprof.cli import options, runner
 from bwprof.cli.commands.sweep import print_plan
 from bwprof.cli.guard import OK
-from bwprof.cli.options import BACKEND_HELP, Parser, read_efficiency, refuse_others, run_measuring, typed
-from bwprof.cli.output import choose_targets
+from bwprof.cli.options import Parser, refuse_others, run_measuring, typed
+from bwprof.cli.output import choose_targets, write_predictions
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
 from bwprof.llm import executor as llm_executor
 from bwprof.llm.workload import LAYER, ModelRequest
+from bwprof.records.proof import ROOT
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
-from bwprof.roofs.model import Roofs
+from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.metadata import find_remaining
@@ -39,12 +40,43 @@ if TYPE_CHECKING:
 _log = logging.getLogger("bwprof.sweep")
 
 _DESCRIPTION = """\
-One decode step of a language model, and its prefill: tokens per second, what limits them, what other formats would
-bring, and which batch and context fit. Every operation of the step is measured, each shape once; on a device that is
-not at hand it is predicted. MODEL is a name (see --list), a Hugging Face config.json or its folder, or a .gguf file.
+Measure a decode step of a language model, and its prefill: tokens per second, what limits them, what other formats
+would bring, and which batch and context fit. On a device that is not present it is predicted.
+"""
+
+_TABLE = f"""\
+model=MODEL?  a name, a config.json, its folder, or a .gguf file
+{options.VERBOSE}
+what to measure:
+--batch N,…  sequences (default: 1)
+--context N,…  tokens in each one's cache, the new one included (default: 4Ki)
+--prefill  prompts of so many tokens as well
+--weights P,…  fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf file or a quantization_config stored
+  (default): each tensor as it is
+--kv P,…  of the KV cache (default: the weights', but no fewer than 16 bits)
+--layout fused|separate  q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them, or each by
+  itself, as transformers and llama.cpp do (default: fused; of a .gguf file separate)
+--chain  a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times
+--memory BYTES  to fit into, 24G or 24Gi (default: the device's)
+--reserve SHARE  of the memory for activations and scratch (default: 10%, or 0.1)
+
+where:
+--device D,…  cpu, cuda, cuda:1, a number; or devices to predict for, side by side: A100-80GB, H100-SXM, …, or
+  bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)
+--backend NAME  cuda or cpu; --device cuda and --device cpu do the same
+--predict  measure nothing: predict for --device, or for the device of --roofs
+{options.EFFICIENCY}
+{options.OUTPUT}
+how:
+{options.LIMITS}
+{options.ROOFS}
+{options.DRY_RUN}
+--list  print the models that are known by name
 """
 
 _EPILOG = """\
+Each shape of an operation is measured once.
+
 examples:
   %(prog)s llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
   %(prog)s llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
@@ -58,102 +90,51 @@ exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
 def main_model(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     started = time.monotonic()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run_measuring(_parser(), given, lambda parsed, interrupts: _command(parsed, given, interrupts, started))
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    return run_measuring(_parser(), argv, lambda parsed, interrupts: _command(parsed, argv, interrupts, started))
 
 
 def _parser() -> Parser:
-    result = Parser("bwprof model", _DESCRIPTION, _EPILOG)
-    result.add_argument("model", nargs="?", metavar="MODEL", help="a name, a config.json, its folder, or a .gguf file")
-    what = result.add_argument_group("what to measure")
-    what.add_argument("--batch", metavar="N,…", help="sequences (default: 1)")
-    what.add_argument(
-        "--context", metavar="N,…", help="tokens in each one's cache, the new one included (default: 4Ki)"
-    )
-    what.add_argument("--prefill", action="store_true", help="prompts of so many tokens as well")
-    what.add_argument(
-        "--weights",
-        metavar="P,…",
-        help="fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf file or a quantization_config stored "
-        "(default): each tensor as it is",
-    )
-    what.add_argument("--kv", metavar="P,…", help="of the KV cache (default: the weights', but no fewer than 16 bits)")
-    what.add_argument(
-        "--layout",
-        metavar="fused|separate",
-        help="q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them, or each by itself, as "
-        "transformers and llama.cpp do (default: fused; of a .gguf file separate)",
-    )
-    what.add_argument(
-        "--chain",
-        action="store_true",
-        help="a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times",
-    )
-    what.add_argument("--memory", metavar="BYTES", help="to fit into, 24G or 24Gi (default: the device's)")
-    what.add_argument(
-        "--reserve", metavar="SHARE", help="of the memory for activations and scratch (default: 10%%, or 0.1)"
-    )
-    where = result.add_argument_group("where")
-    where.add_argument(
-        "--device",
-        metavar="D,…",
-        help="cpu, cuda, cuda:1, a number; or devices to predict for, side by side: A100-80GB, H100-SXM, …, or "
-        "bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)",
-    )
-    where.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    where.add_argument("--predict", action="store_true", help="measure nothing: for --device, or what --roofs is of")
-    options.EFFICIENCY(where)
-    options.add_output(result)
-    how = result.add_argument_group("how")
-    options.add_limits(how)
-    options.add_roofs(how)
-    options.add_dry_run(how)
-    how.add_argument("--list", action="store_true", help="print the models that are known by name")
-    result.add_argument("--verbose", action="store_true", help="log what is going on")
-    result.set_defaults(suite=None)
-    return result
+    parser = Parser("bwprof model", _DESCRIPTION, _TABLE, _EPILOG, proof_bundle=ROOT)
+    parser.set_defaults(suite=None)
+    return parser
 
 
-def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
-    options.read_seconds(parsed)
-    most = options.read_seconds(parsed.max_seconds, "--max-seconds", from_zero=True)
-    total = options.read_seconds(parsed.max_total_seconds, "--max-total-seconds")
-    wanted = runner.RunInputs(
-        started, total, options.read_seconds(parsed.max_case_seconds, "--max-case-seconds"), options.read_roofs(parsed)
-    )
+def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float) -> int:
+    max_seconds = options.read_seconds(parsed, "max_seconds", from_zero=True)
+    call = runner.read_invocation(parsed, argv, interrupts, started)
     if parsed.list:
-        refuse_others(_parser(), parsed, "--list prints the models that are known by name", "list", "verbose")
+        refuse_others(parsed, "--list prints the models that are known by name", "list", "verbose")
         _print_models()
         return OK
     if parsed.resume is not None:
-        return runner.resume(parsed, given, interrupts, wanted, _asks(parsed), _go_on)
+        return runner.resume(call, typed(parsed, only=_QUESTION), _continue)
     if parsed.model is None:
         raise ValueError(
             f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.list_models())}"
         )
     with interrupts.at_once():  # a file may be a pipe
-        asked = _read_question(parsed)
-        read = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
-        if read.is_file():
-            parsed.suite = str(read)  # which no output may replace
-        elsewhere = model_step.choose_targets(
-            parsed.device, "auto" if wanted.roofs is None else wanted.roofs, predict=parsed.predict
-        )
-        if elsewhere is not None:
-            model_step.refuse_measuring(_measuring(parsed, roofs_are_used=wanted.roofs is elsewhere[0]))
-            return _predict(parsed, asked, elsewhere)
+        question = _read_question(parsed)
+        path = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
+        if path.is_file():
+            parsed.suite = str(path)  # which no output may replace
+        roofs: RoofsArgument = "auto" if call.roofs is None else call.roofs
+        predicted = model_step.choose_targets(parsed.device, roofs, predict=parsed.predict)
+        if predicted is not None:
+            model_step.refuse_measuring(_measuring_options(parsed, roofs_are_used=call.roofs is predicted[0]))
+            return _predict(parsed, question, predicted)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
         choice = hardware.choose_device(parsed.backend, parsed.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
-    plan = llm_executor.make_plan(llm_executor.list_pieces(asked), max_seconds=most)
+    plan = llm_executor.make_plan(llm_executor.list_pieces(question), max_seconds=max_seconds)
     if parsed.dry_run:
         shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
-    job = _job(asked, plan, llm_executor.list_all_pieces(asked, choice.backend))
-    return runner.run(parsed, given, interrupts, job, choice, wanted, {"model": asked.to_dict()})
+    job = _job(question, plan, llm_executor.list_all_pieces(question, choice.backend))
+    return runner.run(call, job, choice, {"model": question.to_dict()})
 
 
 def _read_question(parsed: argparse.Namespace) -> ModelRequest:
@@ -171,92 +152,73 @@ def _read_question(parsed: argparse.Namespace) -> ModelRequest:
     )
 
 
-def _asks(parsed: argparse.Namespace) -> list[str]:
-    """The options given that say what to measure."""
-    names = ["batch", "context", "weights", "kv", "layout", "memory", "reserve"]
-    names += ["device", "backend", "efficiency", "max_seconds"]
-    found = ["MODEL"] if parsed.model is not None else []
-    given = [name for name in names if getattr(parsed, name) is not None]
-    given += [name for name in ("prefill", "chain", "predict", "dry_run") if getattr(parsed, name)]
-    return found + [f"--{name.replace('_', '-')}" for name in given]
+# What a run that continues knows itself.
+_QUESTION = ["model", "batch", "context", "weights", "kv", "layout", "memory", "reserve", "device", "backend"]
+_QUESTION += ["efficiency", "max_seconds", "prefill", "chain", "predict", "dry_run"]
+
+_MEASURING = ["chain", "backend", "max_seconds", "max_case_seconds", "max_total_seconds", "roofs", "no_roofs"]
+_MEASURING += ["recalibrate", "dry_run"]
 
 
-def _measuring(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str, bool]:
-    """The options that say how to measure, and whether they were given."""
-    return {
-        "--chain": parsed.chain,
-        "--backend": parsed.backend is not None,
-        "--max-seconds": parsed.max_seconds is not None,
-        "--max-case-seconds": parsed.max_case_seconds is not None,
-        "--max-total-seconds": parsed.max_total_seconds is not None,
-        "--roofs": parsed.roofs is not None and not roofs_are_used,
-        "--no-roofs": parsed.no_roofs,
-        "--recalibrate": parsed.recalibrate,
-        "--dry-run": parsed.dry_run,
-    }
+def _measuring_options(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str, bool]:
+    """List the options that a prediction cannot use, and whether they are typed."""
+    names = [name for name in _MEASURING if not (roofs_are_used and name == "roofs")]
+    return dict.fromkeys(typed(parsed, only=names), True)
 
 
-def _go_on(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
-    """The rows of a model's run that stay, and what is left to do."""
+def _continue(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
+    """Choose the rows of a model's run that stay, and what is left to do."""
     if data.get("model") is None:
         raise ValueError(f"{folder} is no model's run: go on with bwprof sweep --resume {format_path(folder)}")
     plan = runner.earlier_plan(folder, data)
     try:
-        asked = ModelRequest.from_dict(data["model"])
+        question = ModelRequest.from_dict(data["model"])
     except ValueError as error:
         raise ValueError(f"{folder} cannot be resumed: {error}") from None
-    if plan.specs != llm_executor.make_plan(llm_executor.list_pieces(asked)).specs:
+    if plan.specs != llm_executor.make_plan(llm_executor.list_pieces(question)).specs:
         raise ValueError(f"{folder} cannot be resumed: a step of the model launches other operations in this bwprof")
-    kept, _, strangers = find_remaining(plan.specs, rows)
-    layers = [place for place in kept if rows[place]["role"] == LAYER]
-    kept = [place for place in kept if place not in layers or rows[place]["status"] == "ok"]
-    there = Counter(llm_executor.piece_key(rows[place]) for place in kept)
+    finished, _, strangers = find_remaining(plan.specs, rows)
+    layers = [place for place in finished if rows[place]["role"] == LAYER]
+    stay = [place for place in finished if place not in layers or rows[place]["status"] == "ok"]
+    present = Counter(llm_executor.piece_key(rows[place]) for place in stay)
     missing: list[llm_executor.AnyPiece] = []
-    for piece in llm_executor.list_all_pieces(asked, data["backend"]):
+    for piece in llm_executor.list_all_pieces(question, data["backend"]):
         key = llm_executor.piece_key(piece.labels)
-        if there[key]:
-            there[key] -= 1
+        if present[key]:
+            present[key] -= 1
         else:
             missing.append(piece)
-    return kept, strangers - len(layers), _job(asked, plan, missing, [rows[place] for place in kept])
+    return stay, strangers - len(layers), _job(question, plan, missing, [rows[place] for place in stay])
 
 
 def _job(
-    asked: ModelRequest, plan: Plan, items: Sequence[llm_executor.AnyPiece], earlier: Sequence[RowDict] = ()
+    question: ModelRequest, plan: Plan, items: Sequence[llm_executor.AnyPiece], earlier: Sequence[RowDict] = ()
 ) -> runner.Job:
-    """What is left to do of a model's run that has the `earlier` rows."""
-    from bwprof.llm import executor as llm_executor
-    from bwprof.llm.executor import fill_predictions
-
     def executor(inner: ChildExecutor) -> llm_executor.PiecesExecutor:
-        return llm_executor.PiecesExecutor(asked, inner, earlier)
+        return llm_executor.PiecesExecutor(question, inner, earlier)
 
-    return runner.Job(plan, items, "model", executor, _show, fill_predictions)
+    return runner.Job(plan, items, "model", executor, _show, llm_executor.fill_predictions)
 
 
 def _show(store: Store, _folder: Path | None, screen: Console) -> None:
-    """The result of a run's rows."""
     from bwprof.results import frame as results_frame
 
     print_step(results_frame.from_rows(store.rows, store.run), screen)
 
 
-def _predict(parsed: argparse.Namespace, asked: ModelRequest, devices: Sequence[str | Roofs]) -> int:
-    """A prediction: its tables, and its rows where they were asked for."""
-    from bwprof.llm import executor as llm_executor
-
+def _predict(parsed: argparse.Namespace, question: ModelRequest, devices: Sequence[str | Roofs]) -> int:
+    """Predict the step and print its tables; write its rows where an option names a file."""
     if parsed.output is not None:
         kind = Path(parsed.output).suffix.lower().removeprefix(".")
         if kind not in ("csv", "json") or getattr(parsed, kind) is not None:
-            said = "a prediction is kept in a file ending in .csv or .json, one of each"
-            raise ValueError(f"--output {quote_text(parsed.output)}: {said}")
+            message = "a prediction is kept in a file ending in .csv or .json, one of each"
+            raise ValueError(f"--output {quote_text(parsed.output)}: {message}")
         setattr(parsed, kind, parsed.output)
     targets = choose_targets(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
-    frame = llm_executor.predict_steps(asked, devices, read_efficiency(parsed.efficiency))
-    typed(frame, targets, quiet=True)
-    to_stdout = "-" in targets.values()
+    data = llm_executor.predict_steps(question, devices, options.read_efficiency(parsed.efficiency))
+    write_predictions(data, targets, quiet=True)
     if not parsed.quiet:
-        print_step(frame, make_console(sys.stderr if to_stdout else sys.stdout))
+        print_step(data, make_console(sys.stderr if "-" in targets.values() else sys.stdout))
     return OK
 
 

@@ -6,8 +6,7 @@ import argparse
 import logging
 import math
 import sys
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,36 +20,36 @@ from bwprof.analysis.prediction.predict import (
     resolve_efficiency,
 )
 from bwprof.analysis.prediction.workload import PredictedCase
-from bwprof.cli import options as sweeps
-from bwprof.cli.options import (
-    BACKEND_HELP,
-    DEVICE,
-    EFFICIENCY,
-    Parser,
-    add_cases,
-    add_files,
-    add_operations,
-    read_efficiency,
-    refuse_others,
-    run,
-    typed,
-)
-from bwprof.cli.output import check_free, choose_targets
+from bwprof.cli import options as shared
+from bwprof.cli.display import print_lines
+from bwprof.cli.guard import OK
+from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, Parser, read_efficiency, refuse_others, run
+from bwprof.cli.output import check_free, choose_targets, write_predictions
 from bwprof.roofs import store
-from bwprof.roofs.model import Roofs
 from bwprof.runs import plan
 from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
 from bwprof.text.parsing import describe_unknown
-from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _log = logging.getLogger("bwprof.predict")
 
-_TEXT = """\
-What operations would take on a device that is not at hand: the longer of bytes over what a stream attains and FLOPs
-over the dense rate, at an efficiency that is given or learnt from a measured run, and an empty launch.
+_DESCRIPTION = """\
+Predict what operations take on a device that is not present: the longer of bytes over a stream's bandwidth and FLOPs
+over the dense rate, at an efficiency that is typed or learnt from a measured run, plus an empty launch.
+"""
+
+_TABLE = f"""\
+{OPERATIONS}
+{CASES}
+--device NAME|NUMBERS,…  devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in
+  MHz, units=, floor= in us) (default: {DEFAULT_DEVICE})
+--roofs RUN|FILE  instead: a device by its measured roofs
+{EFFICIENCY}
+{FILES}
+--devices  print the catalogue of devices, and predict nothing
 """
 
 _EPILOG = """\
@@ -64,7 +63,6 @@ examples:
 """
 
 _CASE_OPTIONS = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite", "only")
-
 _NUMBERS = ("time", "between", "GB/s", "% limit")
 
 
@@ -76,104 +74,90 @@ def main_predict(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     first = next(row for row in registry.operations() if row["is_product"])
     epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
-    parser = Parser("bwprof predict", _TEXT, epilog)
-    add_operations(parser)
-    add_cases(parser)
-    parser.add_argument(
-        "--device",
-        metavar="NAME|NUMBERS,…",
-        help="devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in MHz, "
-        f"units=, floor= in us) (default: {DEFAULT_DEVICE})",
-    )
-    parser.add_argument("--roofs", metavar="RUN|FILE", help="instead: a device by its measured roofs")
-    EFFICIENCY(parser)
-    add_files(parser)
-    parser.add_argument("--devices", action="store_true", help="print the catalogue of devices, and predict nothing")
-    return parser
+    return Parser("bwprof predict", _DESCRIPTION, _TABLE, epilog)
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.devices:
-        refuse_others(_parser(), options, "--devices prints the catalogue", "devices")
+        refuse_others(options, "--devices prints the catalogue", "devices")
         return _print_devices()
     if options.force and options.csv is None and options.json is None:
         raise ValueError("--force replaces the files of --csv and --json: name one, or leave it out")
     targets = choose_targets(options, options.suite, options.roofs, options.efficiency)
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
-    given = DEFAULT_DEVICE if options.device is None else options.device
-    devices = split_devices(given) if options.roofs is None else [store.read(Path(options.roofs))]
+    names = DEFAULT_DEVICE if options.device is None else options.device
+    devices = split_devices(names) if options.roofs is None else [store.read(Path(options.roofs))]
     cases, model = _cases(options), resolve_efficiency(read_efficiency(options.efficiency))
     frames = [predict_rows(cases, device, model) for device in devices]
-    found = frames[0] if len(frames) == 1 else interleave_devices(frames)
-    typed(found, targets)
+    data = frames[0] if len(frames) == 1 else interleave_devices(frames)
+    write_predictions(data, targets)
     if "-" not in targets.values():
-        _print(found)
-    return 0
+        _print(data)
+    return OK
 
 
 def _cases(options: argparse.Namespace) -> list[PredictedCase]:
-    """The cases that were asked for, as a sweep would run them on a GPU."""
-    given = sweeps.parser("bwprof predict").parse_args([])
+    """List the cases as a sweep would run them on a GPU; variants and caches make no difference here."""
+    sweep = shared.parser("bwprof predict").parse_args([])
     for name in _CASE_OPTIONS:
-        setattr(given, name, getattr(options, name))
-    if options.suite == "":
-        raise ValueError("--suite is '': a name is needed")
+        setattr(sweep, name, getattr(options, name))
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
-    specs = plan.make_plan(sweeps.read_request(given), backend).specs
-    cases: list[PredictedCase] = []
-    left: dict[str, None] = {}
-    for spec in specs:
+    cases: dict[Any, PredictedCase] = {}
+    left_out: dict[str, None] = {}
+    for spec in plan.make_plan(shared.read_request(sweep), backend).specs:
         if spec.precision not in registry.operation(spec.operation)["precisions"]:
-            left[f"{spec.operation} has no precision {spec.precision}"] = None
-        else:
-            cases.append(PredictedCase(spec.operation, spec.params, spec.precision, spec.case, spec.kv_lens))
-    for why in left:
-        _log.warning("left out: %s", why)
-    seen: dict[Any, PredictedCase] = {}
-    for case in cases:  # variants and caches make no difference here
-        seen.setdefault((case.name, case.precision, case.kv_lens, *sorted(case.params.items())), case)
-    if not seen:
-        raise ValueError(f"nothing to predict: {'; '.join(left)}")
-    return list(seen.values())
+            left_out[f"{spec.operation} has no precision {spec.precision}"] = None
+            continue
+        key = (spec.case, spec.precision, spec.kv_lens, *sorted(spec.params.items()))
+        cases.setdefault(key, PredictedCase(spec.operation, spec.params, spec.precision, spec.case, spec.kv_lens))
+    for reason in left_out:
+        _log.warning("left out: %s", reason)
+    if not cases:
+        raise ValueError(f"nothing to predict: {'; '.join(left_out)}")
+    return list(cases.values())
 
 
 _LEAST = ">=: no less than that: what its arithmetic takes is not known, so do not compare it with other precisions"
-
 _COLUMNS = ("device", "reason", "operation", "precision")
 
 
-def _print(found: pd.DataFrame) -> None:
+def _print(data: pd.DataFrame) -> None:
     screen = make_console(sys.stdout)
-    width = min(screen.width, PLAIN_WIDTH)
-    learnt = bool(found["time_ms_lo"].notna().any())
-    words = ["case", "precision", *(["device"] if found["device"].nunique() > 1 else [])]
+    learnt = bool(data["time_ms_lo"].notna().any())
+    words = ["case", "precision", *(["device"] if data["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
+    bounds = is_lower_bound(data)
     lines = []
-    least = is_lower_bound(found)
-    for row, bound in zip(found.to_dict(orient="records"), least, strict=True):
-        cells = {
-            "time": format_seconds(row["time_ms"] / 1e3),
-            "between": f"{format_seconds(row['time_ms_lo'] / 1e3)} - {format_seconds(row['time_ms_hi'] / 1e3)}",
-            "GB/s": format_figure(row["bandwidth_gb_s"], whole_from=1000),
-            "% limit": f"{format_short(row['pct_limit'], '.0f')}",
-        }
-        limiter = row["limiter"] if isinstance(row["limiter"], str) else "-"
-        if bound:
-            cells |= {"time": f">= {cells['time']}", "between": "-", "GB/s": f"<= {cells['GB/s']}", "% limit": "-"}
-            limiter = "-"
+    for row, is_bound in zip(data.to_dict(orient="records"), bounds, strict=True):
+        cells = _cells(row, is_bound=is_bound)
+        limiter = row["limiter"] if isinstance(row["limiter"], str) and not is_bound else "-"
         lines.append([*(str(row[name]) for name in words), *(cells[name] for name in numbers), limiter])
     print_table(screen, [*words, *numbers, "limiter"], lines, numbers=numbers)
-    said: dict[str, dict[str, None]] = {}  # what each is of, where not all have the same
-    for device, reason, operation, precision in zip(*(found[name] for name in _COLUMNS), strict=True):
-        said.setdefault(f"{device}{{}}: {reason}", {})[f"{operation} {precision}"] = None
-    for line, whose in said.items():
-        told = line.replace("{}", f", {', '.join(whose)}" if len(said) > 1 else "", 1)
-        screen.print(textwrap.fill(told, width, subsequent_indent="  "))
-    if least.any():
-        screen.print(textwrap.fill(_LEAST, width, subsequent_indent="  "))
+    print_lines(screen, _reasons(data))
+    if bounds.any():
+        print_lines(screen, [_LEAST])
     if learnt:
         screen.print("between: what nine of ten times should lie between, by what was learnt")
+
+
+def _cells(row: Mapping[Any, Any], *, is_bound: bool) -> dict[str, str]:
+    time, speed = format_seconds(row["time_ms"] / 1e3), format_figure(row["bandwidth_gb_s"], whole_from=1000)
+    if is_bound:
+        return {"time": f">= {time}", "between": "-", "GB/s": f"<= {speed}", "% limit": "-"}
+    between = f"{format_seconds(row['time_ms_lo'] / 1e3)} - {format_seconds(row['time_ms_hi'] / 1e3)}"
+    return {"time": time, "between": between, "GB/s": speed, "% limit": format_short(row["pct_limit"], ".0f")}
+
+
+def _reasons(data: pd.DataFrame) -> list[str]:
+    """List what predictions rest on; where they differ, with the operations and precisions of each."""
+    cases: dict[tuple[str, str], dict[str, None]] = {}
+    for device, reason, operation, precision in zip(*(data[name] for name in _COLUMNS), strict=True):
+        cases.setdefault((device, reason), {})[f"{operation} {precision}"] = None
+    return [
+        f"{', '.join([device, *(names if len(cases) > 1 else ())])}: {reason}"
+        for (device, reason), names in cases.items()
+    ]
 
 
 def _print_devices() -> int:
@@ -193,33 +177,37 @@ def _print_devices() -> int:
     print_table(screen, heads, lines, numbers=heads[1:])
     screen.print("GB as the device reports it, *: as it is sold; dense TFLOP/s, by the makers' documents:")
     for name, source, unconfirmed, note in rows[["id", "source", "unconfirmed", "note"]].itertuples(index=False):
-        said = f"  {name}: {source}" + (f"; not confirmed: {unconfirmed}" if unconfirmed else "")
-        screen.print(said + (f"; {note}" if note else ""))
-    return 0
+        parts = [source, f"not confirmed: {unconfirmed}" if unconfirmed else "", note]
+        screen.print(f"  {name}: {'; '.join(filter(None, parts))}")
+    return OK
 
 
 _HEADINGS = ["device", "name", "measured", "largest read GB/s", "file"]
-
 _ACTIONS = ("list", "export", "import")
+
+_ROOFS_DESCRIPTION = """\
+List the measured roofs that are stored for this machine's devices, or carry them to another machine in a file.
+"""
+
+_ROOFS_TABLE = f"""\
+action=list|export|import?  (default: list)
+file=FILE?  the file to write (a .json) or to read
+{DEVICE}
+--force  export: replace a file
+"""
 
 _ROOFS_EPILOG = """\
 examples:
   %(prog)s                                list what is stored for the devices of this machine
-  %(prog)s export h200.json               the first device's, for another machine
+  %(prog)s export h200.json               write the first device's to a file
   bwprof predict --suite default --roofs h200.json
-  %(prog)s import h200.json               take them as this machine's own: the same device and driver, another cache
+  %(prog)s import h200.json               store them for this machine: the same device and driver, another cache
 """
 
 
 def main_roofs(arguments: Sequence[str] | None = None) -> int:
     """List, export or import stored roofs; returns the exit code."""
-    text = "The measured roofs that are stored for this machine's devices: list them, or carry them in a file."
-    parser = Parser("bwprof roofs", text, _ROOFS_EPILOG)
-    parser.add_argument("action", nargs="?", default="list", metavar="list|export|import", help="(default: list)")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the file to write (a .json) or to read")
-    parser.add_argument("--device", metavar="D", help=DEVICE)
-    parser.add_argument("--backend", metavar="NAME", help=BACKEND_HELP)
-    parser.add_argument("--force", action="store_true", help="export: replace a file")
+    parser = Parser("bwprof roofs", _ROOFS_DESCRIPTION, _ROOFS_TABLE, _ROOFS_EPILOG, action="list")
     return run(parser, arguments, _run_roofs)
 
 
@@ -238,7 +226,7 @@ def _run_roofs(options: argparse.Namespace) -> int:
 
 
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
-    """What stored roofs of the chosen device are known by, and the device's name."""
+    """Return the key of the chosen device's stored roofs, and the device's name."""
     with hardware.borrow_current(options.backend, options.device) as (choice, device):
         return store.identity(choice.backend, hardware.device_facts(device)), choice.name
 
@@ -246,25 +234,21 @@ def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
 def _list(options: argparse.Namespace) -> int:
     backend, index = hardware.parse_device(options.device, options.backend)
     if backend is not None or index is not None:
-        hardware.choose_device(options.backend, options.device)  # which says why there is none
+        hardware.choose_device(options.backend, options.device)  # raises an error where there is none
     rows = []
-    for found in hardware.devices():
-        where = f"{found['backend']}:{found['index']}"
-        if backend not in (None, found["backend"]) or index not in (None, found["index"]):
+    for known in hardware.devices():
+        name = f"{known['backend']}:{known['index']}"
+        if backend not in (None, known["backend"]) or index not in (None, known["index"]):
             continue
-        with hardware.borrow_current(None, where) as (choice, device):
+        with hardware.borrow_current(None, name) as (choice, device):
             roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
-        if roofs is None:
-            rows.append((where, found["name"], "none stored: a sweep measures them", "", ""))
-        else:
-            rows.append((where, found["name"], roofs.measured, _largest(roofs), roofs.source))
+        cells = ("none stored: a sweep measures them", "", "")
+        if roofs is not None:
+            reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
+            cells = (roofs.measured, f"{reads[0].gb_s:.4g}" if reads else "-", roofs.source)
+        rows.append((name, known["name"], *cells))
     print_table(make_console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
-    return 0
-
-
-def _largest(roofs: Roofs) -> str:
-    reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
-    return f"{reads[0].gb_s:.4g}" if reads else "-"
+    return OK
 
 
 def _export(options: argparse.Namespace, target: Path) -> int:
@@ -277,16 +261,16 @@ def _export(options: argparse.Namespace, target: Path) -> int:
         raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
     store.export(roofs, target)
     sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(target)}\n")
-    return 0
+    return OK
 
 
 def _import(options: argparse.Namespace, source: Path) -> int:
     roofs = store.read(source)
     identity, name = _identity(options)
     here = tuple(identity["key"][part] for part in ("name", "uuid", "driver"))
-    found = (roofs.device, roofs.device_uuid, roofs.driver)
-    if found != here:
-        mine, theirs = (f"{device} ({uuid or 'no UUID'}, driver {driver})" for device, uuid, driver in (here, found))
+    there = (roofs.device, roofs.device_uuid, roofs.driver)
+    if there != here:
+        mine, theirs = (f"{device} ({uuid or 'no UUID'}, driver {driver})" for device, uuid, driver in (here, there))
         raise ValueError(
             f"{source} holds the roofs of {theirs}; the device here is {mine}: "
             f"bwprof predict --roofs {source} predicts for that one"
@@ -295,4 +279,4 @@ def _import(options: argparse.Namespace, source: Path) -> int:
     if stored is None:
         raise ValueError(f"the roofs of {source} could not be stored")
     sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(stored)}\n")
-    return 0
+    return OK

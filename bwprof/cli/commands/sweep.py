@@ -27,14 +27,12 @@ from bwprof.text.parsing import escape_controls, join_words
 from bwprof.text.terminal import make_console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
-
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
-
 _LINES = 500  # that are laid out together; more of them would keep people waiting
 
 
 def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
-    """Every operation with its parameters, precisions and variants; then the suites. verbose: kernels, too."""
+    """Print every operation with its parameters, precisions and variants (`verbose`: kernels), then the suites."""
     known = kernels.variants() if verbose else ()
     for operation in registry.operations():
         stream.write(f"{operation['name']}: {operation['text']}\n")
@@ -49,17 +47,16 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
                 stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
                 if verbose:
                     stream.write(f"    {kernels.format_variant(variant)}\n")
-                where = (operation["name"], backend, variant["name"])
-                for row in known:
-                    if (row["operation"], row["backend"], row["variant"]) == where:
-                        stream.write(f"    {kernels.format_kernel(row)}\n")
+                key = (operation["name"], backend, variant["name"])
+                rows = [row for row in known if (row["operation"], row["backend"], row["variant"]) == key]
+                stream.writelines(f"    {kernels.format_kernel(row)}\n" for row in rows)
         stream.write("\n")
     for name in suites.list_suites():
         stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
 def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True, recalibrate: bool = False) -> None:
-    """The cases with their work, the memory they need, and an estimate of the time, roofs and second tries included."""
+    """Print the cases with their work and memory, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
         facts = hardware.device_facts(device)
@@ -72,9 +69,9 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
                 widths = _print_lines(stream, lines, widths)
     cases = estimate_cases(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
-    wanted = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
-    least, most = estimate_run(cases, facts, choice.backend, wanted)
-    also = ["roofs"] * (wanted is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
+    request = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
+    least, most = estimate_run(cases, facts, choice.backend, request)
+    also = ["roofs"] * (request is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
     stream.write(
         f"{plural(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
         f"about {format_seconds((least + most) / 2)} ({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
@@ -83,7 +80,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
 
 
 def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
-    """A part of a long plan, whose first lines must not wait for its last; returns the columns' widths."""
+    """Print a part of a long plan, so that its first lines do not wait for its last; returns the columns' widths."""
     safe = [[escape_controls(cell) for cell in cells] for cells in lines]
     if not widths:
         widths = [max(map(len, column)) for column in zip(_HEADING, *safe, strict=True)]
@@ -97,38 +94,30 @@ def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> l
     return widths
 
 
-def _work(cost: Mapping[str, int]) -> list[str]:
-    return [format_bytes(cost["bytes_read"]), format_bytes(cost["bytes_written"]), f"{cost['flops']:.3g}"]
-
-
-def _predicted(name: list[str], facts: dict[str, Any], spec: Spec, backend: str) -> list[str]:
-    """The line of a case that no kernel runs: what it must move, and how long that takes at the device's best."""
-    cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
-    launch = format_seconds(estimate_launch(cost, spec.precision, facts, backend))
-    return [*name, "-", *_work(cost), "-", launch, "-", "predicted: no kernel takes this precision"]
-
-
 def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str) -> list[str]:
-    """A case's line."""
+    """Make a case's line; of one that no kernel runs, what it moves, and how long that takes at the device's best."""
     name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
     try:
-        case = spec.open(device)
-        with case:
+        with spec.open(device) as case:
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
-        if registry.is_predicted(spec.operation, spec.precision, backend):
-            return _predicted(name, facts, spec, backend)
-        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
+        if not registry.is_predicted(spec.operation, spec.precision, backend):
+            return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
+        cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
+        time = format_seconds(estimate_launch(cost, spec.precision, facts, backend))
+        return [*name, "-", *_work(cost), "-", time, "-", "predicted: no kernel takes this precision"]
     launch = estimate_launch(cost, spec.precision, facts, backend)
     seconds = estimate_case(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
         seconds = min(seconds, plan.target_seconds / len(plan.specs))
-    work = _work(cost)
-    times = [format_seconds(launch), format_seconds(seconds)]
+    times = [format_seconds(launch), format_seconds(seconds), ""]
     if not need["fits"]:
-        note = f"skipped: only {format_bytes(need['free'])} free"
-        return [*name, variant, *work, format_bytes(need["needed"]), "-", "-", note]
-    return [*name, variant, *work, format_bytes(need["needed"]), *times, ""]
+        times = ["-", "-", f"skipped: only {format_bytes(need['free'])} free"]
+    return [*name, variant, *_work(cost), format_bytes(need["needed"]), *times]
+
+
+def _work(cost: Mapping[str, int]) -> list[str]:
+    return [format_bytes(cost["bytes_read"]), format_bytes(cost["bytes_written"]), f"{cost['flops']:.3g}"]
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -137,51 +126,50 @@ _log = logging.getLogger("bwprof.sweep")
 def main_sweep(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     started = time.monotonic()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run_measuring(
-        options.parser("bwprof sweep"), given, lambda parsed, interrupts: _command(parsed, given, interrupts, started)
-    )
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    parser = options.parser("bwprof sweep")
+    return run_measuring(parser, argv, lambda parsed, interrupts: _command(parsed, argv, interrupts, started))
 
 
-def _command(parsed: argparse.Namespace, given: Sequence[str], interrupts: Interrupts, started: float) -> int:
-    from bwprof.cli import runner as command
+def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float) -> int:
+    from bwprof.cli import runner
 
-    options.read_seconds(parsed)
-    options.read_columns(parsed)
-    max_total_seconds = options.read_seconds(parsed.max_total_seconds, "--max-total-seconds")
-    max_case_seconds = options.read_seconds(parsed.max_case_seconds, "--max-case-seconds")
-    wanted = command.RunInputs(started, max_total_seconds, max_case_seconds, options.read_roofs(parsed), parsed.nvtx)
+    call = runner.read_invocation(parsed, argv, interrupts, started)
     if parsed.list:
-        _say_unused(parsed, "--list")
+        _warn_of_unused(parsed, "--list")
         with interrupts.at_once():
             print_operations(sys.stdout, verbose=parsed.verbose)
         return OK
     if parsed.resume is not None:
-        clash = options.case_options(parsed)
-        clash += [name for name, asked in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if asked]
-        return command.resume(parsed, given, interrupts, wanted, clash, command.continue_cases)
+        modes = [name for name, typed in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if typed]
+        clash = [*options.case_options(parsed), *modes]
+        return runner.resume(call, clash, runner.continue_cases)
     with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
         request = options.read_request(parsed)
-        made = runs_plan.make_plans(
-            request, hardware.choose_devices(request.backend, request.device), runs=not parsed.dry_run
-        )
+        choices = hardware.choose_devices(request.backend, request.device)
+        plans = runs_plan.make_plans(request, choices, runs=not parsed.dry_run)
     if parsed.dry_run:
-        _say_unused(parsed, "--dry-run")
+        _warn_of_unused(parsed, "--dry-run")
         with interrupts.at_once():
-            for choice, own in made:
-                roofs = wanted.roofs in (None, "auto")
-                print_plan(sys.stdout, own, choice, roofs=roofs, recalibrate=parsed.recalibrate)
+            for choice, plan in plans:
+                roofs = call.roofs in (None, "auto")
+                print_plan(sys.stdout, plan, choice, roofs=roofs, recalibrate=parsed.recalibrate)
         return OK
-    for warning in dict.fromkeys(choice.warning for choice, _ in made if choice.warning):
-        _log.warning("%s", warning)
+    warn_of_choices(plans)
     if parsed.once:
-        _say_unused(parsed, "--once")
-        return max(command.launch_once(own, choice, interrupts, nvtx=parsed.nvtx) for choice, own in made)
-    choice, first = made[0]
-    return command.run(parsed, given, interrupts, command.Job(first, first.specs, made=made), choice, wanted)
+        _warn_of_unused(parsed, "--once")
+        return max(runner.launch_once(plan, choice, interrupts, nvtx=parsed.nvtx) for choice, plan in plans)
+    choice, first = plans[0]
+    return runner.run(call, runner.Job(first, first.specs, made=plans), choice)
 
 
-def _say_unused(parsed: argparse.Namespace, instead: str) -> None:
-    unused = options.unused_options(parsed, instead)
+def warn_of_choices(plans: Sequence[tuple[Choice, Plan]]) -> None:
+    """Log the warnings of chosen devices, each once."""
+    for warning in dict.fromkeys(choice.warning for choice, _ in plans if choice.warning):
+        _log.warning("%s", warning)
+
+
+def _warn_of_unused(parsed: argparse.Namespace, mode: str) -> None:
+    unused = options.unused_options(parsed, mode)
     if unused:
-        _log.warning("%s measures nothing and writes nothing: %s left aside", instead, ", ".join(unused))
+        _log.warning("%s measures nothing and writes nothing: %s left aside", mode, ", ".join(unused))
