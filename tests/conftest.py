@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Generator, Iterator
@@ -149,6 +150,14 @@ def _gpu_in_turns(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     with (tmp_path_factory.getbasetemp().parent / "gpu.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Close what a test drew: pyplot warns, which is an error here, from twenty open figures on."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

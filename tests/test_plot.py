@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,6 @@ from bwprof.cli.commands.plot import main_plot as plot_main
 from bwprof.plot import bars as plot_bars
 from bwprof.plot import styles as looks_module
 from bwprof.results import frame
-
-
-@pytest.fixture(autouse=True)
-def no_figure_is_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def test_bars_show_the_bandwidths() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
 from drawn import overlapping, render
 from matplotlib.collections import LineCollection
@@ -20,13 +18,6 @@ from bwprof import plot
 from bwprof.plot import regressions, rooflines, series, styles
 from bwprof.plot.series import count_formatter
 from bwprof.results import frame
-
-
-@pytest.fixture(autouse=True)
-def no_figure_is_left() -> Iterator[None]:
-    yield
-    plt.close("all")
-
 
 # ---- dates ----
 

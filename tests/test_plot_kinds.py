@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -30,12 +30,6 @@ from bwprof.results import frame
 from bwprof.text.formatting import format_bytes
 
 FUNCTIONS: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.KINDS}
-
-
-@pytest.fixture(autouse=True)
-def no_figure_is_left() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def swept(values: dict[str, list[int]], **more: Any) -> pd.DataFrame:

@@ -314,7 +314,8 @@ class BandwidthAnalysis:
         peak = f"peak {format_short(self.peak_gb_s, '.2f')} GB/s ({self.rating}{why})"
         used = f"{format_short(100 * self.utilization, '.1f')} % of {peak}"
         if self.efficiency is not None and self.attainable_gb_s is not None:
-            used += f"; {format_short(100 * self.efficiency, '.1f')} % of attainable {format_short(self.attainable_gb_s, '.2f')} GB/s"
+            share, roof = format_short(100 * self.efficiency, ".1f"), format_short(self.attainable_gb_s, ".2f")
+            used += f"; {share} % of attainable {roof} GB/s"
         lines = [
             ("Bytes read", _bytes_text(self.bytes_read)),
             ("Bytes written", _bytes_text(self.bytes_written)),

@@ -128,7 +128,8 @@ def find_entry(name: str) -> Entry:
         candidates = {own.lower(): own for own in ids if letters and re.match(rf"{letters[0]}(?![a-z])", own.lower())}
         near = candidates.get(nearest_name(typed, candidates, likeness=0.7) or "", "")
     raise ValueError(
-        f"{describe_unknown('device', name, ids, meant=near if near or has_number else None)}; any other by its numbers, as in "
+        f"{describe_unknown('device', name, ids, meant=near if near or has_number else None)}; "
+        "any other by its numbers, as in "
         "'bandwidth=3200,fp16=400' (GB/s, TFLOP/s), or by its measured roofs (a bwprof.Roofs; --roofs FILE)"
     )
 

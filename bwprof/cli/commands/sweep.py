@@ -74,7 +74,8 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     also = ["roofs"] * (request is not None) + ["second tries"] * _core.backend_facts(choice.backend)["runs_on_host"]
     stream.write(
         f"{plural(len(plan.specs), 'case')} on {choice.backend}:{choice.index} {choice.name}, "
-        f"about {format_seconds((least + most) / 2)} ({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
+        f"about {format_seconds((least + most) / 2)} "
+        f"({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
 
