@@ -193,7 +193,7 @@ static inline bwprof_range bwprof_range_begun(bwprof_profiler *profiler, const c
  * Each operand is moved once; a multiplication with its addition is two FLOPs. NULL: not wanted. BWPROF_INVALID, and
  * zeros, for an unknown name, a size that is none, and sums beyond 63 bits. */
 
-/* Precisions: "fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "int8", "q4_0". */
+/* `bwprof operations` lists the precisions of each operation: "fp32", "fp16", ... */
 
 /* D(M, N) = A(M, K) B(N, K)^T. */
 BWPROF_API bwprof_status bwprof_gemm_cost(int64_t M, int64_t N, int64_t K, const char *precision, uint64_t *bytes_read,

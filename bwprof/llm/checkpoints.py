@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from bwprof import registry
 from bwprof.llm.architecture import MAX_LAYERS, MAX_SIZE, Architecture, check_int, windowed_layers
 from bwprof.llm.workload import StoredWeights
 from bwprof.text.parsing import describe_unknown, quote_text, repr_short
@@ -211,9 +212,7 @@ _GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 
 _BLOCK = re.compile(r"blk\.\d+\.(\w+)\.weight|(output|token_embd)\.weight")
 
-# ggml types that are precisions here; any other is timed as the precision nearest in bytes per weight.
-_SAME = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "Q4_0": "q4_0"}
-
+# A ggml type that is no precision here is timed as the one of these that is nearest in bytes per weight.
 _WEIGHT_BYTES = {"q4_0": 18 / 32, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
 
 
@@ -331,4 +330,7 @@ def _bytes_read_by_token(tensor: Any, model: Architecture) -> int:
 
 
 def _precision_of(kind: str, weight_bytes: float) -> str:
-    return _SAME.get(kind) or min(_WEIGHT_BYTES, key=lambda name: abs(_WEIGHT_BYTES[name] - weight_bytes))
+    name = registry.precision_name(kind)
+    if name in registry.precision_names():
+        return name
+    return min(_WEIGHT_BYTES, key=lambda name: abs(_WEIGHT_BYTES[name] - weight_bytes))

@@ -15,6 +15,7 @@ from bwprof.costs import cost
 from bwprof.llm import workload
 from bwprof.llm.workload import (
     AS_STORED,
+    KV,
     LAYER,
     WEIGHTS,
     ModelRequest,
@@ -257,13 +258,16 @@ NO_KERNEL = "predicted, no kernel"
 
 BOTH = "both"
 
-_CACHES = {"fp8_e4m3": "FP8", "int8": "INT8"}
-
 _NARROWER = (
-    (("fp32", "tf32"), ("fp16", "FP16")),
-    (("fp16", "bf16"), ("fp8_e4m3", "FP8")),
-    (("fp8_e4m3", "int8"), ("q4_0", "Q4_0")),
+    (("fp32", "tf32"), "fp16"),
+    (("fp16", "bf16"), "fp8_e4m3"),
+    (("fp8_e4m3", "int8"), "q4_0"),
 )
+
+
+def _short_name(precision: str) -> str:
+    return precision.upper().partition("_E")[0]
+
 
 BestTimes = Callable[[Sequence[StepPart]], Sequence[float]]  # the times of parts at the device's roofs, ms each
 
@@ -323,13 +327,13 @@ class FormatComparison:
         cache = next((line for line in caches if line.source != NO_KERNEL and line.time_ms), None)
         lines: dict[str, StepFormat] = {}
         if weights is not None:
-            line = next(line for line in self.formats if line.weights == weights[0])
+            line = next(line for line in self.formats if line.weights == weights)
             also_cache = "" if line.kv == point.kv else " and cache"  # FP32's becomes as narrow as the weights
-            lines[f"{weights[1]} weights{also_cache}"] = line
+            lines[f"{_short_name(weights)} weights{also_cache}"] = line
         if cache is not None:
-            lines[f"{_CACHES[cache.kv]} KV cache"] = cache
+            lines[f"{_short_name(cache.kv)} KV cache"] = cache
             if weights is not None:
-                lines[BOTH] = self._compare([(weights[0], cache.kv)])[0]
+                lines[BOTH] = self._compare([(weights, cache.kv)])[0]
         return [
             FormatOffer(name, self.base.time_ms / line.time_ms, line.source == "measured")
             for name, line in lines.items()
@@ -352,19 +356,21 @@ class FormatComparison:
         lines = self._compare([(name, kv) for name in weights for kv in self._narrower_caches()])
         return next((line for line in lines if line.fits and not self._lacks_kernels(line.weights, line.kv)), None)
 
-    def _narrower_weights(self) -> tuple[str, str] | None:
-        """Return the next narrower format of the weights that has kernels, and its name; None below 8 bits."""
+    def _narrower_weights(self) -> str | None:
+        """Return the next narrower format of the weights that has kernels; None below 8 bits."""
         weights = self.base.point.weights
         excluded = {line.weights for line in self.formats if line.source == NO_KERNEL}
-        while line := next((line for names, line in _NARROWER if weights in names), None):
-            if line[0] not in excluded:
-                return line
-            weights = line[0]
+        while name := next((narrower for names, narrower in _NARROWER if weights in names), None):
+            if name not in excluded:
+                return name
+            weights = name
         return None
 
     def _narrower_caches(self) -> list[str]:
         kv = self.base.point.kv
-        return [] if registry.is_narrow(kv) or kv == "fp32" else list(_CACHES)
+        if registry.is_narrow(kv) or kv == "fp32":
+            return []
+        return [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
 
     def _compare(self, pairs: Sequence[tuple[str, str]]) -> list[StepFormat]:
         base, result = self.base, []

@@ -21,19 +21,16 @@ class Style:
     marker: str
 
 
-# The colours of Okabe and Ito, and a violet: they differ for people with colour-blindness too.
-_STYLES = {
-    "fp32": Style("#0072B2", "", "o"),
-    "fp16": Style("#E69F00", "////", "s"),
-    "bf16": Style("#009E73", "....", "^"),
-    "tf32": Style("#CC79A7", "xxxx", "D"),
-    "fp8_e4m3": Style("#D55E00", "\\\\\\\\", "v"),
-    "int8": Style("#56B4E9", "----", "P"),
-    "q4_0": Style("#6B4EE6", "++++", "X"),
-}
-
-# Styles of precisions that the registry does not know.
-_SPARE = (
+# Of the registry's precisions in their order, then of unknown ones. The colours are those of Okabe and Ito and a
+# violet, which differ for people with colour-blindness too; then spare ones.
+_STYLES = (
+    Style("#0072B2", "", "o"),
+    Style("#CC79A7", "xxxx", "D"),
+    Style("#E69F00", "////", "s"),
+    Style("#009E73", "....", "^"),
+    Style("#D55E00", "\\\\\\\\", "v"),
+    Style("#56B4E9", "----", "P"),
+    Style("#6B4EE6", "++++", "X"),
     Style("#AA3377", "||||", "<"),
     Style("#7A4B00", "oooo", ">"),
     Style("#777777", "//..", "p"),
@@ -54,17 +51,26 @@ _PARTS = (
 
 def style(precision: str) -> Style:
     """Return the style of a precision, in any spelling."""
-    return _STYLES.get(registry.precision_name(precision)) or _SPARE[sum(map(ord, precision)) % len(_SPARE)]
+    known, name = registry.precision_names(), registry.precision_name(precision)
+    if name in known:
+        return _STYLES[known.index(name) % len(_STYLES)]
+    spare = _spare_styles()
+    return spare[sum(map(ord, precision)) % len(spare)]
+
+
+def _spare_styles() -> tuple[Style, ...]:
+    return _STYLES[len(registry.precision_names()) :] or _STYLES
 
 
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
     """Return the styles of the precisions of one picture; unknown ones differ while there are spare styles."""
     chosen: dict[str, Style] = {}
+    spare = _spare_styles()
     for name in dict.fromkeys(precisions):
         own = style(name)
-        if own in _SPARE:
-            first = _SPARE.index(own)
-            spare = (*_SPARE[first:], *_SPARE[:first])
+        if registry.precision_name(name) not in registry.precision_names():
+            first = spare.index(own)
+            spare = (*spare[first:], *spare[:first])
             own = next((free for free in spare if free not in chosen.values()), own)
         chosen[name] = own
     return chosen

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof import hardware
+from bwprof import hardware, registry
 from bwprof.cli import options, runner
 from bwprof.cli.commands.sweep import print_plan
 from bwprof.cli.guard import OK
@@ -51,7 +51,7 @@ what to measure:
 --batch N,…  sequences (default: 1)
 --context N,…  tokens in each one's cache, the new one included (default: 4Ki)
 --prefill  prompts of so many tokens as well
---weights P,…  fp32, tf32, fp16 (default), bf16, fp8, int8, q4_0; of a .gguf file or a quantization_config stored
+--weights P,…  {", ".join(registry.precision_names())} (default: fp16); of a .gguf file or a quantization_config stored
   (default): each tensor as it is
 --kv P,…  of the KV cache (default: the weights', but no fewer than 16 bits)
 --layout fused|separate  q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them, or each by
