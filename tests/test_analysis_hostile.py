@@ -59,7 +59,8 @@ def value(dice: random.Random, name: str, kind: str) -> Any:
 
 def any_frame(dice: random.Random) -> pd.DataFrame:
     columns = [(column.name, column.kind) for column in results_columns.all_columns() if dice.random() < 0.5]
-    columns += [(name, "number") for name in OTHERS if dice.random() < 0.3]
+    kinds = dict.fromkeys(OTHERS, "number") | dict(columns)
+    columns += [(name, kinds[name]) for name in OTHERS if dice.random() < 0.3]
     columns += [(name, "text") for name in results_columns.CLASSIC_NAMES[:2] if name not in dict(columns)]
     rows = [{name: value(dice, name, kind) for name, kind in columns} for _ in range(dice.choice([0, 1, 2, 8]))]
     plain = pd.DataFrame(rows, columns=list(dict(columns)))

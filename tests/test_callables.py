@@ -531,7 +531,7 @@ def test_states_and_drifts_are_flags_of_functions_and_of_cases(
         return add_time(row, result | found | {"launches_per_sample": 4}, *rest)
 
     monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
-    monkeypatch.setattr("bwprof.measuring.row.add_time", planted)
+    monkeypatch.setattr("bwprof.measuring.operation.add_time", planted)
     row = bwprof.measure(lambda: None, **QUICK)
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case:
         own = case.measure(max_seconds=0.01)

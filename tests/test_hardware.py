@@ -254,7 +254,7 @@ MEASURED = dict.fromkeys(("median_ns", "lo_ns", "hi_ns", "min_ns", "noise"), 1.0
 
 def test_a_case_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thing that can be done with it, a failure among them: PyTorch goes on where it was."""
-    monkeypatch.setattr("bwprof.measuring.operation.finish_row", lambda row, *_: Outcome(row, None))
+    monkeypatch.setattr("bwprof.case.finish_row", lambda row, *_: Outcome(row, None))
 
     def seen() -> bool:
         used, thread.used = 1 in thread.used, set()

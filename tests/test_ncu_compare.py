@@ -145,7 +145,7 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
     assert "block_threads" not in text
     assert "(1 figure more, hardly changed or of one side alone: --all)" in text
     assert "compare with each other alone" in text
-    assert max(map(len, text.partition("\nnote:")[0].splitlines())) <= 80
+    assert max(map(len, text.partition("\nNotes")[0].splitlines())) <= 80
     assert cell(message(capsys, base, new, "--all"), "block_threads") == ["256", "256", "="]
     assert "1.25 times as long" in message(capsys, new, base)
     assert "the same\n" in message(capsys, base, base)

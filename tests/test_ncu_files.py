@@ -540,7 +540,7 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
     assert main_import(["--help"]) == 0
     out = capsys.readouterr().out
     for name in READERS:
-        assert f"python -m bwprof.importers {name} FILE" in out
+        assert f"bwprof import {name} FILE" in out
     assert main_import(["columns"]) == 0
     rows = [line.split("|")[0].strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert [name for name in rows if name] == [column.name for column in COLUMNS]

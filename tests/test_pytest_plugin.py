@@ -487,7 +487,7 @@ def flock(number, how):
     except BlockingIOError:
         sys.exit("would wait")
 device.fcntl.flock = flock
-with device.lock_device(hardware.choose("cpu")):
+with device.lock_device(hardware.choose_device("cpu")):
     print("free")
 """
         command = [sys.executable, "-c", child]

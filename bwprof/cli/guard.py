@@ -137,7 +137,7 @@ class _ClosedStream(io.TextIOWrapper):
 
 def is_closed(stream: TextIO) -> bool:
     """Return whether a standard stream was closed before the start (``>&-``): it takes messages, but no data."""
-    return isinstance(getattr(stream, "obeyed", stream), _ClosedStream)
+    return isinstance(getattr(stream, "unescaped", stream), _ClosedStream)
 
 
 def data_stream(option: str = "") -> TextIO:
@@ -147,7 +147,7 @@ def data_stream(option: str = "") -> TextIO:
     """
     if option and is_closed(sys.stdout):
         raise ValueError(f"{option}: the standard output is closed")
-    return sys.stdout if sys.stdout.isatty() else cast("TextIO", getattr(sys.stdout, "obeyed", sys.stdout))
+    return sys.stdout if sys.stdout.isatty() else cast("TextIO", getattr(sys.stdout, "unescaped", sys.stdout))
 
 
 def _open_missing_streams() -> None:
