@@ -47,8 +47,8 @@ def backends() -> list[dict[str, Any]]:
     takes); none of either where it is not built."""
 
 def backend_facts(backend: str, /) -> dict[str, Any]:
-    """What measuring must know of a kind of device, without asking any: runs_on_host, has_streams (bool), call_timers
-    (of a function, in the order in which they are tried; none: the backend's default), range_clock,
+    """Return what measuring must know of a kind of device, without opening one: runs_on_host, has_streams (bool),
+    call_timers (of a function, in the order in which they are tried; none: the backend's default), range_clock,
     remedy ("" or what to do where it is not built); how far measurements go and how long they may take:
     largest_stream_bytes, cold_streams_s, hot_streams_s, cold_point_s, hot_point_s; guessed_gb_s. ValueError for an
     unknown name; zeros for one that is not built."""
@@ -90,16 +90,16 @@ def statistics(samples_ns: Buffer, /) -> dict[str, Any]:
     count."""
 
 def current_device(backend: str, /) -> int:
-    """The number of the calling thread's current device: what a caller's own code works on; 0 on a CPU."""
+    """Return the number of the calling thread's current device; 0 on a CPU."""
 
 def make_current(backend: str, index: int, /) -> None:
-    """Makes a device the calling thread's current one; nothing on a CPU."""
+    """Make a device the calling thread's current one; do nothing on a CPU."""
 
 def encode(dtype: str, values: Buffer, /) -> bytes:
     """float32 values to a type's stored bits."""
 
 def decode(dtype: str, data: Buffer, /) -> bytes:
-    """Stored bits to float32 values."""
+    """Decode stored bits to float32 values."""
 
 @final
 class Device:
@@ -114,10 +114,10 @@ class Device:
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes."""
     def conditions(self) -> dict[str, Any]:
-        """What the sensors say now: sm_clock_mhz, mem_clock_mhz, power_w, temperature_c, energy_j (a counter), NaN
+        """Read the sensors: sm_clock_mhz, mem_clock_mhz, power_w, temperature_c, energy_j (a counter), NaN
         where not known; throttle ("none", words joined by ";", or "" when not known); note (why nothing is known)."""
     def management(self) -> dict[str, Any]:
-        """What the management library (NVML) knows: library (its file; "" = none), note (what is not known, and why),
+        """Ask the management library (NVML): library (its file; "" = none), note (what is not known, and why),
         driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w (NaN = not known)."""
     def libraries(self) -> list[dict[str, str]]:
         """Libraries that are opened at run time, opening them: name, purpose, path ("" = none), version ("" = not
@@ -128,7 +128,7 @@ class Device:
         """From now on a CPU's work is shared by so many of its threads, and its facts are theirs. ValueError for more
         than there are, or while a Case is open; UnsupportedError on a GPU."""
     def release_profilers(self) -> None:
-        """Waits for its work, and gives back what it keeps for the next count by hardware counter, so that other tools
+        """Wait for its work, and release what it keeps for the next count by hardware counter, so that other tools
         may count. Timing does so as well. DeviceError where the device is not well."""
     def variants(
         self, operation: str, precision: str, params: Mapping[str, int], kv_lens: Sequence[int] | None = None
@@ -142,8 +142,8 @@ class Device:
         variant: str,
         kv_lens: Sequence[int] | None = None,
     ) -> list[dict[str, Any]]:
-        """The kernels of a variant's launch, one after the other, without launching them: symbol (the linker's name, or
-        None), registers and local_bytes (of a thread), static_shared_bytes, dynamic_shared_bytes and threads (of a
+        """List the kernels of a variant's launch, without launching them: symbol (its name for the linker,
+        or None), registers and local_bytes (of a thread), static_shared_bytes, dynamic_shared_bytes and threads (of a
         block), blocks (of the grid), resident_blocks (at once on a multiprocessor, as the runtime says).
         UnsupportedError where they cannot be told: on a CPU, of a library's variants, of a shape that does not run."""
     def measure_call(
@@ -174,7 +174,7 @@ class Device:
     def count_call_metrics(
         self, function: Callable[..., object], groups: Sequence[str], *, sets: int | None = None
     ) -> dict[str, Any]:
-        """The same by metrics, for which it is called many times; see Case.count_metrics()."""
+        """Count by metrics, for which it is called many times; see Case.count_metrics()."""
     def _inject_fault(self, countdown: int, /) -> int:
         """For tests: the countdown-th device call from now fails (0: none). Returns the calls made so far."""
     def close(self) -> None: ...
@@ -186,25 +186,25 @@ class Profiler:
     """Named ranges, marked on a stream and read later. Any thread marks and reads; each stops what it started."""
 
     def __init__(self) -> None:
-        """Closed and switched off."""
+        """Create it closed and switched off."""
     on: bool
     watched: bool  # a tool is told of its ranges
     def open(self, device: Device, stream: int = 0, capacity: int = 4096, nvtx: bool = True) -> None:
-        """Makes marks for so many ranges; more are made when all are in use. nvtx False: no tool is told of them."""
+        """Make marks for so many ranges; more are made when all are in use. nvtx False: tools do not see them."""
     def move(self, name: str, bytes_read: int, bytes_written: int, /) -> None:
-        """What the next ranges of this name move, and the one that runs."""
+        """Set the bytes of the next ranges of this name, and of the one that runs."""
     def switch(self, on: object, /) -> None:
         """Whether start and stop do anything. Off: ranges that run are dropped."""
     def start(self, name: str, /) -> None:
         """Begins a range; waits for nothing."""
     def stop(self, name: str, /) -> None:
-        """Ends the latest range of this name; ValueError when none runs."""
+        """End the latest range of this name; ValueError when none runs."""
     def finish(self, name: str, /) -> None:
-        """The same; nothing where none runs."""
+        """End the latest range of this name; do nothing when none runs."""
     def read(self) -> dict[str, list[float]]:
-        """Waits for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
+        """Wait for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
     def events(self) -> dict[str, list[tuple[float, float, int | None, int | None]]]:
-        """The same, name -> when each range began (ns since a fixed moment), its ns, its bytes read and written."""
+        """Wait for them, too: name -> its ranges: begin (ns since a fixed moment), ns, bytes read and written."""
     def forget(self) -> None:
         """Forgets the times so far."""
     def floor_ns(self) -> float:
@@ -226,7 +226,7 @@ class Case:
         name: str | None = None,
         nvtx: bool = True,
     ) -> None:
-        """Checks everything, chooses the variant, allocates nothing.
+        """Check everything and choose the variant; allocate nothing.
 
         name: what tools that watch the process call it, in place of the operation; nvtx False: they are not told.
         """
@@ -247,7 +247,7 @@ class Case:
         """One launch. arrays: stored bits of any in/inout operands, as bytes or as items of the operand's kind and size
         in this machine's byte order; those left out get the generated inputs. Returns all out and inout operands."""
     def inputs(self) -> dict[str, bytes]:
-        """The generated bits of every in/inout operand."""
+        """Return the generated bits of every in/inout operand."""
     def verify(self, budget_s: float = 0.1, outputs: Mapping[str, Buffer] | None = None) -> dict[str, Any]:
         """Poison, launch once, compare a sample of rows with the float64 reference: verified (bool), max_error and
         tolerance (of the element or row nearest to its limit: error beyond the result's own rounding, relative to the
@@ -297,7 +297,7 @@ class Case:
         The first call on a device takes about a second. rotated: the mean over the rotation of a cold measurement,
         which tells whether it is cold; dram_bytes_written is then NaN, earlier launches' writes being among them."""
     def count_metrics(self, groups: Sequence[str], /) -> dict[str, Any]:
-        """What a launch did that found its inputs cold, by metrics of CUPTI's that take many replays of it: name ->
+        """Count what a launch with cold inputs does, by metrics of CUPTI that take many replays of it: name ->
         value (NaN = not known), passes (replays), metrics_status ("ok", or which were not counted and why)."""
     def launch(self) -> None:
         """One untimed launch on the generated inputs (for use under a profiler), and none but those that fill the
@@ -305,7 +305,7 @@ class Case:
     def enqueue(self) -> None:
         """One launch on the generated inputs, on the Device's stream and not waited for."""
     def close(self) -> None:
-        """Waits for calls that other threads are making with it; a signal's exception ends the wait, and it stays open.
+        """Wait for calls of other threads, then close; a signal's exception ends the wait, and it stays open.
         ValueError from within a call of its own (a poll function)."""
     def __enter__(self) -> Case: ...
     def __exit__(self, *exc: object) -> None: ...

@@ -316,6 +316,40 @@ def test_files_are_short_and_folders_small(root: Path) -> None:
     assert not [str(path.relative_to(root.parent)) for path in [*long, *large]]
 
 
+def test_the_package_does_not_grow() -> None:
+    """Lines without and within importers, files, folders: these limits only fall."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    lines = {path: len(path.read_text().splitlines()) for path in files}
+    importers = sum(count for path, count in lines.items() if "importers" in path.parts)
+    assert sum(lines.values()) - importers <= 45_900
+    assert importers <= 4_990
+    assert len(files) <= 223
+    assert len({path.parent for path in files}) <= 24
+
+
+def bad_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that say nothing about what they name."""
+    words = re.compile(r"(^|_)(told|said|asked|given|kept|held|stated|shown|telling|rungs?)(_|s?$)", re.IGNORECASE)
+    names = {getattr(node, key, None) for node in nodes for key in ("id", "attr", "name", "arg")}
+    return {name for name in names if isinstance(name, str) and words.search(name)}
+
+
+def test_bad_names_are_found() -> None:
+    text = "def as_told(kept):\n    x.said = heights_held = kept\n    return forgiven, askeds\n"
+    assert bad_names(ast.walk(ast.parse(text))) == {"as_told", "kept", "said", "heights_held", "askeds"}
+
+
+def test_names_say_what_they_name() -> None:
+    assert {path.name: found for path in sorted(PACKAGE.rglob("*.py")) if (found := bad_names(nodes_of(path)))} == {}
+
+
+def test_every_command_has_a_test(source_tree: Path) -> None:
+    from bwprof.cli import COMMANDS
+
+    tests = "".join(path.read_text() for path in sorted((source_tree / "tests").glob("*.py")))
+    assert [name for name in COMMANDS if not re.search(rf"main_{name}\b|\[\s*\"{name}\"|\"{name} ", tests)] == []
+
+
 def test_parts_of_a_case() -> None:
     wrong = []
     for path in sorted((CSRC / "measure" / "case").iterdir()):
