@@ -18,6 +18,7 @@ from commands import DRAW, GIVE_UP_SECONDS, PLANT, TINY, Here, command, csv_rows
 
 import bwprof
 from bwprof import _core
+from bwprof.cli import COMMANDS, main
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
@@ -201,6 +202,14 @@ def test_the_wished_time_stands_before_the_suites() -> None:
     suite = suites.load("default").target_on("cpu")
     assert plan.make_plan(plan.SweepRequest(suite="default"), "cpu").target_seconds == suite
     assert plan.make_plan(plan.SweepRequest(("gemm",)), "cpu").target_seconds is None
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: bwprof {command}")
+    assert "%%" not in out
 
 
 def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:

@@ -282,8 +282,8 @@ operation=OPERATION  the operation (see bwprof --list)
 """
 
 _ABLATION_EPILOG = """\
-Gains are in per cent within a factor of two, 0 % where a variant brings nothing (CSV and JSON have ratios). Variants
-that refuse the shape are listed with the reason.
+Within a factor of two, gains are in per cent; CSV and JSON have ratios. A variant that brings nothing shows 0 %%. A
+variant that refuses the shape is listed with its reason.
 
 examples:
   %(prog)s OPERATION --vs torch                beside PyTorch's counterpart
