@@ -283,10 +283,10 @@ def test_the_command_measures_in_fresh_processes(
     assert code == 0, err
     assert len(opened) == 3
     found = bwprof.load_baseline("main")
-    (times,) = found.process_ms
+    (case,) = found.cases
     runs = [folder / "bwprof-results" / str(process["run_id"]) for process in found.processes]
     assert sorted(runs) == sorted((folder / "bwprof-results").iterdir())
-    assert sorted(times) == sorted(bwprof.load(run)["time_ms"][0] for run in runs)
+    assert sorted(row["time_ms"] for row in case.rows) == sorted(bwprof.load(run)["time_ms"][0] for run in runs)
     for stored in found.cases:
         assert sorted(map(str, stored.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
     assert found.run["argv"][:3] == ["baseline", "save", "main"]
@@ -412,7 +412,8 @@ def test_an_interrupted_command_says_what_is_finished(
     line = next(line for line in err.splitlines() if "saves what is finished" in line)
     words = line.split("bwprof baseline ")[1].split(" saves what")[0].split()
     assert command(*words)[0] == 0
-    assert len(bwprof.load_baseline("main").process_ms[0]) == 2
+    (case,) = bwprof.load_baseline("main").cases
+    assert len({row["process"] for row in case.rows}) == 2, "whether one of them was disturbed or not"
 
 
 def test_a_suite_of_which_nothing_can_be_measured_ends_at_once_with_the_reason(
