@@ -321,7 +321,7 @@ def _describe_missing(missing: dict[str, str]) -> str:
     return "; ".join(f"no {name} device: {why}" for name, why in missing.items())
 
 
-def device_facts(device: _core.Device) -> dict[str, Any]:
+def facts(device: _core.Device) -> dict[str, Any]:
     """Return the facts of a device, from the runtime and the management library.
 
     Returns

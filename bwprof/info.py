@@ -91,7 +91,7 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
     try:
         with hardware.borrow_device(backend["name"], index) as device:
             free, total = device.memory()
-            facts = hardware.device_facts(device)
+            facts = hardware.facts(device)
             roofs = store.load(store.identity(device.backend, facts))
             return description | {
                 "facts": facts,

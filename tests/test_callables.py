@@ -174,7 +174,7 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert attainable(roofs="auto", cache="hot") is None, "a hot row has no attainable stream"
     assert [wanted for wanted, _ in asked] == [RoofRequest(cold=True, hot=False), RoofRequest(cold=False, hot=True)]
     with _core.Device("cpu") as device:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         found = replace(found, device=facts["name"], driver=facts["driver"])
         path = store.save(store.identity("cpu", facts), found)
     assert path is not None

@@ -158,7 +158,7 @@ def test_the_cpu_knows_no_conditions(cpu: _core.Device) -> None:
     assert now["throttle"] == ""
     assert "no sensors" in now["note"]
     assert cpu.management()["ecc"] is None
-    assert set(hardware.device_facts(cpu)) == set(cpu.facts())
+    assert set(hardware.facts(cpu)) == set(cpu.facts())
     frame = bwprof.sweep("stream_copy", elements=4096, cache="hot", backend="cpu", roofs=False)
     assert frame["power_w"].isna().all()
     assert frame["throttle"].isna().all()
@@ -256,7 +256,7 @@ def test_nvml_and_cuda_mean_the_same_device(gpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_facts_of_the_gpu(gpu: _core.Device) -> None:
-    found = hardware.device_facts(gpu)
+    found = hardware.facts(gpu)
     assert found["driver"].count(".") >= 1
     assert found["driver"] != found["driver_cuda"] == gpu.facts()["driver"]
     assert found["power_limit_w"] > 50
@@ -282,4 +282,4 @@ def test_no_nvml_costs_the_conditions_only(monkeypatch: pytest.MonkeyPatch) -> N
         assert "NVML was not found (looked for: /nowhere/libnvidia-ml.so.1)" in result["conditions"]["note"]
         assert device.conditions()["note"] == device.management()["note"] == result["conditions"]["note"]
         assert device.management()["library"] == ""
-        assert hardware.device_facts(device)["driver"] == device.facts()["driver"]
+        assert hardware.facts(device)["driver"] == device.facts()["driver"]

@@ -23,7 +23,7 @@ def test_an_estimate_has_roofs_and_second_tries(
 ) -> None:
     """Cases of 10 to 20 s on a CPU, whose streams take 6 s cold and 1.8 s hot; 2 s for the start."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    facts = hardware.device_facts(_core.Device("cpu"))
+    facts = hardware.facts(_core.Device("cpu"))
 
     def whole(wanted: RoofRequest | None) -> tuple[float, float]:
         return estimate.estimate_run((10.0, 20.0), facts, "cpu", wanted)

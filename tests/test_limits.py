@@ -342,7 +342,7 @@ def test_a_module_that_tells_what_it_has() -> None:
 def held_against(gb_s: float, **rates: float) -> Roofs:
     """Roofs of the CPU: streams of so many GB/s, and products of so many TFLOP/s."""
     with _core.Device("cpu") as device:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
     point = RoofPoint("copy", 0.5, 1 << 20, (1 << 20) / gb_s / 1e9)
     made = tuple(Rate(name, "product", "best", 64, rate, rate, 0.0) for name, rate in rates.items())
     threads = facts["units"]

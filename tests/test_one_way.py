@@ -33,7 +33,7 @@ POINT = RoofPoint("stream_copy", 0.5, 1 << 20, (1 << 20) / 40e9)  # 40 GB/s
 def own_roofs() -> bwprof.Roofs:
     """Roofs of this processor that nobody measured."""
     with _core.Device("cpu") as device:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         kept = (facts["name"], facts["uuid"], facts["driver"])
         return bwprof.Roofs(*kept, _core.__version__, 1e-9, (POINT,), threads=facts["units"])
 
@@ -44,7 +44,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bwprof.Roofs:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = own_roofs()
     with _core.Device("cpu") as device:
-        assert store.save(store.identity("cpu", hardware.device_facts(device)), found) is not None
+        assert store.save(store.identity("cpu", hardware.facts(device)), found) is not None
     return found
 
 

@@ -186,7 +186,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Roofs:
     """Roofs that are stored for this machine's own CPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with hardware.borrow_current(None, "cpu") as (choice, device):
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         mine = replace(toy_roofs.ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
         assert store.save(store.identity(choice.backend, facts), mine)
     return mine

@@ -27,7 +27,7 @@ GB_S = {1: 10.0, 2: 20.0, 3: 25.0}  # attainable with so many threads
 
 def roofs_for(device: _core.Device) -> Roofs:
     """Copying reaches GB_S."""
-    facts = hardware.device_facts(device)
+    facts = hardware.facts(device)
     point = RoofPoint("copy", 0.5, 2 * MIB, 2 * MIB / GB_S[facts["units"]] / 1e9)
     return Roofs(facts["name"], facts["uuid"], facts["driver"], "", 0.0, (point,), threads=facts["units"])
 
@@ -52,10 +52,10 @@ def alone(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BWPROF_CPU_THREADS", "3")
     with _core.Device("cpu") as device:
-        whole = hardware.device_facts(device)
+        whole = hardware.facts(device)
         assert whole["units"] == 3
         device.limit_threads(1)
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         assert facts["units"] == 1
         assert facts["note"].startswith("1 thread ")
         assert facts["peak_tflops"]["fp32"] > 0
@@ -174,7 +174,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
     """Left out, nothing is measured: what is stored decides."""
     assert "single_thread" not in bwprof.measure(lambda: None, **WORK)["flags"], "held against nothing"
     with _core.Device("cpu") as device:
-        assert store.save(store.identity("cpu", hardware.device_facts(device)), roofs_for(device)) is not None
+        assert store.save(store.identity("cpu", hardware.facts(device)), roofs_for(device)) is not None
         row = bwprof.measure(lambda: None, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(25.0)
         assert "single_thread" in row["flags"].split(";")
@@ -183,7 +183,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
         row = bwprof.measure(lambda: None, roofs=whole, **WORK)
         assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(25.0), True)
         device.limit_threads(1)
-        assert store.save(store.identity("cpu", hardware.device_facts(device)), roofs_for(device)) is not None
+        assert store.save(store.identity("cpu", hardware.facts(device)), roofs_for(device)) is not None
         one = roofs_for(device)
     row = bwprof.measure(lambda: None, **WORK)
     assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(10.0), True)

@@ -458,7 +458,7 @@ def test_measured_roofs(device: _core.Device) -> None:
     streams = {row["name"] for row in _core.operations() if row["is_stream"]}
     assert {point.stream for point in found.points} == streams
     assert all(point.seconds > 0 and point.uncertainty >= 0 for point in found.points)
-    assert found.belongs_to(hardware.device_facts(device))
+    assert found.belongs_to(hardware.facts(device))
     assert found.threads == (device.facts()["units"] if device.backend == "cpu" else 0)
     assert found.attainable_gb_s(10**8, 10**8) > 0
     assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}

@@ -90,7 +90,7 @@ PROBES = ["point stream_copy 256", "point stream_read 256", "point stream_copy 1
 @pytest.fixture
 def bench(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench()
-    monkeypatch.setattr(hardware, "device_facts", lambda _: FACTS)
+    monkeypatch.setattr(hardware, "facts", lambda _: FACTS)
     monkeypatch.setattr(survey, "measure", lambda _, **_more: made.everything())
     monkeypatch.setattr(survey, "measure_hot", lambda _, **_more: made.hot())
     monkeypatch.setattr(

@@ -298,7 +298,7 @@ def _compare_names(
             device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
             if request.threads is not None:
                 device.limit_threads(request.threads)
-            table.run["facts"] = hardware.device_facts(device)
+            table.run["facts"] = hardware.facts(device)
             pairs = ab_run.make_local_pairs(tasks, device)
         pairs = ab_run.add_note(pairs, same=are_same(names, request, commits))
         return _measure_pairs(pairs, rule, table, ab_run.compare_nothing)
@@ -318,7 +318,7 @@ def _compare_functions(
     with hardware.borrow_current(*where) as (choice, device):
         if threads is not None:
             device.limit_threads(threads)
-        table = ab_run.start_table(choice, rule, None, {"facts": hardware.device_facts(device)})
+        table = ab_run.start_table(choice, rule, None, {"facts": hardware.facts(device)})
         pairs = []
         for cache in caches:
             a, b = (CallSide(device, call, cache=cache, timer=options.timer, stream=stream) for call in functions)

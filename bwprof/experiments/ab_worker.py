@@ -74,7 +74,7 @@ class ABWorker:
         task = ab_sides.task_from_dict(request["work"])
         with shift_memory(self._device):
             self._side = side_of(self._device, task, Path(request["folder"]), self._poll)
-        return {"facts": hardware.device_facts(self._device)}
+        return {"facts": hardware.facts(self._device)}
 
     def close(self) -> None:
         if self._side is not None:

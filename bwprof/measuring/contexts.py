@@ -134,7 +134,7 @@ class Contexts:
             return self._context(fewer)
 
     def _context(self, device: _core.Device) -> Context:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         roofs = find_roofs(
             device,
             facts,

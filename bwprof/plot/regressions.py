@@ -364,7 +364,7 @@ def _set_date_ticks(ax: Axes) -> None:
             panels = [one for one in (ax, *ax.get_shared_x_axes().get_siblings(ax)) if one.has_data()]
             limits = [value for one in panels for value in one.dataLim.intervalx]
             ends = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
-            return f"{' to '.join(dict.fromkeys(f'{end:%Y-%m-%d}' for end in ends))} UTC"
+            return f"{' to '.join(dict.fromkeys(f'{end:%Y-%b-%d}' for end in ends))} UTC"
 
     locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)

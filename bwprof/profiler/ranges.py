@@ -296,7 +296,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
             "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
             "floor_us": floor_ms * 1e3,
             "backend": "" if device is None else device.backend,
-            "device": "" if device is None else hardware.device_facts(device)["name"],
+            "device": "" if device is None else hardware.facts(device)["name"],
         }
         return frame
 
@@ -413,7 +413,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         if device is None:
             return TraceLocation("no device", "ranges", exact=True)
         facts = _core.backend_facts(device.backend)
-        name = f"{device.backend}:{device.index} {hardware.device_facts(device)['name']}"
+        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
         stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
         return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
 

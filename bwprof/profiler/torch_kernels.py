@@ -159,5 +159,5 @@ def _make_context(groups: Mapping[str, _NamedEvents], roofs: RoofsArgument) -> C
         raise ValueError(f"the profile is of several devices ({', '.join(devices)}): roofs are one's, pass roofs=False")
     choice = hardware.choose_device(None, devices[0])
     with hardware.borrow_device(choice.backend, choice.index) as device:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         return Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))

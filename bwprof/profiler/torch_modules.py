@@ -358,7 +358,7 @@ def profile(
         return _make_frame([_make_part(entry, [], {}) for entry in watched if entry.calls], context, watched, None, 0)
     choice = hardware.choose_current(*((_host_backend(), None) if place is None else (None, place)))
     with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
         for _ in range(warmup):
             call()

@@ -66,7 +66,7 @@ def obtain(
         Called between batches; what it raises ends the measurement.
     """
     request = request or RoofRequest()
-    identity = store.identity(device.backend, hardware.device_facts(device))
+    identity = store.identity(device.backend, hardware.facts(device))
     stored = store.load(identity)
     if request.stored:
         return stored

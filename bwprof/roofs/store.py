@@ -45,7 +45,7 @@ def folder() -> Path:
 def identity(backend: str, facts: dict[str, Any]) -> Identity:
     """Return what stored roofs must agree on: {"key": device, driver, version; "settings": what changes the speed}.
 
-    `facts` are those of `bwprof.hardware.device_facts`.
+    `facts` are those of `bwprof.hardware.facts`.
     """
     key: dict[str, Any] = {"format": FORMAT, "bwprof_version": _core.__version__, "backend": backend}
     key |= {name: facts.get(name) for name in _KEY}

@@ -130,7 +130,7 @@ def _wait_for_full_clock(device: _core.Device, poll: Poll) -> None:
 
 
 def _blank(device: _core.Device) -> Roofs:
-    facts = hardware.device_facts(device)
+    facts = hardware.facts(device)
     return Roofs(
         device=facts["name"],
         device_uuid=facts["uuid"],

@@ -168,7 +168,7 @@ class CallExecutor:
         _, self._device = self._opened.enter_context(opening)
         self._contexts = self._make_contexts(False)
         check_threads(self._threads, self._contexts.threads)
-        return hardware.device_facts(self._device)
+        return hardware.facts(self._device)
 
     def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - read again below
         self._contexts = self._make_contexts(self._options.roofs, recalibrate=request.recalibrate)

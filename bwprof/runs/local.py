@@ -43,7 +43,7 @@ class LocalExecutor:
     def open(self, deadline: float | None = None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
         """Return the device's facts, with its free memory as `memory_free_bytes`."""
         with hardware.preserve_current_device(self._backend):
-            facts = hardware.device_facts(self.device)
+            facts = hardware.facts(self.device)
             if self._nvtx and not self.device.watched:
                 _log.warning("--nvtx: %s", hardware.UNWATCHED)
             facts["memory_free_bytes"] = self.device.memory()[0]

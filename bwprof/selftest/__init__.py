@@ -90,7 +90,7 @@ def run(
     choice = hardware.choose_device(backend, device)
     reports: list[PartReport] = []
     with hardware.borrow_device(choice.backend, choice.index) as opened:
-        facts = hardware.device_facts(opened)
+        facts = hardware.facts(opened)
         bench = Bench(
             device=opened,
             backend=choice.backend,

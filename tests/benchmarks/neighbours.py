@@ -118,7 +118,7 @@ def main() -> None:
     lines = []
     with hardware.borrow_device("cpu", 0) as device:
         show(f"{machine(device)}; {parsed.seconds:g} s of sampling at most, gate {DEFAULT_GATE:.0%}")
-        context = Context("neighbours", "cpu", hardware.device_facts(device), None)
+        context = Context("neighbours", "cpu", hardware.facts(device), None)
         for what in parsed.busy:
             with busy(what):
                 lines.append(line(what, measured(device, context, parsed.rounds, parsed.cases, parsed.seconds)))

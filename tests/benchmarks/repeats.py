@@ -70,7 +70,7 @@ def main() -> None:
     took: dict[str, list[float]] = {}
     with hardware.borrow_device(choice.backend, choice.index) as device:
         show(f"{machine(device)}; {parsed.repeats} repeats, {parsed.seconds:g} s of sampling at most")
-        context = Context("repeats", choice.backend, hardware.device_facts(device), None)
+        context = Context("repeats", choice.backend, hardware.facts(device), None)
         for _ in range(parsed.repeats):
             for spec in chosen(choice.backend, parsed.cases):
                 begun = time.monotonic()

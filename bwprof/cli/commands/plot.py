@@ -230,7 +230,7 @@ def _load_roofs() -> Any:
     from bwprof.roofs import store
 
     with hardware.borrow_current(None, None) as (choice, device):
-        roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
+        roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
     if roofs is None:
         raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
     return roofs

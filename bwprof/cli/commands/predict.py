@@ -228,7 +228,7 @@ def _run_roofs(options: argparse.Namespace) -> int:
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
     """Return the key of the chosen device's stored roofs, and the device's name."""
     with hardware.borrow_current(options.backend, options.device) as (choice, device):
-        return store.identity(choice.backend, hardware.device_facts(device)), choice.name
+        return store.identity(choice.backend, hardware.facts(device)), choice.name
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -241,7 +241,7 @@ def _list(options: argparse.Namespace) -> int:
         if backend not in (None, known["backend"]) or index not in (None, known["index"]):
             continue
         with hardware.borrow_current(None, name) as (choice, device):
-            roofs = store.load(store.identity(choice.backend, hardware.device_facts(device)))
+            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
         cells = ("none stored: a sweep measures them", "", "")
         if roofs is not None:
             reads = [point for point in roofs.ceilings() if point.read_fraction == 1]

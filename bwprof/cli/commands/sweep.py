@@ -59,7 +59,7 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
     """Print the cases with their work and memory, and an estimate of the time, roofs and second tries included."""
     widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
-        facts = hardware.device_facts(device)
+        facts = hardware.facts(device)
         for start in range(0, len(plan.specs), _LINES):
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
