@@ -6,12 +6,13 @@ import atexit
 import fcntl
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -76,6 +77,7 @@ except ImportError as error:
     pytest.exit(f"bwprof._core cannot be imported ({error}); build it first: pip install -e '.[test]'", 2)
 
 ROOT = Path(__file__).resolve().parent.parent
+SNAPSHOTS = Path(__file__).resolve().parent / "snapshots"
 BACKENDS: dict[str, dict[str, Any]] = {backend["name"]: backend for backend in _core.backends()}
 NO_CUDA = "" if BACKENDS["cuda"]["devices"] else f"no CUDA device: {BACKENDS['cuda']['reason']}"
 
@@ -100,7 +102,7 @@ _TOGETHER = {**{f"test_{name}.py": name for name in _SHARING}, "test_plan_call.p
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-guide", action="store_true", help="write today's output into the guide's recipes")
+    parser.addoption("--update-snapshots", action="store_true", help="write texts of today: snapshots/, guide.md")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -247,6 +249,32 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     make_brief(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return Here(capsys)
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare a whole text with `tests/snapshots/FILE.TEST.txt`; `--update-snapshots` writes that file.
+
+    A line `…` of the file stands for any number of lines, `…` at a line's end for the rest of the line.
+    A test that compares several texts names the others: `snapshot(text, "name")`.
+    """
+    from recipes import fit_output
+
+    file = Path(request.node.path).stem.removeprefix("test_")
+    test = re.sub(r"[^\w.-]+", "-", request.node.name.removeprefix("test_"))
+
+    def compare(text: str, name: str = "") -> None:
+        path = SNAPSHOTS / f"{'.'.join(filter(None, (file, test, name)))}.txt"
+        text = text.rstrip("\n") + "\n"
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        fitted = fit_output(before, text) if before else text
+        if request.config.getoption("--update-snapshots"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(fitted, encoding="utf-8")
+            return
+        assert fitted == before, f"{path.name} differs: --update-snapshots writes today's text"
+
+    return compare
 
 
 @pytest.fixture(scope="session")

@@ -167,7 +167,7 @@ class Runner:
             page = GUIDE.read_text(encoding="utf-8")
             GUIDE.write_text(page.replace(f"```text\n{block.text}```", f"```text\n{fitted}```"), encoding="utf-8")
         else:
-            assert fitted == block.text, "pytest tests/test_guide.py --update-guide writes today's output"
+            assert fitted == block.text, "pytest tests/test_guide.py --update-snapshots writes today's output"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
@@ -185,7 +185,7 @@ def test_commands_of_a_recipe_print_what_it_shows(
                 for name in re.findall(r"\w+\.toml", recipe.text):
                     (folder / name).write_text(block.text)
             case "text":
-                runner.check_output(block, update=request.config.getoption("--update-guide"))
+                runner.check_output(block, update=request.config.getoption("--update-snapshots"))
             case language:
                 assert language == "c"  # tests/test_library.py compiles it
 

@@ -649,3 +649,10 @@ def test_a_misplaced_import_is_found(tmp_path: Path) -> None:
         "results/schema.py",
         "text.py",
     ]
+
+
+def test_every_snapshot_belongs_to_a_test() -> None:
+    tests = Path(__file__).parent
+    for snapshot in (tests / "snapshots").glob("*.txt"):
+        file, test, *_ = re.split(r"[.\[-]", snapshot.name)
+        assert f"def test_{test}(" in (tests / f"test_{file}.py").read_text(), snapshot.name

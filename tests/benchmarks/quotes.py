@@ -2,7 +2,7 @@
 
 It rewrites README's tables and picture, and single figures: `bwprof.load_example` has the rows, and bwprof's commands
 print them. `tests/test_quotes.py` compares the pages with the same output. For the guide there is
-`pytest tests/test_guide.py --update-guide`.
+`pytest tests/test_guide.py --update-snapshots`.
 """
 
 from __future__ import annotations
