@@ -193,7 +193,12 @@ void place_parts(bw_decode_plan *plan) {
 // Of a split's keys, what its block takes before any that all of an entry's blocks share: a quarter of its steps, or 0
 // where they share none. Of 4 steps or fewer nothing is gained. Where not all blocks run at once, those that begin late
 // find the less to share: on an H100 11 x 8192 keys of 32/8 heads of 128, two turns, take 127 us, 143 without.
-int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims) {
+//
+// Whose turn a tile is costs a round trip through the L2. Multiprocessors that get much of the memory have no time for
+// it: 1 x 32768 keys of 32/8 heads of 128 take 46.6 us on an H100 (24 bytes a nanosecond each) and 47.6 without; on an
+// H200 (34 bytes) 40.0 and 33.9.
+int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims, double unit_bytes_per_ns) {
+    if (unit_bytes_per_ns > 29) return 0;
     const int64_t pace = 16 * plan.warps, steps = bw_ceil_div(plan.longest, plan.splits) / pace;
     const int padded = (int)bw_decode_round_up(dims->value[BW_DECODE_HEAD_DIM], 64);
     if (dims->list || plan.splits == 1 || plan.runs > 0 || !bw_decode_shares_keys(padded, plan.warps)) return 0;
@@ -239,7 +244,8 @@ constexpr double even_runs = 0.98;
 // Mirrors decode/direct.cu and oneshot.cu: which shapes they take, and what a block is to meet at a time. Few keys
 // are spread over as many small blocks as there may be; many go to large ones, which have less to put together, and to
 // small ones again where those leave fewer multiprocessors idle.
-bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units, int64_t shared_limit) {
+bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units, int64_t shared_limit,
+                   double unit_bytes_per_ns) {
     const int64_t *value = dims->value;
     const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
     const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
@@ -299,7 +305,7 @@ bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, in
             plan->splits = runs.counts.splits;
         }
     }
-    plan->own_keys = own_keys(*plan, dims);
+    plan->own_keys = own_keys(*plan, dims, unit_bytes_per_ns);
     plan->shared_bytes = cell_bytes(plan->warps, 8, (int)bw_decode_round_up(head_dim, 64));
     if (plan->warps == 4 && plan->resident == 2 && head_dim > 64) {
         plan->shared_bytes = larger(plan->shared_bytes, (size_t)shared_limit / 3);  // not a third one
@@ -318,11 +324,12 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     const int64_t shared_limit =
         facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
     const double peak_gb_s = facts && facts->peak_gb_s > 0 ? facts->peak_gb_s : default_peak_gb_s;
+    const double bytes_per_ns = read_share * peak_gb_s;
     const int64_t cluster_limit = facts && facts->own && facts->own->major == 9 && !dims->list ? shared_limit : 0;
     const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan plan = {};
     measure_entries(&plan, dims);
-    if (divide_direct(&plan, dims, dtype, units, shared_limit)) {
+    if (divide_direct(&plan, dims, dtype, units, shared_limit, bytes_per_ns / (double)units)) {
         // nothing else to divide
     } else if (dtype == BW_FP32) {
         divide_float(&plan, group, padded, shared_limit);
@@ -346,7 +353,7 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
         plan.splits = dims->list ? bw_decode_ragged_splits(plan, dims, dtype, units,
                                                            bw_decode_most_splits(plan, bw_decode_staged_keys))
                                        .splits
-                                 : bw_decode_staged_splits(plan, dims, dtype, units, read_share * peak_gb_s);
+                                 : bw_decode_staged_splits(plan, dims, dtype, units, bytes_per_ns);
     }
     if (plan.runs > 0) {
         plan.split_keys = plan.longest;
