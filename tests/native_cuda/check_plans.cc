@@ -58,11 +58,13 @@ static void check_division() {
 
 // On 132 multiprocessors, of a card with so much shared memory or of no named one.
 static bw_decode_plan plan_of(bw_dtype dtype, int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads,
-                              int64_t head_dim, int64_t shared_bytes = 0, const int64_t *lengths = nullptr) {
+                              int64_t head_dim, int64_t shared_bytes = 0, const int64_t *lengths = nullptr,
+                              double peak_gb_s = 0) {
     bw_dims dims = {};
     bw_device_facts facts = {};
     bw_own_facts own = {};
     facts.units = 132;
+    facts.peak_gb_s = peak_gb_s;
     facts.own = shared_bytes > 0 ? &own : nullptr;
     own.shared_bytes = shared_bytes;
     dims.value[BW_DECODE_BATCH] = batch;
@@ -96,6 +98,8 @@ static void check_waiting_blocks() {
                             const bool alone = plan.direct ? plan.resident == 1 : plan.wide > 0;
                             const int resident = alone ? 1 : 2;
                             CHECK(plan.combiners >= 1 && waiting < resident * 132);
+                            if (plan.resident == 1 && plan.runs == 0 && plan.columns * plan.splits > 132)
+                                CHECK(waiting == 0);
                             CHECK(bw_decode_plan_holds(plan, resident, 132));
                             CHECK(bw_decode_plan_holds(plan, 1, 132) == (waiting < 132));
                             CHECK(bw_decode_plan_holds(plan, 0, 132) == (waiting == 0));
@@ -290,6 +294,7 @@ static void check_even_runs() {
 // Blocks of one K/V head share keys only where nothing else divides them. Each has whole steps of its own first, at
 // most half of all are anybody's own, and the counts of those taken lie behind the tickets.
 static void check_shared_keys() {
+    const double h100_gb_s = 3352, h200_gb_s = 4814;
     const struct {
         int64_t batch, keys, heads, kv_heads, head_dim, own_keys;
     } shapes[] = {{1, 32768, 32, 8, 128, 512}, {1, 131072, 32, 8, 128, 2048}, {5, 2048, 64, 8, 128, 128},
@@ -297,11 +302,14 @@ static void check_shared_keys() {
                   {1, 131072, 32, 8, 96, 0},   {1, 131072, 14, 2, 64, 0},     {16, 8192, 32, 8, 128, 0},
                   {1, 32768, 72, 8, 128, 0},   {11, 8192, 32, 8, 128, 640}};
     for (const auto &shape : shapes) {
-        const bw_decode_plan plan =
-            plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, shape.head_dim);
-        CHECK(plan.own_keys == shape.own_keys);
+        const auto plan_on = [&](double peak_gb_s) {
+            return plan_of(BW_FP16, shape.batch, shape.keys, shape.heads, shape.kv_heads, shape.head_dim, 0, nullptr,
+                           peak_gb_s);
+        };
+        CHECK(plan_on(h100_gb_s).own_keys == shape.own_keys);
+        CHECK(plan_on(h200_gb_s).own_keys == 0);
     }
-    CHECK(plan_of(BW_FP32, 1, 32768, 32, 8, 128).own_keys == 0);
+    CHECK(plan_of(BW_FP32, 1, 32768, 32, 8, 128, 0, nullptr, h100_gb_s).own_keys == 0);
     const int64_t head_dims[] = {64, 72, 96, 104, 128, 160, 192, 256}, groups[] = {1, 4, 8}, kv_heads[] = {1, 2, 5, 8};
     int64_t shared = 0, turns = 0, others = 0;
     for (int64_t batch = 1; batch < 40; batch += 3)
@@ -309,7 +317,8 @@ static void check_shared_keys() {
             for (int64_t head_dim : head_dims)
                 for (int64_t group : groups)
                     for (int64_t heads : kv_heads) {
-                        const bw_decode_plan plan = plan_of(BW_BF16, batch, keys, heads * group, heads, head_dim);
+                        const bw_decode_plan plan =
+                            plan_of(BW_BF16, batch, keys, heads * group, heads, head_dim, 0, nullptr, h100_gb_s);
                         const int64_t numbers = plan.splits == 1 ? 0 : plan.columns * (plan.own_keys > 0 ? 2 : 1);
                         CHECK(plan.ticket_bytes >= numbers * 4 && plan.ticket_bytes < numbers * 4 + 256);
                         CHECK(plan.splits == 1 || plan.parts > 0 ||
