@@ -32,7 +32,7 @@ static void other(float *) {
 
 struct observations {
     size_t allowed;  // dynamic shared memory that the runtime lets the kernel have
-    int queries, attributes, launches, entered, cluster;
+    int queries, attributes, launches, entered, cluster, cooperative;
     cudaError_t failure;   // of the next call
     cudaError_t nameless;  // what asking for a name comes to
     const void *function;
@@ -116,10 +116,18 @@ static cudaError_t launch(const void *function, dim3 grid, dim3 block, void **ar
     return seen.failure;
 }
 
-static cudaError_t launch_clusters(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
-    CHECK(config->numAttrs == 1 && config->attrs[0].id == cudaLaunchAttributeClusterDimension);
-    CHECK(config->attrs[0].val.clusterDim.x == 1 && config->attrs[0].val.clusterDim.z == 1);
-    seen.cluster = (int)config->attrs[0].val.clusterDim.y;
+static cudaError_t launch_with_attributes(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
+    CHECK(config->numAttrs >= 1 && config->numAttrs <= 2);
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const cudaLaunchAttribute &attribute = config->attrs[i];
+        if (attribute.id == cudaLaunchAttributeCooperative) {
+            seen.cooperative = attribute.val.cooperative;
+            continue;
+        }
+        CHECK(attribute.id == cudaLaunchAttributeClusterDimension);
+        CHECK(attribute.val.clusterDim.x == 1 && attribute.val.clusterDim.z == 1);
+        seen.cluster = (int)attribute.val.clusterDim.y;
+    }
     return launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
 }
 
@@ -127,7 +135,8 @@ static cudaError_t last_error() {
     return cudaSuccess;
 }
 
-// dims.value: whether there is an addend, KiB of shared memory, whether a second kernel follows, blocks of a cluster.
+// dims.value: whether there is an addend, KiB of shared memory, whether a second kernel follows, blocks of a cluster,
+// whether all blocks are to run at once.
 static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *, bw_cuda_launch_spec *out) {
     const table entries = {7, nullptr, 0.5f};
     const odd letters = {{'a', 'b', 'c'}};
@@ -137,6 +146,7 @@ static bw_status choose(const bw_dims *dims, const bw_precision *, const bw_devi
                   bw_from_scratch(64), bw_from_operand_if(dims->value[0] != 0, 2), letters, entries, 11);
     bw_choose_place(added, 4, offsetof(table, list), bw_from_operand(3));
     added->cluster = (int)dims->value[3];
+    added->cooperative = dims->value[4] != 0;
     if (dims->value[2]) bw_choose(out, other, dim3(1), dim3(1), 0, bw_from_operand(0));
     return BW_OK;
 }
@@ -153,7 +163,7 @@ static bw_device *toy() {
 #endif
     device.api.occupancy = occupancy;
     device.api.launch_kernel = launch;
-    device.api.launch_clusters = launch_clusters;
+    device.api.launch_with_attributes = launch_with_attributes;
     device.api.last_error = last_error;
     return &device;
 }
@@ -209,6 +219,26 @@ static void check_kernels_in_order() {
     CHECK(bw_status_code(status) == BW_CODE_DEVICE && seen.launches == 3);
     bw_status_free(status);
     bw_cuda_prepared_release(state);
+}
+
+// A cooperative launch says so, in a cluster or not; others do not.
+static void check_cooperative() {
+    for (int cluster : {0, 6}) {
+        for (int cooperative : {0, 1}) {
+            bw_device *device = toy();
+            bw_dims dims = {};
+            void *state = nullptr;
+            dims.value[3] = cluster;
+            dims.value[4] = cooperative;
+            bw_launch set = make_launch(device, &dims, 0);
+            CHECK(!bw_cuda_prepare(&set, 1, choose, &state));
+            set.state = state;
+            CHECK(!bw_cuda_prepared_launch(&set));
+            CHECK(seen.cooperative == cooperative && seen.cluster == cluster && seen.launches == 1);
+            CHECK((const char *)seen.in == memory[0][1] && seen.count == 11);
+            bw_cuda_prepared_release(state);
+        }
+    }
 }
 
 // Clusters lie along y; the kernels beside them have none.
@@ -436,6 +466,7 @@ int main(int argc, char **argv) {
         {"addresses", check_addresses},
         {"kernels_in_order", check_kernels_in_order},
         {"clusters", check_clusters},
+        {"cooperative", check_cooperative},
         {"shared_memory", check_shared_memory},
         {"failures", check_failures},
         {"description", check_description},

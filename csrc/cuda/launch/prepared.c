@@ -85,17 +85,23 @@ static bw_status launch_kernel(const bw_launch *launch, const bw_cuda_kernel *ke
     }
     for (int i = 0; i < kernel->views; i++) memcpy(&word[kernel->view[i].word], maps[i], sizeof maps[i]);
     for (int i = 0; i < kernel->arguments; i++) argument[i] = &word[kernel->starts[i]];
+    cudaLaunchAttribute attributes[2];
+    unsigned count = 0;
     if (kernel->cluster > 0) {
-        cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeClusterDimension};
-        attribute.val.clusterDim.x = attribute.val.clusterDim.z = 1;
-        attribute.val.clusterDim.y = (unsigned)kernel->cluster;
+        attributes[count++] = (cudaLaunchAttribute){.id = cudaLaunchAttributeClusterDimension,
+                                                    .val.clusterDim = {1, (unsigned)kernel->cluster, 1}};
+    }
+    if (kernel->cooperative) {
+        attributes[count++] = (cudaLaunchAttribute){.id = cudaLaunchAttributeCooperative, .val.cooperative = 1};
+    }
+    if (count > 0) {
         const cudaLaunchConfig_t config = {.gridDim = kernel->grid,
                                            .blockDim = kernel->block,
                                            .dynamicSmemBytes = kernel->shared_bytes,
                                            .stream = device->stream,
-                                           .attrs = &attribute,
-                                           .numAttrs = 1};
-        BW_TRY(BW_CUDA(&device->api, launch_clusters(&config, kernel->function, argument)));
+                                           .attrs = attributes,
+                                           .numAttrs = count};
+        BW_TRY(BW_CUDA(&device->api, launch_with_attributes(&config, kernel->function, argument)));
     } else {
         BW_TRY(BW_CUDA(&device->api, launch_kernel(kernel->function, kernel->grid, kernel->block, argument,
                                                    kernel->shared_bytes, device->stream)));

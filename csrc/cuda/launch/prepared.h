@@ -38,6 +38,7 @@ typedef struct bw_cuda_kernel {
     size_t shared_bytes; /* dynamic */
     bool wide_cluster;   /* of more than 8 blocks, which not all devices of a generation need have */
     int cluster;         /* blocks of a cluster, along y; 0 = none, or those that the kernel itself names */
+    bool cooperative;    /* no block starts before all of them can run at once */
     int arguments, places, views, words;
     int starts[BW_CUDA_ARGUMENTS_MAX]; /* each argument's first word */
     bw_cuda_place place[BW_CUDA_PLACES_MAX];

@@ -75,7 +75,7 @@ extern "C" {
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \
     X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))      \
-    X(launch_clusters, cudaLaunchKernelExC, (const cudaLaunchConfig_t *, const void *, void **))       \
+    X(launch_with_attributes, cudaLaunchKernelExC, (const cudaLaunchConfig_t *, const void *, void **))       \
     X(last_error, cudaGetLastError, (void))
 
 typedef struct bw_cuda_api {

@@ -48,12 +48,16 @@ bw_status splitkv_choose(const bw_dims *dims, const bw_precision *precision, con
                   bw_decode_plan_make(dims, precision->cache, facts), out);
 }
 
-// Blocks that wait for others hang where fewer run at once than the plan counts on.
-bw_status check_residents(bw_device *device, const bw_decode_plan &plan, const bw_cuda_launch_spec *spec) {
+// Blocks that wait for others hang where fewer run at once than the plan counts on. Where all blocks can run at once,
+// they begin together, so that they wait for none that another launch keeps from running.
+bw_status check_residents(bw_device *device, const bw_decode_plan &plan, bw_cuda_launch_spec *spec) {
+    bw_cuda_kernel *kernel = &spec->kernel[0];
     const int units = device->facts.units;
     int resident = 0;
     if (plan.waiting == 0) return BW_OK;
-    BW_TRY(bw_cuda_resident_blocks(device, &spec->kernel[0], &resident));
+    BW_TRY(bw_cuda_resident_blocks(device, kernel, &resident));
+    const int64_t blocks = (int64_t)kernel->grid.x * kernel->grid.y * kernel->grid.z;
+    kernel->cooperative = blocks <= (int64_t)resident * units;
     if (bw_decode_plan_holds(plan, resident, units)) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "splitkv has %lld blocks that wait for others, and this device runs %d on each of its %d "
@@ -131,7 +135,7 @@ bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **st
     const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts);
     void *spec = nullptr;
     BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &spec));
-    bw_status status = check_residents(device, plan, (const bw_cuda_launch_spec *)spec);
+    bw_status status = check_residents(device, plan, (bw_cuda_launch_spec *)spec);
     if (!status) status = prepare_scratch(sets, set_count, plan);
     if (status) {
         bw_cuda_prepared_release(spec);
