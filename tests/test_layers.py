@@ -110,7 +110,6 @@ DEVICE_FREE = {
     "llm.quantization": {"llm.architecture", "llm.workload", "text.formatting", "text.parsing"},
     "llm.figures": {"costs", "llm.workload", "registry", "roofs.limiter", "text.formatting"},
     "measuring.verify": {"measuring.callables", "text.formatting", "text.parsing"},
-    "experiments.worktrees": {"text.parsing"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
 PURE_MODULES = {

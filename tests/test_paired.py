@@ -14,7 +14,7 @@ import bwprof
 from bwprof import _core, errors
 from bwprof.experiments import ab, ab_run, ab_session
 from bwprof.experiments.ab import ABOptions
-from bwprof.experiments.ab_result import describe_row
+from bwprof.experiments.ab_run import describe_row
 from bwprof.experiments.ab_session import (
     FAILED,
     INTERRUPTED,
@@ -213,7 +213,7 @@ def test_two_timers_are_not_compared() -> None:
     """What one side fell back to is asked of the other."""
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6, timer="cupti"), FakeSide(machine, 1e6, timer="events")]
-    found = compared(sides, machine, later_timer=lambda _one, _other, _backend: "events")
+    found = compared(sides, machine, later_timer=lambda _one, _other: "events")
     assert [one.timer for one in found.opened] == ["events", "events"]
     assert "open events" in sides[0].asked
 
@@ -319,8 +319,8 @@ def test_operations_and_functions_by_name() -> None:
         ("gem", "gemm", "side A: unknown operation 'gem': did you mean 'gemm'"),
         ("gemm", "gem:naive", "side B: unknown operation 'gem': did you mean 'gemm'"),
         ("gemm:nave", "gemm", "unknown variant of gemm on cpu 'nave': did you mean 'naive'"),
-        ("gemm", "kernels:new", "A is the operation gemm and B the function kernels:new"),
-        ("gemm", "kv_append", "A is the operation gemm and B the operation kv_append"),
+        ("gemm", "kernels:new", "A is gemm and B kernels:new"),
+        ("gemm", "kv_append", "A is gemm and B kv_append"),
         ("k:a", "k b", "side B: unknown operation 'k b'"),
     ],
 )
@@ -426,7 +426,7 @@ def test_an_interrupt_has_the_rows_so_far() -> None:
             ValueError,
             "no interpreter '/nowhere/python': there is no such",
         ),
-        ("gemm", "gemm", {"revision": "HEAD"}, ValueError, "one revision too few"),
+        ("gemm", "gemm", {"revision": "HEAD"}, ValueError, "revisions are HEAD"),
         ("gemm", "gemm", {"build": "make"}, ValueError, "a build goes with revisions"),
         ("gemm", "gemm", {"rel_ci": 2}, ValueError, "rel_ci is 2"),
         ("gemm", "gemm", {"max_seconds": 0}, ValueError, "max_seconds is 0"),

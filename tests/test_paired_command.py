@@ -24,9 +24,9 @@ import bwprof
 from bwprof import errors
 from bwprof.cli import main, output
 from bwprof.cli.commands import experiments
-from bwprof.experiments import worktrees
+from bwprof.experiments import ab_process
 from bwprof.experiments.ab_process import Place, ProcessSide
-from bwprof.experiments.ab_result import ABTable
+from bwprof.experiments.ab_run import ABTable
 from bwprof.experiments.ab_sides import Call, SideError
 from bwprof.runs.interrupts import NoInterrupts
 
@@ -258,7 +258,7 @@ ANSWERING = """
 import json, os, sys
 def main():
     os.read(int(sys.argv[2]), 4096)
-    os.write(int(sys.argv[3]), b'{"protocol": 99}\\n')
+    os.write(int(sys.argv[3]), b'{"answer": {"protocol": 99}}\\n')
     os.read(int(sys.argv[2]), 4096)
 """
 
@@ -269,7 +269,7 @@ def main():
         ({"__init__": "__version__ = '0.0.9'"}, "the bwprof of PATH (0.0.9) has no A/B comparisons"),
         ({"__init__": "1 / 0"}, "bwprof cannot be imported in PATH: ZeroDivisionError: division by zero"),
         (
-            {"__init__": "", "experiments_in___init__": "", "experiments_in_ab_worker": ANSWERING},
+            {"__init__": "", "experiments_in___init__": "", "experiments_in_ab_process": ANSWERING},
             "the bwprof of PATH speaks another protocol (99, this one 1)",
         ),
     ],
@@ -306,7 +306,7 @@ def test_an_interpreter_without_bwprof(
     [
         (["gemm"], "only A was named"),
         (["gemm", "--python", "/nowhere/python", "--python", "sh"], "side A: no interpreter '/nowhere/python'"),
-        (["gemm", "gemm", "--rev", "HEAD"], "one revision too few"),
+        (["gemm", "gemm", "--rev", "HEAD"], "revisions are HEAD"),
         (["gemm", "gemm", "--json", "nowhere/o.json"], "there is no folder nowhere"),
         (["gemm", "gemm", "--json", "o.txt"], "the name must end in .json"),
         (["gemm", "gemm", "--fail-on", "much"], "--fail-on is 'much'"),
@@ -425,7 +425,7 @@ def test_other_peoples_worktrees_are_left_alone(how: str, repository: Path, tmp_
     """One that is missing is on a disk that is not mounted, say; ours are forgotten whatever became of them."""
     git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
     shutil.rmtree(tmp_path / "mine")
-    with worktrees.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
+    with ab_process.checked_out(repository, ["v1", "v3"], None, lambda: None) as found:
         if how == "gone":
             shutil.rmtree(found[0].folder)
         elif how == "locked":

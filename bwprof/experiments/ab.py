@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof import hardware, registry
+from bwprof import _core, hardware, registry
 from bwprof.errors import PairedError
 from bwprof.experiments import ab_run
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
-from bwprof.experiments.ab_result import ABTable
-from bwprof.experiments.ab_run import PlaceRequest
+from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
+from bwprof.experiments.ab_run import ABPair, ABTable
 from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, FAILED, StopRule
-from bwprof.experiments.ab_sides import ABTask, Call, CallSide, is_call
+from bwprof.experiments.ab_sides import ABSide, ABTask, Call, CallSide, is_call, side_of
 from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
@@ -71,23 +72,15 @@ def _check_names(a: str, b: str) -> bool:
     """Return whether both names are of one operation; False for two functions, ValueError for anything else."""
     known = [row["name"] for row in registry.operations()]
     heads = [text.partition(":")[0] for text in (a, b)]
-    problems = [
-        f"side {side}: {describe_unknown('operation', head, known)}" for side, head in zip("AB", heads, strict=True)
-    ]
-    for head, text, problem in zip(heads, (a, b), problems, strict=True):
-        if head not in known and not is_call(text):
+    mixed = any(head in known for head in heads)
+    for side, head, text in zip("AB", heads, (a, b), strict=True):
+        misspelt = mixed and nearest_name(head, known, likeness=0.7) is not None
+        if head not in known and (misspelt or not is_call(text)):
+            problem = f"side {side}: {describe_unknown('operation', head, known)}"
             raise ValueError(f"{problem}; or a function, as module:function or file.py:function")
-    operations = [head if head in known else None for head in heads]
-    if operations[0] != operations[1]:
-        for head, operation, problem in zip(heads, operations, problems, strict=True):
-            if operation is None and nearest_name(head, known, likeness=0.7) is not None:
-                raise ValueError(problem)
-        kinds = [
-            f"the operation {operation}" if operation else f"the function {quote_text(text)}"
-            for operation, text in zip(operations, (a, b), strict=True)
-        ]
-        raise ValueError(f"A is {kinds[0]} and B {kinds[1]}: a ratio of times needs two sides that do the same work")
-    return operations[0] is not None
+    if mixed and heads[0] != heads[1]:
+        raise ValueError(f"A is {quote_text(a)} and B {quote_text(b)}: one operation or two functions are needed")
+    return mixed
 
 
 def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
@@ -261,7 +254,7 @@ def ab(
     if isinstance(a, str) or isinstance(b, str) or b is None:
         raise TypeError(f"a is {repr_short(a)} and b is {repr_short(b)}: two callables or two names are needed")
     _refuse_for_callables(options, request)
-    return _compare_functions((a, b), options, stream, tolerance, where, request.threads, rule)
+    return _compare_functions((a, b), options, stream, tolerance, where, request, rule)
 
 
 def complete_b(b: Any, a: Any, request: PlaceRequest) -> Any:
@@ -287,20 +280,18 @@ def _compare_names(
 ) -> pd.DataFrame:
     choice = hardware.choose_device(*where)
     tasks = make_tasks(*names, options, choice.backend)
-    table = ab_run.start_table(choice, rule, None, {})
-    commits: Sequence[str] = []
+    table = ABTable.start(choice, rule)
     with ExitStack() as stack:
+        make: Callable[[int, ABTask], ABSide]
+        commits: Sequence[str] = []
         if request.apart:
             stops = stack.enter_context(NoInterrupts())
-            make, commits = stack.enter_context(ab_run.open_places(request, choice, stops))
-            pairs = ab_run.make_process_pairs(tasks, make)
+            make, commits = stack.enter_context(open_places(request, choice, stops))
         else:
             device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
-            if request.threads is not None:
-                device.limit_threads(request.threads)
-            table.run["facts"] = hardware.facts(device)
-            pairs = ab_run.make_local_pairs(tasks, device)
-        pairs = ab_run.add_note(pairs, same=are_same(names, request, commits))
+            _prepare(device, request, table)
+            make = partial(_make_local, device)
+        pairs = ab_run.make_pairs(tasks, make, same=are_same(names, request, commits))
         return _measure_pairs(pairs, rule, table, ab_run.compare_nothing)
 
 
@@ -310,37 +301,38 @@ def _compare_functions(
     stream: Any,
     tolerance: float | None,
     where: tuple[str | None, Device],
-    threads: int | None,
+    request: PlaceRequest,
     rule: StopRule,
 ) -> pd.DataFrame:
     caches = expand_caches(options.caches)
-    names = (name_callable(functions[0]), name_callable(functions[1]))
+    a, b = (name_callable(function) for function in functions)
     with hardware.borrow_current(*where) as (choice, device):
-        if threads is not None:
-            device.limit_threads(threads)
-        table = ab_run.start_table(choice, rule, None, {"facts": hardware.facts(device)})
+        table = ABTable.start(choice, rule)
+        _prepare(device, request, table)
         pairs = []
         for cache in caches:
-            a, b = (CallSide(device, call, cache=cache, timer=options.timer, stream=stream) for call in functions)
-            pairs.append(ab_run.make_call_pair(names, (a, b), cache))
-        pairs = ab_run.add_note(pairs, same=functions[0] is functions[1])
-        return _measure_pairs(pairs, rule, table, ab_run.compare_outputs(tolerance))
+            how: dict[str, Any] = {"cache": cache, "timer": options.timer, "stream": stream}
+            sides = [CallSide(device, function, **how) for function in functions]
+            pairs.append(ABPair(ab_run.join_names(a, b), cache, (a, b), sides, functions[0] is functions[1]))
+        return _measure_pairs(pairs, rule, table, partial(ab_run.compare_outputs, tolerance=tolerance))
 
 
-def _measure_pairs(
-    pairs: Sequence[ab_run.ABPair],
-    rule: StopRule,
-    table: ABTable,
-    compare: Callable[[Sequence[Any]], ab_run.Verdict],
-) -> pd.DataFrame:
+def _make_local(device: _core.Device, _side: int, task: ABTask) -> ABSide:
+    return side_of(device, task, Path.cwd())
+
+
+def _prepare(device: _core.Device, request: PlaceRequest, table: ABTable) -> None:
+    if request.threads is not None:
+        device.limit_threads(request.threads)
+    table.run["facts"] = hardware.facts(device)
+
+
+def _measure_pairs(pairs: Sequence[ABPair], rule: StopRule, table: ABTable, compare: ab_run.Compare) -> pd.DataFrame:
     try:
         for pair in pairs:
             measurement = ab_run.measure_pair(pair, rule, table, lambda: None, compare)
             if measurement.stopped == FAILED:
-                table.finish("failed")
                 raise PairedError(measurement.reason, table.frame()) from measurement.cause
-    except PairedError:
-        raise
     except BaseException as error:
         table.finish("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         with suppress(AttributeError):

@@ -22,11 +22,11 @@ import math
 import random
 import statistics as numbers
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist
-from typing import Any, TypeVar
 
 from bwprof.experiments.ab_sides import ABSide, SideError, SideInfo
 
@@ -158,21 +158,14 @@ def exceeds_limit(ratio: float, verdict: str, limit: float) -> bool:
 
 
 def may_exceed_limit(high: float | None, verdict: str, limit: float) -> bool:
-    """Return whether an undecided B may be slower than A by more than a limit, a fraction.
-
-    `high` is the interval's upper end, None if there is none.
+    """Return whether an undecided B may exceed a limit; `high`: the interval's upper end, None if there is none.
 
     Examples
     --------
-    >>> may_exceed_limit(1.03, UNDECIDED, 0.02), may_exceed_limit(1.015, UNDECIDED, 0.02)
-    (True, False)
-    >>> may_exceed_limit(None, UNDECIDED, 0.02)
-    True
+    >>> [may_exceed_limit(high, UNDECIDED, 0.02) for high in (1.03, 1.015, None)]
+    [True, False, True]
     """
     return verdict == UNDECIDED and (high is None or high > 1 + limit)
-
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +207,6 @@ class ABMeasurement:
         """Turns of either side."""
         return 2 * len(self.orders)
 
-    def details(self) -> dict[str, Any]:
-        """Return units, orders and times as plain types for JSON."""
-        return {"log_ratios": self.units, "orders": self.orders, "block_ns": list(self.times)}
-
-
-class _StoppedError(Exception):
-    """A side could not continue."""
-
-    def __init__(self, side: int | None, text: str) -> None:
-        super().__init__(text if side is None else f"side {NAMES[side]}: {text}")
-        self.side = side
-
 
 @dataclass
 class Comparison:
@@ -236,6 +217,8 @@ class Comparison:
     sides : sequence of two ABSide
     result : ABMeasurement
         Is filled turn by turn, so that an early end loses nothing.
+    later_timer : callable
+        Chooses one of two timers for both sides.
     check : callable
         Is called before each turn; an exception of it ends the comparison.
     check_pair : callable
@@ -244,8 +227,7 @@ class Comparison:
 
     sides: Sequence[ABSide]
     result: ABMeasurement
-    backend: str = ""
-    later_timer: Callable[[str, str, str], str] = lambda _a, b, _backend: b
+    later_timer: Callable[[str, str], str] = max
     check: Callable[[], object] = lambda: None
     check_pair: Callable[[Sequence[SideInfo]], None] = lambda _opened: None
     clock: Callable[[], float] = time.monotonic
@@ -256,34 +238,36 @@ class Comparison:
         self._next_check = LEAST_UNITS
         self._timer: str | None = None
         self._samples = 1
+        self._started = 0.0
+        self._working: int | None = None  # the side that works
 
     def run(self) -> None:
         """Measure until the stop rule applies or a side fails."""
+        result = self.result
         try:
             self._run()
-        except _StoppedError as stopped:
-            self.result.stopped, self.result.reason = FAILED, str(stopped)
-            self.result.failed, self.result.cause = stopped.side, stopped.__cause__
+        except SideError as error:
+            side = "" if self._working is None else f"side {NAMES[self._working]}: "
+            result.stopped, result.reason = FAILED, f"{side}{error}"
+            result.failed, result.cause = self._working, error.__cause__
         finally:
-            if not self.result.stopped:
-                self.result.stopped = INTERRUPTED
+            result.stopped = result.stopped or INTERRUPTED
 
     def _run(self) -> None:
         result = self.result
-        timers = self._open_first()
-        try:
-            self.check_pair(result.opened)
-        except SideError as error:
-            raise _StoppedError(None, str(error)) from None
-        if timers[0] != timers[1]:
-            self._timer = self.later_timer(timers[0], timers[1], self.backend)
-            timers = self._open_first()
-            if timers[0] != timers[1]:
-                raise _StoppedError(None, f"A is timed by {timers[0]} and B by {timers[1]}: times of two timers differ")
+        result.opened = self._open()
+        self.check_pair(result.opened)
+        a, b = (info.timer for info in result.opened)
+        if a != b:
+            self._timer = self.later_timer(a, b)
+            result.opened = self._open()
+            a, b = (info.timer for info in result.opened)
+            if a != b:
+                raise SideError(f"A is timed by {a} and B by {b}: times of two timers differ")
         longest = max(info.sample_ns for info in result.opened)
         self._samples = next((count for count, limit in _SAMPLES if longest <= limit), 1)
         renewable = any(info.renewable for info in result.opened)
-        started = self.clock()
+        self._started = self.clock()
         opening = 0.0
         while not result.stopped:
             begun = self.clock()
@@ -291,63 +275,61 @@ class Comparison:
                 self._open()
                 opening = self.clock() - begun
             result.renewals += renewable or not result.renewals
-            self._measure_unit(started, opening)
-            self._check_stop(started)
+            self._measure_unit(opening)
+            self._check_stop()
 
     def _order(self) -> tuple[int, ...]:
         return _ORDERS[self._coin.getrandbits(1)]
 
-    def _open_first(self) -> list[str]:
-        self.result.opened = self._open()
-        return [info.timer for info in self.result.opened]
+    @contextmanager
+    def _side(self, number: int) -> Iterator[ABSide]:
+        self._working = number
+        yield self.sides[number]
+        self._working = None
 
     def _open(self) -> list[SideInfo]:
         order = self._order()[:2]
         opened: dict[int, SideInfo] = {}
         for number in order:  # close both first: new buffers need not fit beside the old ones
-            self._call(number, lambda side: side.close())
+            with self._side(number) as side:
+                side.close()
         for number in order:
             self.check()
-            opened[number] = self._call(number, lambda side: side.open(self._timer))
+            with self._side(number) as side:
+                opened[number] = side.open(self._timer)
         return [opened[0], opened[1]]
 
-    def _call(self, number: int, function: Callable[[ABSide], _T]) -> _T:
-        try:
-            return function(self.sides[number])
-        except SideError as error:
-            raise _StoppedError(number, str(error)) from error.__cause__
-
-    def _measure_unit(self, started: float, opening: float) -> None:
+    def _measure_unit(self, opening: float) -> None:
         """Measure blocks on the same buffers for about as long as opening took; their median is a unit."""
         until = self.clock() + min(opening, self._rule.max_seconds / _RENEWALS)
-        blocks = [self._measure_block(started)]
+        blocks = [self._measure_block()]
         while self.clock() < until:
-            blocks.append(self._measure_block(started))
+            blocks.append(self._measure_block())
         self.result.units.append(numbers.median(blocks))
 
-    def _measure_block(self, started: float) -> float:
+    def _measure_block(self) -> float:
         """Measure four turns; return the logarithm of B's time over A's."""
         order = self._order()
         samples: tuple[list[float], list[float]] = ([], [])
         for number in order:
             self.check()
-            samples[number].extend(self._call(number, lambda side: side.turn(self._samples)))
+            with self._side(number) as side:
+                samples[number].extend(side.turn(self._samples))
         times = [time_of(side) for side in samples]
         if not all(ns > 0 and math.isfinite(ns) for ns in times):
-            raise _StoppedError(None, "a launch is shorter than the timer's resolution")
+            raise SideError("a launch is shorter than the timer's resolution")
         self.result.orders.append("".join(NAMES[number] for number in order))
         for stored, ns in zip(self.result.times, times, strict=True):
             stored.append(ns)
-        self.result.seconds = self.clock() - started
+        self.result.seconds = self.clock() - self._started
         return math.log(times[1] / times[0])
 
-    def _check_stop(self, started: float) -> None:
+    def _check_stop(self) -> None:
         count = len(self.result.units)
-        over = self.clock() - started >= self._rule.max_seconds
+        over = self.clock() - self._started >= self._rule.max_seconds
         if count >= self._next_check:
             self._next_check = max(count + 1, int(count * _CHECK_FACTOR))
             if self.result.ratio.half_width <= math.log1p(self._rule.rel_ci):
                 self.result.stopped = PRECISE
-                return
-        if over:
+        if over and not self.result.stopped:
             self.result.stopped = OUT_OF_TIME

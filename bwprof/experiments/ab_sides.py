@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,7 +76,11 @@ class ABSide(Protocol):
         ...
 
     def close(self) -> None:
-        """Free everything."""
+        """Free the buffers."""
+        ...
+
+    def end(self) -> None:
+        """Free everything: no opening follows."""
         ...
 
 
@@ -159,6 +165,8 @@ class CaseSide:
         if case is not None:
             case.close()
 
+    end = close
+
 
 class CallSide:
     """A function, or the function that it returns; an exception of it becomes the cause of a SideError."""
@@ -213,6 +221,8 @@ class CallSide:
         self._subject = replace(self._subject, function=self._function)
         self.returned = None
 
+    end = close
+
 
 def later_timer(a: str, b: str, backend: str) -> str:
     """Return the timer that both sides can use: the later of two in the order in which the backend tries them."""
@@ -241,7 +251,8 @@ def describe_error(error: BaseException) -> str:
     return text if text and isinstance(error, (_core.BwprofError, SideError)) else f"{name}: {text}" if text else name
 
 
-_NAME = re.compile(r"(?P<home>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<path>[^\W\d]\w*(\.[^\W\d]\w*)*)")
+_DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+_NAME = re.compile(rf"(.+\.py|{_DOTTED}):{_DOTTED}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,16 +276,13 @@ class Call:
 
     def function(self, folder: Path) -> Callable[..., object]:
         """Import the function, files relative to `folder`; ValueError if there is no such module, file or function."""
-        match = _NAME.fullmatch(self.name)
-        assert match is not None
-        home, path = match["home"], match["path"]
-        target: Any = _import_file(folder / home) if home.endswith(".py") else _import_module(home)
-        for name in path.split("."):
-            if not hasattr(target, name):
-                raise ValueError(f"{home} has no '{path}'")
-            target = getattr(target, name)
+        home, _, path = self.name.rpartition(":")
+        module = _import_file(folder / home) if home.endswith(".py") else _import_module(home)
         try:
+            target = attrgetter(path)(module)
             check_callable(target, path)
+        except AttributeError:
+            raise ValueError(f"{home} has no '{path}'") from None
         except TypeError as error:
             raise ValueError(f"{home}: {error}") from None
         if target is None:
@@ -293,6 +301,20 @@ def task_to_dict(task: ABTask) -> dict[str, Any]:
 def task_from_dict(data: Mapping[str, Any]) -> ABTask:
     """Read what `task_to_dict` wrote."""
     return Call(**data["call"]) if "call" in data else Spec.from_dict(data["case"])
+
+
+def side_of(
+    device: _core.Device, task: ABTask, folder: Path, poll: Callable[[], object] | None = None
+) -> CaseSide | CallSide:
+    """Make the side that runs a task on an open device."""
+    if isinstance(task, Spec):
+        return CaseSide(device, task, poll)
+    try:
+        function = task.function(folder)
+    except ValueError as error:
+        raise SideError(str(error)) from error
+    call = partial(function, **task.params) if task.params else function
+    return CallSide(device, call, name=task.title, cache=task.cache, timer=task.timer, poll=poll)
 
 
 def is_call(text: str) -> bool:

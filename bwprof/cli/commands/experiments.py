@@ -17,11 +17,10 @@ from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
-from bwprof.experiments import ab, ab_result, ab_run, ab_session
+from bwprof.experiments import ab, ab_run, ab_session
 from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
-from bwprof.experiments.ab_result import ABTable
-from bwprof.experiments.ab_run import PlaceRequest
+from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
+from bwprof.experiments.ab_run import ABTable
 from bwprof.experiments.ab_session import (
     DEFAULT_GATE,
     DEFAULT_REL_CI,
@@ -140,7 +139,7 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
     works = ab.make_tasks(*names, _read_options(options, rule.seed), choice.backend)
-    table = ab_run.start_table(choice, rule, argv, {})
+    table = ABTable.start(choice, rule, argv)
 
     def report(text: str) -> None:
         if not options.quiet:
@@ -150,8 +149,8 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.open_places(places, choice, interrupts, report))
-            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, places, commits))
+            make, commits = stack.enter_context(open_places(places, choice, interrupts, report))
+            pairs = ab_run.make_pairs(works, make, same=are_same(names, places, commits))
             for number, pair in enumerate(pairs, start=1):
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
                 result = ab_run.measure_pair(pair, rule, table, interrupts.check, ab_run.compare_nothing)
@@ -245,12 +244,12 @@ def _print(table: ABTable) -> None:
     if lines:
         print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     # A failed side is an error, which standard error has.
-    print_lines(screen, [ab_result.describe_row(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
+    print_lines(screen, [ab_run.describe_row(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
     for side in ("a", "b"):
         for row in [row for row in table.rows if row[f"{side}_environment"]][:1]:
             print_lines(screen, [f"{side.upper()}: {quote_text(row[side])}, {row[f'{side}_environment']}"])
     if lines:
-        screen.print(f"from, to: the {ab_result.level_text()} interval of B's time divided by A's")
+        screen.print(f"from, to: the {100 * ab_session.LEVEL:g} % interval of B's time divided by A's")
 
 
 def _format(number: float | None, spec: str) -> str:
