@@ -128,7 +128,7 @@ def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
 
 
 def test_small_ratios_keep_two_digits() -> None:
-    assert [ablation_table._times_text(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
+    assert [ablation_table._format_times(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
         "0.027x",
         "0.00075x",
         "0.10x",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results.schema import RowDict
@@ -71,15 +72,17 @@ def make_frame(
     """
     import pandas as pd
 
-    lines = [
-        _variant_line(
-            variant,
-            rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"]),
-            [kernel for kernel in kernels if kernel["variant"] == variant["name"]],
-            holds=variant["at"] in here and variant["name"] not in left_out,
-        )
-        for variant in variants
-    ]
+    lines = []
+    for variant in variants:
+        row = rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"])
+        own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
+        line = _line(variant["name"], VARIANT, row) | _kernel_columns(own)
+        if row["status"] == "skipped" and own and own[0]["reason"] and own[0]["reason"] in str(row["reason"]):
+            line["reason"] = own[0]["reason"]  # the row's reason repeats operation, variant and precision
+        if variant["predicted"] is not None:
+            holds = variant["at"] in here and variant["name"] not in left_out
+            line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
+        lines.append(line | {"changes": variant["changes"], "because": variant["because"]})
     lines += [_line(name, PEER, row) for name, row in peers]
     data = pd.DataFrame([{**line, **common} for line in lines], columns=COLUMNS)
     data = data.astype({name: kind for kind, names in _TYPES.items() for name in names.split()})
@@ -92,17 +95,6 @@ def make_frame(
     return data
 
 
-def _variant_line(
-    variant: Mapping[str, Any], row: RowDict, kernels: Sequence[Mapping[str, Any]], *, holds: bool
-) -> dict[str, Any]:
-    line = _line(variant["name"], VARIANT, row)
-    if line["status"] == "skipped" and kernels and kernels[0]["reason"] and kernels[0]["reason"] in str(line["reason"]):
-        line["reason"] = kernels[0]["reason"]  # the row's reason repeats operation, variant and precision
-    if variant["predicted"] is not None:
-        line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
-    return line | {"changes": variant["changes"], "because": variant["because"], **_kernel_columns(kernels)}
-
-
 def _unmeasured_row(variant: Mapping[str, Any], precision: str) -> RowDict:
     reason = "it was not measured"
     if precision not in variant["precisions"]:
@@ -111,29 +103,27 @@ def _unmeasured_row(variant: Mapping[str, Any], precision: str) -> RowDict:
 
 
 def _line(version: str, kind: str, row: RowDict) -> dict[str, Any]:
-    copied = {name: row.get(name) for name in _COPIED} | {"achieved_occupancy_pct": row.get("occupancy_pct")}
-    plain = {name: None if is_missing(value) else value for name, value in copied.items()}
-    return {"version": version, "kind": kind, **plain}
+    copied = {name: row.get(name) for name in _COPIED}
+    return {"version": version, "kind": kind, "achieved_occupancy_pct": row.get("occupancy_pct"), **copied}
 
 
 def _kernel_columns(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the lowest occupancy of several kernels, and their most registers and bytes."""
     compiled = [kernel for kernel in kernels if kernel["registers"] is not None]
-    columns: dict[str, Any] = {"default": any(kernel["default"] for kernel in kernels)}
-    if not compiled:
-        return columns
     known = [kernel for kernel in compiled if kernel["theoretical_pct"] is not None]
-    if known:
-        least = min(known, key=lambda kernel: float(kernel["theoretical_pct"]))
-        columns |= {"theoretical_occupancy_pct": least["theoretical_pct"], "limiter": least["limiter"]}
-    return columns | {
-        "registers": max(kernel["registers"] for kernel in compiled),
-        "local_bytes": max(kernel["local_bytes"] for kernel in compiled),
-        "shared_bytes": max(kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled),
+    least: Mapping[str, Any] = min(known, key=itemgetter("theoretical_pct"), default={})
+    shared = [kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled]
+    return {
+        "default": any(kernel["default"] for kernel in kernels),
+        "theoretical_occupancy_pct": least.get("theoretical_pct"),
+        "limiter": least.get("limiter"),
+        "registers": max((kernel["registers"] for kernel in compiled), default=None),
+        "local_bytes": max((kernel["local_bytes"] for kernel in compiled), default=None),
+        "shared_bytes": max(shared, default=None),
     }
 
 
-def is_verified(row: Mapping[str, Any]) -> bool:
+def is_verified(row: pd.Series[Any]) -> bool:
     """Return whether a row was measured and its result is right, so that its time may be compared."""
     return row["status"] == "ok" and not is_missing(row["verified"]) and bool(row["verified"])
 
@@ -153,11 +143,14 @@ def table(data: pd.DataFrame) -> pd.DataFrame:
     """Return each version's speed-up over PyTorch, bandwidth, occupancy and change, as text."""
     import pandas as pd
 
-    rows = [
-        [row["version"], _times_text(row["speedup_vs_torch"]), _bandwidth_text(row), _occupancy_text(row), _change(row)]
-        for row in _records(data)
-    ]
-    return pd.DataFrame(rows, columns=["Version", *NUMBERS, "Key Change"])
+    columns = {
+        "Version": data["version"],
+        "Speedup vs PyTorch": data["speedup_vs_torch"].map(_format_times),
+        "Memory BW": data.apply(_format_bandwidth, axis=1),
+        "Occupancy": data.apply(_format_occupancy, axis=1),
+        "Key Change": data.apply(_describe_change, axis=1),
+    }
+    return pd.DataFrame(columns)
 
 
 def gains(data: pd.DataFrame) -> pd.DataFrame:
@@ -165,17 +158,20 @@ def gains(data: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     place = _main_place(data)
-    rows = [
-        [
-            row["version"],
-            format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "",
-            _times_text(row["speedup_vs_first"]),
-            *("" if is_missing(row[name]) else format_gain(row[name]) for name in ("measured_gain", "predicted_gain")),
-            _because(row, place),
-        ]
-        for row in _records(data)
-    ]
-    return pd.DataFrame(rows, columns=["Version", *GAINS_NUMBERS, "Reason of the prediction"])
+
+    def describe_reason(row: pd.Series[Any]) -> str:
+        reason = "" if is_missing(row["because"]) else str(row["because"])
+        return f"(at {row['predicted_at']}) {reason}" if reason and row["predicted_at"] != place else reason
+
+    columns = {
+        "Version": data["version"],
+        "Time": data.apply(lambda row: format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "", axis=1),
+        "vs first": data["speedup_vs_first"].map(_format_times),
+        "Measured gain": data["measured_gain"].map(_format_gain),
+        "Predicted gain": data["predicted_gain"].map(_format_gain),
+        "Reason of the prediction": data.apply(describe_reason, axis=1),
+    }
+    return pd.DataFrame(columns)
 
 
 def notes(data: pd.DataFrame) -> list[str]:
@@ -223,25 +219,29 @@ def _records(data: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
 
 
-def _times_text(value: Any) -> str:
+def _format_times(value: Any) -> str:
     """Write a ratio, a small one with two digits."""
     return "" if is_missing(value) else f"{format_short(value, '.2f' if value >= 0.1 else '.2g')}x"
 
 
-def _bandwidth_text(row: Mapping[str, Any]) -> str:
+def _format_gain(value: Any) -> str:
+    return "" if is_missing(value) else format_gain(value)
+
+
+def _format_bandwidth(row: pd.Series[Any]) -> str:
     if not is_verified(row) or is_missing(row["bandwidth_gb_s"]):
         return ""
     return f"{format_figure(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
 
 
-def _occupancy_text(row: Mapping[str, Any]) -> str:
+def _format_occupancy(row: pd.Series[Any]) -> str:
     theoretical, achieved = row["theoretical_occupancy_pct"], row["achieved_occupancy_pct"]
     if is_missing(theoretical):
         return ""
     return f"{theoretical:.0f} %" + ("" if is_missing(achieved) else f" ({achieved:.0f} % achieved)")
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _describe_change(row: pd.Series[Any]) -> str:
     changes, reason = ("" if is_missing(row[name]) else str(row[name]) for name in ("changes", "reason"))
     if is_verified(row):
         return changes or "for comparison"
@@ -253,10 +253,3 @@ def _main_place(data: pd.DataFrame) -> str:
     """Return the precision and shape of most predictions."""
     places = data["predicted_at"].dropna()
     return str(places.mode().iloc[0]) if len(places) else ""
-
-
-def _because(row: Mapping[str, Any], place: str) -> str:
-    if is_missing(row["because"]):
-        return ""
-    elsewhere = "" if row["predicted_at"] == place else f"(at {row['predicted_at']}) "
-    return f"{elsewhere}{row['because']}"
