@@ -415,9 +415,9 @@ def test_an_interrupt_has_the_rows_so_far() -> None:
         (print, "gemm", {}, TypeError, "two callables or two names are needed"),
         (None, print, {}, TypeError, "a is None"),
         (print, 3, {}, TypeError, "b is 3, a callable is needed"),
-        (print, print, {"precision": "fp16"}, ValueError, "precision= goes with names"),
-        (print, print, {"M": 1}, ValueError, "M= goes with names"),
-        ("gemm", "gemm", {"tolerance": 0.1}, ValueError, "tolerance= goes with two callables"),
+        (print, print, {"precision": "fp16"}, ValueError, "precision goes with names"),
+        (print, print, {"M": 1}, ValueError, "M goes with names"),
+        ("gemm", "gemm", {"tolerance": 0.1}, ValueError, "tolerance goes with two callables"),
         ("gemm", "gemm", {"python": ["a", "b", "c"]}, ValueError, "there are 3 interpreters"),
         (
             "gemm",

@@ -85,9 +85,8 @@ def _check_names(a: str, b: str) -> bool:
 
 def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
-    known = registry.variant_names(operation, backend)
-    if ":" in text and variant not in known:
-        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
+    if ":" in text:
+        registry.check_variant(operation, backend, variant)
     request = plan.SweepRequest(
         operations=(operation,),
         params={name: parse_whole_numbers(name, value) for name, value in options.params.items()},
@@ -103,20 +102,22 @@ def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
 
 def _name_case(spec: Spec) -> Spec:
     """Name a case after its parameters that differ from the operation's defaults."""
-    precisions = registry.operation(spec.operation)["precisions"]
-    if spec.precision not in precisions:
-        raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {', '.join(precisions)}")
     unusual = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
     name = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in unusual)])
     return replace(spec, case=registry.case_name(name, spec.kv_lens))
 
 
 def _make_calls(text: str, options: ABOptions) -> list[ABTask]:
-    for name, value in (("precision", options.precisions or None), ("kv_lens", options.kv_lens)):
-        if value is not None:
-            raise ValueError(f"{name} goes with operations, not with a function")
+    _refuse({"precision": options.precisions, "kv_lens": options.kv_lens}, "operations, not with a function")
     points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(options.params)))
     return [Call(text, point, cache, options.timer) for point in points for cache in expand_caches(options.caches)]
+
+
+def _refuse(arguments: Mapping[str, object], others: str) -> None:
+    """Raise ValueError for arguments that go with other sides."""
+    for name, value in arguments.items():
+        if value not in (None, ()):
+            raise ValueError(f"{name} goes with {others}")
 
 
 SideArgument = str | Callable[[], object]
@@ -154,7 +155,7 @@ def ab(
 
     Operations are verified on both sides first, and get new buffers again and again, because the place of buffers in
     the caches can change a small case by a tenth. A function's arrays stay where they are: let A and B use the same
-    arrays, or return from the function the callable to measure; the call then prepares it, and is repeated.
+    arrays, or return from the function the callable to measure.
 
     Parameters
     ----------
@@ -227,7 +228,7 @@ def ab(
         parse_names("revision", revision),
         str(repository),
         build,
-        None if threads is None else check_threads(parse_int(threads, "threads"), "threads"),
+        None if threads is None else parse_int(threads, "threads"),
         parse_seconds(max_turn_seconds, "max_turn_seconds"),
     )
     rule = StopRule(
@@ -236,24 +237,17 @@ def ab(
         parse_fraction(gate, "gate"),
         registry.check_seed(parse_int(seed, "seed")),
     )
-    options = ABOptions(
-        params,
-        registry.parse_lengths(kv_lens),
-        parse_names("precision", precision),
-        parse_names("cache", cache),
-        timer,
-        rule.seed,
-    )
+    lengths, precisions = registry.parse_lengths(kv_lens), parse_names("precision", precision)
+    options = ABOptions(params, lengths, precisions, parse_names("cache", cache), timer, rule.seed)
     b = complete_b(b, a, request)
     where = (backend, device)
     if isinstance(a, str) and isinstance(b, str):
-        for name, value in (("stream", stream), ("tolerance", tolerance)):
-            if value is not None:
-                raise ValueError(f"{name}= goes with two callables, not with names")
+        _refuse({"stream": stream, "tolerance": tolerance}, "two callables, not with names")
         return _compare_names((a, b), options, request, where, rule)
     if isinstance(a, str) or isinstance(b, str) or b is None:
         raise TypeError(f"a is {repr_short(a)} and b is {repr_short(b)}: two callables or two names are needed")
-    _refuse_for_callables(options, request)
+    named = {"precision": precisions, "kv_lens": lengths, "python": request.python, "revision": request.revision}
+    _refuse({**named, **dict.fromkeys(params, True)}, "names, not with two callables")
     return _compare_functions((a, b), options, stream, tolerance, where, request, rule)
 
 
@@ -264,11 +258,6 @@ def complete_b(b: Any, a: Any, request: PlaceRequest) -> Any:
     if not (request.revision or len(request.python) == 2):
         raise ValueError("only A was named: B is needed as well, or two interpreters, or two revisions")
     return a
-
-
-def are_same(names: tuple[str, str], request: PlaceRequest, commits: Sequence[str]) -> bool:
-    """Return whether A and B have the same name, interpreter and revision."""
-    return names[0] == names[1] and len(set(request.python)) < 2 and len(set(commits)) < 2
 
 
 def _compare_names(
@@ -283,15 +272,15 @@ def _compare_names(
     table = ABTable.start(choice, rule)
     with ExitStack() as stack:
         make: Callable[[int, ABTask], ABSide]
-        commits: Sequence[str] = []
+        same_place = True
         if request.apart:
             stops = stack.enter_context(NoInterrupts())
-            make, commits = stack.enter_context(open_places(request, choice, stops))
+            make, same_place = stack.enter_context(open_places(request, choice, stops))
         else:
             device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
             _prepare(device, request, table)
             make = partial(_make_local, device)
-        pairs = ab_run.make_pairs(tasks, make, same=are_same(names, request, commits))
+        pairs = ab_run.make_pairs(tasks, make, same_place=same_place)
         return _measure_pairs(pairs, rule, table, ab_run.compare_nothing)
 
 
@@ -340,23 +329,3 @@ def _measure_pairs(pairs: Sequence[ABPair], rule: StopRule, table: ABTable, comp
         raise
     table.finish("complete")
     return table.frame()
-
-
-def _refuse_for_callables(options: ABOptions, request: PlaceRequest) -> None:
-    refused: Mapping[str, Any] = {
-        "precision": options.precisions or None,
-        "kv_lens": options.kv_lens,
-        "python": request.python or None,
-        "revision": request.revision or None,
-        **dict.fromkeys(options.params, True),
-    }
-    for name, value in refused.items():
-        if value is not None:
-            raise ValueError(f"{name}= goes with names, not with two callables")
-
-
-def check_threads(count: int, name: str) -> int:
-    """Return a number of threads; ValueError with `name` if it is below 1."""
-    if count < 1:
-        raise ValueError(f"{name} is {count}: allowed is 1 or more")
-    return count

@@ -272,6 +272,8 @@ class PlaceRequest:
             raise ValueError(f"revisions are {', '.join(self.revision)}: A's and B's are needed")
         if self.build is not None and not self.revision:
             raise ValueError("a build goes with revisions: name A's and B's")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads is {self.threads}: allowed is 1 or more")
         paths = []
         for side, name in zip("AB", self.python, strict=False):
             try:
@@ -289,8 +291,8 @@ class PlaceRequest:
 @contextmanager
 def open_places(
     request: PlaceRequest, choice: Choice, stops: InterruptSource, say: Callable[[str], object] = lambda _: None
-) -> Iterator[tuple[SideMaker, Sequence[str]]]:
-    """Check out the revisions; give the function that makes side 0 or 1, and the revisions' commits."""
+) -> Iterator[tuple[SideMaker, bool]]:
+    """Check out the revisions; give the function that makes side 0 or 1, and whether the places are the same."""
     pythons = request.python * 2 if len(request.python) == 1 else request.python or (None, None)
     checkout: AbstractContextManager[list[Revision]] = nullcontext([])
     if request.revision:
@@ -305,7 +307,7 @@ def open_places(
                 place = replace(place, folder=revision.folder, paths=revision.paths, label=label)
             return ProcessSide(task, place, stops, turn_seconds=request.turn_seconds)
 
-        yield make, [revision.commit for revision in revisions]
+        yield make, pythons[0] == pythons[1] and len({revision.commit for revision in revisions}) < 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ class ABPair:
 
 
 def make_pairs(
-    tasks: Sequence[tuple[ABTask, ABTask]], make: Callable[[int, ABTask], ABSide], *, same: bool
+    tasks: Sequence[tuple[ABTask, ABTask]], make: Callable[[int, ABTask], ABSide], *, same_place: bool
 ) -> list[ABPair]:
-    """Make comparisons of tasks; `make` makes side 0 or 1, `same` tells that A and B are the same."""
+    """Make comparisons of tasks; `make` makes side 0 or 1, in the same place or in two."""
     pairs = []
     for a, b in tasks:
         names = (_name_task(a), _name_task(b))
@@ -57,7 +57,7 @@ def make_pairs(
             case = f"{a.case} {a.precision}"
         elif names[0] == names[1]:
             case = a.title
-        pairs.append(ABPair(case, a.cache, names, [make(0, a), make(1, b)], same))
+        pairs.append(ABPair(case, a.cache, names, [make(0, a), make(1, b)], same_place and a == b))
     return pairs
 
 

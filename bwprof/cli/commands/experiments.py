@@ -18,7 +18,7 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.experiments import ab, ab_run, ab_session
-from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
+from bwprof.experiments.ab import ABOptions, complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
 from bwprof.experiments.ab_run import ABTable
 from bwprof.experiments.ab_session import (
@@ -127,7 +127,7 @@ def _parser() -> Parser:
 def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
     targets = choose_targets(options)
     limit = read_fraction(options, "fail_on")
-    threads = None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads")
+    threads = None if options.threads is None else parse_count(options.threads, "--threads")
     turn_seconds = parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True)
     places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
     rule = StopRule(
@@ -149,8 +149,8 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(open_places(places, choice, interrupts, report))
-            pairs = ab_run.make_pairs(works, make, same=are_same(names, places, commits))
+            make, same_place = stack.enter_context(open_places(places, choice, interrupts, report))
+            pairs = ab_run.make_pairs(works, make, same_place=same_place)
             for number, pair in enumerate(pairs, start=1):
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
                 result = ab_run.measure_pair(pair, rule, table, interrupts.check, ab_run.compare_nothing)
