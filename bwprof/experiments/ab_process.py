@@ -233,10 +233,8 @@ class ProcessSide:
         missing, version, error = (self._hello.get(name) for name in ("missing", "version", "error"))
         if missing == "bwprof":
             return f"{self._python} has no bwprof: install it there ({self._python} -m pip install bwprof)"
-        if isinstance(missing, str) and missing.startswith("bwprof.experiments"):
-            return f"the bwprof of {self._python} ({version}) has no A/B comparisons: install this version"
         if error:
-            return f"bwprof cannot be imported in {self._python}: {error}"
+            return f"the bwprof of {self._python} ({version}) cannot be imported: {error}"
         versions = f"{self._hello.get('protocol')}, this one {PROTOCOL}"
         return f"the bwprof of {self._python} speaks another protocol ({versions}): install one version"
 
@@ -248,9 +246,9 @@ def check_python(name: str) -> str:
     """Return an interpreter's path; ValueError if there is none."""
     path = shutil.which(name)
     if path is None:
-        why = "it cannot be executed" if Path(name).is_file() else "there is no such file"
-        why = "an environment's bin/python is needed" if Path(name).is_dir() else why
-        raise ValueError(f"no interpreter '{quote_text(name)}': {why}")
+        raise ValueError(
+            f"no interpreter '{quote_text(name)}': an executable file is needed, as an environment's bin/python"
+        )
     return os.path.abspath(path)
 
 

@@ -29,10 +29,10 @@ from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import quote_text
 
-_WARMUP_SAMPLES, _WARMUP_SECONDS, _VERIFY_SECONDS = 3, 0.02, 0.1
+_VERIFY_SECONDS = 0.1
 _NEVER = 1e-9  # a precision that no turn reaches
+_WARM_UP = {"precision_target": _NEVER, "min_samples": 3, "max_seconds": 0.02, "settled": False}
 _PAGE, _MAX_SHIFT = 4096, 32 << 20  # bytes
-_CASE_ERRORS = (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError)
 
 
 class SideError(Exception):
@@ -54,7 +54,6 @@ class SideInfo:
     operation: str | None = None
     precision: str | None = None
     params: dict[str, int] | None = None
-    variant: str | None = None
     bytes_moved: int | None = None
     shape: list[int] | None = None
 
@@ -69,19 +68,15 @@ class ABSide(Protocol):
 
     def open(self, timer: str | None = None) -> SideInfo:
         """Allocate new buffers where the side has its own, verify the result, warm up."""
-        ...
 
     def turn(self, samples: int) -> list[float]:
         """Measure samples of a millisecond or one launch each; return ns per launch."""
-        ...
 
     def close(self) -> None:
         """Free the buffers."""
-        ...
 
     def end(self) -> None:
         """Free everything: no opening follows."""
-        ...
 
 
 @contextmanager
@@ -96,10 +91,12 @@ def shift_memory(device: _core.Device) -> Iterator[None]:
 
 
 @contextmanager
-def _as_side_error(*kinds: type[Exception]) -> Iterator[None]:
+def _as_side_error() -> Iterator[None]:
     try:
         yield
-    except kinds as error:
+    except SideError:
+        raise
+    except Exception as error:
         raise SideError(describe_error(error)) from error
 
 
@@ -114,18 +111,17 @@ class CaseSide:
     def open(self, timer: str | None = None) -> SideInfo:
         self.close()
         self._timer = timer or self._spec.timer
-        with _as_side_error(*_CASE_ERRORS):
+        with _as_side_error():
             self._case = case = self._spec.open(self._device)
             need = case.memory_needed(self._spec.cache)
             if not need["fits"]:
-                raise SideError(
-                    f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
-                )
+                needed, free = format_bytes(need["needed"]), format_bytes(need["free"])
+                raise SideError(f"needs {needed} of memory, {free} are free")
             with shift_memory(self._device):
                 verdict = case.verify(_VERIFY_SECONDS)
             if not verdict["verified"]:
                 raise SideError(f"wrong result: {verdict['reason']}")
-            result = self._measure(case, _WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
+            result = self._measure(case, _WARM_UP)
         cost = case.cost
         return SideInfo(
             title=" ".join([self._spec.case, self._spec.precision, case.variant]),
@@ -136,26 +132,17 @@ class CaseSide:
             operation=self._spec.operation,
             precision=self._spec.precision,
             params=case.params,
-            variant=case.variant,
             bytes_moved=cost["bytes_read"] + cost["bytes_written"],
         )
 
     def turn(self, samples: int) -> list[float]:
         assert self._case is not None
-        with _as_side_error(*_CASE_ERRORS):
-            return list(self._measure(self._case, samples, 0.0, settled=True)["samples_ns"])
+        with _as_side_error():
+            return list(self._measure(self._case, _turn_options(samples))["samples_ns"])
 
-    def _measure(self, case: _core.Case, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
-        result = case.measure(
-            cache=self._spec.cache,
-            precision_target=_NEVER,
-            min_samples=samples,
-            max_seconds=max_seconds,
-            verify_budget_s=0.0,
-            poll=self._poll,
-            timer=self._timer,
-            settled=settled,
-        )
+    def _measure(self, case: _core.Case, options: Mapping[str, Any]) -> dict[str, Any]:
+        spec = self._spec
+        result = case.measure(cache=spec.cache, verify_budget_s=0.0, poll=self._poll, timer=self._timer, **options)
         if not result["verified"]:
             raise SideError(f"wrong result: {result['reason']}")
         return result
@@ -189,7 +176,7 @@ class CallSide:
 
     def open(self, timer: str | None = None) -> SideInfo:
         """Call the function; if it returns a callable, measure that instead."""
-        with _as_side_error(Exception):
+        with _as_side_error():
             with shift_memory(self._device):
                 returned = self._function()
             prepared = callable(returned)
@@ -202,17 +189,15 @@ class CallSide:
             if _core.backend_facts(self._device.backend)["runs_on_host"]:
                 function = wrap_with_wait(function, returned, name)
             self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
-            result = self._measure(_WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
+            result = self._measure(_WARM_UP)
         self._subject = replace(self._subject, timer=result["timer"])
         return SideInfo(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape_of(returned))
 
     def turn(self, samples: int) -> list[float]:
-        with _as_side_error(Exception):
-            return list(self._measure(samples, 0.0, settled=True)["samples_ns"])
+        with _as_side_error():
+            return list(self._measure(_turn_options(samples))["samples_ns"])
 
-    def _measure(self, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
-        stop = {"precision_target": _NEVER, "min_samples": samples, "max_seconds": max_seconds}
-        options = stop | {"settled": settled}
+    def _measure(self, options: dict[str, Any]) -> dict[str, Any]:
         result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, self._poll)
         return result
 
@@ -231,6 +216,10 @@ def later_timer(a: str, b: str, backend: str) -> str:
         return b
     tried = _core.backend_facts(backend)["call_timers"]
     return max(a, b, key=lambda name: tried.index(name) if name in tried else len(tried))
+
+
+def _turn_options(samples: int) -> dict[str, Any]:
+    return {"precision_target": _NEVER, "min_samples": samples, "max_seconds": 0.0, "settled": True}
 
 
 def _sample_ns(result: dict[str, Any]) -> float:

@@ -27,7 +27,6 @@ from bwprof.experiments.ab_session import (
     DEFAULT_SECONDS,
     StopRule,
     exceeds_limit,
-    may_exceed_limit,
 )
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
@@ -202,9 +201,10 @@ def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         message = ""
-        if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], limit):
+        exceeds = exceeds_limit(row["ratio"], row["ratio_hi"], row["verdict"], limit)
+        if exceeds:
             code, message = GATE_FAILED, "B is slower"
-        elif may_exceed_limit(row["ratio_hi"], row["verdict"], limit):
+        elif exceeds is None:
             code, message = code or INCOMPLETE, _describe_undecided(row, options)
         if message:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {message}\n")
