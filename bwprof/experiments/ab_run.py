@@ -259,6 +259,8 @@ def _why_undecided(measurement: ABMeasurement) -> str:
     return "more time is needed"
 
 
+_RATIOS = ("ratio", "ratio_lo", "ratio_hi")
+
 _VERDICTS = {
     session.SLOWER: "B is slower than A: its time is",
     session.FASTER: "B is faster than A: its time is",
@@ -273,25 +275,8 @@ def describe_row(row: ABRow) -> str:
         return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:
         return f"{row['case']}: nothing was measured"
-    change = _change_text(row["ratio"], row["ratio_lo"], row["ratio_hi"])
+    change, *ends = (f"{100 * (row[name] - 1):+.2f} %" for name in _RATIOS if row[name] is not None)
+    change += f" ({' to '.join(ends)})" if len(ends) == 2 else ""
     after = f"{plural(row['pairs'], 'pair')} in {format_seconds(max(row['seconds'], 1e-9))}"
     why = f"; {row['reason']}" if row["reason"] else ""
     return f"{row['case']}: {_VERDICTS[row['verdict']]} {change}, {after}{why}"
-
-
-def _change_text(ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """Write a ratio and its interval as differences from 1, or as ratios if one of them is large.
-
-    Examples
-    --------
-    >>> _change_text(1.021), _change_text(0.95, 0.94, 0.96)
-    ('+2.10 %', '-5.00 % (-6.00 % to -4.00 %)')
-    >>> _change_text(0.62, 0.4, 0.85)
-    "0.62 times A's (0.40 to 0.85)"
-    """
-    ends = [] if low is None or high is None else [low, high]
-    if all(0.5 < value < 1.5 for value in (ratio, *ends)):
-        texts = [f"{100 * (value - 1):+.2f} %" for value in (ratio, *ends)]
-    else:
-        texts = [f"{ratio:.2f} times A's", *(f"{value:.2f}" for value in ends)]
-    return f"{texts[0]} ({texts[1]} to {texts[2]})" if ends else texts[0]

@@ -19,27 +19,20 @@ VARIANT, PEER = "variant", "peer"  # values of the column kind
 MISSING = "missing"  # the attribute of a frame that names what an early end left unmeasured
 
 _COLUMNS = """
-operation precision shape backend device version kind status reason verified flags time_ms time_ms_lo time_ms_hi
-speedup_vs_torch speedup_vs_first measured_gain predicted_gain predicted_at predicted_here bandwidth_gb_s tflops
-pct_peak pct_limit theoretical_occupancy_pct achieved_occupancy_pct limiter registers shared_bytes local_bytes
-changes because default timer
+operation precision shape backend device version kind status reason verified:boolean flags time_ms:float64
+time_ms_lo:float64 time_ms_hi:float64 speedup_vs_torch:float64 speedup_vs_first:float64 measured_gain:float64
+predicted_gain:float64 predicted_at predicted_here:boolean bandwidth_gb_s:float64 tflops:float64 pct_peak:float64
+pct_limit:float64 theoretical_occupancy_pct:float64 achieved_occupancy_pct:float64 limiter registers:Int64
+shared_bytes:Int64 local_bytes:Int64 changes because default:boolean timer
 """
 
-COLUMNS = _COLUMNS.split()  # the frame's, in order
+# Each column's type, "" for any, in order.
+COLUMNS = {name: kind for name, _, kind in (word.partition(":") for word in _COLUMNS.split())}
 
 _COPIED = (
     *("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "time_ms_hi"),
     *("bandwidth_gb_s", "tflops", "pct_peak", "pct_limit", "timer"),
 )
-
-_TYPES = {
-    "float64": """
-        time_ms time_ms_lo time_ms_hi speedup_vs_torch speedup_vs_first measured_gain predicted_gain bandwidth_gb_s
-        tflops pct_peak pct_limit theoretical_occupancy_pct achieved_occupancy_pct
-        """,
-    "Int64": "registers shared_bytes local_bytes",
-    "boolean": "verified default predicted_here",
-}
 
 
 def make_frame(
@@ -53,22 +46,9 @@ def make_frame(
 ) -> pd.DataFrame:
     """Make a frame with a row for each variant, then for each peer.
 
-    Parameters
-    ----------
-    variants : sequence of mapping
-        The variants, as the registry has them.
-    rows : mapping
-        The measured rows by variant.
-    kernels : sequence of mapping
-        The variants' kernels, as `bwprof.variants` describes them.
-    peers : sequence of (str, Row)
-        Names and rows of what was measured beside the variants.
-    common : mapping
-        The columns that all rows share; `precision` is one of them.
-    here : collection of str
-        The registry's names of this precision and shape, for which predictions hold.
-    left_out : collection of str
-        The variants whose predecessor was not requested: their predictions do not hold.
+    `variants` are the registry's, `rows` were measured, by variant, `kernels` are as `bwprof.variants` describes them,
+    `peers` have names; `common` columns are of all rows. Predictions hold for the registry's names `here` of this
+    precision and shape, but not for variants in `left_out`, whose predecessor was not measured.
     """
     import pandas as pd
 
@@ -84,8 +64,8 @@ def make_frame(
             line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
         lines.append(line | {"changes": variant["changes"], "because": variant["because"]})
     lines += [_line(name, PEER, row) for name, row in peers]
-    data = pd.DataFrame([{**line, **common} for line in lines], columns=COLUMNS)
-    data = data.astype({name: kind for kind, names in _TYPES.items() for name in names.split()})
+    data = pd.DataFrame([{**line, **common} for line in lines], columns=[*COLUMNS])
+    data = data.astype({name: kind for name, kind in COLUMNS.items() if kind})
     ours = data["kind"].eq(VARIANT)
     time = data["time_ms"].where(data["status"].eq("ok") & data["verified"].fillna(value=False) & data["time_ms"].gt(0))
     first = time[ours].dropna().head(1)
@@ -109,18 +89,17 @@ def _line(version: str, kind: str, row: RowDict) -> dict[str, Any]:
 
 def _kernel_columns(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the lowest occupancy of several kernels, and their most registers and bytes."""
+    columns: dict[str, Any] = {"default": any(kernel["default"] for kernel in kernels)}
     compiled = [kernel for kernel in kernels if kernel["registers"] is not None]
     known = [kernel for kernel in compiled if kernel["theoretical_pct"] is not None]
-    least: Mapping[str, Any] = min(known, key=itemgetter("theoretical_pct"), default={})
-    shared = [kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled]
-    return {
-        "default": any(kernel["default"] for kernel in kernels),
-        "theoretical_occupancy_pct": least.get("theoretical_pct"),
-        "limiter": least.get("limiter"),
-        "registers": max((kernel["registers"] for kernel in compiled), default=None),
-        "local_bytes": max((kernel["local_bytes"] for kernel in compiled), default=None),
-        "shared_bytes": max(shared, default=None),
-    }
+    if known:
+        least = min(known, key=itemgetter("theoretical_pct"))
+        columns |= {"theoretical_occupancy_pct": least["theoretical_pct"], "limiter": least["limiter"]}
+    if compiled:
+        columns |= {name: max(kernel[name] for kernel in compiled) for name in ("registers", "local_bytes")}
+        shared = [kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled]
+        columns["shared_bytes"] = max(shared)
+    return columns
 
 
 def is_verified(row: pd.Series[Any]) -> bool:
