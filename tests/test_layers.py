@@ -98,16 +98,8 @@ DEVICE_FREE = {
     "measuring.grade": {"results.columns", "results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
     "roofs.limiter": {"text.formatting", "text.parsing"},
     "llm.architecture": {"text.formatting", "text.parsing"},
-    "llm.checkpoints": {
-        "llm.architecture",
-        "registry",
-        "llm.quantization",
-        "llm.workload",
-        "text.formatting",
-        "text.parsing",
-    },
+    "llm.checkpoints": {"llm.architecture", "llm.workload", "registry", "text.formatting", "text.parsing"},
     "llm.workload": {"_core", "costs", "llm.architecture", "registry", "text.formatting", "text.parsing"},
-    "llm.quantization": {"llm.architecture", "llm.workload", "text.formatting", "text.parsing"},
     "llm.figures": {"costs", "llm.workload", "registry", "roofs.limiter", "text.formatting"},
     "measuring.verify": {"measuring.callables", "text.formatting", "text.parsing"},
 }

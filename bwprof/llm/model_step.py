@@ -293,12 +293,12 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
 
     ValueError for an unknown model, with the nearest name, and for a file that cannot be used.
     """
-    from bwprof.llm import checkpoints, quantization
+    from bwprof.llm import checkpoints
 
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return quantization.read_weights(checkpoints.from_dict(model), model)
+        return checkpoints.read_weights(checkpoints.from_dict(model), model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {repr_short(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -310,9 +310,9 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
         sizes, config = checkpoints.read_config(path)
-        quantization.check_folder(path, config)
-        return quantization.read_weights(sizes, config, quote_text(path))
-    return quantization.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
+        checkpoints.check_folder(path, config)
+        return checkpoints.read_weights(sizes, config, quote_text(path))
+    return checkpoints.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
 
 
 def _parse_numbers(name: str, value: NumbersArgument) -> tuple[int, ...]:
