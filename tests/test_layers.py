@@ -107,7 +107,7 @@ DEVICE_FREE = {
 PURE_MODULES = {
     "analysis": {"measuring.grade", "roofs.limiter", "roofs.model"},
     "plot": {"roofs.limiter", "roofs.model", "roofs.store"},
-    "report": {"llm.result", "llm.sections", "roofs.limiter", "roofs.model"},
+    "report": {"llm.result", "roofs.limiter", "roofs.model"},
 }
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.

@@ -115,7 +115,7 @@ def test_offers_say_what_they_change_and_by_how_much() -> None:
 def test_contexts_that_differ_are_told_on_a_narrow_screen() -> None:
     """They tell the lines apart; what is the same in all goes."""
     pytest.importorskip("rich")
-    from bwprof.llm.sections import spare_columns
+    from bwprof.llm.result import spare_columns
     from bwprof.text.terminal import make_console
 
     def spared(*contexts: int) -> list[str]:

@@ -188,13 +188,13 @@ def test_what_fits() -> None:
     """Llama-3.1-8B in FP16 has 16.06 GB of weights and 131 072 bytes of cache a token."""
     model = architecture.find_model("llama-3.1-8b")
     weights = workload.weight_bytes(model, "fp16")
-    fit = workload.Fit(weights, 0, 80_000_000_000, 0.1)
     left = 72_000_000_000 - weights
-    assert workload.largest_batch(model, weights, "fp16", 4096, fit) == left // (4096 * 131_072)
-    assert workload.longest_context(model, weights, "fp16", 16, fit) == left // (16 * 131_072)
-    small = workload.Fit(weights, 0, 17_000_000_000, 0.1)
-    assert workload.largest_batch(model, weights, "fp16", 4096, small) == 0
-    assert workload.longest_context(model, weights, "fp16", 1, small) == 0
+    assert workload.Fit(weights, 0, 80_000_000_000, 0.1).usable == 72_000_000_000
+    assert workload.largest_batch(model, "fp16", 4096, left) == left // (4096 * 131_072)
+    assert workload.longest_context(model, "fp16", 16, left) == left // (16 * 131_072)
+    small = workload.Fit(weights, 0, 17_000_000_000, 0.1).usable - weights
+    assert workload.largest_batch(model, "fp16", 4096, small) == 0
+    assert workload.longest_context(model, "fp16", 1, small) == 0
 
 
 def test_longest_context_with_windows() -> None:
@@ -202,7 +202,7 @@ def test_longest_context_with_windows() -> None:
     model = architecture.find_model("gemma-3-4b")
     token = 2 * 4 * 256 * 2
     usable = (29 * 1024 + 5 * 10_000) * token
-    assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, usable, 0.0)) == 10_000
+    assert workload.longest_context(model, "fp16", 1, usable) == 10_000
 
 
 def test_any_context_fits_where_all_layers_have_a_window() -> None:
@@ -210,8 +210,8 @@ def test_any_context_fits_where_all_layers_have_a_window() -> None:
     given = LLAMA | {"model_type": "mistral", "sliding_window": 64}
     model = checkpoints.from_dict(given)
     held = workload.kv_bytes(model, "fp16", 1, 64)
-    assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, held, 0.0)) is None
-    assert workload.longest_context(model, 0, "fp16", 1, workload.Fit(0, 0, held - 1, 0.0)) == 63
+    assert workload.longest_context(model, "fp16", 1, held) is None
+    assert workload.longest_context(model, "fp16", 1, held - 1) == 63
     assert " any\n" in str(bwprof.model_step(given, device="H200"))
 
 

@@ -1,19 +1,20 @@
-"""The result of a model's steps: the answer in a sentence, tables, and the frame that they come from."""
+"""The result of a model's steps: the answer in a sentence, tables, notes, and the frames that they come from."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bwprof.llm import executor, figures, sections
+from bwprof.analysis.prediction.catalogue import CUSTOM_DEVICE
+from bwprof.llm import executor, figures
 from bwprof.llm.architecture import Architecture
-from bwprof.llm.figures import FormatComparison, MemoryRoom, StepFigures
-from bwprof.llm.sections import format_name, make_step_table
-from bwprof.llm.workload import LABELS, ModelRequest, OmittedWork
-from bwprof.text.formatting import require_frame
+from bwprof.llm.figures import BOTH, FormatComparison, StepFigures
+from bwprof.llm.workload import AS_STORED, DECODE, LABELS, ModelRequest, OmittedWork
+from bwprof.text.document import DocumentTable, make_table
+from bwprof.text.formatting import format_figure, format_short, is_missing, require_frame
 from bwprof.text.parsing import check_mapping, parse_bytes, repr_short
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bwprof.analysis.prediction.catalogue import Card
-    from bwprof.text.document import DocumentTable
 
 _Lines = list[dict[str, Any]]
 
@@ -34,23 +34,8 @@ class ModelStep:
     frame : pandas.DataFrame
         As `bwprof.sweep` returns it, a row per operation of each step, with the columns model, phase, role, count
         (launches of the step), step_batch, context, weights, kv.
-    steps : pandas.DataFrame
-        A line per step and device: time_ms, tokens_s, mbu_pct (bytes of weights and cache by the time, in percent of
-        the theoretical peak), limit_pct (of what the device sustains), limiter, weight_bytes, kv_bytes, moved_bytes,
-        fits.
-    operations : pandas.DataFrame
-        A line per operation of each step: its share of the step's time.
-    formats : pandas.DataFrame
-        The first step in every format: measured, else predicted from its own operations and the other bytes.
-    room : pandas.DataFrame
-        The largest batch, and the longest context (missing: any), that fit the memory beside the weights; token_bytes
-        is what one more token of a sequence adds to its cache at that context.
-    left_out : pandas.DataFrame
-        Work that the sum omits, with its bytes and, if known, its time.
     others : list of ModelStep
         The steps on further devices, which only `steps` and `frame` include.
-    layers : pandas.DataFrame
-        With `chain`: the time of a layer's operations in one graph, and the sum of their own times.
 
     Examples
     --------
@@ -107,16 +92,15 @@ class ModelStep:
         """Model bandwidth utilisation of the first step, %."""
         return self._first.mbu_pct
 
-    @property
-    def answer(self) -> str:
-        """What limits the first step, its tokens per second, and the gain of narrower weights or a narrower cache."""
-        return sections.answer(self._first, self._steps, self._formats)
-
     # ---- as frames ----
 
     @property
     def steps(self) -> pd.DataFrame:
-        """A line per step."""
+        """A line per step and device.
+
+        mbu_pct: bytes of weights and cache by the time, in percent of the theoretical peak; limit_pct: of what the
+        device sustains.
+        """
         return _frame(self._step_lines)
 
     @property
@@ -126,7 +110,7 @@ class ModelStep:
         return [
             {
                 "model": self.model.name,
-                "device": sections.device_of(step) or None,
+                "device": _device_of(step) or None,
                 **asdict(step.point),
                 **{name: getattr(step, name) for name in names},
                 "weight_bytes": self.request.weight_bytes(step.point.weights),
@@ -143,44 +127,47 @@ class ModelStep:
     @property
     def operations(self) -> pd.DataFrame:
         """A line per operation of each step, with its share of the step's time."""
-        return _frame([line for step in self._steps for line in _operation_lines(step)]).drop(columns="shape")
+        return _frame([line for step in self._steps for line in figures.operation_lines(step)]).drop(columns="shape")
 
     @property
     def formats(self) -> pd.DataFrame:
-        """The first step in every format."""
+        """The first step in every format: measured, else predicted from its own operations and the other bytes."""
         names = ["weights", "kv", "weight_bytes", "fits", "time_ms", "tokens_s", "speedup_vs_fp16", "source"]
         return _frame(self._format_lines, names)
 
     @cached_property
     def _format_lines(self) -> _Lines:
-        fp16_ms = self._formats.fp16_ms
-        return [
-            asdict(line)
-            | {"tokens_s": self._formats.tokens_s(line.time_ms)}
-            | {"speedup_vs_fp16": fp16_ms / line.time_ms if fp16_ms and line.time_ms else None}
-            for line in self._formats.formats
-        ]
+        lines = [asdict(line) for line in self._formats.formats]
+        fp16_ms = next((line["time_ms"] for line in lines if line["weights"] == "fp16"), None)
+        for line in lines:
+            time_ms = line["time_ms"]
+            line["tokens_s"] = self._first.point.tokens / time_ms * 1e3 if time_ms else None
+            line["speedup_vs_fp16"] = fp16_ms / time_ms if fp16_ms and time_ms else None
+        return lines
 
     @property
     def room(self) -> pd.DataFrame:
-        """What fits the memory: a line per pair of formats and context, or batch."""
+        """The largest batch by context, and the longest context by batch (missing: any), that fit the memory.
+
+        token_bytes: what one more token of a sequence adds to its cache at that context.
+        """
         lines: _Lines = []
         for room in self._rooms:
-            formats = {"weights": room.weights, "kv": room.kv}
-            for context, batch in room.batches.items():
-                fit = {"context": context, "largest_batch": batch, "token_bytes": room.token_bytes[context]}
-                lines.append(formats | fit)
-            lines += [formats | {"batch": batch, "longest_context": most} for batch, most in room.contexts.items()]
+            pair = {"weights": room["weights"], "kv": room["kv"]}
+            for context, batch in room["batches"].items():
+                fit = {"context": context, "largest_batch": batch, "token_bytes": room["token_bytes"][context]}
+                lines.append(pair | fit)
+            lines += [pair | {"batch": batch, "longest_context": most} for batch, most in room["contexts"].items()]
         names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context", "token_bytes"]
         return _frame(lines, names).astype(dict.fromkeys(names[2:], "Int64"))
 
     @cached_property
-    def _rooms(self) -> list[MemoryRoom]:
+    def _rooms(self) -> _Lines:
         return figures.compute_rooms(self.request, self._memory) if self._memory else []
 
     @property
     def left_out(self) -> pd.DataFrame:
-        """Work that the sum omits."""
+        """Work that the sum omits, with its bytes and, if known, its time."""
         return _frame([asdict(item) for item in self._omitted])
 
     @cached_property
@@ -196,29 +183,94 @@ class ModelStep:
 
         Empty without `chain`.
         """
-        names = ["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"]
-        lines = [asdict(layer) | asdict(layer.point) | {"reason": layer.reason or None} for layer in self._layers]
-        return _frame(lines, names)
+        return _frame(self._layers, ["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"])
 
     # ---- as text ----
+
+    @property
+    def answer(self) -> str:
+        """What limits the first step, its tokens per second, and the gain of narrower weights or a narrower cache.
+
+        Or that it does not fit.
+        """
+        step = self._first
+        text = self._describe_step(step) if step.may_fit else self._describe_misfit(step)
+        context, limit = max(each.point.context for each in self._steps), self.model.max_context
+        if 0 < limit < context:
+            trained = f"{limit} tokens that {self.model.name} was made for (max_position_embeddings)"
+            text += f" Context {context} is beyond the {trained}."
+        return text
+
+    def _describe_step(self, step: StepFigures) -> str:
+        name, point = self.model.name, step.point
+        if step.time_ms is None or step.tokens_s is None:
+            return f"{name}: no time for a step of {point.phase} ({step.missing})"
+        phase = "Decode" if point.phase == DECODE else "Prefill"
+        bound = f"{phase} {_BOUND[step.limiter]}" if step.limiter in _BOUND else f"{phase} of {name}"
+        tokens = f"{_format_tokens(step.tokens_s)} tokens/s"
+        share = ""
+        if step.limit_pct is not None:
+            share = f"{format_short(step.limit_pct, '.0f')} % of what this device sustains"
+        elif step.mbu_pct is not None and step.measured_pct:
+            share = f"{format_short(step.mbu_pct, '.0f')} % of the theoretical bandwidth"
+        if step.measured_pct:
+            parts = [f"{bound}: {share}" if share else bound, tokens]
+        else:
+            parts = [bound, f"{tokens} predicted{f' at {share}' if share else ''}"]
+        parts += _describe_gain(self._formats.offers())
+        size = f"batch {point.batch}, context {point.context}, weights {format_name(point.weights)}"
+        text = f"{'; '.join(parts)}. {name}, {size}, cache {format_name(point.kv)}{_on_device(step)}."
+        large = [
+            f"weights {format_name(p.weights)}, cache {format_name(p.kv)}, batch {p.batch}, context {p.context}"
+            for p in (each.point for each in self._steps if not each.may_fit)
+        ]
+        large[2:] = [f"and {len(large) - 2} more"] if len(large) > 2 else []
+        return text + (f" Too large for the memory: {'; '.join(large)}." if large else "")
+
+    def _describe_misfit(self, step: StepFigures) -> str:
+        fit, point = step.fit, step.point
+        assert fit is not None
+        text = (
+            f"{self.model.name}, weights {format_name(point.weights)}{_on_device(step)}, does not fit: "
+            f"{_format_gb(fit.weights)} of weights and {_format_gb(fit.kv)} of KV cache (batch {point.batch}, context "
+            f"{point.context}), of {_format_gb(fit.memory)} of memory {_format_gb(fit.usable)} can be used "
+            f"({fit.reserve:.0%} is left for activations and scratch)."
+        )
+        narrower = [line for line in self._formats.formats if line.fits and line.weight_bytes < fit.weights]
+        if narrower:
+            widest = max(narrower, key=lambda line: line.weight_bytes)
+            return f"{text} With weights {format_name(widest.weights)} it does: {_format_gb(widest.weight_bytes)}."
+        cached = self._formats.fitting_cache()
+        if cached is not None:
+            weights = "" if cached.weights == point.weights else f"weights {format_name(cached.weights)} and "
+            cache = f"{weights}cache {format_name(cached.kv)}"
+            return f"{text} With {cache} it does: {_format_gb(cached.kv_bytes)} of KV cache."
+        count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
+        return f"{text} It would take {count} such devices, or a smaller model."
 
     def tables(self) -> list[DocumentTable]:
         """Return every printed table."""
         first, stored = self._first, self.request.stored
         has_time = first.time_ms is not None
-        types = [{"type": name, **line} for name, line in stored.types.items()] if stored is not None else []
-        rooms, room_title = self._rooms, sections.room_title(self.request, self._memory or 0)
-        chained = "A layer's operations back to back (on a GPU: one graph), and the sum of their own times"
-        operations = _operation_lines(first) if has_time else []
-        lines = self._format_lines if has_time else []
-        formats = [line if line["time_ms"] is not None else line | {"source": None} for line in lines]
+        formats = [line | ({} if line["time_ms"] else {"source": None}) for line in self._format_lines if has_time]
+        share = f"{self.request.reserve:.0%} of them left for activations and scratch"
         tables = (
-            make_step_table("Steps", self._step_lines, sections.DEVICE_STEPS if self.others else sections.STEPS),
-            make_step_table(f"Operations: {first.point.title}", operations, sections.OPERATIONS),
-            make_step_table("Formats of that step", formats, sections.FORMATS),
-            make_step_table(room_title, [*map(asdict, rooms)], sections.room_columns(rooms[0]) if rooms else {}),
-            make_step_table("Weights as stored", types, sections.TYPES),
-            make_step_table(chained, [*map(sections.layer_line, self._layers)], sections.LAYERS),
+            _make_table("Steps", self._step_lines, _DEVICE_STEPS if self.others else _STEPS),
+            _make_table(
+                f"Operations: {first.point.title}", figures.operation_lines(first) if has_time else [], _OPERATIONS
+            ),
+            _make_table("Formats of that step", formats, _FORMATS),
+            _make_table(f"What fits {_format_gb(self._memory or 0)}, {share}", *_room_table(self._rooms)),
+            _make_table(
+                "Weights as stored",
+                [{"type": name, **line} for name, line in (stored.types if stored is not None else {}).items()],
+                _TYPES,
+            ),
+            _make_table(
+                "A layer's operations back to back (on a GPU: one graph), and the sum of their own times",
+                [{**layer, "status": layer["reason"] or "ok"} for layer in self._layers],
+                _LAYERS,
+            ),
         )
         return [table for table in tables if table is not None]
 
@@ -233,19 +285,19 @@ class ModelStep:
             notes.append("Whether it fits is not known: name the memory (memory=, in bytes; --memory 24G).")
         elif self.request.memory_bytes is None and self._card is not None and self._card.memory_of == "data sheet":
             notes.append("The memory is the data sheet's: a device may report more or less (memory=, --memory).")
-        return notes + sections.notes(self.request, self._first, self._omitted)
+        return notes + _note_model(self.request) + _note_step(self._first, self._omitted)
 
     def renderables(self, screen: Any) -> list[RenderableType]:
         """Return the answer, the tables and the notes, for a rich console."""
         from bwprof.text.terminal import new_table
 
-        result: list[RenderableType] = [sections.wrap_lines([self.answer], screen.width), ""]
+        result: list[RenderableType] = [_wrap([self.answer], screen.width), ""]
         for block in self.tables():
             grid = new_table(screen, block.caption, block.headings, numbers=[*block.numbers])
             for line in block.lines:
                 grid.add_row(*line)
             result += [grid, ""]
-        return [*result, sections.wrap_lines(self.notes(), screen.width)]
+        return [*result, _wrap(self.notes(), screen.width)]
 
     def __str__(self) -> str:
         from bwprof.text.terminal import make_console
@@ -270,20 +322,7 @@ class ModelStep:
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
         return f"<p><b>{escape(self.answer)}</b></p>{body}<ul>{notes}</ul>"
 
-    @classmethod
-    def _from_devices(cls, frame: pd.DataFrame, devices: list[str]) -> ModelStep:
-        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
-        runs = run.get("devices")
-        results = []
-        for device in devices:
-            if not isinstance(runs, Mapping) or not isinstance(runs.get(device), Mapping):
-                raise ValueError(f"no model's frame of several devices: metadata of {repr_short(device)} are missing")
-            own = frame[frame["device"] == device].reset_index(drop=True)
-            own.attrs = {**frame.attrs, "run": runs[device]}
-            results.append(cls.from_frame(own))
-        first, *first.others = results
-        first.frame = frame.copy()
-        return first
+    # ---- from a frame ----
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> ModelStep:
@@ -297,11 +336,11 @@ class ModelStep:
             For a frame without a model's columns or metadata (a CSV file has none: load the run's folder).
         """
         frame = require_frame(frame)
+        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         devices = list(frame["device"].unique()) if "device" in frame.columns else []
         if len(devices) > 1:
-            return cls._from_devices(frame, devices)
+            return cls._from_devices(frame, devices, run.get("devices"))
         missing = [name for name in LABELS if name not in frame.columns]
-        run = check_mapping(frame.attrs.get("run"), "the frame's attrs['run']")
         if missing or "model" not in run:
             what = f"column {missing[0]} is missing" if missing else "its metadata are missing: load the run's folder"
             raise ValueError(f"no model's frame: {what}")
@@ -316,30 +355,251 @@ class ModelStep:
             card=executor.card_of_run(run),
         )
 
-
-def _operation_lines(step: StepFigures) -> _Lines:
-    lines = []
-    for row in step.rows:
-        count, once = int(row["count"]), row["time_ms"]
-        step_ms = None if once is None else count * once
-        lines.append(
-            {
-                **asdict(step.point),
-                **{name: row[name] for name in ("role", "operation", "precision")},
-                "shape": sections.describe_shape(row),
-                "count": count,
-                "time_ms": once,
-                "step_ms": step_ms,
-                "share_pct": 100 * step_ms / step.time_ms if step_ms is not None and step.time_ms else None,
-                "limit_pct": figures.limit_pct(row),
-                "limiter": figures.limiter(row),
-                "status": row["status"],
-            }
-        )
-    return lines
+    @classmethod
+    def _from_devices(cls, frame: pd.DataFrame, devices: list[str], runs: Any) -> ModelStep:
+        results = []
+        for device in devices:
+            if not isinstance(runs, Mapping) or not isinstance(runs.get(device), Mapping):
+                raise ValueError(f"no model's frame of several devices: metadata of {repr_short(device)} are missing")
+            own = frame[frame["device"] == device].reset_index(drop=True)
+            own.attrs = {**frame.attrs, "run": runs[device]}
+            results.append(cls.from_frame(own))
+        first, *first.others = results
+        first.frame = frame.copy()
+        return first
 
 
 def _frame(lines: Sequence[Mapping[str, Any]], names: list[str] | None = None) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(lines, columns=names)
+
+
+# ---- tables ----
+
+# Columns that a narrow screen drops, in this order.
+_SPARE = (
+    *("GB moved", "MBU %", "precision", "count", "share %"),
+    *("KB of cache a token", "context", "limiter", "% of limit"),
+)
+
+
+def spare_columns(grid: object) -> list[str]:
+    """Return the columns that a narrow screen drops: not the context if it differs between lines."""
+    contexts = next((set(column.cells) for column in getattr(grid, "columns", ()) if column.header == "context"), set())
+    return [name for name in _SPARE if name != "context" or len(contexts) < 2]
+
+
+def format_name(name: str) -> str:
+    """Return a format as tables name it."""
+    return "as stored" if name == AS_STORED else name.upper()
+
+
+def _format_number(value: float) -> str:
+    return f"{value:.3g}" if value < 1 else format_figure(value, whole_from=1000)
+
+
+def _format_tokens(value: float) -> str:
+    return format_short(value, ",.0f").replace(",", " ") if value >= 100 else f"{value:.3g}"
+
+
+def _format_gb(count: float) -> str:
+    return f"{format_short(count / 1e9, '.3g' if count < 999.5e9 else '.0f')} GB"
+
+
+def _giga(value: float) -> str:
+    return f"{value / 1e9:.3g}"
+
+
+def _micro(value: float) -> str:
+    return _format_number(value * 1e3)
+
+
+def _yes_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+# Heading -> key of a line, and the function or specification that formats it.
+_Columns = dict[str, tuple[str, Callable[[Any], object] | str]]
+
+
+def _same(*names: str) -> _Columns:
+    return {name: (name, str) for name in names}
+
+
+_FORMAT: _Columns = {"weights": ("weights", format_name), "cache": ("kv", format_name)}
+
+_STEPS: _Columns = {
+    **_same("phase", "batch", "context"),
+    **_FORMAT,
+    "ms": ("time_ms", _format_number),
+    "tokens/s": ("tokens_s", _format_tokens),
+    "MBU %": ("mbu_pct", ".0f"),
+    "% of limit": ("limit_pct", ".0f"),
+    "limiter": ("limiter", str),
+    "GB moved": ("moved_bytes", _giga),
+    "measured %": ("measured_pct", ".0f"),
+    "fits": ("fits", _yes_no),
+}
+
+_DEVICE_STEPS: _Columns = _same("device") | _STEPS
+
+_OPERATIONS: _Columns = {
+    **_same("role", "shape", "precision", "count"),
+    "us each": ("time_ms", _micro),
+    "ms": ("step_ms", _format_number),
+    "share %": ("share_pct", ".1f"),
+    "% of limit": ("limit_pct", ".0f"),
+    **_same("limiter", "status"),
+}
+
+_FORMATS: _Columns = {
+    **_FORMAT,
+    "GB of weights": ("weight_bytes", _giga),
+    "fits": ("fits", _yes_no),
+    "ms": ("time_ms", _format_number),
+    "tokens/s": ("tokens_s", _format_tokens),
+    "x FP16": ("speedup_vs_fp16", ".2f"),
+    "source": ("source", str),
+}
+
+_TYPES: _Columns = {
+    **_same("type", "tensors"),
+    "GB": ("bytes", lambda value: f"{value / 1e9:.4g}"),
+    "GB a token": ("token_bytes", lambda value: f"{value / 1e9:.4g}"),
+}
+
+_LAYERS: _Columns = {
+    **_same("phase", "batch", "context"),
+    **_FORMAT,
+    "us together": ("together_ms", _micro),
+    "us, sum": ("sum_ms", _micro),
+    "together / sum": ("ratio", ".3f"),
+    "status": ("status", str),
+}
+
+# Headings of columns of text.
+_TEXT_COLUMNS = {
+    *("device", "phase", "weights", "cache", "limiter", "role"),
+    *("shape", "precision", "status", "source", "type", "fits"),
+}
+
+
+def _room_table(rooms: _Lines) -> tuple[_Lines, _Columns]:
+    """Return lines and columns of what fits: a largest batch for each context, a longest context for each batch."""
+    columns: _Columns = {**_FORMAT, "GB of weights": ("weight_bytes", _giga), **_same("KB of cache a token")}
+    lines = []
+    for room in rooms:
+        sizes = dict.fromkeys(f"{size / 1e3:.4g}" for size in room["token_bytes"].values())
+        cells = {f"largest batch\nat {context}": batch for context, batch in room["batches"].items()}
+        for batch, context in room["contexts"].items():
+            cells[f"longest context\nof batch {batch}"] = "any" if context is None else context
+        columns |= _same(*cells)
+        lines.append({**room, "KB of cache a token": ", ".join(sizes), **cells})
+    return lines, columns
+
+
+def _make_table(title: str, lines: Sequence[Mapping[str, Any]], columns: _Columns) -> DocumentTable | None:
+    """Return a table of text; None without lines."""
+
+    def write(value: Any, form: Callable[[Any], object] | str) -> object:
+        if is_missing(value):
+            return None
+        return format_short(value, form) if isinstance(form, str) else form(value)
+
+    cells = [[write(line[key], form) for key, form in columns.values()] for line in lines]
+    numbers = [name for name in columns if name not in _TEXT_COLUMNS]
+    return make_table(list(columns), cells, numbers=numbers, caption=title)
+
+
+# ---- sentences ----
+
+_BOUND = {
+    "memory": "is memory-bound",
+    "compute": "is compute-bound",
+    "latency": "is bound by the latency of its launches",
+    "kernel": "is held up by its kernels, not by the device",
+}
+
+_TWO_DIGITS_FROM = 1.05  # a gain below is written with three digits, and is not worth naming beside a larger one
+
+
+def _device_of(step: StepFigures) -> str:
+    return next((str(row["device"]) for row in step.rows if row.get("device")), "")
+
+
+def _on_device(step: StepFigures) -> str:
+    device = _device_of(step)
+    return f", on {'the device given' if device == CUSTOM_DEVICE else device}" if device else ""
+
+
+def _describe_gain(offers: Sequence[figures.FormatOffer]) -> list[str]:
+    """Return the largest gain of a single change; with the others if they matter."""
+    single = [offer for offer in offers if offer.name != BOTH]
+    if not single:
+        return []
+    best = max(single, key=lambda offer: offer.times)
+    verb = "bring" if best.is_measured else "would bring"
+    if best.times < 1.005:
+        return [f"{best.name} {verb} nothing"]
+    others = ", ".join(f"{offer.name} {_format_gain(offer)}" for offer in offers if offer is not best)
+    matter = any(offer.times >= _TWO_DIGITS_FROM for offer in single if offer is not best)
+    return [f"{best.name} {verb} {_format_gain(best)}" + (f" ({others})" if matter else "")]
+
+
+def _format_gain(offer: figures.FormatOffer) -> str:
+    return f"{offer.times:{'.3g' if offer.times < _TWO_DIGITS_FROM else '.2g'}} \u00d7"
+
+
+def _note_model(request: ModelRequest) -> list[str]:
+    model = request.model
+    products = "Separate products: q, k, v, gate and up each."
+    if request.layout == "fused":
+        products = "Fused products: q, k and v in one, gate and up in one."
+    notes = [
+        f"{model.parameters / 1e9:.3g} billion weights. {products} Attention over a cache of that context, the new "
+        "token included."
+    ]
+    if model.experts:
+        notes.append(
+            f"{model.experts_per_token} of {model.experts} experts a token. A batch reads the experts of all its "
+            "tokens: the mean number if tokens choose at random. A layer's experts are one launch a product, as "
+            "engines group them; in fuller layers each expert has a token more."
+        )
+    if request.stored is not None and any(point.weights == AS_STORED for point in request.points):
+        notes.append(
+            "Weights as stored: types without kernels here are timed as the precision nearest in size (the column "
+            "precision); sizes and what fits are the file's own."
+        )
+    return notes
+
+
+def _note_step(step: StepFigures, omitted: Sequence[OmittedWork]) -> list[str]:
+    reasons = [row["reason"] for row in step.rows if row["status"] == "predicted" and row["reason"]]
+    notes = [f"Predicted: {reasons[0]}."] if reasons and step.time_ms is not None else []
+    if step.time_ms is not None and all(row.get("attainable_gb_s") is None for row in step.rows):
+        notes.append(
+            "% of limit, and what limits, is not known without the device's roofs: measure with them (without "
+            "--no-roofs, roofs=False)."
+        )
+    times = [item.time_ms for item in omitted if item.time_ms is not None]
+    unfused = f"{', '.join(item.what for item in omitted)}: {sum(item.count for item in omitted)} launches unfused"
+    if times and step.time_ms:
+        share = format_short(100 * sum(times) / step.time_ms, ".0f")
+        unfused += f", about {_format_number(sum(times))} ms ({share} % of the step)"
+    return [
+        *notes,
+        f"Left out: {unfused}; communication between devices; the gaps between {step.launches} launches outside a "
+        "CUDA graph.",
+        "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
+        "roof that each operation is nearer to, by time. measured %: the measured share of that time.",
+    ]
+
+
+def _wrap(lines: Sequence[str], width: int) -> str:
+    """Wrap paragraphs for a terminal."""
+    import textwrap
+
+    from bwprof.text.terminal import PLAIN_WIDTH
+
+    return "\n".join(textwrap.fill(line, min(width, PLAIN_WIDTH), subsequent_indent="  ") for line in lines)

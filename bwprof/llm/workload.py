@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -121,16 +121,10 @@ def list_parts(
     *,
     one_layer: bool = False,
 ) -> list[StepPart]:
-    """List the operations of a step.
+    """List the operations of a step, or of one layer of the most frequent kind.
 
-    Parameters
-    ----------
-    stored : mapping, optional
-        Tensor -> precision -> share of its matrices; other tensors are in `point.weights`.
-    one_layer : bool
-        List the operations of one layer, of the most frequent kind.
-
-    ValueError for sizes that an operation does not take.
+    `stored`: tensor -> precision -> share of its matrices; other tensors are in `point.weights`. ValueError for sizes
+    that an operation does not take.
     """
     values = _expression_values(model, point, one_layer=one_layer)
     parts = []
@@ -207,14 +201,13 @@ def _round_rows(mean: float) -> int:
     return whole if math.isclose(mean, whole, rel_tol=1e-12) else max(16, 16 * round(mean / 16))
 
 
-def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, int]:
+def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, Any]:
     """Return the names that expressions of steps.toml use."""
     experts = _expert_values(model, point.tokens, one_layer=one_layer)
     model = model.one_layer if one_layer else model
     later_windows = (point.context - 1) // model.window if model.window else 0
-    same = ("hidden", "ffn", "vocab", "layers", "head_dim", "experts", "shared_ffn", "norms", "window_layers")
     return {
-        **{name: getattr(model, name) for name in same},
+        **asdict(model),
         "tokens": point.tokens,
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
@@ -229,12 +222,11 @@ def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool
         "window": min(model.window, point.context),
         "later_windows": later_windows,
         "has_later_windows": int(later_windows > 0),
-        "rotary": int(model.rotary),
         **experts,
     }
 
 
-def _evaluate(text: str, values: dict[str, int]) -> int:
+def _evaluate(text: str, values: dict[str, Any]) -> int:
     return int(eval(_compile(text), {"__builtins__": {}}, values))  # of bwprof's own steps.toml, no user's text
 
 
@@ -333,18 +325,18 @@ def bytes_read_by(part: StepPart, model: Architecture) -> int:
     return params["batch"] * keys * kv_token_bytes(model, part.precision)
 
 
-def largest_batch(model: Architecture, weights: int, kv: str, context: int, fit: Fit) -> int:
-    """Return the largest batch whose caches fit beside the weights; 0 if there is none."""
-    return max(0, (fit.usable - weights) // kv_bytes(model, kv, 1, context))
+def largest_batch(model: Architecture, kv: str, context: int, left: int) -> int:
+    """Return the largest batch whose caches fit so many bytes; 0 if there is none."""
+    return max(0, left // kv_bytes(model, kv, 1, context))
 
 
-def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int | None:
-    """Return the longest context of a batch that fits, tokens; 0 if there is none.
+def longest_context(model: Architecture, kv: str, batch: int, left: int) -> int | None:
+    """Return the longest context of a batch that fits so many bytes, tokens; 0 if there is none.
 
     None: any context fits, because every layer has a window.
     """
     contexts = range(1, _MAX_TOKENS + 1)
-    longest = bisect_right(contexts, fit.usable - weights, key=lambda context: kv_bytes(model, kv, batch, context))
+    longest = bisect_right(contexts, left, key=lambda context: kv_bytes(model, kv, batch, context))
     return longest if longest < _MAX_TOKENS else None
 
 
@@ -352,16 +344,9 @@ def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit:
 class StoredWeights:
     """The weights as a file stores them.
 
-    Attributes
-    ----------
-    types : dict
-        Type -> tensors, bytes, and token_bytes, those that one token reads.
-    tensors : dict
-        Tensor -> precision in which its matrices are timed -> share of them.
-    sizes : dict
-        Tensor -> precision -> bytes of one weight, if the precision's own differ.
-    kv : str
-        The cache's precision that the file names.
+    `types`: type -> tensors, bytes, and token_bytes, those that one token reads. `tensors`: tensor -> precision in
+    which its matrices are timed -> share of them. `sizes`: tensor -> precision -> bytes of one weight, if the
+    precision's own differ. `kv`: the cache's precision that the file names.
     """
 
     total_bytes: int
@@ -408,13 +393,6 @@ class ModelRequest:
         """Return the layout of products: separate for weights that a file stores separately."""
         return self.layout if weights != AS_STORED or self.stored is None or self.stored.is_fused else "separate"
 
-    def check_roles(self, point: StepPoint, roles: Iterable[object]) -> None:
-        """Raise ValueError for a role that no operation of the step has."""
-        known = sorted({part.role for part in self.parts(point)})
-        for role in roles:
-            if role not in known:
-                raise ValueError(f"column role: {describe_unknown(f'role in a {point.phase} step', role, known)}")
-
     def weight_bytes(self, weights: str) -> int:
         """Return the bytes of the weights in a format."""
         if weights == AS_STORED and self.stored is not None:
@@ -428,10 +406,9 @@ class ModelRequest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types for JSON."""
-        data = {field: getattr(self, field) for field in ("layout", "reserve", "memory_bytes", "chain")}
+        data = asdict(self)
         points = [list(astuple(point)) for point in self.points]
-        stored = self.stored and asdict(self.stored)
-        return {"architecture": self.model.to_dict(), "points": points, **data, "stored": stored}
+        return {"architecture": data.pop("model"), **data, "points": points}
 
     @classmethod
     def from_dict(cls, data: Any) -> ModelRequest:
@@ -455,13 +432,12 @@ class ModelRequest:
 
 
 def _parse_stored(data: Mapping[str, Any]) -> StoredWeights:
-    types = {str(kind): dict(line.items()) for kind, line in data["types"].items()}
+    types, tensors, sizes = (
+        {str(name): dict(line.items()) for name, line in data.get(key, {}).items()}
+        for key in ("types", "tensors", "sizes")
+    )
     for count in (data["total_bytes"], *(count for line in types.values() for count in line.values())):
         check_int("a number of stored", count, 0, 2**63 - 1)
-    tensors, sizes = (
-        {str(name): dict(shares.items()) for name, shares in lines.items()}
-        for lines in (data["tensors"], data.get("sizes", {}))
-    )
     for lines, most in ((tensors, 1), (sizes, 1024)):
         for share in (share for line in lines.values() for share in line.values()):
             known = finite_or_none(share)
