@@ -27,24 +27,11 @@ def check_int(name: str, value: Any, least: int, most: int) -> int:
 class Architecture:
     """A model's sizes.
 
-    Attributes
-    ----------
-    ffn : int
-        The inner size of the MLP, of each expert if there are `experts`.
-    dense_layers, dense_ffn : int
-        The number of layers that have an ordinary MLP beside layers of experts, and its inner size.
-    shared_ffn : int
-        The inner size of an expert that every token passes beside its `experts_per_token`.
-    window, window_layers : int
-        The number of layers that attend to the last `window` tokens; the others attend to all.
-    gated : bool
-        Whether the MLP has gate, up and down; else up and down.
-    positions : int
-        Rows of learned position embeddings.
-    norms : int
-        Norms of a layer.
-    max_context : int
-        Tokens that the model was trained for; 0: unknown.
+    `ffn` is the inner size of the MLP, of each expert if there are `experts`. `dense_layers` of the layers have an
+    ordinary MLP of `dense_ffn` instead; every token passes an expert of `shared_ffn` beside its `experts_per_token`.
+    `window_layers` attend to the last `window` tokens, the others to all. A `gated` MLP has gate, up and down, else up
+    and down. `positions` are rows of learned position embeddings, `norms` those of a layer, `max_context` the tokens
+    that the model was trained for (0: unknown).
 
     Raises
     ------

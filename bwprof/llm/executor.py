@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -85,20 +86,15 @@ def list_all_pieces(request: ModelRequest, backend: str) -> list[AnyPiece]:
     Layers come last: a second stream for graphs may slow what follows (`bwprof.hardware.open_device`). Layers with an
     operation that has no kernel are left out.
     """
-    layers = [_make_layer(request, point) for point in request.points] if request.chain else []
-    measurable_layers = [
-        layer
-        for layer in layers
-        if not any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in layer.spec.specs)
-    ]
-    return [*list_pieces(request), *measurable_layers]
-
-
-def _make_layer(request: ModelRequest, point: StepPoint) -> Piece[Chain]:
-    parts = request.parts(point, one_layer=True)
-    specs = tuple(_make_piece(request, point, part).spec for part in parts for _ in range(part.count))
-    labels = _labels(request, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
-    return Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels), point, labels)
+    layers: list[Piece[Chain]] = []
+    for point in request.points if request.chain else ():
+        parts = request.parts(point, one_layer=True)
+        specs = tuple(_make_piece(request, point, part).spec for part in parts for _ in range(part.count))
+        labels = _labels(request, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
+        if not any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in specs):
+            chain = Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels)
+            layers.append(Piece(chain, point, labels))
+    return [*list_pieces(request), *layers]
 
 
 def _make_piece(request: ModelRequest, point: StepPoint, part: StepPart) -> Piece[Spec]:
@@ -122,13 +118,13 @@ PieceKey = tuple[str, ...]
 
 def piece_key(labels: Mapping[str, Any]) -> PieceKey:
     """Return what identifies a piece, and its row, in a model's run."""
-    return tuple(str(labels.get(name)) for name in ("phase", "role", "step_batch", "context", "weights", "kv", "count"))
+    return tuple(str(labels.get(name)) for name in LABELS if name != "model")
 
 
 LaunchShape = tuple[str, str, tuple[tuple[str, int], ...]]
 
 
-def _shape(operation: str, precision: str, params: dict[str, int]) -> LaunchShape:
+def _shape(operation: str, precision: str, params: Mapping[str, int]) -> LaunchShape:
     return operation, precision, tuple(sorted(params.items()))
 
 
@@ -210,14 +206,21 @@ def card_of_run(run: Mapping[str, Any]) -> Card | None:
     """Return the device that a run's predictions used: of its roofs, else of its catalogue entry and scaled streams."""
     try:
         if run.get("roofs"):
-            roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs")))
-            return resolve_card(roofs) if roofs.points else None
-        device = run.get("predict_device")
-        streams = run.get("predict_streams")
+            roofs = _read_roofs(run)
+            return None if roofs is None else resolve_card(roofs)
+        device, streams = run.get("predict_device"), run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
         return resolve_card(device, own) if isinstance(device, str) else None
     except (TypeError, ValueError):  # a file that bwprof did not write
         return None
+
+
+def _read_roofs(run: Mapping[str, Any]) -> Roofs | None:
+    try:
+        roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs"))) if run.get("roofs") else None
+    except (TypeError, ValueError):
+        return None
+    return roofs if roofs is not None and roofs.points else None
 
 
 def best_ms(parts: Sequence[StepPart], card: Card) -> list[float]:
@@ -279,44 +282,36 @@ def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowD
     Its kernel is as efficient as the one measured on the same shape in another precision; else as the measured rows
     are; else as by default.
     """
-    part, card = part_from_row(row), resolve_card(roofs)
-    best = best_ms([part], card)[0]
-    same = next((other for other in measured if _have_same_shape(row, other)), None)
+    from bwprof.results.frame import from_rows, to_rows
+
+    part, card, shape = part_from_row(row), resolve_card(roofs), _shape_in_any_precision(row)
+    efficiency: Any = DEFAULT_EFFICIENCY
+    reason = ""
+    same = next((other for other in measured if _shape_in_any_precision(other) == shape), None)
     if same is not None:
-        expected = same["time_ms"] * gain(same, best_ms([part_from_row(same)], card)[0], best)
+        best, best_of_same = best_ms([part, part_from_row(same)], card)
+        expected = same["time_ms"] * gain(same, best_of_same, best)
         floor = card.streams.floor_seconds * 1e3  # which a kernel's efficiency does not change
-        share = (best - floor) / (expected - floor) if expected > best > floor else 1.0
-        predicted = _predict_part(part, roofs, share)
-        reason = f"as good as the kernel of {same['precision']} measured on this shape, {share:.0%} of the nearer roof"
-    else:
-        predicted = _predict_part(part, roofs, _learn(measured, roofs))
-        reason = str(predicted["reason"]).removeprefix("predicted: ")
+        efficiency = (best - floor) / (expected - floor) if expected > best > floor else 1.0
+        reason = (
+            f"as good as the kernel of {same['precision']} measured on this shape, {efficiency:.0%} of the nearer roof"
+        )
+    elif measured:
+        with suppress(ValueError):  # these rows teach nothing
+            efficiency = learn(from_rows(measured), roofs)
+    predicted = to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
     # Measured rows have the driver's theoretical bandwidth, which differs a little from the data sheet's.
     peak = next((value for other in [row, *measured] if (value := measured_or_none(other.get("peak_gb_s")))), None)
     speed = measured_or_none(predicted["bandwidth_gb_s"])
     if peak is not None and speed is not None:
         predicted |= {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
+    reason = reason or str(predicted["reason"]).removeprefix("predicted: ")
     return row | {name: predicted[name] for name in _PREDICTED} | {"reason": reason}
 
 
-def _learn(measured: Sequence[RowDict], roofs: Roofs) -> Any:
-    from bwprof.results.frame import from_rows
-
-    try:
-        return learn(from_rows(measured), roofs) if measured else DEFAULT_EFFICIENCY
-    except ValueError:  # these rows teach nothing
-        return DEFAULT_EFFICIENCY
-
-
-def _predict_part(part: StepPart, roofs: Roofs, efficiency: Any) -> RowDict:
-    from bwprof.results.frame import to_rows
-
-    return to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
-
-
-def _have_same_shape(row: RowDict, other: RowDict) -> bool:
-    names = registry.param_names(row["operation"])
-    return row["operation"] == other["operation"] and all(row[name] == other[name] for name in names)
+def _shape_in_any_precision(row: RowDict) -> tuple[Any, ...]:
+    operation, _, params = launch_shape(row) or ("", "", ())
+    return operation, params
 
 
 _OWN = ("case", *LABELS)  # the columns that a copy does not share with its original
@@ -327,7 +322,11 @@ def fill_predictions(store: Store) -> None:
 
     Called at the end of a run, also of an interrupted or resumed one.
     """
-    final = _find_final_rows(store.rows)
+    final: dict[LaunchShape, int] = {}  # the number of each measured shape's least disturbed row, the first of equals
+    for number, row in enumerate(store.rows):
+        shape = _measured_shape(row)
+        if shape is not None and (shape not in final or rank_doubt(row) < rank_doubt(store.rows[final[shape]])):
+            final[shape] = number
     for number, row in enumerate(store.rows):
         shape = _measured_shape(row)
         origin = number if shape is None else final[shape]
@@ -352,21 +351,3 @@ def fill_predictions(store: Store) -> None:
 
 def _measured_shape(row: RowDict) -> LaunchShape | None:
     return launch_shape(row) if row["status"] == "ok" and row["role"] != LAYER else None
-
-
-def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
-    """Return the number of each measured shape's least disturbed row, the first of equal ones."""
-    final: dict[LaunchShape, int] = {}
-    for number, row in enumerate(rows):
-        shape = _measured_shape(row)
-        if shape is not None and (shape not in final or rank_doubt(row) < rank_doubt(rows[final[shape]])):
-            final[shape] = number
-    return final
-
-
-def _read_roofs(run: dict[str, Any]) -> Roofs | None:
-    try:
-        roofs = Roofs.from_dict(run["roofs"]) if run.get("roofs") else None
-    except ValueError:
-        return None
-    return roofs if roofs is not None and roofs.points else None

@@ -236,7 +236,6 @@ class StepFormat:
     fits: bool | None
     time_ms: float | None
     source: str
-    kv_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +293,10 @@ class FormatComparison:
         """Return the gain of the next narrower weights, of an eight-bit cache, and of both, as far as known."""
         point = self.base.point
         weights = self._narrower_weights()
-        caches = self._compare([(point.weights, kv) for kv in self._narrower_caches()])
+        narrower = [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
+        caches = self._compare([(point.weights, kv) for kv in narrower])
+        if point.kv == "fp32" or registry.is_narrow(point.kv):
+            caches = []
         cache = next((line for line in caches if line.source != NO_KERNEL and line.time_ms), None)
         lines: dict[str, StepFormat] = {}
         if weights is not None:
@@ -310,20 +312,6 @@ class FormatComparison:
             if line.time_ms and self.base.time_ms
         ]
 
-    def fitting_cache(self) -> StepFormat | None:
-        """Return an eight-bit cache with which a step fits that fits in no weights; None if there is none.
-
-        The weights stay if that is enough, else they are the widest narrower ones.
-        """
-        base = self.base
-        if base.fit is None or any(line.fits for line in self.formats):
-            return None
-        narrow = [line for line in self.formats if line.weight_bytes < base.fit.weights]
-        narrow.sort(key=lambda line: -line.weight_bytes)
-        weights = [base.point.weights, *(line.weights for line in narrow)]
-        lines = self._compare([(name, kv) for name in weights for kv in self._narrower_caches()])
-        return next((line for line in lines if line.fits and not self._lacks_kernels(line.weights, line.kv)), None)
-
     def _narrower_weights(self) -> StepFormat | None:
         """Return the next narrower format of the weights that has kernels; None below 8 bits."""
         weights = self.base.point.weights
@@ -333,12 +321,6 @@ class FormatComparison:
                 return lines[name]
             weights = name
         return None
-
-    def _narrower_caches(self) -> list[str]:
-        kv = self.base.point.kv
-        if registry.is_narrow(kv) or kv == "fp32":
-            return []
-        return [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
 
     def _compare(self, pairs: Sequence[tuple[str, str]]) -> list[StepFormat]:
         base, result = self.base, []
@@ -353,7 +335,7 @@ class FormatComparison:
             fits = None if base.fit is None else fit.weights + fit.kv <= base.fit.usable
             source = source if time_ms is not None else ""
             time_ms = None if fits is False else time_ms
-            result.append(StepFormat(weights, kv, fit.weights, fits, time_ms, source, fit.kv))
+            result.append(StepFormat(weights, kv, fit.weights, fits, time_ms, source))
         return result
 
     def _predict(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:

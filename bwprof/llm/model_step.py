@@ -14,7 +14,6 @@ from bwprof.llm import architecture
 from bwprof.llm.architecture import Architecture
 from bwprof.text.parsing import (
     as_list,
-    describe_unknown,
     expand_ranges,
     parse_bool,
     parse_int,
@@ -25,8 +24,6 @@ from bwprof.text.parsing import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from bwprof.hardware import Device
     from bwprof.llm.result import ModelStep
     from bwprof.llm.workload import ModelRequest, StoredWeights
@@ -134,6 +131,8 @@ def model_step(
     from bwprof.analysis.prediction.catalogue import split_devices
     from bwprof.llm import executor
     from bwprof.llm.result import ModelStep
+    from bwprof.results.atomic import has_content
+    from bwprof.results.reader import save
     from bwprof.roofs.model import check_roofs
     from bwprof.runs import api, metadata
     from bwprof.runs.local import LocalExecutor
@@ -156,20 +155,22 @@ def model_step(
     )
     targets = choose_targets(device, options.roofs, predict=parse_bool(predict, "predict"))
     if targets is not None:
-        refuse_measuring(
-            {
-                "chain": chain,
-                "backend": backend is not None,
-                "max_seconds": max_seconds is not None,
-                "max_total_seconds": max_total_seconds is not None,
-                "roofs": options.roofs != "auto" and options.roofs is not targets[0],
-                "recalibrate": recalibrate,
-                "progress": bool(progress),
-            }
-        )
+        measuring = {
+            "chain": chain,
+            "backend": backend is not None,
+            "max_seconds": max_seconds is not None,
+            "max_total_seconds": max_total_seconds is not None,
+            "roofs": options.roofs != "auto" and options.roofs is not targets[0],
+            "recalibrate": recalibrate,
+            "progress": bool(progress),
+        }
+        refuse_measuring(name for name, is_set in measuring.items() if is_set)
         frame = executor.predict_steps(request, targets, 0.9 if efficiency is None else efficiency)
         if output is not None:
-            _save(frame, output, force=force)
+            if not force and has_content(Path(output)):
+                reason = "exists already: name another file, or replace it with force=True"
+                raise FileExistsError(errno.EEXIST, reason, str(Path(output)))
+            save(frame, output)
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
@@ -188,23 +189,10 @@ def model_step(
     return ModelStep.from_frame(frame)
 
 
-def _save(frame: pd.DataFrame, output: str | PathLike[str], *, force: bool) -> None:
-    from bwprof.results.atomic import has_content
-    from bwprof.results.reader import save
-
-    if not force and has_content(Path(output)):
-        reason = "exists already: name another file, or replace it with force=True"
-        raise FileExistsError(errno.EEXIST, reason, str(Path(output)))
-    save(frame, output)
-
-
-def refuse_measuring(options: Mapping[str, bool]) -> None:
-    """Raise ValueError for options of measuring that are set in a prediction."""
-    names = [name for name, is_set in options.items() if is_set]
-    if names:
-        raise ValueError(
-            f"nothing is measured for a prediction: leave out {', '.join(names)}, or name a device of this machine"
-        )
+def refuse_measuring(names: Iterable[str]) -> None:
+    """Raise ValueError for the names of options of measuring in a prediction."""
+    if typed := ", ".join(names):
+        raise ValueError(f"nothing is measured for a prediction: leave out {typed}, or name a device of this machine")
 
 
 def choose_targets(
@@ -236,21 +224,19 @@ def choose_targets(
 
 
 def _is_elsewhere(device: str) -> bool:
-    """Return whether a name is in the catalogue, or numbers; ValueError if it is no device of this machine either."""
+    """Return whether a name is no device of this machine; ValueError if it is none of the catalogue, and no numbers."""
     from bwprof import hardware
     from bwprof.analysis.prediction import catalogue
 
     try:
-        kind, index = hardware.parse_device(device)
-        # "4090" is no number of a device here.
-        unknown_number = kind is None and all(row["index"] != index for row in hardware.devices())
-        return unknown_number and bool(catalogue.find_similar(device))
+        hardware.parse_device(device)
     except ValueError as error:
         try:
             catalogue.resolve_card(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True
+    return False
 
 
 def make_request(
@@ -275,8 +261,6 @@ def make_request(
     points = workload.make_points(
         batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
     )
-    if layout is not None and not isinstance(layout, str):
-        raise ValueError(describe_unknown("layout", layout, workload.LAYOUTS))
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")

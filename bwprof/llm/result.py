@@ -240,11 +240,6 @@ class ModelStep:
         if narrower:
             widest = max(narrower, key=lambda line: line.weight_bytes)
             return f"{text} With weights {format_name(widest.weights)} it does: {_format_gb(widest.weight_bytes)}."
-        cached = self._formats.fitting_cache()
-        if cached is not None:
-            weights = "" if cached.weights == point.weights else f"weights {format_name(cached.weights)} and "
-            cache = f"{weights}cache {format_name(cached.kv)}"
-            return f"{text} With {cache} it does: {_format_gb(cached.kv_bytes)} of KV cache."
         count = -(-(fit.weights + fit.kv) // max(1, fit.usable))
         return f"{text} It would take {count} such devices, or a smaller model."
 
