@@ -405,12 +405,16 @@ def compute_rooms(request: ModelRequest, memory_bytes: int) -> list[dict[str, An
     for weights, kv in dict.fromkeys((point.weights, point.kv) for point in request.points):
         size = request.weight_bytes(weights)
         left = workload.Fit(size, 0, request.memory_bytes or memory_bytes, request.reserve).usable - size
+        token_bytes = {}
+        for context in contexts:
+            now, then = (workload.kv_bytes(model, kv, 1, tokens) for tokens in (context, context + 1))
+            token_bytes[context] = then - now
         rooms.append(
             {
                 "weights": weights,
                 "kv": kv,
                 "weight_bytes": size,
-                "token_bytes": {context: workload.next_token_bytes(model, kv, context) for context in contexts},
+                "token_bytes": token_bytes,
                 "batches": {context: workload.largest_batch(model, kv, context, left) for context in contexts},
                 "contexts": {batch: workload.longest_context(model, kv, batch, left) for batch in batches},
             }

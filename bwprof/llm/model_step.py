@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -252,24 +253,32 @@ def make_request(
     reserve: float,
     memory_bytes: int | None,
 ) -> ModelRequest:
-    """Check a request; ValueError for anything unknown or out of range."""
+    """Make a request; ValueError for anything unknown or out of range.
+
+    How a file stores weights and cache is the default of `weights` and `kvs`.
+    """
     from bwprof.llm import workload
 
     sizes, stored = load_model(model)
-    if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
-        raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
-    points = workload.make_points(
-        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
-    )
+    for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
+        architecture.check_int(name, number, 1, workload.MAX_TOKENS)
+    caches = [workload.check_format(kv, workload.KV) for kv in kvs]
+    pairs: list[tuple[str, str]] = []
+    for name in weights or (workload.AS_STORED if stored else "fp16",):
+        if stored is not None and name == workload.AS_STORED:
+            pairs += product([name], caches or [stored.kv or workload.kv_format(name)])
+        else:
+            precision = workload.check_format(name, workload.WEIGHTS)
+            pairs += product([precision], caches or [workload.kv_format(precision)])
+    phases = (workload.DECODE, workload.PREFILL) if prefill else (workload.DECODE,)
+    every = product(phases, pairs, contexts, batches)
+    points = dict.fromkeys(workload.StepPoint(phase, size, tokens, *pair) for phase, pair, tokens, size in every)
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
         layout = "fused" if fused else "separate"
-    share = workload.check_reserve(reserve)
-    request = workload.ModelRequest(sizes, points, layout, share, memory_bytes, stored, chain)
-    workload.check_points(request)
-    return request
+    return workload.ModelRequest(sizes, tuple(points), layout, reserve, memory_bytes, stored, chain)
 
 
 def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:

@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -31,7 +30,7 @@ FUSED_TENSORS = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
 }
 
 RESERVE = 0.1  # the share of the memory for activations and scratch; vLLM's default is the same
-_MAX_TOKENS, _MAX_POINTS = 2**31 - 1, 1000
+MAX_TOKENS, _MAX_POINTS = 2**31 - 1, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,27 +202,16 @@ def _round_rows(mean: float) -> int:
 
 def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, Any]:
     """Return the names that expressions of steps.toml use."""
-    experts = _expert_values(model, point.tokens, one_layer=one_layer)
-    model = model.one_layer if one_layer else model
-    later_windows = (point.context - 1) // model.window if model.window else 0
-    return {
-        **asdict(model),
+    values = asdict(model.one_layer if one_layer else model) | {
         "tokens": point.tokens,
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
         "context": point.context,
-        "heads": model.num_heads,
-        "kv_heads": model.num_kv_heads,
-        "gates": 2 if model.gated else 1,
-        "dense_layers": model.dense_layers if model.experts else model.layers,
-        "dense_ffn": model.dense_ffn if model.experts else model.ffn,
-        "has_shared": int(model.shared_ffn > 0),
-        "full_layers": model.layers - model.window_layers,
-        "window": min(model.window, point.context),
-        "later_windows": later_windows,
-        "has_later_windows": int(later_windows > 0),
-        **experts,
+        **_expert_values(model, point.tokens, one_layer=one_layer),
     }
+    for name, text in _read_steps()["names"].items():
+        values[name] = _evaluate(text, values)
+    return values
 
 
 def _evaluate(text: str, values: dict[str, Any]) -> int:
@@ -236,10 +224,12 @@ def _compile(text: str) -> CodeType:
 
 
 @cache
-def _read_steps() -> dict[str, list[dict[str, Any]]]:
+def _read_steps() -> dict[str, Any]:
     steps = tomllib.loads((Path(__file__).parents[1] / "data" / "steps.toml").read_text("utf-8"))
     steps["operation"] = [steps["default"] | entry for entry in steps["operation"]]
-    return {name: [new for entry in steps[name] for new in _with_fuller(entry)] for name in ("operation", "left_out")}
+    for name in ("operation", "left_out"):
+        steps[name] = [new for entry in steps[name] for new in _with_fuller(entry)]
+    return steps
 
 
 def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
@@ -304,11 +294,6 @@ def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> i
     return batch * tokens * kv_token_bytes(model, precision)
 
 
-def next_token_bytes(model: Architecture, precision: str, context: int) -> int:
-    """Return the bytes that one more token adds to a cache: none in layers whose window is full."""
-    return kv_bytes(model, precision, 1, context + 1) - kv_bytes(model, precision, 1, context)
-
-
 def weight_bytes(model: Architecture, precision: str) -> int:
     """Return the bytes of all matrices and embeddings; narrow formats store embeddings in 16 bits."""
     matrices = sum(count * matrix_bytes(rows, columns, precision) for _, rows, columns, count in model.matrices())
@@ -335,9 +320,9 @@ def longest_context(model: Architecture, kv: str, batch: int, left: int) -> int 
 
     None: any context fits, because every layer has a window.
     """
-    contexts = range(1, _MAX_TOKENS + 1)
+    contexts = range(1, MAX_TOKENS + 1)
     longest = bisect_right(contexts, left, key=lambda context: kv_bytes(model, kv, batch, context))
-    return longest if longest < _MAX_TOKENS else None
+    return longest if longest < MAX_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +356,10 @@ class StoredWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A model, the steps to measure, and how: layout, memory, reserve, and whether a layer in one graph as well."""
+    """A model, the steps to measure, and how: layout, memory, reserve, and whether a layer in one graph as well.
+
+    ValueError for an unknown format, layout or phase, a share or memory out of range, a size that an operation refuses.
+    """
 
     model: Architecture
     points: tuple[StepPoint, ...]
@@ -380,6 +368,29 @@ class ModelRequest:
     memory_bytes: int | None = None  # None: the device's
     stored: StoredWeights | None = None
     chain: bool = False
+
+    def __post_init__(self) -> None:
+        share = finite_or_none(self.reserve)
+        if share is None or not 0 <= share < 1:
+            raise ValueError(
+                f"reserve is {repr_short(self.reserve)}: a share of the memory from 0 to below 1 is needed"
+            )
+        if self.memory_bytes is not None and not 1 <= self.memory_bytes < 2**63:
+            raise ValueError(f"memory is {self.memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
+        if self.layout not in LAYOUTS:
+            raise ValueError(describe_unknown("layout", self.layout, LAYOUTS))
+        if not 0 < len(self.points) <= _MAX_POINTS:
+            raise ValueError(f"{len(self.points)} steps are requested: allowed are 1 to {_MAX_POINTS}")
+        for point in self.points:
+            if point.phase not in (DECODE, PREFILL):
+                raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
+            if point.weights != AS_STORED or self.stored is None:
+                check_format(point.weights, WEIGHTS)
+            check_format(point.kv, KV)
+            try:
+                self.parts(point)
+            except ValueError as error:
+                raise ValueError(f"{self.model.name}, {point.title}: {error}") from None
 
     def parts(self, point: StepPoint, *, one_layer: bool = False) -> list[StepPart]:
         """List a step's operations, or those of one layer."""
@@ -416,19 +427,17 @@ class ModelRequest:
         if not isinstance(data, Mapping):
             raise ValueError(f"model is {repr_short(data)}: an object is needed")
         try:
-            request = cls(
+            return cls(
                 Architecture.from_dict(data["architecture"]),
                 tuple(StepPoint(str(p[0]), int(p[1]), int(p[2]), str(p[3]), str(p[4])) for p in data["points"]),
                 str(data["layout"]),
-                check_reserve(data["reserve"]),
+                data["reserve"],
                 None if data.get("memory_bytes") is None else parse_bytes(data["memory_bytes"], "memory_bytes"),
                 _parse_stored(data["stored"]) if data.get("stored") else None,
                 bool(data.get("chain", False)),
             )
         except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"no model's run: {type(error).__name__}: {error}") from None
-        check_points(request)
-        return request
 
 
 def _parse_stored(data: Mapping[str, Any]) -> StoredWeights:
@@ -444,60 +453,3 @@ def _parse_stored(data: Mapping[str, Any]) -> StoredWeights:
             if known is None or not 0 <= known <= most:
                 raise ValueError(f"a share, or a size, of stored is {repr_short(share)}: allowed are 0 to {most}")
     return StoredWeights(data["total_bytes"], types, tensors, sizes, str(data.get("kv", "")))
-
-
-def make_points(
-    *,
-    batches: tuple[int, ...],
-    contexts: tuple[int, ...],
-    weights: tuple[str, ...],
-    kvs: tuple[str, ...],
-    prefill: bool,
-    stored: StoredWeights | None,
-) -> tuple[StepPoint, ...]:
-    """Return the product of phases, formats, contexts and batches; ValueError for anything unknown or out of range.
-
-    `stored`: how a file stores weights and cache, the default of the formats.
-    """
-    for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
-        check_int(name, number, 1, _MAX_TOKENS)
-    pairs: list[tuple[str, str]] = []
-    caches = [check_format(kv, KV) for kv in kvs]
-    for name in weights or (AS_STORED if stored else "fp16",):
-        if stored is not None and name == AS_STORED:
-            pairs += product([name], caches or [stored.kv or kv_format(name)])
-        else:
-            precision = check_format(name, WEIGHTS)
-            pairs += product([precision], caches or [kv_format(precision)])
-    phases = (DECODE, PREFILL) if prefill else (DECODE,)
-    points = {
-        StepPoint(phase, batch, context, *pair): None
-        for phase, pair, context, batch in product(phases, pairs, contexts, batches)
-    }
-    if not 0 < len(points) <= _MAX_POINTS:
-        raise ValueError(f"{len(points)} steps are requested: allowed are 1 to {_MAX_POINTS}")
-    return tuple(points)
-
-
-def check_points(request: ModelRequest) -> None:
-    """Raise ValueError for a step that cannot be expanded: an unknown format, a size that an operation refuses."""
-    if request.layout not in LAYOUTS:
-        raise ValueError(describe_unknown("layout", request.layout, LAYOUTS))
-    for point in request.points:
-        if point.phase not in (DECODE, PREFILL):
-            raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
-        if point.weights != AS_STORED or request.stored is None:
-            check_format(point.weights, WEIGHTS)
-        check_format(point.kv, KV)
-        try:
-            request.parts(point)
-        except ValueError as error:
-            raise ValueError(f"{request.model.name}, {point.title}: {error}") from None
-
-
-def check_reserve(value: Any) -> float:
-    """Return the share of the memory to leave free; ValueError if it is not from 0 to below 1."""
-    share = finite_or_none(value)
-    if share is None or not 0 <= share < 1:
-        raise ValueError(f"reserve is {repr_short(value)}: a share of the memory from 0 to below 1 is needed")
-    return share
