@@ -305,7 +305,7 @@ def test_an_interpreter_without_bwprof(
     ("arguments", "error"),
     [
         (["gemm"], "only A was named"),
-        (["gemm", "--python", "/nowhere/python", "--python", "sh"], "side A: no interpreter '/nowhere/python'"),
+        (["gemm", "--python", "/nowhere/python", "--python", "sh"], "no interpreter '/nowhere/python'"),
         (["gemm", "gemm", "--rev", "HEAD"], "revisions are HEAD"),
         (["gemm", "gemm", "--json", "nowhere/o.json"], "there is no folder nowhere"),
         (["gemm", "gemm", "--json", "o.txt"], "the name must end in .json"),

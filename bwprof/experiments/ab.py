@@ -150,8 +150,7 @@ def ab(
     """Compare the times of two sides, measured in turn on one device.
 
     A and B take short turns, A B B A or B A A B by a coin, so that drift affects both. The ratio of their times and its
-    99.5 % interval come from whole blocks of turns by Wilcoxon's signed ranks (reasons and sources:
-    `bwprof/experiments/ab_session.py`).
+    99.5 % interval come from whole blocks of turns by Wilcoxon's signed ranks (`bwprof/experiments/ab_session.py`).
 
     Operations are verified on both sides first, and get new buffers again and again, because the place of buffers in
     the caches can change a small case by a tenth. A function's arrays stay where they are: let A and B use the same
@@ -166,11 +165,8 @@ def ab(
     python : str or iterable of str, optional
         Interpreters that have bwprof, one for each side or one for both. The sides are then processes.
     revision : iterable of str, optional
-        Two git revisions. Each is checked out in a worktree, imported from there, and removed afterwards.
-    repository : path
-        The repository of the revisions.
-    build : str, optional
-        A shell command that builds a worktree ("python setup.py build_ext --inplace").
+        Two git revisions of `repository`. Each is checked out in a worktree, built by the shell command `build`,
+        imported from there, and removed afterwards.
     precision, cache, kv_lens, timer, device, backend
         As in `bwprof.sweep`; the default precision is FP32. Several precisions and caches are for names alone.
     stream : optional
@@ -180,10 +176,9 @@ def ab(
         noted in `verified` and `reason`.
     threads : int, optional
         The number of a CPU's threads. One thread scatters least on a busy machine.
-    rel_ci : float or str
-        Stop when half of the ratio's interval is at most this, 0.005 or "0.5%".
-    max_seconds : float
-        Stop each comparison after so many seconds, counted from the first opening of both sides.
+    rel_ci, max_seconds : float or str, float
+        Stop when half of the ratio's interval is at most `rel_ci`, 0.005 or "0.5%", or after so many seconds of a
+        comparison, counted from the first opening of both sides.
     gate : float or str
         The smallest relevant difference, 0.01 or "1%".
     seed : int
@@ -196,10 +191,10 @@ def ab(
     Returns
     -------
     pandas.DataFrame
-        A row for each case: case, a, b, verdict on B ("faster", "slower", "same", "undecided"), ratio (B's time divided
-        by A's) with ratio_lo and ratio_hi, a_time_ms and b_time_ms (medians over blocks of the lower quartile of their
-        samples), pairs, units, stopped ("precise", "time"), reason, verified, device and environments.
-        ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` holds the logarithms, orders and times behind each row.
+        A row for each case: verdict on B ("faster", "slower", "same", "undecided"), ratio (B's time divided by A's)
+        with ratio_lo and ratio_hi, a_time_ms and b_time_ms (medians over blocks of the lower quartile of their
+        samples), stopped ("precise", "time"), reason, verified, environments and more. ``attrs["run"]`` is the
+        metadata, ``attrs["pairs"]`` holds the logarithms, orders and times behind each row.
 
     Raises
     ------
@@ -273,7 +268,7 @@ def _compare_names(
     with ExitStack() as stack:
         make: Callable[[int, ABTask], ABSide]
         same_place = True
-        if request.apart:
+        if request.python or request.revision:
             stops = stack.enter_context(NoInterrupts())
             make, same_place = stack.enter_context(open_places(request, choice, stops))
         else:

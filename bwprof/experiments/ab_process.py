@@ -35,7 +35,7 @@ PROTOCOL = 1  # version of requests and answers
 DEFAULT_TURN_SECONDS = 300.0  # for one answer, opening included
 
 _PARENT_SECONDS = 1.0  # between two looks for the command
-_CHECK_SECONDS, _END_SECONDS = 0.05, 2.0  # of a build
+_CHECK_SECONDS = 0.05  # between two looks at a build
 
 # ---- in the side's process ----
 
@@ -242,16 +242,6 @@ class ProcessSide:
 # ---- interpreters and revisions ----
 
 
-def check_python(name: str) -> str:
-    """Return an interpreter's path; ValueError if there is none."""
-    path = shutil.which(name)
-    if path is None:
-        raise ValueError(
-            f"no interpreter '{quote_text(name)}': an executable file is needed, as an environment's bin/python"
-        )
-    return os.path.abspath(path)
-
-
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
     """Interpreters and revisions: none, one for both sides, or one for each; the repository and its build command."""
@@ -272,18 +262,11 @@ class PlaceRequest:
             raise ValueError("a build goes with revisions: name A's and B's")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads is {self.threads}: allowed is 1 or more")
-        paths = []
-        for side, name in zip("AB", self.python, strict=False):
-            try:
-                paths.append(check_python(name))
-            except ValueError as error:
-                raise ValueError(f"side {side}: {error}" if len(self.python) == 2 else str(error)) from None
-        object.__setattr__(self, "python", tuple(paths))
-
-    @property
-    def apart(self) -> bool:
-        """Whether the sides need processes of their own."""
-        return bool(self.python or self.revision)
+        paths = [shutil.which(name) for name in self.python]
+        if None in paths:
+            name = quote_text(self.python[paths.index(None)])
+            raise ValueError(f"no interpreter '{name}': an executable file is needed, as an environment's bin/python")
+        object.__setattr__(self, "python", tuple(os.path.abspath(path) for path in paths if path is not None))
 
 
 @contextmanager
@@ -387,18 +370,11 @@ def _build(command: str, folder: Path, side: str, check: Callable[[], object]) -
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_CHECK_SECONDS)
     finally:
-        _end(process)
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with its children
+            process.wait()
     if process.returncode:
         code = process.returncode
         reason = f"exit code {code}" if code > 0 else f"signal {-code}"
         raise ValueError(f"side {side}: the build ended with {reason}: {quote_text(command)}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process with its children."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_END_SECONDS)

@@ -205,17 +205,9 @@ class ABMeasurement:
 class Comparison:
     """Two sides, one of which works at a time.
 
-    Parameters
-    ----------
-    sides : sequence of two ABSide
-    result : ABMeasurement
-        Is filled turn by turn, so that an early end loses nothing.
-    later_timer : callable
-        Chooses one of two timers for both sides.
-    check : callable
-        Is called before each turn; an exception of it ends the comparison.
-    check_pair : callable
-        Gets both sides' facts before any turn; raises SideError if they do different work.
+    `result` is filled turn by turn, so that an early end loses nothing. `later_timer` chooses one of two timers for
+    both sides; `check` is called before each turn, and an exception of it ends the comparison; `check_pair` gets both
+    sides' facts before any turn, and raises SideError if they do different work.
     """
 
     sides: Sequence[ABSide]

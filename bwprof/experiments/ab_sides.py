@@ -27,7 +27,6 @@ from bwprof.measuring.callables import check_callable, check_finished, name_call
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import quote_text
 
 _VERIFY_SECONDS = 0.1
 _NEVER = 1e-9  # a precision that no turn reaches
@@ -252,12 +251,6 @@ class Call:
     params: dict[str, Any] = field(default_factory=dict)
     cache: str = "cold"
     timer: str | None = None
-
-    def __post_init__(self) -> None:
-        if not is_call(self.name):
-            raise ValueError(
-                f"'{quote_text(self.name)}' names no function: module:function or file.py:function is needed"
-            )
 
     @property
     def title(self) -> str:

@@ -74,10 +74,9 @@ def ablation(
     pandas.DataFrame
         A row for each variant, cheapest first, then one for each counterpart (`kind` is "variant" or "peer"): version,
         status, reason, time_ms, speedup_vs_torch (the fastest counterpart's time divided by its own), speedup_vs_first,
-        measured_gain and predicted_gain (the previous variant's time divided by its own; tables and pictures show 1.0
-        as 0 %), predicted_at (the precision and shape of the prediction), bandwidth_gb_s, occupancy, registers,
-        changes, because and more. A variant that refuses the shape has a reason; ratios are of verified rows alone.
-        ``attrs["run"]`` is the run's metadata, ``attrs["torch"]`` PyTorch's version, or why there is none.
+        measured_gain and predicted_gain (the previous variant's time divided by its own), predicted_at (the precision
+        and shape of the prediction) and more. A variant that refuses the shape has a reason; ratios are of verified
+        rows alone. ``attrs["run"]`` is the metadata, ``attrs["torch"]`` PyTorch's version, or why there is none.
 
     Raises
     ------

@@ -136,19 +136,13 @@ def gains(data: pd.DataFrame) -> pd.DataFrame:
     """Return each version's measured and predicted gains, as text."""
     import pandas as pd
 
-    place = _main_place(data)
-
-    def describe_reason(row: pd.Series[Any]) -> str:
-        reason = "" if is_missing(row["because"]) else str(row["because"])
-        return f"(at {row['predicted_at']}) {reason}" if reason and row["predicted_at"] != place else reason
-
     columns = {
         "Version": data["version"],
         "Time": data.apply(lambda row: format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "", axis=1),
         "vs first": data["speedup_vs_first"].map(_format_times),
         "Measured gain": data["measured_gain"].map(_format_gain),
         "Predicted gain": data["predicted_gain"].map(_format_gain),
-        "Reason of the prediction": data.apply(describe_reason, axis=1),
+        "Reason of the prediction": data.apply(_describe_reason, axis=1),
     }
     return pd.DataFrame(columns)
 
@@ -162,25 +156,21 @@ def notes(data: pd.DataFrame) -> list[str]:
         "A gain is the time of the last variant before that ran, divided by the variant's own: within a factor of two "
         "in per cent, +25 % for 1.25, and 0 % for no change."
     )
-    if place := _main_place(data):
-        here = data[data["predicted_at"].eq(place)]["predicted_here"].any()
-        elsewhere = "" if here else ", which is not what was measured"
-        others = ", unless their line names another place" if data["predicted_at"].dropna().ne(place).any() else ""
-        lines.append(f"Predictions are for {place}{elsewhere}{others}, over the previous variant of all.")
+    if data["predicted_at"].notna().any():
+        lines.append("Predictions are over the previous variant of all, of this shape or of that behind (at ...).")
     if data["theoretical_occupancy_pct"].notna().any():
         lines.append("Occupancy is the theoretical one, of several kernels the lowest.")
     flagged = data[data["flags"].fillna("").ne("") & data["status"].eq("ok")]
     if len(flagged):
-        flags = "; ".join(f"{row['version']}: {row['flags']}" for row in _records(flagged))
-        lines.append(f"In doubt (*): {flags}.")
+        lines.append(f"In doubt (*): {_join(flagged, 'flags')}.")
     return lines
 
 
 def _torch_note(data: pd.DataFrame) -> str:
     torch, peers = data.attrs.get("torch"), data[data["kind"].eq(PEER)]
     if data["speedup_vs_torch"].isna().all():
-        reasons = "; ".join(f"{row['version']}: {row['reason']}" for row in _records(peers))
-        return f"PyTorch's column is empty: {reasons or torch or 'its times are not among the rows'}."
+        reasons = _join(peers, "reason") or torch or "its times are not among the rows"
+        return f"PyTorch's column is empty: {reasons}."
     fastest = peers.sort_values("speedup_vs_torch", ascending=False)["version"].iloc[0]
     return f"Speedup vs PyTorch: against {fastest} of {torch or 'PyTorch'}."
 
@@ -194,8 +184,8 @@ def markdown(data: pd.DataFrame) -> str:
     return document.to_markdown(page, lambda picture: picture.name)
 
 
-def _records(data: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
+def _join(data: pd.DataFrame, column: str) -> str:
+    return "; ".join(f"{version}: {text}" for version, text in zip(data["version"], data[column], strict=True))
 
 
 def _format_times(value: Any) -> str:
@@ -228,7 +218,7 @@ def _describe_change(row: pd.Series[Any]) -> str:
     return ": ".join(filter(None, ("; ".join(filter(None, (changes, status))), reason)))
 
 
-def _main_place(data: pd.DataFrame) -> str:
-    """Return the precision and shape of most predictions."""
-    places = data["predicted_at"].dropna()
-    return str(places.mode().iloc[0]) if len(places) else ""
+def _describe_reason(row: pd.Series[Any]) -> str:
+    if is_missing(row["because"]):
+        return ""
+    return str(row["because"]) if row["predicted_here"] else f"(at {row['predicted_at']}) {row['because']}"

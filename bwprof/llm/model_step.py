@@ -63,7 +63,7 @@ def model_step(
     """Measure or predict one decode step of a language model, and its prefill: time, tokens per second, limiter.
 
     Every product, attention and cache operation of the step is measured, each shape once, cold, in this process. The
-    step is their sum. The result lists the work that the sum omits (norms, additions, sampling, ...), with its bytes.
+    step is their sum. The result lists the work that the sum omits (norms, additions, sampling, ...).
 
     Parameters
     ----------
@@ -82,8 +82,7 @@ def model_step(
         Precisions of the KV cache; default: that of the weights, but no fewer than 16 bits.
     layout : {"fused", "separate"}, optional
         "fused": q, k and v in one product, gate and up in one, as in vLLM, SGLang and TensorRT-LLM. "separate": each by
-        itself, as in transformers and llama.cpp. Default: "separate" for a .gguf file, whose stored weights allow
-        nothing else, otherwise "fused".
+        itself, as in transformers and llama.cpp; the default of .gguf files.
     chain : bool
         Measure a layer's operations back to back as well, on a GPU in one CUDA graph.
     reserve : float
@@ -91,13 +90,12 @@ def model_step(
     memory : int or str, optional
         Bytes of memory to fit into ("24G") instead of the device's.
     device : int, str or torch.device, optional
-        As in `bwprof.sweep`; or a device that is not at hand, as in `bwprof.predict` ("H100-SXM",
-        "bandwidth=3200,fp16=400,memory=80"), or several of them: nothing is measured then.
+        As in `bwprof.sweep`; or one or several devices that are not at hand, as in `bwprof.predict` ("H100-SXM",
+        "bandwidth=3200,fp16=400,memory=80"): nothing is measured then.
     predict : bool
         Measure nothing; for a device that is not at hand, or the device of `roofs`.
     efficiency : float, DataFrame or Efficiency, optional
-        The kernels' efficiency for predictions, as in `bwprof.predict`. If it is learnt from a measured run, that run's
-        streams are scaled to the other device.
+        The kernels' efficiency for predictions, as in `bwprof.predict`.
     backend, max_seconds, max_total_seconds, roofs, recalibrate, output, force, progress
         As in `bwprof.sweep`.
 
@@ -110,8 +108,7 @@ def model_step(
     Raises
     ------
     ValueError
-        For anything unknown or out of range, such as an unknown architecture; the message names it. For options of
-        measuring (chain, backend, max_seconds, ...) in a prediction.
+        For anything unknown or out of range, and for options of measuring (chain, backend, ...) in a prediction.
     ImportError
         For a .gguf file without the package gguf.
 
