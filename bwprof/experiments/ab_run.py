@@ -68,7 +68,6 @@ def _name_task(task: ABTask) -> str:
 
 
 def join_names(a: str, b: str) -> str:
-    """Return the case of two functions."""
     return a if a == b else f"{a} and {b}"
 
 
@@ -235,7 +234,6 @@ class ABTable:
         return data
 
     def json_text(self) -> str:
-        """Return everything as a JSON document."""
         rows = [row | detail for row, detail in zip(self.rows, self.details, strict=True)]
         return (
             json.dumps(to_json_value({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False)
@@ -243,7 +241,6 @@ class ABTable:
         )
 
     def csv_text(self) -> str:
-        """Return header and rows as CSV."""
         from bwprof.results import frame
 
         return frame.format_csv(self.frame())

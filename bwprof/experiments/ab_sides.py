@@ -276,12 +276,10 @@ ABTask = Spec | Call
 
 
 def task_to_dict(task: ABTask) -> dict[str, Any]:
-    """Return plain types for JSON."""
     return {"call": asdict(task)} if isinstance(task, Call) else {"case": task.to_dict()}
 
 
 def task_from_dict(data: Mapping[str, Any]) -> ABTask:
-    """Read what `task_to_dict` wrote."""
     return Call(**data["call"]) if "call" in data else Spec.from_dict(data["case"])
 
 

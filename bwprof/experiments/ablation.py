@@ -166,7 +166,6 @@ class _Ablation:
     peer_rows: list[tuple[str, RowDict]] = field(default_factory=list)
 
     def add_run(self, measured: pd.DataFrame) -> None:
-        """Add the rows of a run, complete or not."""
         from bwprof.results.frame import to_rows
 
         self.rows = {str(row["variant"]): row for row in to_rows(measured)}

@@ -128,7 +128,6 @@ def measure_peer(request: PeerRequest, peer: Peer) -> RowDict:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an exception's text, else its type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -230,7 +229,6 @@ def _swapped(tensor: Any, entry: Mapping[str, Any]) -> Any:
 
 
 def _make_call(peer: Peer, spec: Spec, tensors: Mapping[str, Any]) -> Callable[[], object]:
-    """Return the call on one set of tensors."""
     call = resolve_name(peer.call)
     arguments = [_swapped(tensors[str(argument["operand"])], argument) for argument in peer.arguments]
     keywords: dict[str, Any] = {**peer.keywords}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -84,12 +84,9 @@ class Architecture:
         if bool(self.window) != bool(self.window_layers) or bool(self.dense_layers) != bool(self.dense_ffn):
             raise ValueError("window and window_layers, dense_layers and dense_ffn: both are needed, or both are 0")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
-        """Read what `to_dict` wrote; ValueError for anything else."""
+        """Read what `dataclasses.asdict` wrote; ValueError for anything else."""
         known = [field.name for field in fields(cls)]
         for name in data:
             if name not in known:

@@ -90,7 +90,6 @@ class _Config:
         return check_int(name, self.fields.get(name, *default), least, most)
 
     def read(self, name: str) -> Architecture:
-        """Return the model."""
         fields, rules = self.fields, self.rules
         hidden, heads = self.size("hidden_size"), self.size("num_attention_heads")
         layers = self.size("num_hidden_layers", most=MAX_LAYERS)
@@ -124,7 +123,6 @@ class _Config:
         return Architecture(**sizes | (self._read_experts(ffn, layers) if rules.get("experts") else {}))
 
     def _count_windowed(self, layers: int) -> int:
-        """Return how many layers attend within the window."""
         types = self.fields.get("layer_types")
         if types is not None:
             if not isinstance(types, list) or len(types) != layers:
@@ -217,7 +215,6 @@ class _Layout(NamedTuple):
     matrix_bytes: int = 0
 
     def bytes_of(self, rows: int, columns: int) -> float:
-        """Count the bytes of a matrix."""
         blocks = -(-rows // (self.block[0] or rows)) * -(-columns // (self.block[1] or columns))
         more = blocks * self.block_bytes + columns * self.column_bytes + self.matrix_bytes
         return rows * columns * self.bits / 8 + more
@@ -308,7 +305,6 @@ def _compressed_tensors(config: Mapping[str, Any]) -> _Layouts:
 
 
 def _group(weights: Mapping[str, Any], *, packed: bool) -> _Layout:
-    """Read a group of compressed-tensors."""
     kind, size = (weights["num_bits"], weights["type"]), max(0, weights.get("group_size") or 0)
     label = f"compressed-tensors {kind[0]} bits {kind[1]}"
     if kind == (4, "float"):
@@ -366,7 +362,6 @@ class _Names:
         ]
 
     def have(self, module: str) -> bool:
-        """Return whether a module, or one that contains it, is among the names."""
         parts = module.split(".")
         inner = (".".join(parts[low:high]) for low in range(len(parts)) for high in range(low + 1, len(parts) + 1))
         return any(name in self.literal for name in inner) or any(regex.match(module) for regex in self.patterns)

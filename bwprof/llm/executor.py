@@ -121,11 +121,7 @@ def piece_key(labels: Mapping[str, Any]) -> PieceKey:
     return tuple(str(labels.get(name)) for name in LABELS if name != "model")
 
 
-LaunchShape = tuple[str, str, tuple[tuple[str, int], ...]]
-
-
-def _shape(operation: str, precision: str, params: Mapping[str, int]) -> LaunchShape:
-    return operation, precision, tuple(sorted(params.items()))
+LaunchShape = tuple[Any, ...]  # operation, precision, parameters
 
 
 def launch_shape(row: RowDict) -> LaunchShape | None:
@@ -134,7 +130,7 @@ def launch_shape(row: RowDict) -> LaunchShape | None:
         params = {name: row[name] for name in registry.param_names(row["operation"])}
     except ValueError:
         return None
-    return None if None in params.values() else _shape(row["operation"], row["precision"], params)
+    return None if None in params.values() else (row["operation"], row["precision"], tuple(sorted(params.items())))
 
 
 class PiecesExecutor:
@@ -171,14 +167,12 @@ class PiecesExecutor:
         problem = self._memory_problem(piece.point, self._context)
         if problem:
             return make_unmeasured(piece, self._context, "skipped", problem)
-        spec = piece.spec
-        if isinstance(spec, Chain):
-            return self._inner.measure(spec, max_seconds, deadline)
-        shape = _shape(spec.operation, spec.precision, spec.params)
-        key = piece_key(piece.labels)
+        shape, key = launch_shape(piece.blank_row(self._context)), piece_key(piece.labels)
+        if shape is None:
+            return self._inner.measure(piece.spec, max_seconds, deadline)
         outcome = self._outcomes.get(shape)
         if outcome is None or self._owners.get(shape) == key:
-            outcome = self._inner.measure(spec, max_seconds, deadline)
+            outcome = self._inner.measure(piece.spec, max_seconds, deadline)
             if outcome.row["status"] == "predicted" and self._context.roofs is not None:
                 measured = [other.row for other in self._outcomes.values() if other.row["status"] == "ok"]
                 outcome = replace(outcome, row=predict_row(outcome.row, self._context.roofs, measured))
@@ -186,7 +180,7 @@ class PiecesExecutor:
                 self._outcomes[shape] = outcome
         if outcome.row["status"] != "skipped":
             self._owners.setdefault(shape, key)  # also for a shape of an earlier run: its second try is measured
-        return replace(outcome, row=dict(outcome.row) | {"case": spec.case} | piece.labels)
+        return replace(outcome, row=dict(outcome.row) | {"case": piece.spec.case} | piece.labels)
 
     def close(self) -> None:
         self._inner.close()
@@ -230,15 +224,15 @@ def best_ms(parts: Sequence[StepPart], card: Card) -> list[float]:
 
 
 def predict_steps(
-    request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+    request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY
 ) -> pd.DataFrame:
     """Predict a model's rows on devices that are not at hand; ValueError for an unknown device."""
     model = resolve_efficiency(efficiency)
-    frames = [_predict_on(request, device, model, run_id) for device in devices]
+    frames = [_predict_on(request, device, model) for device in devices]
     return frames[0] if len(frames) == 1 else interleave_devices(frames)
 
 
-def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
+def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Efficiency) -> pd.DataFrame:
     from bwprof.results.frame import from_rows, to_rows
 
     card = resolve_card_for_model(device, model)
@@ -249,11 +243,11 @@ def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Effic
     rows = []
     for row, piece in zip(to_rows(predicted), pieces, strict=True):
         reason = (row["reason"] or "").removeprefix("predicted: ") or None
-        own = {"case": piece.spec.case, "seed": None, "reason": reason, "run_id": run_id or None} | piece.labels
+        own = {"case": piece.spec.case, "seed": None, "reason": reason, "run_id": None} | piece.labels
         if usable and not request.fit(piece.point, usable).fits:
             own |= {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
         rows.append(row | own)
-    run = dict(predicted.attrs.get("run", {})) | {"run_id": run_id, "model": request.to_dict(), "device": card.name}
+    run = dict(predicted.attrs.get("run", {})) | {"run_id": "", "model": request.to_dict(), "device": card.name}
     run |= {"facts": {"name": card.name, "memory_bytes": memory}}
     if isinstance(device, Roofs):
         run["roofs"] = device.to_dict()

@@ -56,18 +56,11 @@ class StepFigures:
 
     @property
     def may_fit(self) -> bool:
-        """Whether the memory is enough, or unknown."""
         return self.fit is None or self.fit.fits
 
     @property
     def is_predicted(self) -> bool:
-        """Whether an operation of it was predicted."""
         return any(row["status"] == "predicted" for row in self.rows)
-
-    @property
-    def launches(self) -> int:
-        """Launches of its operations."""
-        return sum(int(row["count"]) for row in self.rows)
 
 
 def compute_steps(request: ModelRequest, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
@@ -168,7 +161,6 @@ def operation_lines(step: StepFigures) -> list[dict[str, Any]]:
 
 
 def _describe_shape(row: Mapping[str, Any]) -> str:
-    """Return the sizes of a product, else batch and lengths."""
     if row["M"] is not None:
         return "x".join(str(row[name]) for name in ("M", "N", "K"))
     names = {"batch": "b", "seq_len": "s", "kv_len": "kv"}

@@ -74,17 +74,14 @@ class ModelStep:
 
     @property
     def model(self) -> Architecture:
-        """The model's sizes."""
         return self.request.model
 
     @property
     def time_ms(self) -> float | None:
-        """The first step's time; None if it is unknown, or the model does not fit."""
         return self._first.time_ms
 
     @property
     def tokens_s(self) -> float | None:
-        """New tokens per second of all sequences in the first step."""
         return self._first.tokens_s
 
     @property
@@ -481,7 +478,6 @@ _TEXT_COLUMNS = {
 
 
 def _room_table(rooms: _Lines) -> tuple[_Lines, _Columns]:
-    """Return lines and columns of what fits: a largest batch for each context, a longest context for each batch."""
     columns: _Columns = {**_FORMAT, "GB of weights": ("weight_bytes", _giga), **_same("KB of cache a token")}
     lines = []
     for room in rooms:
@@ -495,7 +491,6 @@ def _room_table(rooms: _Lines) -> tuple[_Lines, _Columns]:
 
 
 def _make_table(title: str, lines: Sequence[Mapping[str, Any]], columns: _Columns) -> DocumentTable | None:
-    """Return a table of text; None without lines."""
 
     def write(value: Any, form: Callable[[Any], object] | str) -> object:
         if is_missing(value):
@@ -582,17 +577,17 @@ def _note_step(step: StepFigures, omitted: Sequence[OmittedWork]) -> list[str]:
     if times and step.time_ms:
         share = format_short(100 * sum(times) / step.time_ms, ".0f")
         unfused += f", about {_format_number(sum(times))} ms ({share} % of the step)"
+    launches = sum(int(row["count"]) for row in step.rows)
     return [
         *notes,
-        f"Left out: {unfused}; communication between devices; the gaps between {step.launches} launches outside a "
-        "CUDA graph.",
+        f"Left out: {unfused}; communication between devices; the gaps between {launches} launches outside a CUDA "
+        "graph.",
         "MBU: bytes of weights and cache that the step reads, by its time, of the theoretical peak. % of limit: of the "
         "roof that each operation is nearer to, by time. measured %: the measured share of that time.",
     ]
 
 
 def _wrap(lines: Sequence[str], width: int) -> str:
-    """Wrap paragraphs for a terminal."""
     import textwrap
 
     from bwprof.text.terminal import PLAIN_WIDTH

@@ -411,12 +411,10 @@ class ModelRequest:
         return weight_bytes(self.model, weights)
 
     def fit(self, point: StepPoint, memory_bytes: int) -> Fit:
-        """Return how a step fits the request's memory, else a device's."""
         kv = kv_bytes(self.model, point.kv, point.batch, point.context)
         return Fit(self.weight_bytes(point.weights), kv, self.memory_bytes or memory_bytes, self.reserve)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types for JSON."""
         data = asdict(self)
         points = [list(astuple(point)) for point in self.points]
         return {"architecture": data.pop("model"), **data, "points": points}
