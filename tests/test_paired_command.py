@@ -157,10 +157,10 @@ def test_an_operation_in_two_interpreters(capsys: pytest.CaptureFixture[str]) ->
     [
         ("kernels:once", "kernels:boom", "side B: ZeroDivisionError: no such tile"),
         ("kernels:crash", "kernels:once", "side A: its process (PYTHON) ended with exit code 7"),
-        ("kernels:once", "kernels:nothing", "side B: kernels has no 'nothing'"),
-        ("kernels:number", "kernels:once", "side A: kernels: number is 3, a callable is needed"),
-        ("nowhere:x", "kernels:once", "side A: there is no module nowhere"),
-        ("kernels:once", "other.py:x", "side B: there is no file"),
+        ("kernels:once", "kernels:nothing", "side B: AttributeError: module 'kernels' has no attribute 'nothing'"),
+        ("kernels:number", "kernels:once", "side A: TypeError: number is 3"),
+        ("nowhere:x", "kernels:once", "side A: ModuleNotFoundError: No module named 'nowhere'"),
+        ("kernels:once", "other.py:x", "side B: FileNotFoundError"),
     ],
 )
 @pytest.mark.usefixtures("kernels")
@@ -401,7 +401,7 @@ def test_two_revisions_are_built_and_removed_again(repository: Path, capsys: pyt
     assert len(git(repository, "worktree", "list").splitlines()) == 1
     assert not (repository / "built.py").exists()
     code, _, err = said(capsys, *asked)
-    assert (code, "side A: there is no module" in err or "No module named 'built'" in err) == (3, True)
+    assert (code, "No module named 'built'" in err) == (3, True)
 
 
 @pytest.mark.parametrize(

@@ -257,18 +257,11 @@ class Call:
         return " ".join([self.name, *(f"{name}={value}" for name, value in self.params.items())])
 
     def function(self, folder: Path) -> Callable[..., object]:
-        """Import the function, files relative to `folder`; ValueError if there is no such module, file or function."""
+        """Import the function, files relative to `folder`; an exception of the import is not caught."""
         home, _, path = self.name.rpartition(":")
-        module = _import_file(folder / home) if home.endswith(".py") else _import_module(home)
-        try:
-            target = attrgetter(path)(module)
-            check_callable(target, path)
-        except AttributeError:
-            raise ValueError(f"{home} has no '{path}'") from None
-        except TypeError as error:
-            raise ValueError(f"{home}: {error}") from None
-        if target is None:
-            raise ValueError(f"{home}: {path} is None, a callable is needed")
+        module = _import_file(folder / home) if home.endswith(".py") else importlib.import_module(home)
+        target = attrgetter(path)(module)
+        check_callable(target, path)
         return target  # type: ignore[no-any-return]
 
 
@@ -289,10 +282,7 @@ def side_of(
     """Make the side that runs a task on an open device."""
     if isinstance(task, Spec):
         return CaseSide(device, task, poll)
-    try:
-        function = task.function(folder)
-    except ValueError as error:
-        raise SideError(str(error)) from error
+    function = task.function(folder)
     call = partial(function, **task.params) if task.params else function
     return CallSide(device, call, name=task.title, cache=task.cache, timer=task.timer, poll=poll)
 
@@ -308,19 +298,7 @@ def is_call(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def _import_module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            places = ", ".join(sys.path[:3])
-            raise ValueError(f"there is no module {error.name} (looked for in {places}, ...)") from None
-        raise
-
-
 def _import_file(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

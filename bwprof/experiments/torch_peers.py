@@ -18,7 +18,7 @@ from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
-from bwprof.measuring.operation import DEFAULT_REL_CI, Spec
+from bwprof.measuring.operation import Spec
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofsArgument
@@ -96,14 +96,13 @@ def describe_torch(backend: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """The device and the case to measure, its timer (None: the device's default), roofs, time limit and precision."""
+    """The device and the case to measure, its timer (None: the device's default), roofs, and time limit."""
 
     choice: Choice
     spec: Spec
     timer: str | None
     roofs: RoofsArgument
     max_seconds: float
-    rel_ci: float = DEFAULT_REL_CI
 
 
 def measure_peer(request: PeerRequest, peer: Peer) -> RowDict:
@@ -189,8 +188,7 @@ class _PeerBench:
             cache=spec.cache,
         )
         contexts = Contexts(new_run_id(), self._device, request.roofs, (spec.cache,))
-        seconds, rel_ci = request.max_seconds, request.rel_ci
-        row = measure_on(self._device, subject, contexts, max_seconds=seconds, rel_ci=rel_ci).row
+        row = measure_on(self._device, subject, contexts, max_seconds=request.max_seconds).row
         return row | self._verify(torch, calls[0](), first, str(row["flags"] or ""))
 
     def _verify(self, torch: Any, returned: Any, tensors: Mapping[str, Any], flags: str) -> RowDict:
