@@ -13,7 +13,6 @@ import pytest
 import bwprof
 from bwprof import _core, errors
 from bwprof.experiments import ab, ab_run, ab_session
-from bwprof.experiments.ab import ABOptions
 from bwprof.experiments.ab_run import describe_row
 from bwprof.experiments.ab_session import (
     FAILED,
@@ -28,6 +27,7 @@ from bwprof.experiments.ab_session import (
 )
 from bwprof.experiments.ab_sides import Call, CaseSide, SideError, SideInfo, later_timer, task_from_dict, task_to_dict
 from bwprof.measuring.operation import Spec
+from bwprof.runs.plan import SweepRequest
 
 # ---- statistics
 
@@ -288,7 +288,7 @@ def test_an_opening_moves_the_buffers(cpu: _core.Device, monkeypatch: pytest.Mon
         return least
 
     monkeypatch.setattr("bwprof.experiments.ab_sides.random.randrange", randrange)
-    ((work, _),) = ab.make_tasks("gemm", "gemm", ABOptions({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
+    ((work, _),) = ab.make_tasks("gemm", "gemm", {"M": 2, "N": 8, "K": 8}, SweepRequest(caches=("hot",)), "cpu")
     assert isinstance(work, Spec)
     side = CaseSide(cpu, work)
     assert side.open().renewable
@@ -301,14 +301,14 @@ def test_an_opening_moves_the_buffers(cpu: _core.Device, monkeypatch: pytest.Mon
 
 
 def test_operations_and_functions_by_name() -> None:
-    pairs = ab.make_tasks("gemm:naive", "gemm", ABOptions({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
+    pairs = ab.make_tasks("gemm:naive", "gemm", {"M": [1, 2]}, SweepRequest(precisions=("fp32", "fp16")), "cpu")
     assert [(a.case, a.precision, a.variant, b.variant) for a, b in pairs] == [  # type: ignore[union-attr]
         ("gemm", "fp32", "naive", None),
         ("gemm", "fp16", "naive", None),
         ("gemm M=2", "fp32", "naive", None),
         ("gemm M=2", "fp16", "naive", None),
     ]
-    ((call, other),) = ab.make_tasks("a.b:c", "file.py:c", ABOptions({"n": 3}, caches=("hot",)), "cpu")
+    ((call, other),) = ab.make_tasks("a.b:c", "file.py:c", {"n": 3}, SweepRequest(caches=("hot",)), "cpu")
     assert (call, other) == (Call("a.b:c", {"n": 3}, "hot"), Call("file.py:c", {"n": 3}, "hot"))
     for work in (*pairs[0], call):
         assert task_from_dict(task_to_dict(work)) == work
@@ -327,7 +327,7 @@ def test_operations_and_functions_by_name() -> None:
 )
 def test_sides_that_cannot_be_compared_are_refused(a: str, b: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        ab.make_tasks(a, b, ABOptions(), "cpu")
+        ab.make_tasks(a, b, {}, SweepRequest(), "cpu")
 
 
 # ---- bwprof.ab

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -22,7 +22,7 @@ from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
 from bwprof.runs import plan
 from bwprof.runs.interrupts import NoInterrupts
-from bwprof.runs.plan import expand_caches, iterate_points, parse_axes, parse_whole_numbers
+from bwprof.runs.plan import SweepRequest, expand_caches, iterate_points, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
     describe_unknown,
     nearest_name,
@@ -40,19 +40,9 @@ if TYPE_CHECKING:
 DEFAULT_PRECISION = "fp32"
 
 
-@dataclass(frozen=True, slots=True)
-class ABOptions:
-    """Options of both sides; empty and None are the operation's defaults."""
-
-    params: Mapping[str, Any] = field(default_factory=dict)
-    kv_lens: tuple[int, ...] | None = None
-    precisions: tuple[str, ...] = ()
-    caches: tuple[str, ...] = ()
-    timer: str | None = None
-    seed: int = 0
-
-
-def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[ABTask, ABTask]]:
+def make_tasks(
+    a: str, b: str, params: Mapping[str, Any], options: SweepRequest, backend: str
+) -> list[tuple[ABTask, ABTask]]:
     """Make the tasks of both sides, a pair for each combination of parameters, precision and cache.
 
     "copy" and "copy:tiled" name an operation, in its default or a named variant; "module:function" and
@@ -61,8 +51,8 @@ def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[A
     is_operation = _check_names(a, b)
     registry.check_timer(options.timer, backend)
     if not is_operation:
-        return list(zip(_make_calls(a, options), _make_calls(b, options), strict=True))
-    sides = [_make_specs(text, options, backend) for text in (a, b)]
+        return list(zip(_make_calls(a, params, options), _make_calls(b, params, options), strict=True))
+    sides = [_make_specs(text, params, options, backend) for text in (a, b)]
     for specs in sides:
         registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in specs)
     return list(zip(*sides, strict=True))
@@ -83,19 +73,16 @@ def _check_names(a: str, b: str) -> bool:
     return mixed
 
 
-def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
+def _make_specs(text: str, params: Mapping[str, Any], options: SweepRequest, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
     if ":" in text:
         registry.check_variant(operation, backend, variant)
-    request = plan.SweepRequest(
+    request = replace(
+        options,
         operations=(operation,),
-        params={name: parse_whole_numbers(name, value) for name, value in options.params.items()},
-        kv_lens=options.kv_lens,
+        params={name: parse_whole_numbers(name, value) for name, value in params.items()},
         precisions=options.precisions or (DEFAULT_PRECISION,),
         variants=(variant,) if variant else (),
-        caches=options.caches,
-        seed=options.seed,
-        timer=options.timer,
     )
     return [_name_case(spec) for spec in plan.make_plan(request, backend).specs]
 
@@ -107,9 +94,9 @@ def _name_case(spec: Spec) -> Spec:
     return replace(spec, case=registry.case_name(name, spec.kv_lens))
 
 
-def _make_calls(text: str, options: ABOptions) -> list[ABTask]:
+def _make_calls(text: str, params: Mapping[str, Any], options: SweepRequest) -> list[ABTask]:
     _refuse({"precision": options.precisions, "kv_lens": options.kv_lens}, "operations, not with a function")
-    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(options.params)))
+    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(params)))
     return [Call(text, point, cache, options.timer) for point in points for cache in expand_caches(options.caches)]
 
 
@@ -233,12 +220,13 @@ def ab(
         registry.check_seed(parse_int(seed, "seed")),
     )
     lengths, precisions = registry.parse_lengths(kv_lens), parse_names("precision", precision)
-    options = ABOptions(params, lengths, precisions, parse_names("cache", cache), timer, rule.seed)
+    caches = parse_names("cache", cache)
+    options = SweepRequest(kv_lens=lengths, precisions=precisions, caches=caches, timer=timer, seed=rule.seed)
     b = complete_b(b, a, request)
     where = (backend, device)
     if isinstance(a, str) and isinstance(b, str):
         _refuse({"stream": stream, "tolerance": tolerance}, "two callables, not with names")
-        return _compare_names((a, b), options, request, where, rule)
+        return _compare_names((a, b), params, options, request, where, rule)
     if isinstance(a, str) or isinstance(b, str) or b is None:
         raise TypeError(f"a is {repr_short(a)} and b is {repr_short(b)}: two callables or two names are needed")
     named = {"precision": precisions, "kv_lens": lengths, "python": request.python, "revision": request.revision}
@@ -257,13 +245,14 @@ def complete_b(b: Any, a: Any, request: PlaceRequest) -> Any:
 
 def _compare_names(
     names: tuple[str, str],
-    options: ABOptions,
+    params: Mapping[str, Any],
+    options: SweepRequest,
     request: PlaceRequest,
     where: tuple[str | None, Device],
     rule: StopRule,
 ) -> pd.DataFrame:
     choice = hardware.choose_device(*where)
-    tasks = make_tasks(*names, options, choice.backend)
+    tasks = make_tasks(*names, params, options, choice.backend)
     table = ABTable.start(choice, rule)
     with ExitStack() as stack:
         make: Callable[[int, ABTask], ABSide]
@@ -281,7 +270,7 @@ def _compare_names(
 
 def _compare_functions(
     functions: tuple[Callable[[], object], Callable[[], object]],
-    options: ABOptions,
+    options: SweepRequest,
     stream: Any,
     tolerance: float | None,
     where: tuple[str | None, Device],

@@ -18,7 +18,7 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.experiments import ab, ab_run, ab_session
-from bwprof.experiments.ab import ABOptions, complete_b
+from bwprof.experiments.ab import complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
 from bwprof.experiments.ab_run import ABTable
 from bwprof.experiments.ab_session import (
@@ -30,7 +30,7 @@ from bwprof.experiments.ab_session import (
 )
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
-from bwprof.runs.plan import DEFAULT_CASE_SECONDS
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
 from bwprof.text.terminal import make_console, print_table
@@ -137,7 +137,7 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     )
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
-    works = ab.make_tasks(*names, _read_options(options, rule.seed), choice.backend)
+    works = ab.make_tasks(*names, shared.read_params(options.param), _read_options(options, rule.seed), choice.backend)
     table = ABTable.start(choice, rule, argv)
 
     def report(text: str) -> None:
@@ -220,9 +220,8 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _read_options(options: argparse.Namespace, seed: int) -> ABOptions:
-    return ABOptions(
-        params=shared.read_params(options.param),
+def _read_options(options: argparse.Namespace, seed: int) -> SweepRequest:
+    return SweepRequest(
         kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
