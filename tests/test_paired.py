@@ -19,7 +19,7 @@ from bwprof.experiments.ab_session import (
     INTERRUPTED,
     OUT_OF_TIME,
     PRECISE,
-    ABMeasurement,
+    Comparison,
     StopRule,
     ratio_of,
     time_of,
@@ -135,9 +135,9 @@ class FakeSide:
         self.asked.append("close")
 
 
-def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> ABMeasurement:
-    found = ABMeasurement(how or StopRule(max_seconds=6.0))
-    ab_session.Comparison(sides, found, clock=machine.clock, **options).run()
+def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> Comparison:
+    found = Comparison(sides, how or StopRule(max_seconds=6.0), clock=machine.clock, **options)
+    found.run()
     return found
 
 
@@ -250,10 +250,10 @@ def test_a_failed_side_is_named_and_the_units_stay() -> None:
 
 def test_an_interrupt_keeps_the_units() -> None:
     machine = Machine(1)
-    found = ABMeasurement(StopRule(rel_ci=1e-6))
     sides = [failing(KeyboardInterrupt(), 21)(machine, 1e6), FakeSide(machine, 1e6)]
+    found = Comparison(sides, StopRule(rel_ci=1e-6), clock=machine.clock)
     with pytest.raises(KeyboardInterrupt):
-        ab_session.Comparison(sides, found, clock=machine.clock).run()
+        found.run()
     assert (found.stopped, len(found.units)) == (INTERRUPTED, 10)
 
 

@@ -303,9 +303,9 @@ def _prepare(device: _core.Device, request: PlaceRequest, table: ABTable) -> Non
 def _measure_pairs(pairs: Sequence[ABPair], rule: StopRule, table: ABTable, compare: ab_run.Compare) -> pd.DataFrame:
     try:
         for pair in pairs:
-            measurement = ab_run.measure_pair(pair, rule, table, lambda: None, compare)
-            if measurement.stopped == FAILED:
-                raise PairedError(measurement.reason, table.frame()) from measurement.cause
+            result = ab_run.measure_pair(pair, rule, table, lambda: None, compare)
+            if result.stopped == FAILED:
+                raise PairedError(result.reason, table.frame()) from result.cause
     except BaseException as error:
         table.finish("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         with suppress(AttributeError):

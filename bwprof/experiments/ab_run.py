@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, environment
 from bwprof.experiments import ab_session as session
 from bwprof.experiments.ab_process import ProcessSide
-from bwprof.experiments.ab_session import FAILED, UNDECIDED, ABMeasurement, Comparison, StopRule
+from bwprof.experiments.ab_session import FAILED, UNDECIDED, Comparison, StopRule
 from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, SideInfo, later_timer
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
@@ -77,12 +77,11 @@ def measure_pair(
     table: ABTable,
     check: Callable[[], object],
     compare: Compare,
-) -> ABMeasurement:
+) -> Comparison:
     """Measure one comparison; `table` gets its row however it ends.
 
     `compare` gets the open sides and compares their results: (verified, note).
     """
-    measurement = ABMeasurement(rule)
     verdict: Verdict = (None, "")
     labels: ABRow = {"case": pair.case, "cache": pair.cache, "a": pair.names[0], "b": pair.names[1]}
 
@@ -98,19 +97,20 @@ def measure_pair(
         check_same_work(opened)
         verdict = compare(pair.sides)
 
+    timer = partial(later_timer, backend=table.run["backend"])
+    comparison = Comparison(pair.sides, rule, timer, check, check_pair)
     try:
-        timer = partial(later_timer, backend=table.run["backend"])
         with ExitStack() as stack:
             for side in pair.sides:
                 stack.callback(side.end)
-            Comparison(pair.sides, measurement, timer, check, check_pair).run()
+            comparison.run()
     finally:
         verified, note = verdict
-        if measurement.opened and all(info.verified for info in measurement.opened):
+        if comparison.opened and all(info.verified for info in comparison.opened):
             verified = True
         same = "A and B are the same: any difference is noise" if pair.same else ""
-        table.add(measurement, labels | {"verified": verified}, [same, note])
-    return measurement
+        table.add(comparison, labels | {"verified": verified}, [same, note])
+    return comparison
 
 
 def check_same_work(opened: Sequence[SideInfo]) -> None:
@@ -183,10 +183,10 @@ class ABTable:
         """Make the table of a run that begins."""
         return cls(metadata.describe(environment.new_run_id(), choice, argv) | {"how": asdict(rule)})
 
-    def add(self, measurement: ABMeasurement, labels: ABRow, notes: Sequence[str]) -> None:
+    def add(self, comparison: Comparison, labels: ABRow, notes: Sequence[str]) -> None:
         """Add a comparison, complete or not; `labels` are case, cache, a, b, their environments and verified."""
-        run, rule, ratio, opened = self.run, measurement.rule, measurement.ratio, measurement.opened
-        failed = measurement.stopped == FAILED
+        run, rule, ratio, opened = self.run, comparison.rule, comparison.ratio, comparison.opened
+        failed = comparison.stopped == FAILED
         verdict = UNDECIDED if failed else session.verdict_of(ratio, rule.gate)
         row: ABRow = dict.fromkeys(COLUMNS) | {
             "backend": run["backend"],
@@ -195,12 +195,12 @@ class ABTable:
             "ratio": None if math.isnan(ratio.value) else ratio.value,
             "ratio_lo": ratio.low if ratio.low > 0 else None,
             "ratio_hi": ratio.high if math.isfinite(ratio.high) else None,
-            "pairs": measurement.pairs,
-            "units": len(measurement.units),
-            "renewals": measurement.renewals,
+            "pairs": comparison.pairs,
+            "units": len(comparison.units),
+            "renewals": comparison.renewals,
             "order": "ABBA or BAAB by a coin",
-            "seconds": measurement.seconds,
-            "stopped": measurement.stopped,
+            "seconds": comparison.seconds,
+            "stopped": comparison.stopped,
             "seed": rule.seed,
             "run_id": run["run_id"],
             "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -208,17 +208,17 @@ class ABTable:
             "driver": run.get("facts", {}).get("driver") or None,
             "bwprof_version": _core.__version__,
         }
-        why = "" if failed or verdict != UNDECIDED else _why_undecided(measurement)
-        row["reason"] = "; ".join(filter(None, (measurement.reason, why, *notes))) or None
+        why = "" if failed or verdict != UNDECIDED else _why_undecided(comparison)
+        row["reason"] = "; ".join(filter(None, (comparison.reason, why, *notes))) or None
         if opened:
             row |= {name: getattr(opened[0], name) for name in ("operation", "precision", "timer")}
-        for side, info, times in zip(("a", "b"), opened, measurement.times, strict=False):
+        for side, info, times in zip(("a", "b"), opened, comparison.times, strict=False):
             if times:
                 time_ms = row[f"{side}_time_ms"] = numbers.median(times) / 1e6
                 row[f"{side}_gb_s"] = info.bytes_moved and _core.bandwidth_gb_s(info.bytes_moved, time_ms / 1e3)
         self.rows.append(row | labels)
-        units = {"log_ratios": measurement.units, "orders": measurement.orders}
-        self.details.append(units | {"block_ns": list(measurement.times)})
+        units = {"log_ratios": comparison.units, "orders": comparison.orders}
+        self.details.append(units | {"block_ns": list(comparison.times)})
 
     def finish(self, status: str) -> None:
         """Record how the run ended."""
@@ -246,12 +246,12 @@ class ABTable:
         return frame.format_csv(self.frame())
 
 
-def _why_undecided(measurement: ABMeasurement) -> str:
-    if len(measurement.units) < session.LEAST_UNITS:
-        renewable = any(info.renewable for info in measurement.opened)
+def _why_undecided(comparison: Comparison) -> str:
+    if len(comparison.units) < session.LEAST_UNITS:
+        renewable = any(info.renewable for info in comparison.opened)
         what = "times with fresh buffers" if renewable else "blocks of four turns"
-        return f"{len(measurement.units)} {what} are too few: {session.LEAST_UNITS} are needed"
-    if measurement.stopped == session.PRECISE:
+        return f"{len(comparison.units)} {what} are too few: {session.LEAST_UNITS} are needed"
+    if comparison.stopped == session.PRECISE:
         return "the difference is about as large as the smallest relevant one (gate)"
     return "more time is needed"
 

@@ -171,15 +171,24 @@ class StopRule:
     seed: int = 0
 
 
-@dataclass(slots=True)
-class ABMeasurement:
-    """The turns of a comparison so far.
+@dataclass
+class Comparison:
+    """Two sides, one of which works at a time, and their turns so far; an early end loses nothing.
+
+    `later_timer` chooses one of two timers for both sides; `check` is called before each turn, and an exception of it
+    ends the comparison; `check_pair` gets both sides' facts before any turn, and raises SideError if they do different
+    work.
 
     `units` are logarithms of ratios, `times` both sides' ns of each block, `orders` the blocks' turns ("ABBA").
     `stopped` is the reason for the end, `reason` its text; `failed` is the side that could not continue.
     """
 
+    sides: Sequence[ABSide]
     rule: StopRule
+    later_timer: Callable[[str, str], str] = max
+    check: Callable[[], object] = lambda: None
+    check_pair: Callable[[Sequence[SideInfo]], None] = lambda _opened: None
+    clock: Callable[[], float] = time.monotonic
     opened: list[SideInfo] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     times: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
@@ -191,6 +200,14 @@ class ABMeasurement:
     failed: int | None = None
     cause: BaseException | None = None
 
+    def __post_init__(self) -> None:
+        self._coin = random.Random(self.rule.seed)
+        self._next_check = LEAST_UNITS
+        self._timer: str | None = None
+        self._samples = 1
+        self._started = 0.0
+        self._working: int | None = None  # the side that works
+
     @property
     def ratio(self) -> Ratio:
         return ratio_of(self.units)
@@ -200,66 +217,38 @@ class ABMeasurement:
         """Turns of either side."""
         return 2 * len(self.orders)
 
-
-@dataclass
-class Comparison:
-    """Two sides, one of which works at a time.
-
-    `result` is filled turn by turn, so that an early end loses nothing. `later_timer` chooses one of two timers for
-    both sides; `check` is called before each turn, and an exception of it ends the comparison; `check_pair` gets both
-    sides' facts before any turn, and raises SideError if they do different work.
-    """
-
-    sides: Sequence[ABSide]
-    result: ABMeasurement
-    later_timer: Callable[[str, str], str] = max
-    check: Callable[[], object] = lambda: None
-    check_pair: Callable[[Sequence[SideInfo]], None] = lambda _opened: None
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._rule = self.result.rule
-        self._coin = random.Random(self._rule.seed)
-        self._next_check = LEAST_UNITS
-        self._timer: str | None = None
-        self._samples = 1
-        self._started = 0.0
-        self._working: int | None = None  # the side that works
-
     def run(self) -> None:
         """Measure until the stop rule applies or a side fails."""
-        result = self.result
         try:
             self._run()
         except SideError as error:
             side = "" if self._working is None else f"side {NAMES[self._working]}: "
-            result.stopped, result.reason = FAILED, f"{side}{error}"
-            result.failed, result.cause = self._working, error.__cause__
+            self.stopped, self.reason = FAILED, f"{side}{error}"
+            self.failed, self.cause = self._working, error.__cause__
         finally:
-            result.stopped = result.stopped or INTERRUPTED
+            self.stopped = self.stopped or INTERRUPTED
 
     def _run(self) -> None:
-        result = self.result
-        result.opened = self._open()
-        self.check_pair(result.opened)
-        a, b = (info.timer for info in result.opened)
+        self._open()
+        self.check_pair(self.opened)
+        a, b = (info.timer for info in self.opened)
         if a != b:
             self._timer = self.later_timer(a, b)
-            result.opened = self._open()
-            a, b = (info.timer for info in result.opened)
+            self._open()
+            a, b = (info.timer for info in self.opened)
             if a != b:
                 raise SideError(f"A is timed by {a} and B by {b}: times of two timers differ")
-        longest = max(info.sample_ns for info in result.opened)
+        longest = max(info.sample_ns for info in self.opened)
         self._samples = next((count for count, limit in _SAMPLES if longest <= limit), 1)
-        renewable = any(info.renewable for info in result.opened)
+        renewable = any(info.renewable for info in self.opened)
         self._started = self.clock()
         opening = 0.0
-        while not result.stopped:
+        while not self.stopped:
             begun = self.clock()
-            if renewable and result.renewals:
+            if renewable and self.renewals:
                 self._open()
                 opening = self.clock() - begun
-            result.renewals += renewable or not result.renewals
+            self.renewals += renewable or not self.renewals
             self._measure_unit(opening)
             self._check_stop()
 
@@ -272,7 +261,7 @@ class Comparison:
         yield self.sides[number]
         self._working = None
 
-    def _open(self) -> list[SideInfo]:
+    def _open(self) -> None:
         order = self._order()[:2]
         opened: dict[int, SideInfo] = {}
         for number in order:  # close both first: new buffers need not fit beside the old ones
@@ -282,15 +271,15 @@ class Comparison:
             self.check()
             with self._side(number) as side:
                 opened[number] = side.open(self._timer)
-        return [opened[0], opened[1]]
+        self.opened = [opened[0], opened[1]]
 
     def _measure_unit(self, opening: float) -> None:
         """Measure blocks on the same buffers for about as long as opening took; their median is a unit."""
-        until = self.clock() + min(opening, self._rule.max_seconds / _RENEWALS)
+        until = self.clock() + min(opening, self.rule.max_seconds / _RENEWALS)
         blocks = [self._measure_block()]
         while self.clock() < until:
             blocks.append(self._measure_block())
-        self.result.units.append(numbers.median(blocks))
+        self.units.append(numbers.median(blocks))
 
     def _measure_block(self) -> float:
         """Measure four turns; return the logarithm of B's time over A's."""
@@ -303,18 +292,18 @@ class Comparison:
         times = [time_of(side) for side in samples]
         if not all(ns > 0 and math.isfinite(ns) for ns in times):
             raise SideError("a launch is shorter than the timer's resolution")
-        self.result.orders.append("".join(NAMES[number] for number in order))
-        for stored, ns in zip(self.result.times, times, strict=True):
+        self.orders.append("".join(NAMES[number] for number in order))
+        for stored, ns in zip(self.times, times, strict=True):
             stored.append(ns)
-        self.result.seconds = self.clock() - self._started
+        self.seconds = self.clock() - self._started
         return math.log(times[1] / times[0])
 
     def _check_stop(self) -> None:
-        count = len(self.result.units)
-        over = self.clock() - self._started >= self._rule.max_seconds
+        count = len(self.units)
+        over = self.clock() - self._started >= self.rule.max_seconds
         if count >= self._next_check:
             self._next_check = max(count + 1, int(count * _CHECK_FACTOR))
-            if self.result.ratio.half_width <= math.log1p(self._rule.rel_ci):
-                self.result.stopped = PRECISE
-        if over and not self.result.stopped:
-            self.result.stopped = OUT_OF_TIME
+            if self.ratio.half_width <= math.log1p(self.rule.rel_ci):
+                self.stopped = PRECISE
+        if over and not self.stopped:
+            self.stopped = OUT_OF_TIME
