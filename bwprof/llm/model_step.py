@@ -222,19 +222,21 @@ def choose_targets(
 
 
 def _is_elsewhere(device: str) -> bool:
-    """Return whether a name is no device of this machine; ValueError if it is none of the catalogue, and no numbers."""
+    """Return whether a name is in the catalogue, or numbers; ValueError if it is no device of this machine either."""
     from bwprof import hardware
     from bwprof.analysis.prediction import catalogue
 
     try:
-        hardware.parse_device(device)
+        kind, index = hardware.parse_device(device)
+        # "4090" is no number of a device here.
+        unknown_number = kind is None and all(row["index"] != index for row in hardware.devices())
+        return unknown_number and bool(catalogue.find_similar(device))
     except ValueError as error:
         try:
             catalogue.resolve_card(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True
-    return False
 
 
 def make_request(
