@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from bwprof.analysis.prediction.catalogue import CUSTOM_DEVICE
 from bwprof.llm import executor, figures
-from bwprof.llm.architecture import Architecture
 from bwprof.llm.figures import BOTH, FormatComparison, StepFigures
 from bwprof.llm.workload import AS_STORED, DECODE, LABELS, ModelRequest, OmittedWork
+from bwprof.results.frame import to_rows
 from bwprof.text.document import DocumentTable, make_table
 from bwprof.text.formatting import format_figure, format_short, is_missing, require_frame
+from bwprof.text.listing import format_html_table
 from bwprof.text.parsing import check_mapping, parse_bytes, repr_short
+from bwprof.text.terminal import PLAIN_WIDTH, make_console, new_table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import RenderableType
 
     from bwprof.analysis.prediction.catalogue import Card
@@ -34,6 +39,10 @@ class ModelStep:
     frame : pandas.DataFrame
         As `bwprof.sweep` returns it, a row per operation of each step, with the columns model, phase, role, count
         (launches of the step), step_batch, context, weights, kv.
+    model : Architecture
+    time_ms, tokens_s, mbu_pct : float or None
+        The first step's time, new tokens per second of all its sequences, and model bandwidth utilisation, %. None if
+        the time is unknown, or the model does not fit.
     others : list of ModelStep
         The steps on further devices, which only `steps` and `frame` include.
 
@@ -53,9 +62,7 @@ class ModelStep:
         memory_bytes: int | None = None,
         card: Card | None = None,
     ) -> None:
-        from bwprof.results.frame import to_rows
-
-        self.request, self.frame, self._card = request, frame, card
+        self.request, self.model, self.frame, self._card = request, request.model, frame, card
         self._memory = request.memory_bytes or memory_bytes
         for name in ("count", "step_batch", "context"):
             try:
@@ -70,24 +77,8 @@ class ModelStep:
         self._first = next((step for step in self._steps if step.time_ms is not None), self._steps[0])
         best = None if card is None else lambda parts: executor.best_ms(parts, card)
         self._formats = FormatComparison(request, self._steps, self._first, best)
+        self.time_ms, self.tokens_s, self.mbu_pct = self._first.time_ms, self._first.tokens_s, self._first.mbu_pct
         self.others: list[ModelStep] = []
-
-    @property
-    def model(self) -> Architecture:
-        return self.request.model
-
-    @property
-    def time_ms(self) -> float | None:
-        return self._first.time_ms
-
-    @property
-    def tokens_s(self) -> float | None:
-        return self._first.tokens_s
-
-    @property
-    def mbu_pct(self) -> float | None:
-        """Model bandwidth utilisation of the first step, %."""
-        return self._first.mbu_pct
 
     # ---- as frames ----
 
@@ -98,7 +89,7 @@ class ModelStep:
         mbu_pct: bytes of weights and cache by the time, in percent of the theoretical peak; limit_pct: of what the
         device sustains.
         """
-        return _frame(self._step_lines)
+        return pd.DataFrame(self._step_lines)
 
     @property
     def _step_lines(self) -> _Lines:
@@ -124,13 +115,15 @@ class ModelStep:
     @property
     def operations(self) -> pd.DataFrame:
         """A line per operation of each step, with its share of the step's time."""
-        return _frame([line for step in self._steps for line in figures.operation_lines(step)]).drop(columns="shape")
+        return pd.DataFrame([line for step in self._steps for line in figures.operation_lines(step)]).drop(
+            columns="shape"
+        )
 
     @property
     def formats(self) -> pd.DataFrame:
         """The first step in every format: measured, else predicted from its own operations and the other bytes."""
         names = ["weights", "kv", "weight_bytes", "fits", "time_ms", "tokens_s", "speedup_vs_fp16", "source"]
-        return _frame(self._format_lines, names)
+        return pd.DataFrame(self._format_lines, columns=names)
 
     @cached_property
     def _format_lines(self) -> _Lines:
@@ -156,7 +149,7 @@ class ModelStep:
                 lines.append(pair | fit)
             lines += [pair | {"batch": batch, "longest_context": most} for batch, most in room["contexts"].items()]
         names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context", "token_bytes"]
-        return _frame(lines, names).astype(dict.fromkeys(names[2:], "Int64"))
+        return pd.DataFrame(lines, columns=names).astype(dict.fromkeys(names[2:], "Int64"))
 
     @cached_property
     def _rooms(self) -> _Lines:
@@ -165,7 +158,7 @@ class ModelStep:
     @property
     def left_out(self) -> pd.DataFrame:
         """Work that the sum omits, with its bytes and, if known, its time."""
-        return _frame([asdict(item) for item in self._omitted])
+        return pd.DataFrame([asdict(item) for item in self._omitted])
 
     @cached_property
     def _omitted(self) -> list[OmittedWork]:
@@ -180,7 +173,9 @@ class ModelStep:
 
         Empty without `chain`.
         """
-        return _frame(self._layers, ["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"])
+        return pd.DataFrame(
+            self._layers, columns=["phase", "batch", "context", "weights", "kv", "together_ms", "sum_ms", "reason"]
+        )
 
     # ---- as text ----
 
@@ -281,8 +276,6 @@ class ModelStep:
 
     def renderables(self, screen: Any) -> list[RenderableType]:
         """Return the answer, the tables and the notes, for a rich console."""
-        from bwprof.text.terminal import new_table
-
         result: list[RenderableType] = [_wrap([self.answer], screen.width), ""]
         for block in self.tables():
             grid = new_table(screen, block.caption, block.headings, numbers=[*block.numbers])
@@ -292,8 +285,6 @@ class ModelStep:
         return [*result, _wrap(self.notes(), screen.width)]
 
     def __str__(self) -> str:
-        from bwprof.text.terminal import make_console
-
         text = io.StringIO()
         screen = make_console(text)
         for renderable in self.renderables(screen):
@@ -303,10 +294,6 @@ class ModelStep:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        from bwprof.text.listing import format_html_table
-
         body = "".join(
             format_html_table([dict(zip(block.headings, line, strict=True)) for line in block.lines], block.caption)
             for block in self.tables()
@@ -359,12 +346,6 @@ class ModelStep:
         first, *first.others = results
         first.frame = frame.copy()
         return first
-
-
-def _frame(lines: Sequence[Mapping[str, Any]], names: list[str] | None = None) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(lines, columns=names)
 
 
 # ---- tables ----
@@ -588,8 +569,4 @@ def _note_step(step: StepFigures, omitted: Sequence[OmittedWork]) -> list[str]:
 
 
 def _wrap(lines: Sequence[str], width: int) -> str:
-    import textwrap
-
-    from bwprof.text.terminal import PLAIN_WIDTH
-
     return "\n".join(textwrap.fill(line, min(width, PLAIN_WIDTH), subsequent_indent="  ") for line in lines)
