@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from bwprof import hardware, kernels, registry
 from bwprof.errors import SweepError, attach_frame
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
+from bwprof.results.frame import to_rows
+from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofsArgument, check_roofs
+from bwprof.runs import api
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
 from bwprof.text.parsing import describe_unknown, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bwprof.results.schema import RowDict
 
 DEFAULT_PRECISION = "fp32"
 
@@ -97,8 +97,6 @@ def ablation(
     >>> data["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
-    from bwprof.runs.api import RunOptions, run_sweep
-
     if vs not in (None, torch_peers.TORCH):
         raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
     if cache not in CACHES:
@@ -135,7 +133,7 @@ def ablation(
         max_seconds=parse_seconds(max_seconds, "max_seconds", from_zero=True),
     )
     try:
-        result.add_run(run_sweep(request, RunOptions(roofs=check_roofs(roofs), progress=progress)))
+        result.add_run(api.run_sweep(request, api.RunOptions(roofs=check_roofs(roofs), progress=progress)))
         if vs is not None:
             result.measure_peers("stored" if roofs == "auto" else roofs, max_seconds)
     except BaseException as error:
@@ -166,8 +164,6 @@ class _Ablation:
     peer_rows: list[tuple[str, RowDict]] = field(default_factory=list)
 
     def add_run(self, measured: pd.DataFrame) -> None:
-        from bwprof.results.frame import to_rows
-
         self.rows = {str(row["variant"]): row for row in to_rows(measured)}
         self.run = dict(measured.attrs.get("run", {}))
 

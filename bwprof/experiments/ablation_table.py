@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from bwprof.results.schema import RowDict
 from bwprof.text import document
 from bwprof.text.document import Document, Section
 from bwprof.text.formatting import format_figure, format_gain, format_seconds, format_short, is_missing
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VARIANT, PEER = "variant", "peer"  # values of the column kind
 
@@ -50,8 +49,6 @@ def make_frame(
     `peers` have names; `common` columns are of all rows. Predictions hold for the registry's names `here` of this
     precision and shape, but not for variants in `left_out`, whose predecessor was not measured.
     """
-    import pandas as pd
-
     lines = []
     for variant in variants:
         row = rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"])
@@ -120,8 +117,6 @@ def title(data: pd.DataFrame) -> str:
 
 def table(data: pd.DataFrame) -> pd.DataFrame:
     """Return each version's speed-up over PyTorch, bandwidth, occupancy and change, as text."""
-    import pandas as pd
-
     columns = {
         "Version": data["version"],
         "Speedup vs PyTorch": data["speedup_vs_torch"].map(_format_times),
@@ -134,8 +129,6 @@ def table(data: pd.DataFrame) -> pd.DataFrame:
 
 def gains(data: pd.DataFrame) -> pd.DataFrame:
     """Return each version's measured and predicted gains, as text."""
-    import pandas as pd
-
     columns = {
         "Version": data["version"],
         "Time": data.apply(lambda row: format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "", axis=1),
