@@ -43,7 +43,7 @@ _CHECK_SECONDS = 0.05  # between two looks at a build
 def main() -> None:
     """Answer requests until the command closes its end."""
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
-    serve(ABWorker, int(sys.argv[2]), int(sys.argv[3]))
+    serve(lambda _poll: ABWorker(), int(sys.argv[2]), int(sys.argv[3]))
 
 
 def _exit_with(parent: int) -> None:
@@ -56,8 +56,7 @@ def _exit_with(parent: int) -> None:
 class ABWorker:
     """The side that answers the requests."""
 
-    def __init__(self, poll: Callable[[], None]) -> None:
-        self._poll = poll
+    def __init__(self) -> None:
         self._device: _core.Device | None = None
         self._side: ABSide | None = None
 
@@ -88,7 +87,7 @@ class ABWorker:
         if threads is not None:
             self._device.limit_threads(threads)
         with shift_memory(self._device):
-            self._side = ab_sides.side_of(self._device, ab_sides.task_from_dict(work), Path(folder), self._poll)
+            self._side = ab_sides.side_of(self._device, ab_sides.task_from_dict(work), Path(folder))
         return hardware.facts(self._device)
 
     def close(self) -> None:

@@ -102,8 +102,8 @@ def _as_side_error() -> Iterator[None]:
 class CaseSide:
     """An operation of bwprof on a device that both sides may share."""
 
-    def __init__(self, device: _core.Device, spec: Spec, poll: Callable[[], object] | None = None) -> None:
-        self._device, self._spec, self._poll = device, spec, poll
+    def __init__(self, device: _core.Device, spec: Spec) -> None:
+        self._device, self._spec = device, spec
         self._timer = spec.timer
         self._case: _core.Case | None = None
 
@@ -141,7 +141,7 @@ class CaseSide:
 
     def _measure(self, case: _core.Case, options: Mapping[str, Any]) -> dict[str, Any]:
         spec = self._spec
-        result = case.measure(cache=spec.cache, verify_budget_s=0.0, poll=self._poll, timer=self._timer, **options)
+        result = case.measure(cache=spec.cache, verify_budget_s=0.0, timer=self._timer, **options)
         if not result["verified"]:
             raise SideError(f"wrong result: {result['reason']}")
         return result
@@ -166,9 +166,8 @@ class CallSide:
         cache: str = "cold",
         timer: str | None = None,
         stream: Any = None,
-        poll: Callable[[], object] | None = None,
     ) -> None:
-        self._device, self._function, self._poll = device, function, poll
+        self._device, self._function = device, function
         self._name = name or name_callable(function)
         self._subject = Subject(function, self._name, cache=cache, timer=timer, stream=stream, tried=True)
         self.returned: object = None
@@ -197,7 +196,7 @@ class CallSide:
             return list(self._measure(_turn_options(samples))["samples_ns"])
 
     def _measure(self, options: dict[str, Any]) -> dict[str, Any]:
-        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, self._poll)
+        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, None)
         return result
 
     def close(self) -> None:
@@ -276,15 +275,13 @@ def task_from_dict(data: Mapping[str, Any]) -> ABTask:
     return Call(**data["call"]) if "call" in data else Spec.from_dict(data["case"])
 
 
-def side_of(
-    device: _core.Device, task: ABTask, folder: Path, poll: Callable[[], object] | None = None
-) -> CaseSide | CallSide:
+def side_of(device: _core.Device, task: ABTask, folder: Path) -> CaseSide | CallSide:
     """Make the side that runs a task on an open device."""
     if isinstance(task, Spec):
-        return CaseSide(device, task, poll)
+        return CaseSide(device, task)
     function = task.function(folder)
     call = partial(function, **task.params) if task.params else function
-    return CallSide(device, call, name=task.title, cache=task.cache, timer=task.timer, poll=poll)
+    return CallSide(device, call, name=task.title, cache=task.cache, timer=task.timer)
 
 
 def is_call(text: str) -> bool:
