@@ -384,34 +384,26 @@ def gain(row: StepRow, before: float, after: float) -> float:
 # ---- what fits ----
 
 
-def compute_rooms(request: ModelRequest, memory_bytes: int) -> list[dict[str, Any]]:
+def compute_room(request: ModelRequest, memory: int) -> list[dict[str, Any]]:
     """Compute the largest batch by context, and the longest context by batch, that fit the memory beside the weights.
 
-    A line for each pair of formats: batches and token_bytes, those that one more token adds, by context; contexts by
-    batch, None for any.
+    A line for each pair of formats and context, with the bytes that one more token adds; one for each pair and batch.
     """
-    model = request.model
+    model, lines = request.model, []
     contexts = dict.fromkeys(point.context for point in request.points)
     batches = dict.fromkeys(point.batch for point in request.points)
-    rooms = []
     for weights, kv in dict.fromkeys((point.weights, point.kv) for point in request.points):
         size = request.weight_bytes(weights)
-        left = workload.Fit(size, 0, request.memory_bytes or memory_bytes, request.reserve).usable - size
-        token_bytes = {}
+        left = workload.Fit(size, 0, memory, request.reserve).usable - size
+        pair = {"weights": weights, "kv": kv, "weight_bytes": size}
         for context in contexts:
             now, then = (workload.kv_bytes(model, kv, 1, tokens) for tokens in (context, context + 1))
-            token_bytes[context] = then - now
-        rooms.append(
-            {
-                "weights": weights,
-                "kv": kv,
-                "weight_bytes": size,
-                "token_bytes": token_bytes,
-                "batches": {context: workload.largest_batch(model, kv, context, left) for context in contexts},
-                "contexts": {batch: workload.longest_context(model, kv, batch, left) for batch in batches},
-            }
-        )
-    return rooms
+            batch = workload.largest_batch(model, kv, context, left)
+            lines.append({**pair, "context": context, "largest_batch": batch, "token_bytes": then - now})
+        for batch in batches:
+            longest = workload.longest_context(model, kv, batch, left)
+            lines.append({**pair, "batch": batch, "longest_context": longest})
+    return lines
 
 
 # ---- omitted work ----

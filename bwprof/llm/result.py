@@ -141,19 +141,12 @@ class ModelStep:
 
         token_bytes: what one more token of a sequence adds to its cache at that context.
         """
-        lines: _Lines = []
-        for room in self._rooms:
-            pair = {"weights": room["weights"], "kv": room["kv"]}
-            for context, batch in room["batches"].items():
-                fit = {"context": context, "largest_batch": batch, "token_bytes": room["token_bytes"][context]}
-                lines.append(pair | fit)
-            lines += [pair | {"batch": batch, "longest_context": most} for batch, most in room["contexts"].items()]
         names = ["weights", "kv", "context", "largest_batch", "batch", "longest_context", "token_bytes"]
-        return pd.DataFrame(lines, columns=names).astype(dict.fromkeys(names[2:], "Int64"))
+        return pd.DataFrame(self._room_lines, columns=names).astype(dict.fromkeys(names[2:], "Int64"))
 
     @cached_property
-    def _rooms(self) -> _Lines:
-        return figures.compute_rooms(self.request, self._memory) if self._memory else []
+    def _room_lines(self) -> _Lines:
+        return figures.compute_room(self.request, self._memory) if self._memory else []
 
     @property
     def left_out(self) -> pd.DataFrame:
@@ -247,7 +240,7 @@ class ModelStep:
                 f"Operations: {first.point.title}", figures.operation_lines(first) if has_time else [], _OPERATIONS
             ),
             _make_table("Formats of that step", formats, _FORMATS),
-            _make_table(f"What fits {_format_gb(self._memory or 0)}, {share}", *_room_table(self._rooms)),
+            _make_table(f"What fits {_format_gb(self._memory or 0)}, {share}", *_room_table(self._room_lines)),
             _make_table(
                 "Weights as stored",
                 [{"type": name, **line} for name, line in (stored.types if stored is not None else {}).items()],
@@ -458,17 +451,19 @@ _TEXT_COLUMNS = {
 }
 
 
-def _room_table(rooms: _Lines) -> tuple[_Lines, _Columns]:
+def _room_table(room: _Lines) -> tuple[_Lines, _Columns]:
     columns: _Columns = {**_FORMAT, "GB of weights": ("weight_bytes", _giga), **_same("KB of cache a token")}
-    lines = []
-    for room in rooms:
-        sizes = dict.fromkeys(f"{size / 1e3:.4g}" for size in room["token_bytes"].values())
-        cells = {f"largest batch\nat {context}": batch for context, batch in room["batches"].items()}
-        for batch, context in room["contexts"].items():
-            cells[f"longest context\nof batch {batch}"] = "any" if context is None else context
-        columns |= _same(*cells)
-        lines.append({**room, "KB of cache a token": ", ".join(sizes), **cells})
-    return lines, columns
+    table: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in room:
+        cells = table.setdefault((line["weights"], line["kv"]), {**line, "sizes": {}})
+        if "token_bytes" in line:
+            cells["sizes"][f"{line['token_bytes'] / 1e3:.4g}"] = None
+            name, value = f"largest batch\nat {line['context']}", line["largest_batch"]
+        else:
+            name, value = f"longest context\nof batch {line['batch']}", line["longest_context"]
+        cells[name] = "any" if value is None else value
+        columns |= _same(name)
+    return [{**cells, "KB of cache a token": ", ".join(cells["sizes"])} for cells in table.values()], columns
 
 
 def _make_table(title: str, lines: Sequence[Mapping[str, Any]], columns: _Columns) -> DocumentTable | None:
