@@ -87,13 +87,9 @@ class Architecture:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
         """Read what `dataclasses.asdict` wrote; ValueError for anything else."""
-        known = [field.name for field in fields(cls)]
-        for name in data:
-            if name not in known:
-                raise ValueError(describe_unknown("size of a model", name, known))
         try:
             return cls(**data)
-        except TypeError as error:  # a size is missing
+        except TypeError as error:  # a size is missing, or unknown
             raise ValueError(f"no model: {str(error).partition(') ')[2] or error}") from None
 
     @property

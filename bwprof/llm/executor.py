@@ -37,11 +37,12 @@ from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.loop import Executor, rank_doubt
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import check_mapping, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_TOO_LARGE = "the model does not fit the memory"
 
 SpecType = TypeVar("SpecType", Spec, Chain)
 
@@ -164,9 +165,9 @@ class PiecesExecutor:
         """Measure a piece, or copy the outcome of its shape; the piece that was measured is measured again."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        problem = self._memory_problem(piece.point, self._context)
-        if problem:
-            return make_unmeasured(piece, self._context, "skipped", problem)
+        memory = self._request.memory_bytes or self._context.facts.get("memory_bytes")
+        if memory and not self._request.fit(piece.point, memory).fits:
+            return make_unmeasured(piece, self._context, "skipped", _TOO_LARGE)
         shape, key = launch_shape(piece.blank_row(self._context)), piece_key(piece.labels)
         if shape is None:
             return self._inner.measure(piece.spec, max_seconds, deadline)
@@ -184,16 +185,6 @@ class PiecesExecutor:
 
     def close(self) -> None:
         self._inner.close()
-
-    def _memory_problem(self, point: StepPoint, context: Context) -> str:
-        memory = self._request.memory_bytes or context.facts.get("memory_bytes")
-        fit = self._request.fit(point, memory) if memory else None
-        if fit is None or fit.fits:
-            return ""
-        return (
-            f"the model does not fit: {format_bytes(fit.weights)} of weights and {format_bytes(fit.kv)} of KV cache, "
-            f"{format_bytes(fit.usable)} can be used"
-        )
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
@@ -245,7 +236,7 @@ def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Effic
         reason = (row["reason"] or "").removeprefix("predicted: ") or None
         own = {"case": piece.spec.case, "seed": None, "reason": reason, "run_id": None} | piece.labels
         if usable and not request.fit(piece.point, usable).fits:
-            own |= {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
+            own |= {"status": "skipped", "reason": _TOO_LARGE, "time_ms": None, "bandwidth_gb_s": None}
         rows.append(row | own)
     run = dict(predicted.attrs.get("run", {})) | {"run_id": "", "model": request.to_dict(), "device": card.name}
     run |= {"facts": {"name": card.name, "memory_bytes": memory}}

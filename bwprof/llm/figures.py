@@ -410,18 +410,19 @@ def compute_room(request: ModelRequest, memory: int) -> list[dict[str, Any]]:
 
 
 def time_omitted(
-    request: ModelRequest, base: StepFigures, bandwidth: Callable[[int, int], float | None] | None = None
+    request: ModelRequest, base: StepFigures, seconds: Callable[[float, float], Any] | None = None
 ) -> list[OmittedWork]:
     """Estimate the time of a step's other work: a stream of its bytes plus a launch's floor; fused kernels take less.
 
-    `bandwidth` returns the GB/s of a stream that reads and writes so many bytes; else the theoretical peak is used.
+    `seconds` returns the time of a stream that reads and writes so many bytes; else the theoretical peak is used.
     """
     floors = sorted(row["timer_floor_us"] for row in base.rows if row.get("timer_floor_us") is not None)
-    floor_ms = floors[len(floors) // 2] / 1e3 if floors and not bandwidth else 0.0
+    floor_ms = floors[len(floors) // 2] / 1e3 if floors else 0.0
     peak = _peak_of(base.rows)
     omitted = []
     for item in workload.list_omitted(request.model, base.point):
-        speed = bandwidth(item.bytes // 2, item.bytes - item.bytes // 2) if bandwidth else peak
-        once = item.bytes / speed / 1e6 + floor_ms if speed else None
+        once = item.bytes / peak / 1e6 + floor_ms if peak else None
+        if seconds is not None:
+            once = 1e3 * float(seconds(item.bytes // 2, item.bytes - item.bytes // 2))
         omitted.append(replace(item, time_ms=None if once is None else item.count * once))
     return omitted

@@ -155,10 +155,8 @@ class ModelStep:
 
     @cached_property
     def _omitted(self) -> list[OmittedWork]:
-        if self._card is None:
-            return figures.time_omitted(self.request, self._first)
-        seconds = self._card.streams.seconds
-        return figures.time_omitted(self.request, self._first, lambda r, w: (r + w) / float(seconds(r, w)) / 1e9)
+        seconds = None if self._card is None else self._card.streams.seconds
+        return figures.time_omitted(self.request, self._first, seconds)
 
     @property
     def layers(self) -> pd.DataFrame:
