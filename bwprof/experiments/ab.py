@@ -203,8 +203,6 @@ def ab(
     for name, side in (("a", a), ("b", b)):
         if not isinstance(side, str):
             check_callable(side, name)
-    if a is None:
-        raise TypeError("a is None: a function, or the name of an operation or a function, is needed")
     request = PlaceRequest(
         parse_names("python", python),
         parse_names("revision", revision),
@@ -227,7 +225,7 @@ def ab(
     if isinstance(a, str) and isinstance(b, str):
         _refuse({"stream": stream, "tolerance": tolerance}, "two callables, not with names")
         return _compare_names((a, b), params, options, request, where, rule)
-    if isinstance(a, str) or isinstance(b, str) or b is None:
+    if not callable(a) or not callable(b):
         raise TypeError(f"a is {repr_short(a)} and b is {repr_short(b)}: two callables or two names are needed")
     named = {"precision": precisions, "kv_lens": lengths, "python": request.python, "revision": request.revision}
     _refuse({**named, **dict.fromkeys(params, True)}, "names, not with two callables")

@@ -118,16 +118,34 @@ main()
 
 
 @dataclass(frozen=True, slots=True)
+class Revision:
+    """A git revision, its commit, and its worktree."""
+
+    name: str
+    commit: str
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        return f"revision {self.name} ({self.commit[:10]})"
+
+    @property
+    def paths(self) -> list[str]:
+        """The first folders of the import path."""
+        inner = self.folder / "src"
+        return [*([str(inner)] if inner.is_dir() else []), str(self.folder)]
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """Where a side runs: device, interpreter (None: this one), working folder, and first folders of the import path."""
+    """Where a side runs: device, interpreter (None: this one), revision, and working folder (None: its own or here)."""
 
     backend: str
     index: int
     threads: int | None = None
     python: str | None = None
+    revision: Revision | None = None
     folder: Path | None = None
-    paths: tuple[str, ...] = ()
-    label: str = ""  # for people: the revision
 
 
 SideMaker = Callable[[int, ABTask], "ProcessSide"]
@@ -141,6 +159,8 @@ class ProcessSide:
     ) -> None:
         self._task, self._place, self._stops, self._turn_seconds = task, place, stops, turn_seconds
         self._python = place.python or sys.executable
+        self._label = place.revision.label if place.revision else ""
+        self._folder = place.folder or (place.revision.folder if place.revision else Path.cwd())
         self._child: ChildProcess | None = None
         self._renewable = True  # until the side reports otherwise
         self._hello: dict[str, Any] = {}
@@ -174,31 +194,31 @@ class ProcessSide:
         """Revision, versions and interpreter as text."""
         versions = self._hello.get("versions", {})
         texts = " ".join(f"{name} {versions[name]}" for name in ("python", "bwprof") if name in versions)
-        return ", ".join(filter(None, (self._place.label, texts, str(self._hello.get("executable", "")))))
+        return ", ".join(filter(None, (self._label, texts, str(self._hello.get("executable", "")))))
 
     @property
     def metadata(self) -> dict[str, Any]:
         """Versions, interpreter and revision for the run's metadata."""
         hello = {name: self._hello.get(name) for name in ("versions", "executable")}
-        return hello | {"revision": self._place.label or None}
+        return hello | {"revision": self._label or None}
 
     def _start(self) -> None:
-        place, folder = self._place, str(self._place.folder or Path.cwd())
+        place = self._place
         try:
-            self._child = ChildProcess(self._command, folder)
+            self._child = ChildProcess(self._command, str(self._folder))
         except OSError as error:
             raise SideError(f"{self._python} could not be started: {error.strerror or error}") from None
         self._hello = self._request("hello")
         if self._hello.get("protocol") != PROTOCOL:
             self.end()
             raise SideError(self._protocol_problem())
-        where = {"backend": place.backend, "index": place.index, "threads": place.threads, "folder": folder}
+        where = {"backend": place.backend, "index": place.index, "threads": place.threads, "folder": str(self._folder)}
         self.facts = self._request("make", work=ab_sides.task_to_dict(self._task), **where)
 
     def _command(self, request_fd: int, answer_fd: int) -> list[str]:
-        paths = [*self._place.paths]
+        paths = self._place.revision.paths if self._place.revision else []
         if isinstance(self._task, ab_sides.Call) and not paths:
-            paths.append(str(self._place.folder or Path.cwd()))  # as for `python -m`
+            paths.append(str(self._folder))  # as for `python -m`
         flags: list[str] = []
         if self._place.python is None:
             flags = python_flags()
@@ -280,29 +300,11 @@ def open_places(
     with checkout as revisions:
 
         def make(side: int, task: ABTask) -> ProcessSide:
-            place = Place(choice.backend, choice.index, request.threads, pythons[side])
-            if revisions:
-                revision = revisions[side]
-                label = f"revision {revision.name} ({revision.commit[:10]})"
-                place = replace(place, folder=revision.folder, paths=revision.paths, label=label)
+            revision = revisions[side] if revisions else None
+            place = Place(choice.backend, choice.index, request.threads, pythons[side], revision)
             return ProcessSide(task, place, stops, turn_seconds=request.turn_seconds)
 
         yield make, pythons[0] == pythons[1] and len({revision.commit for revision in revisions}) < 2
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """A git revision, its commit, and its worktree."""
-
-    name: str
-    commit: str
-    folder: Path
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The first folders of the import path."""
-        inner = self.folder / "src"
-        return (*((str(inner),) if inner.is_dir() else ()), str(self.folder))
 
 
 @contextmanager
@@ -331,7 +333,7 @@ def checked_out(
                 error = quote_text(added.stderr.strip())
                 raise ValueError(f"side {side}: revision {quote_text(revision.name)}: {error}")
             if build is not None:
-                say(f"building side {side}, revision {revision.name} ({revision.commit[:10]})")
+                say(f"building side {side}, {revision.label}")
                 _build(build, revision.folder, side, check)
         yield [*revisions.values()]
     finally:
