@@ -400,6 +400,34 @@ def test_any_config_is_a_model_or_a_value_error(change: Any) -> None:
     assert found.startswith("config: ") if isinstance(found, str) else found.parameters > 0
 
 
+SIZES: dict[str, Any] = {
+    **{"name": "x", "hidden": 64, "ffn": 128, "layers": 2, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16},
+    **{"vocab": 100, "experts": 8, "experts_per_token": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": 3}, ["name", "3"]),
+        ({"gated": 1}, ["gated", "1"]),
+        ({"vocab": 2.0}, ["vocab", "2.0"]),
+        ({"experts_per_token": 9}, ["experts_per_token", "9", "8"]),
+        ({"window": 64}, ["window", "window_layers"]),
+        ({"dense_layers": 1}, ["dense_layers", "dense_ffn"]),
+        ({"more": 1}, ["more"]),
+        ({"hidden": None}, ["hidden"]),
+    ],
+)
+def test_sizes_of_a_damaged_file_are_refused(change: dict[str, Any], words: list[str]) -> None:
+    assert Architecture.from_dict(SIZES).experts == 8
+    with pytest.raises(ValueError, match=words[0]) as caught:
+        Architecture.from_dict(SIZES | change)
+    assert all(word in str(caught.value) for word in words)
+    with pytest.raises(ValueError, match="hidden"):
+        Architecture.from_dict({name: value for name, value in SIZES.items() if name != "hidden"})
+
+
 def test_a_config_by_its_folder_and_file(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()

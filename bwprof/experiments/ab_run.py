@@ -268,8 +268,6 @@ _VERDICTS = {
 
 def describe_row(row: ABRow) -> str:
     """Describe a row in a sentence: the verdict on B, the difference, the number of pairs."""
-    if row["stopped"] == FAILED:
-        return f"{row['case']}: {row['reason']}"
     if row["ratio"] is None:
         return f"{row['case']}: nothing was measured"
     change, *ends = (f"{100 * (row[name] - 1):+.2f} %" for name in _RATIOS if row[name] is not None)
