@@ -11,8 +11,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.llm import architecture
+from bwprof import environment, hardware
+from bwprof.analysis.prediction import catalogue
+from bwprof.hardware import Device
+from bwprof.llm import architecture, checkpoints, executor, workload
 from bwprof.llm.architecture import Architecture
+from bwprof.llm.workload import ModelRequest, StoredWeights
+from bwprof.results.atomic import has_content
+from bwprof.roofs.model import Roofs, RoofsArgument, check_roofs
+from bwprof.runs import local, metadata
+from bwprof.runs.loop import TimeBudget
 from bwprof.text.parsing import (
     as_list,
     expand_ranges,
@@ -25,11 +33,8 @@ from bwprof.text.parsing import (
 )
 
 if TYPE_CHECKING:
-    from bwprof.hardware import Device
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.workload import ModelRequest, StoredWeights
     from bwprof.results.row import Row
-    from bwprof.roofs.model import Roofs, RoofsArgument
 
 Model = str | PathLike[str] | Mapping[str, Any] | Architecture
 NumbersArgument = int | str | Iterable[int | str]
@@ -125,16 +130,9 @@ def model_step(
     >>> bwprof.model_step("llama-3.1-70b", device="RTX-4090").tokens_s is None  # it does not fit
     True
     """
-    from bwprof import environment, hardware
-    from bwprof.analysis.prediction.catalogue import split_devices
-    from bwprof.llm import executor
     from bwprof.llm.result import ModelStep
-    from bwprof.results.atomic import has_content
     from bwprof.results.reader import save
-    from bwprof.roofs.model import check_roofs
-    from bwprof.runs import api, metadata
-    from bwprof.runs.local import LocalExecutor
-    from bwprof.runs.loop import TimeBudget
+    from bwprof.runs import api
 
     started = time.monotonic()
     options = api.RunOptions(max_total_seconds, check_roofs(roofs), recalibrate, {}, output, force, progress)
@@ -172,13 +170,12 @@ def model_step(
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    (local,) = split_devices(device)
-    choice = hardware.choose_device(backend, local)
+    choice = hardware.choose_device(backend, *catalogue.split_devices(device))
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
     frame = api.measure_device(
         executor.list_all_pieces(request, choice.backend),
-        executor.PiecesExecutor(request, LocalExecutor(choice.backend, choice.index)),
+        executor.PiecesExecutor(request, local.LocalExecutor(choice.backend, choice.index)),
         run | {"model": request.to_dict()},
         TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
         options,
@@ -200,32 +197,26 @@ def choose_targets(
 
     ValueError for an unknown device, a prediction without a device, and both a device and roofs.
     """
-    from bwprof.analysis.prediction.catalogue import split_devices
-    from bwprof.roofs.model import Roofs
-
-    devices = split_devices(device)
-    local = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
+    devices = catalogue.split_devices(device)
+    present = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
-    if local and len(devices) > 1:
-        reason = f"several are predicted, {repr_short(local[0])} is measured: name it alone"
+    if present and len(devices) > 1:
+        reason = f"several are predicted, {repr_short(present[0])} is measured: name it alone"
         raise ValueError(f"device is {repr_short(device)}: {reason}")
-    if local and not predict:
+    if present and not predict:
         return None
     if isinstance(roofs, Roofs):
         if device is not None:
             raise ValueError(f"device {repr_short(device)} and roofs both say what to predict for: leave one out")
         return [roofs]
-    if local:
+    if present:
         raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
     return devices
 
 
 def _is_elsewhere(device: str) -> bool:
     """Return whether a name is in the catalogue, or numbers; ValueError if it is no device of this machine either."""
-    from bwprof import hardware
-    from bwprof.analysis.prediction import catalogue
-
     try:
         kind, index = hardware.parse_device(device)
         # "4090" is no number of a device here.
@@ -256,8 +247,6 @@ def make_request(
 
     How a file stores weights and cache is the default of `weights` and `kvs`.
     """
-    from bwprof.llm import workload
-
     sizes, stored = load_model(model)
     for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
         architecture.check_int(name, number, 1, workload.MAX_TOKENS)
@@ -285,8 +274,6 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
 
     ValueError for an unknown model, with the nearest name, and for a file that cannot be used.
     """
-    from bwprof.llm import checkpoints
-
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
