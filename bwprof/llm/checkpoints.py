@@ -454,13 +454,9 @@ def _gguf_architecture(reader: Any, name: str) -> Architecture:
 
     def size(key: str, default: int | None = None) -> int:
         value = _gguf_value(reader, f"{kind}.{key}")
-        if isinstance(value, list):  # one for each layer
-            if len(set(map(str, value))) != 1:
-                raise ValueError(f"{kind}.{key} differs from layer to layer: one value is needed")
+        if isinstance(value, list) and len(set(map(str, value))) == 1:  # one for each layer
             value = value[0]
         value = default if value is None else value
-        if value is None:
-            raise ValueError(f"{kind}.{key} is missing")
         if type(value) is not int:
             raise ValueError(f"{kind}.{key} is {repr_short(value)}: a whole number is needed")
         return value

@@ -230,15 +230,6 @@ class StepFormat:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class FormatOffer:
-    """What a narrower format brings: the current time divided by the new one."""
-
-    name: str
-    times: float
-    is_measured: bool
-
-
 NO_KERNEL = "predicted, no kernel"
 
 BOTH = "both"
@@ -281,8 +272,8 @@ class FormatComparison:
             pairs.append((name, point.kv if own else kv_format(name)))
         return self._compare(pairs)
 
-    def offers(self) -> list[FormatOffer]:
-        """Return the gain of the next narrower weights, of an eight-bit cache, and of both, as far as known."""
+    def offers(self) -> dict[str, StepFormat]:
+        """Return the next narrower weights, an eight-bit cache, and both, by name, as far as their times are known."""
         point = self.base.point
         weights = self._narrower_weights()
         narrower = [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
@@ -298,11 +289,7 @@ class FormatComparison:
             lines[f"{_short_name(cache.kv)} KV cache"] = cache
             if weights is not None:
                 lines[BOTH] = self._compare([(weights.weights, cache.kv)])[0]
-        return [
-            FormatOffer(name, self.base.time_ms / line.time_ms, line.source == "measured")
-            for name, line in lines.items()
-            if line.time_ms and self.base.time_ms
-        ]
+        return {name: line for name, line in lines.items() if line.time_ms and self.base.time_ms}
 
     def _narrower_weights(self) -> StepFormat | None:
         """Return the next narrower format of the weights that has kernels; None below 8 bits."""

@@ -200,7 +200,7 @@ class ModelStep:
             parts = [f"{bound}: {share}" if share else bound, tokens]
         else:
             parts = [bound, f"{tokens} predicted{f' at {share}' if share else ''}"]
-        parts += _describe_gain(self._formats.offers())
+        parts += _describe_gain(step.time_ms, self._formats.offers())
         size = f"batch {point.batch}, context {point.context}, weights {format_name(point.weights)}"
         text = f"{'; '.join(parts)}. {name}, {size}, cache {format_name(point.kv)}{_on_device(step)}."
         large = [
@@ -497,22 +497,23 @@ def _on_device(step: StepFigures) -> str:
     return f", on {'the device given' if device == CUSTOM_DEVICE else device}" if device else ""
 
 
-def _describe_gain(offers: Sequence[figures.FormatOffer]) -> list[str]:
+def _describe_gain(time_ms: float, offers: Mapping[str, figures.StepFormat]) -> list[str]:
     """Return the largest gain of a single change; with the others if they matter."""
-    single = [offer for offer in offers if offer.name != BOTH]
+    times = {name: time_ms / line.time_ms for name, line in offers.items() if line.time_ms}
+    single = {name: gain for name, gain in times.items() if name != BOTH}
     if not single:
         return []
-    best = max(single, key=lambda offer: offer.times)
-    verb = "bring" if best.is_measured else "would bring"
-    if best.times < 1.005:
-        return [f"{best.name} {verb} nothing"]
-    others = ", ".join(f"{offer.name} {_format_gain(offer)}" for offer in offers if offer is not best)
-    matter = any(offer.times >= _TWO_DIGITS_FROM for offer in single if offer is not best)
-    return [f"{best.name} {verb} {_format_gain(best)}" + (f" ({others})" if matter else "")]
+    best = max(single, key=lambda name: single[name])
+    verb = "bring" if offers[best].source == "measured" else "would bring"
+    if times.pop(best) < 1.005:
+        return [f"{best} {verb} nothing"]
+    others = ", ".join(f"{name} {_format_gain(gain)}" for name, gain in times.items())
+    matter = any(gain >= _TWO_DIGITS_FROM for name, gain in single.items() if name != best)
+    return [f"{best} {verb} {_format_gain(single[best])}" + (f" ({others})" if matter else "")]
 
 
-def _format_gain(offer: figures.FormatOffer) -> str:
-    return f"{offer.times:{'.3g' if offer.times < _TWO_DIGITS_FROM else '.2g'}} \u00d7"
+def _format_gain(gain: float) -> str:
+    return f"{gain:{'.3g' if gain < _TWO_DIGITS_FROM else '.2g'}} \u00d7"
 
 
 def _note_model(request: ModelRequest) -> list[str]:
