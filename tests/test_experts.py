@@ -82,6 +82,7 @@ def test_mean_number_of_experts_of_a_batch() -> None:
 
 def test_numbers_of_experts_at_the_limits() -> None:
     assert workload.distinct_experts(4, 4, 1) == 4
+    assert workload.distinct_experts(8, 2, 1) == 2
     assert workload.distinct_experts(0, 0, 5) == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, errors
-from bwprof.experiments import ab, ab_run, ab_session
+from bwprof.experiments import ab, ab_run, ab_session, ab_sides
 from bwprof.experiments.ab_run import describe_row
 from bwprof.experiments.ab_session import (
     FAILED,
@@ -20,6 +20,7 @@ from bwprof.experiments.ab_session import (
     OUT_OF_TIME,
     PRECISE,
     Comparison,
+    Ratio,
     StopRule,
     ratio_of,
     time_of,
@@ -78,6 +79,41 @@ def test_a_sides_time_is_the_lower_quartile_of_its_samples() -> None:
     assert time_of([5.0]) == 5.0
     assert time_of([4.0, 3.0, 2.0, 1.0]) == 1.0
     assert time_of([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]) == 2.0
+    assert time_of([9.0, 2.0, 1.0, 3.0, 40.0, 5.0]) == 2.0
+
+
+def test_the_interval_of_nine_units_has_all_of_them() -> None:
+    ratio = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
+    assert [math.log(value) for value in (ratio.low, ratio.value, ratio.high)] == pytest.approx([0.01, 0.02, 0.03])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [
+        (1.02, 1.015, 1.025, "slower"),
+        (0.98, 0.97, 0.99, "faster"),
+        (1.001, 0.998, 1.004, "same"),
+        (1.03, 0.97, 1.1, "undecided"),
+        (1.004, 1.002, 1.006, "same"),
+        (1.009, 1.005, 1.013, "undecided"),
+        (1.012, 1.002, 1.022, "undecided"),
+    ],
+)
+def test_a_verdict_needs_ratio_and_interval(value: float, low: float, high: float, verdict: str) -> None:
+    """At a gate of 1 % B differs if its ratio is beyond 1 % and the interval beyond half of that."""
+    assert verdict_of(Ratio(value, low, high, 90)) == verdict
+
+
+@pytest.mark.parametrize(("high", "exceeds"), [(1.03, None), (1.015, False), (None, None)])
+def test_an_undecided_b_may_exceed_a_limit(high: float | None, exceeds: bool | None) -> None:
+    assert ab_session.exceeds_limit(1.01, high, ab_session.UNDECIDED, 0.02) is exceeds
+
+
+@pytest.mark.parametrize(
+    ("text", "is_call"), [("kernels.attention:decode", True), ("bench/old.py:run", True), ("copy", False)]
+)
+def test_names_of_functions(text: str, is_call: bool) -> None:
+    assert ab_sides.is_call(text) is is_call
 
 
 def test_a_limit_is_exceeded_only_by_a_slower_b() -> None:

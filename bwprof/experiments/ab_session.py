@@ -67,25 +67,12 @@ class Ratio:
 
 
 def time_of(samples_ns: Sequence[float]) -> float:
-    """Return a side's time in a block: the lower quartile of its samples, which is one of them.
-
-    Examples
-    --------
-    >>> time_of([9.0, 2.0, 1.0, 3.0, 40.0, 5.0])
-    2.0
-    """
+    """Return a side's time in a block: the lower quartile of its samples, which is one of them."""
     return sorted(samples_ns)[(len(samples_ns) - 1) // 4]
 
 
 def ratio_of(units: Sequence[float]) -> Ratio:
-    """Estimate the ratio from units, which are logarithms of ratios.
-
-    Examples
-    --------
-    >>> ratio = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
-    >>> f"{math.log(ratio.value):.3f} {math.log(ratio.low):.3f} {math.log(ratio.high):.3f}"
-    '0.020 0.010 0.030'
-    """
+    """Estimate the ratio from units, which are logarithms of ratios."""
     import numpy as np
 
     values = np.asarray(units, dtype=float)
@@ -130,13 +117,6 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
     B is slower if the ratio is above 1 + gate and the whole interval above 1 + gate / 2; faster likewise. The interval
     covers noise that changes during a comparison; half of the gate covers what does not, such as the addresses that a
     process got. B is the same if the whole interval is within the gate.
-
-    Examples
-    --------
-    >>> verdict_of(Ratio(1.02, 1.015, 1.025, 90)), verdict_of(Ratio(0.98, 0.97, 0.99, 90))
-    ('slower', 'faster')
-    >>> verdict_of(Ratio(1.004, 1.002, 1.006, 90)), verdict_of(Ratio(1.012, 1.002, 1.022, 90))
-    ('same', 'undecided')
     """
     apart = 1 + gate / 2
     if ratio.low > apart and ratio.value > 1 + gate:
@@ -149,13 +129,7 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
 
 
 def exceeds_limit(ratio: float | None, high: float | None, verdict: str, limit: float) -> bool | None:
-    """Return whether B is slower than A by more than a limit, a fraction; None: it is undecided, and may be.
-
-    Examples
-    --------
-    >>> [exceeds_limit(1.01, high, UNDECIDED, 0.02) for high in (1.03, 1.015, None)]
-    [None, False, None]
-    """
+    """Return whether B is slower than A by more than a limit, a fraction; None: it is undecided, and may be."""
     if verdict == UNDECIDED:
         return None if high is None or high > 1 + limit else False
     return verdict == SLOWER and ratio is not None and ratio > 1 + limit

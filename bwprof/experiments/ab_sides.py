@@ -285,13 +285,7 @@ def side_of(device: _core.Device, task: ABTask, folder: Path) -> CaseSide | Call
 
 
 def is_call(text: str) -> bool:
-    """Return whether a text has the form of a function's name.
-
-    Examples
-    --------
-    >>> is_call("kernels.attention:decode"), is_call("bench/old.py:run"), is_call("copy")
-    (True, True, False)
-    """
+    """Return whether a text has the form of a function's name, as in pack.module:function or path/file.py:function."""
     return _NAME.fullmatch(text) is not None
 
 

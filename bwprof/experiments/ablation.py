@@ -105,11 +105,7 @@ def ablation(
     every = registry.operation(op)["variants"].get(choice.backend, [])
     chosen = _choose_variants(op, choice.backend, every, parse_names("variant", variant))
     lens = registry.parse_lengths(kv_lens)
-    sizes: Mapping[str, Any] = merge_keywords(grid, params, "grid")
-    default = DEFAULT_PRECISION
-    if chosen[0]["at"] is not None and not sizes and lens is None:  # the shape of the predictions
-        default, sizes = registry.parse_point(chosen[0]["at"])
-    precision = registry.check_precision(default if precision is None else precision)
+    precision, sizes = _complete_shape(chosen[0]["at"], precision, merge_keywords(grid, params, "grid"), lens)
     shape = registry.complete_params(op, precision, sizes, lens)
     names = tuple(row["name"] for row in chosen if precision in row["precisions"])
     registry.check_kernels((op, row["name"] if variant else None, precision, choice.backend) for row in chosen)
@@ -117,7 +113,7 @@ def ablation(
     # Describe the kernels before the measurement: an error must not cost results.
     described = kernels.variants(op, place, precision=precision, kv_lens=lens, **shape)
     spec = Spec(op, op, precision, shape, None if lens is None else tuple(lens), None, cache, seed)
-    result = _Ablation(every, chosen, spec, choice, described, [] if vs is None else torch_peers.peers_of(op))
+    result = _Ablation(every, chosen, spec, choice, described, None if vs is None else torch_peers.peers_of(op))
     request = SweepRequest(
         operations=(op,),
         params={name: (value,) for name, value in shape.items()},
@@ -132,20 +128,7 @@ def ablation(
         rel_ci=None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
         max_seconds=parse_seconds(max_seconds, "max_seconds", from_zero=True),
     )
-    try:
-        result.add_run(api.run_sweep(request, api.RunOptions(roofs=check_roofs(roofs), progress=progress)))
-        if vs is not None:
-            result.measure_peers("stored" if roofs == "auto" else roofs, max_seconds)
-    except BaseException as error:
-        if not result.run and getattr(error, "frame", None) is not None:
-            result.add_run(error.frame)  # type: ignore[attr-defined]
-        if not result.run:
-            raise
-        final = result.attach_to(error, names)
-        if final is error:
-            raise
-        raise final from error
-    return result.frame()
+    return result.measure(request, api.RunOptions(roofs=check_roofs(roofs), progress=progress))
 
 
 @dataclass
@@ -157,25 +140,40 @@ class _Ablation:
     spec: Spec
     choice: Choice
     described: Sequence[Mapping[str, Any]]
-    peers: Sequence[torch_peers.Peer]
+    peers: Sequence[torch_peers.Peer] | None  # None: not requested
     rows: dict[str, RowDict] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
     torch: str = NOT_REQUESTED
     peer_rows: list[tuple[str, RowDict]] = field(default_factory=list)
 
-    def add_run(self, measured: pd.DataFrame) -> None:
+    def measure(self, request: SweepRequest, options: api.RunOptions) -> pd.DataFrame:
+        """Measure the variants, then the peers; an exception has the finished rows, unless it came before the run."""
+        try:
+            self._add_run(api.run_sweep(request, options))
+            if self.peers is not None:
+                self._measure_peers(self.peers, options.roofs, request.max_seconds or 0.0)
+        except BaseException as error:
+            if not self.run and getattr(error, "frame", None) is not None:
+                self._add_run(error.frame)  # type: ignore[attr-defined]
+            final = self._attach_to(error) if self.run else error
+            if final is error:
+                raise
+            raise final from error
+        return self.frame()
+
+    def _add_run(self, measured: pd.DataFrame) -> None:
         self.rows = {str(row["variant"]): row for row in to_rows(measured)}
         self.run = dict(measured.attrs.get("run", {}))
 
-    def measure_peers(self, roofs: RoofsArgument, max_seconds: float) -> None:
-        """Measure PyTorch's counterparts, if there are any and it runs here."""
-        if not self.peers:
+    def _measure_peers(self, peers: Sequence[torch_peers.Peer], roofs: RoofsArgument, max_seconds: float) -> None:
+        if not peers:
             self.torch = f"PyTorch has no known counterpart of {self.spec.operation}"
             return
         self.torch, runs = torch_peers.describe_torch(self.choice.backend)
+        self.peers = peers if runs else []
         timer = next((str(row["timer"]) for row in self.rows.values() if row["timer"]), None)
-        request = torch_peers.PeerRequest(self.choice, self.spec, timer, roofs, max_seconds)
-        self.peers = self.peers if runs else []
+        stored_roofs: RoofsArgument = "stored" if roofs == "auto" else roofs
+        request = torch_peers.PeerRequest(self.choice, self.spec, timer, stored_roofs, max_seconds)
         for peer in self.peers:
             self.peer_rows.append((peer.name, torch_peers.measure_peer(request, peer)))
 
@@ -204,14 +202,25 @@ class _Ablation:
         data.attrs = {"run": self.run, torch_peers.TORCH: self.torch, ablation_table.MISSING: list(missing)}
         return data
 
-    def attach_to(self, error: BaseException, names: Sequence[str]) -> BaseException:
+    def _attach_to(self, error: BaseException) -> BaseException:
         """Return an early end with the finished rows as `frame`: a SweepError for a lost device."""
         self.run["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        peers = [peer.name for peer in self.peers[len(self.peer_rows) :]]
+        names = [row["name"] for row in self.chosen if self.spec.precision in row["precisions"]]
+        peers = [peer.name for peer in self.peers or ()][len(self.peer_rows) :]
         data = self.frame([name for name in names if name not in self.rows] + peers)
         if getattr(error, "fatal", False):
             return SweepError(f"the device is lost, only a new process can use it again: {error}", data)
         return attach_frame(error, data)
+
+
+def _complete_shape(
+    at: str | None, precision: str | None, params: Mapping[str, Any], kv_lens: Sequence[int] | None
+) -> tuple[str, Mapping[str, Any]]:
+    """Return precision and parameters; those of the predictions if no parameter and no length is named."""
+    default = DEFAULT_PRECISION
+    if at is not None and not params and kv_lens is None:
+        default, params = registry.parse_point(at)
+    return registry.check_precision(default if precision is None else precision), params
 
 
 def _choose_variants(

@@ -54,8 +54,9 @@ def make_frame(
         row = rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"])
         own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
         line = _line(variant["name"], VARIANT, row) | _kernel_columns(own)
-        if row["status"] == "skipped" and own and own[0]["reason"] and own[0]["reason"] in str(row["reason"]):
-            line["reason"] = own[0]["reason"]  # the row's reason repeats operation, variant and precision
+        reason = own[0]["reason"] if own and row["status"] == "skipped" else ""
+        if reason and reason in str(row["reason"]):
+            line["reason"] = reason  # the row's repeats operation, variant and precision
         if variant["predicted"] is not None:
             holds = variant["at"] in here and variant["name"] not in left_out
             line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
@@ -65,9 +66,9 @@ def make_frame(
     data = data.astype({name: kind for name, kind in COLUMNS.items() if kind})
     ours = data["kind"].eq(VARIANT)
     time = data["time_ms"].where(data["status"].eq("ok") & data["verified"].fillna(value=False) & data["time_ms"].gt(0))
-    first = time[ours].dropna().head(1)
+    first = time[ours].dropna()
     data["speedup_vs_torch"] = time[~ours].min() / time
-    data["speedup_vs_first"] = (first.iloc[0] if len(first) else float("nan")) / time
+    data["speedup_vs_first"] = first.get(first.first_valid_index(), float("nan")) / time
     data["measured_gain"] = (time.ffill().shift() / time).where(ours)
     return data
 

@@ -255,21 +255,24 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
     if model.layers > _MAX_LAYERS:
         raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
     try:
-        layouts = [(_Names(parse_names("targets", names)), layout) for names, layout in METHODS[method](config)]
-        if not all(type(side) is int and side >= 0 for _, layout in layouts for side in layout.block):
-            raise TypeError("a size of groups or blocks")
+        layouts = _read_layouts(METHODS[method], config)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
         scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
         kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
     except (AttributeError, LookupError, TypeError, re.error) as error:
         raise ValueError(f"quantization_config of {method}: missing, or not read: {quote_text(error)}") from None
-    layouts.sort(key=lambda entry: "Linear" in entry[0].literal)  # all modules, behind those that are named
     unquantised = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
 
-    def layout_of(tensor: str, module: str) -> _Layout:
-        if tensor in unquantised or excluded.have(module):
+    def layout_of_module(module: str) -> _Layout:
+        named = (layout for names, layout in layouts if names.have(module) or "Linear" in names.literal)
+        return plain if excluded.have(module) else next(named, plain)
+
+    def layout_of(tensor: str, layer: int) -> _Layout:
+        if tensor in unquantised:
             return plain
-        return next((layout for names, layout in layouts if names.have(module) or "Linear" in names.literal), plain)
+        names = [name if tensor == _HEAD else f"model.layers.{layer}.{name}" for name in _MODULES[tensor]]
+        each = [layout_of_module(name) for name in names]
+        return plain if plain in each else each[0]
 
     weights = _count_weights(model, plain, layout_of, kv)
     if not any(layout.label in weights.types for _, layout in layouts):
@@ -278,6 +281,16 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
 
 
 _Layouts = list[tuple[Any, _Layout]]  # names of modules, or Linear for all, and their layout
+
+
+def _read_layouts(
+    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any]
+) -> list[tuple[_Names, _Layout]]:
+    layouts = [(_Names(parse_names("targets", targets)), layout) for targets, layout in read(config)]
+    for side in (side for _, layout in layouts for side in layout.block):
+        if type(side) is not int or side < 0:
+            raise TypeError("a size of groups or blocks")
+    return sorted(layouts, key=lambda entry: "Linear" in entry[0].literal)  # all modules, behind those that are named
 
 
 def _integer_groups(config: Mapping[str, Any]) -> _Layouts:
@@ -366,40 +379,42 @@ class _Names:
 
 
 def _count_weights(
-    model: Architecture, plain: _Layout, layout_of: Callable[[str, str], _Layout], kv: str
+    model: Architecture, plain: _Layout, layout_of: Callable[[str, int], _Layout], kv: str
 ) -> StoredWeights:
-    """Count the model's matrices, each layer's in its layout."""
+    """Count the model's matrices; `layout_of` returns the layout of a tensor in a layer."""
     types: dict[str, Counter[str]] = defaultdict(Counter)
     table = model.embedding_elements * plain.bits // 8
     types[plain.label].update(tensors=int(table > 0), bytes=table, token_bytes=model.hidden * plain.bits // 8)
-    # tensor or fused product -> precision -> matrices, bytes, elements
-    sums: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
+    sums: _Sums = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     for tensor, rows, columns, count in model.matrices():
         active = model.experts_per_token / max(1, model.experts) if tensor.endswith(_EXPERTS) else 1.0
         fused = [name for name, members in FUSED_TENSORS.items() if tensor in members]
-        layers = Counter[_Layout]()
-        for layer in range(model.layers if rows * columns * count else 0):
-            names = [name if tensor == _HEAD else f"model.layers.{layer}.{name}" for name in _MODULES[tensor]]
-            each = [layout_of(tensor, name) for name in names]
-            layers[plain if plain in each else each[0]] += 1
-        for layout, times in layers.items():
+        layers = model.layers if rows * columns * count else 0
+        for layout, times in Counter(layout_of(tensor, layer) for layer in range(layers)).items():
             share = count * times / model.layers
             size = layout.bytes_of(rows, columns) * share
             types[layout.label].update(tensors=round(share), bytes=round(size), token_bytes=round(size * active))
             for own in (sums[name][layout.precision] for name in (tensor, *fused)):
                 own[:] = [old + new for old, new in zip(own, (share, size, rows * columns * share), strict=True)]
-    for fused_tensor, members in FUSED_TENSORS.items():
-        parts = [{kind: own[0] for kind, own in sums[name].items()} for name in members if name in sums]
+    total_bytes = sum(line["bytes"] for line in types.values())
+    return StoredWeights(total_bytes, {label: dict(line) for label, line in types.items()}, *_divide(sums), kv)
+
+
+_Sums = dict[str, dict[str, list[float]]]  # tensor or fused product -> precision -> matrices, bytes, elements
+
+
+def _divide(sums: _Sums) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """Return the shares of the precisions, and the bytes of a weight, of tensors and products with one precision."""
+    shares, sizes = {}, {}
+    for name, kinds in sums.items():
+        total = sum(own[0] for own in kinds.values())
+        shares[name] = {kind: own[0] / total for kind, own in kinds.items()}
+        sizes[name] = {kind: own[1] / own[2] for kind, own in kinds.items()}
+    for name, members in FUSED_TENSORS.items():
+        parts = [shares[member] for member in members if member in shares]
         if any(part != parts[0] for part in parts):
-            del sums[fused_tensor]  # a product has one precision in a layer, and its tensors differ
-    counts = {name: sum(own[0] for own in kinds.values()) for name, kinds in sums.items()}
-    return StoredWeights(
-        sum(line["bytes"] for line in types.values()),
-        {label: dict(line) for label, line in types.items()},
-        {name: {kind: own[0] / counts[name] for kind, own in kinds.items()} for name, kinds in sums.items()},
-        {name: {kind: own[1] / own[2] for kind, own in kinds.items()} for name, kinds in sums.items()},
-        kv,
-    )
+            del shares[name], sizes[name]
+    return shares, sizes
 
 
 # ---- GGUF ----

@@ -307,11 +307,7 @@ def fill_predictions(store: Store) -> None:
 
     Called at the end of a run, also of an interrupted or resumed one.
     """
-    final: dict[LaunchShape, int] = {}  # the number of each measured shape's least disturbed row, the first of equals
-    for number, row in enumerate(store.rows):
-        shape = _measured_shape(row)
-        if shape is not None and (shape not in final or rank_doubt(row) < rank_doubt(store.rows[final[shape]])):
-            final[shape] = number
+    final = _find_final_rows(store.rows)
     for number, row in enumerate(store.rows):
         shape = _measured_shape(row)
         origin = number if shape is None else final[shape]
@@ -332,6 +328,16 @@ def fill_predictions(store: Store) -> None:
         if predictions[shape]["time_ms"] != row["time_ms"]:
             now = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), "bwprof_version": __version__}
             store.replace(number, dict(predictions[shape]) | {name: row[name] for name in _OWN} | now)
+
+
+def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
+    """Return the number of each measured shape's least disturbed row, the first of equal ones."""
+    final: dict[LaunchShape, int] = {}
+    for number, row in enumerate(rows):
+        shape = _measured_shape(row)
+        if shape is not None and (shape not in final or rank_doubt(row) < rank_doubt(rows[final[shape]])):
+            final[shape] = number
+    return final
 
 
 def _measured_shape(row: RowDict) -> LaunchShape | None:

@@ -88,21 +88,31 @@ def _compute_step(
         return step
     times = [int(row["count"]) * float(row["time_ms"]) for row in rows]
     total, peak = sum(times), _peak_of(rows)
-    shares: dict[str, float] = {}  # of the time, by what limits it
-    limits = at_limit = 0.0  # the time of the operations whose limit is known, and what it would be at that limit
-    for row, time in zip(rows, times, strict=True):
-        if row["limiter"]:
-            shares[row["limiter"]] = shares.get(row["limiter"], 0.0) + time
-        if row["pct_limit"] is not None:
-            limits, at_limit = limits + time, at_limit + row["pct_limit"] * time
+    limit_pct, limiter = _limit_of(rows, times)
     return replace(
         step,
         time_ms=total,
         tokens_s=point.tokens / total * 1e3,
         mbu_pct=100 * read / total / 1e6 / peak if peak else None,
-        limit_pct=at_limit / limits if limits >= 0.95 * total else None,
-        limiter=max(shares, key=lambda name: shares[name]) if sum(shares.values()) >= total / 2 else None,
+        limit_pct=limit_pct,
+        limiter=limiter,
         measured_pct=100 * sum(time for row, time in zip(rows, times, strict=True) if row["status"] == "ok") / total,
+    )
+
+
+def _limit_of(rows: Sequence[StepRow], times: Sequence[float]) -> tuple[float | None, str | None]:
+    """Return the mean share of the roofs by time, known for 95 % of it, and what limits most, known for half of it."""
+    limiters: dict[str, float] = {}
+    limited = at_limit = 0.0
+    for row, time in zip(rows, times, strict=True):
+        if row["limiter"]:
+            limiters[row["limiter"]] = limiters.get(row["limiter"], 0.0) + time
+        if row["pct_limit"] is not None:
+            limited, at_limit = limited + time, at_limit + row["pct_limit"] * time
+    limiter = max(limiters, key=lambda name: limiters[name], default=None)
+    return (
+        at_limit / limited if limited >= 0.95 * sum(times) else None,
+        limiter if sum(limiters.values()) >= sum(times) / 2 else None,
     )
 
 
@@ -277,9 +287,7 @@ class FormatComparison:
         point = self.base.point
         weights = self._narrower_weights()
         narrower = [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
-        caches = self._compare([(point.weights, kv) for kv in narrower])
-        if point.kv == "fp32" or registry.is_narrow(point.kv):
-            caches = []
+        caches = [] if point.kv in ("fp32", *narrower) else self._compare([(point.weights, kv) for kv in narrower])
         cache = next((line for line in caches if line.source != NO_KERNEL and line.time_ms), None)
         lines: dict[str, StepFormat] = {}
         if weights is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -250,16 +250,8 @@ def make_request(
     sizes, stored = load_model(model)
     for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
         architecture.check_int(name, number, 1, workload.MAX_TOKENS)
-    caches = [workload.check_format(kv, workload.KV) for kv in kvs]
-    pairs: list[tuple[str, str]] = []
-    for name in weights or (workload.AS_STORED if stored else "fp16",):
-        if stored is not None and name == workload.AS_STORED:
-            pairs += product([name], caches or [stored.kv or workload.kv_format(name)])
-        else:
-            precision = workload.check_format(name, workload.WEIGHTS)
-            pairs += product([precision], caches or [workload.kv_format(precision)])
     phases = (workload.DECODE, workload.PREFILL) if prefill else (workload.DECODE,)
-    every = product(phases, pairs, contexts, batches)
+    every = product(phases, _pair_formats(weights, kvs, stored), contexts, batches)
     points = dict.fromkeys(workload.StepPoint(phase, size, tokens, *pair) for phase, pair, tokens, size in every)
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
@@ -267,6 +259,17 @@ def make_request(
     if layout is None:
         layout = "fused" if fused else "separate"
     return workload.ModelRequest(sizes, tuple(points), layout, reserve, memory_bytes, stored, chain)
+
+
+def _pair_formats(
+    weights: Sequence[str], kvs: Sequence[str], stored: StoredWeights | None
+) -> Iterator[tuple[str, str]]:
+    caches = [workload.check_format(kv, workload.KV) for kv in kvs]
+    for name in weights or (workload.AS_STORED if stored else "fp16",):
+        is_stored = stored is not None and name == workload.AS_STORED
+        precision = name if is_stored else workload.check_format(name, workload.WEIGHTS)
+        cache = (stored.kv if stored is not None and is_stored else "") or workload.kv_format(precision)
+        yield from product([precision], caches or [cache])
 
 
 def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:

@@ -203,12 +203,16 @@ class ModelStep:
         parts += _describe_gain(step.time_ms, self._formats.offers())
         size = f"batch {point.batch}, context {point.context}, weights {format_name(point.weights)}"
         text = f"{'; '.join(parts)}. {name}, {size}, cache {format_name(point.kv)}{_on_device(step)}."
-        large = [
+        return text + self._describe_too_large()
+
+    def _describe_too_large(self) -> str:
+        points = [step.point for step in self._steps if not step.may_fit]
+        sizes = [
             f"weights {format_name(p.weights)}, cache {format_name(p.kv)}, batch {p.batch}, context {p.context}"
-            for p in (each.point for each in self._steps if not each.may_fit)
+            for p in points[:2]
         ]
-        large[2:] = [f"and {len(large) - 2} more"] if len(large) > 2 else []
-        return text + (f" Too large for the memory: {'; '.join(large)}." if large else "")
+        sizes += [f"and {len(points) - 2} more"] if len(points) > 2 else []
+        return f" Too large for the memory: {'; '.join(sizes)}." if sizes else ""
 
     def _describe_misfit(self, step: StepFigures) -> str:
         fit, point = step.fit, step.point
@@ -540,18 +544,20 @@ def _note_model(request: ModelRequest) -> list[str]:
 
 
 def _note_step(step: StepFigures, omitted: Sequence[OmittedWork]) -> list[str]:
-    reasons = [row["reason"] for row in step.rows if row["status"] == "predicted" and row["reason"]]
-    notes = [f"Predicted: {reasons[0]}."] if reasons and step.time_ms is not None else []
-    if step.time_ms is not None and all(row.get("attainable_gb_s") is None for row in step.rows):
-        notes.append(
-            "% of limit, and what limits, is not known without the device's roofs: measure with them (without "
-            "--no-roofs, roofs=False)."
-        )
-    times = [item.time_ms for item in omitted if item.time_ms is not None]
+    notes = []
+    if step.time_ms is not None:
+        reasons = (row["reason"] for row in step.rows if row["status"] == "predicted")
+        notes += [f"Predicted: {reason}." for reason in reasons if reason][:1]
+        if not any(row.get("attainable_gb_s") for row in step.rows):
+            notes.append(
+                "% of limit, and what limits, is not known without the device's roofs: measure with them (without "
+                "--no-roofs, roofs=False)."
+            )
     unfused = f"{', '.join(item.what for item in omitted)}: {sum(item.count for item in omitted)} launches unfused"
-    if times and step.time_ms:
-        share = format_short(100 * sum(times) / step.time_ms, ".0f")
-        unfused += f", about {_format_number(sum(times))} ms ({share} % of the step)"
+    omitted_ms = sum(item.time_ms or 0.0 for item in omitted)
+    if omitted_ms and step.time_ms:
+        share = format_short(100 * omitted_ms / step.time_ms, ".0f")
+        unfused += f", about {_format_number(omitted_ms)} ms ({share} % of the step)"
     launches = sum(int(row["count"]) for row in step.rows)
     return [
         *notes,

@@ -102,13 +102,7 @@ def kv_format(weights: str) -> str:
 
 
 def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float:
-    """Return the mean number of experts that get a token if each token chooses at random.
-
-    Examples
-    --------
-    >>> distinct_experts(8, 2, 1), round(distinct_experts(8, 2, 16), 2)
-    (2.0, 7.92)
-    """
+    """Return the mean number of experts that get a token if each token chooses at random."""
     return float(experts * (1 - (1 - experts_per_token / experts) ** tokens)) if experts else 0.0
 
 
