@@ -303,9 +303,9 @@ def test_a_time_of_zero_fails() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ({"shape": [3, 4]}, {"shape": [4, 3]}, r"shape \(3, 4\), B \(4, 3\)"),
-        ({"operation": "x"}, {"operation": "y"}, "operation x, B y"),
-        ({"params": {"M": 1, "more": 2}}, {"params": {"M": 2}}, "M = 1, B M = 2"),
+        ({"shape": [3, 4]}, {"shape": [4, 3]}, r"shape of A is \[3, 4\], of B \[4, 3\]"),
+        ({"operation": "x"}, {"operation": "y"}, "operation of A is x, of B y"),
+        ({"params": {"M": 1, "more": 2}}, {"params": {"M": 2}}, "M of A is 1, of B 2"),
     ],
 )
 def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, Any], said: str) -> None:
@@ -423,7 +423,7 @@ def test_arrays_are_compared() -> None:
     assert "B against A" in row["reason"]
     with pytest.raises(errors.PairedError, match=r"B .* tolerance 0.5"):
         bwprof.ab(lambda: ones, lambda: twos, tolerance=0.5, **QUICK)
-    with pytest.raises(errors.PairedError, match=r"shape \(8,\), B \(4,\)"):
+    with pytest.raises(errors.PairedError, match=r"shape .*\[8\], .*\[4\]"):
         bwprof.ab(lambda: ones, lambda: ones[:4], **QUICK)
 
 

@@ -115,17 +115,11 @@ def measure_pair(
 
 def check_same_work(opened: Sequence[SideInfo]) -> None:
     """Raise SideError if two sides report different operations, precisions, shapes or parameters."""
-    need = "a ratio of times needs two sides that do the same work"
-    a, b = opened
-    for name in ("operation", "precision", "shape"):
-        values = [getattr(info, name) for info in opened]
-        if None not in values and values[0] != values[1]:
-            texts = [tuple(value) if isinstance(value, list) else value for value in values]
-            what = "returns an array of shape" if name == "shape" else f"measures the {name}"
-            raise SideError(f"A {what} {texts[0]}, B {texts[1]}: {need}")
-    for name, value in (a.params or {}).items():
-        if b.params and name in b.params and b.params[name] != value:
-            raise SideError(f"A measures {name} = {value}, B {name} = {b.params[name]}: {need}")
+    a, b = ({"operation": i.operation, "precision": i.precision, "shape": i.shape, **(i.params or {})} for i in opened)
+    for name, value in a.items():
+        if None not in (value, b.get(name)) and value != b[name]:
+            problem = f"{name} of A is {value}, of B {b[name]}"
+            raise SideError(f"{problem}: a ratio of times needs two sides that do the same work")
 
 
 def compare_nothing(_sides: Sequence[ABSide]) -> Verdict:

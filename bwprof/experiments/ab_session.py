@@ -94,21 +94,16 @@ def ratio_of(units: Sequence[float]) -> Ratio:
 @cache
 def _dropped(count: int, level: float) -> int:
     """Return the rank, from either end, of the pairs' mean at which the interval ends; 0 for too few units."""
+    import numpy as np
+
     error = 1 - level
     if count > _EXACT:
         spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         return max(1, math.floor(count * (count + 1) / 4 - NormalDist().inv_cdf(1 - error / 2) * spread))
-    ways = [1] + [0] * (count * (count + 1) // 2)  # to form each sum from some of the ranks 1 .. count
+    ways = np.ones(1, dtype=object)  # to form each sum from some of the ranks 1 .. count, exactly
     for rank in range(1, count + 1):
-        for total in range(len(ways) - 1, rank - 1, -1):
-            ways[total] += ways[total - rank]
-    below = dropped = 0
-    for total, ways_of in enumerate(ways):
-        below += ways_of
-        if 2 * below > error * 2**count:
-            break
-        dropped = total + 1
-    return dropped
+        ways = np.append(ways, [0] * rank) + np.append([0] * rank, ways)
+    return int(np.count_nonzero(2 * np.cumsum(ways) <= error * 2**count))
 
 
 def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:

@@ -209,11 +209,8 @@ class _PeerBench:
         inputs = self._case.inputs()
         names = {str(argument["operand"]) for argument in self._peer.arguments} | {self._peer.out}
         tensors = {}
-        for operand in self._case.operands:
-            name = operand["name"]
-            if name not in names:
-                continue
-            kind = getattr(torch, _known()["types"][operand["dtype"]])
+        for operand in (operand for operand in self._case.operands if operand["name"] in names):
+            name, kind = operand["name"], getattr(torch, _known()["types"][operand["dtype"]])
             if name in inputs:
                 flat = torch.frombuffer(bytearray(inputs[name]), dtype=kind)
                 tensors[name] = flat.reshape(operand["shape"]).to(place)
