@@ -43,6 +43,8 @@ def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
     """
     source = quote_text(path)
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait
+            raise ValueError("it is no file")
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
@@ -446,6 +448,8 @@ def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
         raise ImportError("a .gguf file is read by the package gguf: pip install 'bwprof[gguf]'") from None
     source = quote_text(path)
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait
+            raise ValueError("it is no file")
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise ValueError("GGUF is not its beginning")
