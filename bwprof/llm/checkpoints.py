@@ -35,11 +35,11 @@ def _families() -> dict[str, dict[str, Any]]:
     return tomllib.loads((Path(__file__).parents[1] / "data" / "configs.toml").read_text("utf-8"))
 
 
-def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
-    """Read a config.json; return the model and the file's content.
+def read_config(path: Path) -> tuple[Architecture, StoredWeights | None]:
+    """Read a config.json; return the model and how its weights are stored, None if they are not quantised.
 
-    ValueError for a file that is no config.json, an unknown architecture, and a size out of range; OSError for a file
-    that cannot be read.
+    ValueError for a file that is no config.json, an unknown architecture, a size out of range, and another file that
+    quantises the weights beside it; OSError for a file that cannot be read.
     """
     source = quote_text(path)
     try:
@@ -53,7 +53,15 @@ def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source}: no config.json: {quote_text(error)}") from None
     name = path.parent.name or path.stem if path.name == "config.json" else path.stem
-    return from_dict(config, name=name, source=source), config
+    model = from_dict(config, name=name, source=source)
+    others = [path.with_name(other) for other in _FILES] if path.name == "config.json" else []
+    for other in filter(os.path.lexists, others):
+        if not any(config.get(field) for field in _FIELDS):
+            raise ValueError(
+                f"{quote_text(other)} quantises the weights of {source} and is not read: write it as "
+                f"quantization_config of config.json; {_ESTIMATE}"
+            )
+    return model, read_weights(model, config, source)
 
 
 def from_dict(config: object, *, name: str = "", source: str = "config") -> Architecture:
@@ -220,20 +228,7 @@ class _Layout(NamedTuple):
         return rows * columns * self.bits / 8 + more
 
 
-def check_folder(path: Path, config: Mapping[str, Any]) -> None:
-    """Raise ValueError if another file beside a config.json quantises the weights, which is not read."""
-    files = [path.with_name(name) for name in _FILES] if path.name == "config.json" else []
-    other = next((file for file in files if os.path.lexists(file)), None)
-    if other is not None and not any(config.get(name) for name in _FIELDS):
-        raise ValueError(
-            f"{quote_text(other)} quantises the weights of {quote_text(path)} and is not read: write it as "
-            f"quantization_config of config.json; {_ESTIMATE}"
-        )
-
-
-def read_weights(
-    model: Architecture, config: Mapping[str, Any], source: str = "config"
-) -> tuple[Architecture, StoredWeights | None]:
+def read_weights(model: Architecture, config: Mapping[str, Any], source: str = "config") -> StoredWeights | None:
     """Read how a config.json stores the model's weights; None if it does not quantise them.
 
     ValueError for an unknown method, or an unknown field of one; the message names it and the `source`.
@@ -245,7 +240,7 @@ def read_weights(
     label = {"float32": "fp32", "float16": "fp16"}.get(kind.removeprefix("torch."), "bf16")
     plain = _Layout(label, label, 32 if label == "fp32" else 16)
     try:
-        return model, None if quantization is None else _stored_weights(model, quantization, plain)
+        return None if quantization is None else _stored_weights(model, quantization, plain)
     except ValueError as error:
         raise ValueError(f"{source}: {error}; {_ESTIMATE}") from None
 

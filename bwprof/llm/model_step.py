@@ -280,7 +280,8 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return checkpoints.read_weights(checkpoints.from_dict(model), model)
+        sizes = checkpoints.from_dict(model)
+        return sizes, checkpoints.read_weights(sizes, model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {repr_short(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -291,10 +292,9 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
             raise ValueError(f"{quote_text(path)}: there is no config.json in this folder")
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
-        sizes, config = checkpoints.read_config(path)
-        checkpoints.check_folder(path, config)
-        return checkpoints.read_weights(sizes, config, quote_text(path))
-    return checkpoints.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
+        return checkpoints.read_config(path)
+    sizes = architecture.find_model(str(model))
+    return sizes, checkpoints.read_weights(sizes, architecture.find_config(str(model)))
 
 
 def _parse_numbers(name: str, value: NumbersArgument) -> tuple[int, ...]:
