@@ -59,6 +59,8 @@ class Pretended:
             bandwidth_gb_s=100.0,
             peak_gb_s=200.0,
             pct_attainable=80.0,
+            pct_limit=80.0,
+            limiter="memory",
             tflops=row["flops"] / moved / 10,
             bound="memory",
             flags="",

@@ -1,10 +1,11 @@
-"""Ladders: what `bwprof.ablation` and its command measure, say and draw; on the CPU, with a PyTorch made of NumPy."""
+"""`bwprof.ablation` and its command: rows, tables, pictures; on the CPU, with a PyTorch made of NumPy."""
 
 from __future__ import annotations
 
 import json
 import sys
 import types
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,12 @@ from bwprof.plot.ablations import build_ablation
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
-ONE = {**SMALL, "variant": "naive"}  # variant: enough where the ladder itself is not asked about
+ONE = {**SMALL, "variant": "naive"}  # one variant is enough
 SHAPE = {"M": 4, "N": 32, "K": 48}
 HEADINGS = ["Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change"]
 
 
-# ---- variants: ratios worked out by hand ----
+# ---- ratios by hand ----
 
 LADDER: list[dict[str, Any]] = [
     {"name": "plain", "changes": "the baseline", "predicted": None, "because": None, "at": "fp16 M=1"},
@@ -71,7 +72,7 @@ def found() -> pd.DataFrame:
     return made
 
 
-def test_gains_are_over_the_last_rung_that_ran_with_a_right_result(found: pd.DataFrame) -> None:
+def test_gains_are_over_the_last_verified_variant(found: pd.DataFrame) -> None:
     line = found.set_index("version")
     assert line["measured_gain"].dropna().to_dict() == {"slow": 0.8, "fast": 5.0}
     assert line["speedup_vs_first"].dropna().to_dict() == {"plain": 1.0, "slow": 0.8, "fast": 4.0, "A": 2.0}
@@ -91,44 +92,44 @@ def test_gains_are_over_the_last_rung_that_ran_with_a_right_result(found: pd.Dat
     }
 
 
-def test_pytorch_is_its_fastest_peer_whose_result_was_verified(found: pd.DataFrame) -> None:
-    """B would be faster, but nobody knows whether it is right."""
+def test_speedups_are_over_the_fastest_verified_peer(found: pd.DataFrame) -> None:
+    """B is faster, but its result was not verified."""
     line = found.set_index("version")
     assert line["speedup_vs_torch"].dropna().to_dict() == {"plain": 0.5, "slow": 0.4, "fast": 2.0, "A": 1.0}
 
 
-def test_a_rung_that_did_not_run_is_a_row_with_its_reason(found: pd.DataFrame) -> None:
+def test_a_variant_that_did_not_run_has_a_reason(found: pd.DataFrame) -> None:
     line = found.set_index("version")
     assert line.loc["gone", "reason"] == "M is 1"
-    assert line.loc["other", "reason"] == "it takes fp32, not fp16"
+    assert {"fp32", "fp16"} <= set(line.loc["other", "reason"].replace(",", "").split())
     table = ablation_table.table(found).set_index("Version")
-    assert table.loc["gone"].tolist() == ["", "", "", "elsewhere; does not run here: M is 1"]
-    assert table.loc["wrong"].tolist() == ["", "", "", "wrong; not verified: row 3 is wrong"]
+    for name, reason in (("gone", "M is 1"), ("wrong", "row 3 is wrong")):
+        assert table.loc[name].tolist()[:3] == ["", "", ""]
+        assert table.loc[name, "Key Change"].endswith(reason)
     assert ablation_table.gains(found).set_index("Version").loc["wrong"].tolist()[:3] == ["", "", ""]
 
 
-def test_the_table_is_the_one_that_was_promised(found: pd.DataFrame) -> None:
+def test_tables_in_markdown(found: pd.DataFrame, snapshot: Callable[..., None]) -> None:
+    """Gains, times, a prediction for another shape, and a flagged row, as they are printed."""
     table = ablation_table.table(found)
     assert list(table) == HEADINGS
     assert table.iloc[0].tolist() == ["plain", "0.50x", "15.0 GB/s", "25 %", "the baseline"]
     assert table.iloc[1].tolist() == ["slow", "0.40x", "12.0 GB/s*", "", "worse"]
-    lines = ablation_table.markdown(found).splitlines()
-    assert f"| {' | '.join(HEADINGS)} |" in lines
-    assert "| slow | 10 ms | 0.80x | -20 % | -50 % | so |" in lines
-    assert "| fast | 2 ms | 4.00x | 5.00x | 4.00x | so |" in lines
-    assert "| gone | - | - | - | 9.00x | (at fp16 M=2) so |" in lines
-    assert "* Speedup vs PyTorch: against A of PyTorch 2.9." in lines
-    assert "* In doubt (\\*): slow: noisy." in lines
-    others = "unless their line names another place"  # gone was predicted at M=2, and its line says so
-    assert f"* Predictions are for fp16 M=1, {others}, over the previous variant of all." in lines
-    elsewhere = ablation_table.notes(found.assign(predicted_here=False))
-    assert any(f"for fp16 M=1, which is not what was measured, {others}, over" in note for note in elsewhere)
-    alone = ablation_table.notes(found[~found["predicted_at"].isin(["fp16 M=2", "fp32 M=1"])])
-    assert "Predictions are for fp16 M=1, over the previous variant of all." in alone
+    snapshot(ablation_table.markdown(found))
+
+
+def test_a_prediction_for_another_shape_names_it(found: pd.DataFrame) -> None:
+    reasons = ablation_table.gains(found).set_index("Version")["Reason of the prediction"]
+    assert reasons.to_dict() == {
+        **{"plain": "", "slow": "so", "gone": "(at fp16 M=2) so", "wrong": "so", "fast": "so"},
+        **{"other": "(at fp32 M=1) so", "A": "", "B": "", "C": ""},
+    }
+    elsewhere = ablation_table.gains(found.assign(predicted_here=False)).set_index("Version")
+    assert elsewhere.loc["fast", "Reason of the prediction"] == "(at fp16 M=1) so"
 
 
 def test_small_ratios_keep_two_digits() -> None:
-    assert [ablation_table._times_text(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
+    assert [ablation_table._format_times(value) for value in (0.02749, 0.00075, 0.1, 12.345)] == [
         "0.027x",
         "0.00075x",
         "0.10x",
@@ -143,8 +144,8 @@ def test_small_ratios_keep_two_digits() -> None:
         *((0.5, "-50 %"), (1.994, "+99 %"), (1.996, "2.00x"), (2.0, "2.00x"), (0.494, "0.49x"), (0.015, "0.015x")),
     ],
 )
-def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFrame, gain: float, said: str) -> None:
-    """Predicted and measured alike; the numbers stay ratios."""
+def test_gains_are_formatted_alike_in_table_and_picture(found: pd.DataFrame, gain: float, said: str) -> None:
+    """Predicted and measured gains have one format; the columns are ratios."""
     from matplotlib.figure import Figure
 
     one = found.assign(measured_gain=found["measured_gain"].where(found["version"] != "fast", gain))
@@ -152,27 +153,28 @@ def test_a_rung_that_brings_nothing_says_so_wherever_it_is_told(found: pd.DataFr
     one.attrs = found.attrs
     line = ablation_table.gains(one).set_index("Version").loc["fast"]
     assert (line["Measured gain"], line["Predicted gain"]) == (said, said)
-    assert f"| fast | 2 ms | 4.00x | {said} | {said} | so |" in ablation_table.markdown(one).splitlines()
+    (printed,) = (line for line in ablation_table.markdown(one).splitlines() if line.startswith("| fast | 2 ms "))
+    assert printed.split(" | ")[2:5] == ["4.00x", said, said]
     assert one.set_index("version").loc["fast", ["measured_gain", "predicted_gain"]].tolist() == [gain, gain]
     drawn = [text.get_text() for text in bwprof.plot.ablation(one, Figure().add_subplot()).texts]
     assert f"4.00x ({said})" in [text.replace("\u00d7", "x") for text in drawn]
 
 
-def test_what_a_gain_is_stands_below_the_table(found: pd.DataFrame) -> None:
-    told = "within a factor of two in per cent, +25 % for 1.25, and 0 % for no change."
-    assert any(note.endswith(told) for note in ablation_table.notes(found))
+def torch_note(data: pd.DataFrame) -> str:
+    """Return the note on PyTorch's column."""
+    return next(note for note in ablation_table.notes(data) if "PyTorch" in note)
 
 
-def test_a_peer_that_fails_says_why_the_column_is_empty(found: pd.DataFrame) -> None:
+def test_a_note_has_the_reason_of_a_failed_peer(found: pd.DataFrame) -> None:
     alone = found[found["version"].isin(["plain", "C"])].assign(speedup_vs_torch=float("nan"))
     alone.attrs = found.attrs
-    assert "PyTorch's column is empty: C: no kernel." in ablation_table.notes(alone)
+    assert "C: no kernel" in torch_note(alone)
 
 
 # ---- on the CPU ----
 
 
-def test_a_ladder_of_the_cpu() -> None:
+def test_an_ablation_on_the_cpu() -> None:
     found = bwprof.ablation("gemm", **SHAPE, **SMALL)
     names = [row["name"] for row in registry.operation("gemm")["variants"]["cpu"]]
     assert found["version"].tolist() == names
@@ -180,7 +182,7 @@ def test_a_ladder_of_the_cpu() -> None:
     times = found["time_ms"].tolist()
     assert found["measured_gain"].tolist()[1:] == pytest.approx([a / b for a, b in pairwise(times)])
     assert found["speedup_vs_torch"].isna().all()
-    assert f"PyTorch's column is empty: {NOT_REQUESTED}." in ablation_table.notes(found)
+    assert NOT_REQUESTED in torch_note(found)
     assert found["default"].sum() == 1
 
 
@@ -207,7 +209,7 @@ def test_without_parameters_it_is_the_shape_of_the_predictions(monkeypatch: pyte
     assert asked[1].params["M"] == (3,)
 
 
-def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
+def test_a_prediction_does_not_hold_without_its_predecessor() -> None:
     """`blocked` is predicted over the variant before it, not over `naive`."""
     names = registry.variant_names("gemm", "cpu")
     at = registry.parse_point(registry.operation("gemm")["variants"]["cpu"][-1]["at"])
@@ -221,7 +223,7 @@ def test_a_prediction_does_not_count_over_a_rung_that_was_left_out() -> None:
         assert data["predicted_here"].tolist()[-1] is here
 
 
-def test_a_rung_in_another_precision_is_a_row_too() -> None:
+def test_a_variant_of_other_precisions_is_a_row() -> None:
     found = bwprof.ablation("gemm", precision="q4_0", **SHAPE, **SMALL).set_index("version")
     assert found.loc["naive", "status"] == "ok"
     assert "not q4_0" in found.loc["blocked", "reason"]
@@ -235,7 +237,7 @@ def test_a_rung_in_another_precision_is_a_row_too() -> None:
         ({"vs": "tensorflow"}, "vs 'tensorflow'"),
         ({"variant": "tild"}, "variant of gemm on cpu"),
         ({"precision": "fp33"}, "fp33"),
-        ({"precision": "int8"}, "no kernel takes int8: gemm on cpu runs in fp32, fp16, bf16, q4_0"),
+        ({"precision": "int8"}, "int8: gemm on cpu .*fp32, fp16, bf16, q4_0"),
         ({"Q": 3}, "Q"),
         ({"cache": "warm"}, "warm"),
         ({"cache": "both"}, "unknown cache 'both': .*Allowed: cold, hot"),
@@ -243,7 +245,7 @@ def test_a_rung_in_another_precision_is_a_row_too() -> None:
         ({"max_seconds": -1}, "max_seconds"),
     ],
 )
-def test_mistakes_are_said_before_anything_runs(how: dict[str, Any], said: str) -> None:
+def test_arguments_are_checked_before_the_measurement(how: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.ablation(**{"op": "gemm", **SMALL, **how})
 
@@ -251,7 +253,7 @@ def test_mistakes_are_said_before_anything_runs(how: dict[str, Any], said: str) 
 def test_an_operation_without_kernels_on_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     described = registry.operation("gemm")
     monkeypatch.setattr(registry, "operation", lambda name: described | {"variants": {"cpu": [], "cuda": [{}]}})
-    with pytest.raises(ValueError, match="gemm has no variant on cpu: allowed are cuda"):
+    with pytest.raises(ValueError, match=r"gemm .* cpu: .*cuda"):
         bwprof.ablation("gemm", **SMALL)
 
 
@@ -263,19 +265,19 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return fake_torch.plant(monkeypatch)
 
 
-def test_pytorch_beside_the_ladder(torch: Any) -> None:
+def test_pytorch_is_measured_beside_the_variants(torch: Any) -> None:
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **SMALL)
     peer = found[found["kind"] == "peer"].iloc[0]
     assert (peer["version"], peer["status"], peer["verified"]) == ("torch.matmul", "ok", True)
     assert peer["speedup_vs_torch"] == 1.0
     ours = found[found["kind"] == "variant"]
     assert ours["speedup_vs_torch"].tolist() == pytest.approx((peer["time_ms"] / ours["time_ms"]).tolist())
-    assert "Speedup vs PyTorch: against torch.matmul of PyTorch 0.0-fake." in ablation_table.notes(found)
+    assert "torch.matmul of PyTorch 0.0-fake" in torch_note(found)
     assert set(torch.seen) == {False}  # FP32 is no TF32
     assert torch.settings.allow_tf32 == "before"
 
 
-def test_a_wrong_pytorch_is_no_yardstick(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_result_of_pytorch_gives_no_speedup(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch.matmul
 
     def wrong(a: fake_torch.Tensor, b: fake_torch.Tensor, *, out: fake_torch.Tensor) -> fake_torch.Tensor:
@@ -293,7 +295,7 @@ def test_a_wrong_pytorch_is_no_yardstick(torch: Any, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("causal", [0, 1])
-def test_each_way_to_attend_is_a_peer(torch: Any, causal: int) -> None:
+def test_each_attention_backend_is_a_peer(torch: Any, causal: int) -> None:
     shape = {"batch": 1, "seq_len": 9, "num_heads": 4, "num_kv_heads": 2, "head_dim": 8, "causal": causal}
     found = bwprof.ablation("attention_prefill", precision="fp16", vs="torch", variant="flash", **shape, **SMALL)
     found = found.set_index("version")
@@ -314,29 +316,31 @@ def test_each_way_to_attend_is_a_peer(torch: Any, causal: int) -> None:
     ],
 )
 @pytest.mark.usefixtures("torch")
-def test_a_peer_that_does_other_work_says_so(operation: str, precision: str, params: dict[str, int], said: str) -> None:
+def test_a_peer_refuses_other_work(operation: str, precision: str, params: dict[str, int], said: str) -> None:
     variant = registry.variant_names(operation, "cpu", precision)[0]
     found = bwprof.ablation(operation, precision=precision, vs="torch", variant=variant, **params, **SMALL)
     assert set(found[found["kind"] == "peer"]["reason"]) == {said}
 
 
-def test_without_pytorch_the_column_is_empty_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch_the_column_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr(torch_peers.importlib.util, "find_spec", lambda name: None)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
     assert found["kind"].eq("variant").all()
-    assert "PyTorch's column is empty: PyTorch is not installed." in ablation_table.notes(found)
+    assert found.attrs["torch"] == "PyTorch is not installed"
+    assert found.attrs["torch"] in torch_note(found)
     assert found["speedup_vs_first"].notna().all()
 
 
-def test_an_operation_that_pytorch_has_not() -> None:
+def test_an_operation_without_a_counterpart() -> None:
     found = bwprof.ablation("rmsnorm", vs="torch", tokens=2, hidden=16, **SMALL)
-    assert found.attrs["torch"] == "PyTorch has no known counterpart of rmsnorm"
+    assert "rmsnorm" in found.attrs["torch"]
+    assert found["kind"].eq("variant").all()
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
-def test_peers_belong_to_operations_as_they_are(operation: dict[str, Any]) -> None:
-    """Operands, parameters and precisions are the operation's own; each entry of the file is some operation's."""
+def test_peers_name_operands_of_their_operation(operation: dict[str, Any]) -> None:
+    """Operands, parameters and precisions exist in the operation."""
     params = {param["name"] for param in operation["params"]}
     for peer in torch_peers.peers_of(operation["name"]):
         assert set(peer.precisions) <= set(operation["precisions"])
@@ -352,7 +356,7 @@ def test_peers_belong_to_operations_as_they_are(operation: dict[str, Any]) -> No
         assert bool(peer.within) == bool(peer.choice)
 
 
-def test_every_entry_is_some_operations() -> None:
+def test_every_peer_has_an_operation() -> None:
     assert {entry["operation"] for entry in torch_peers._known()["peer"]} <= set(bwprof.operations().names())
 
 
@@ -370,7 +374,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     named = [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
     assert main([*given, *named, "-o", str(picture)]) == 0
     out = capsys.readouterr().out
-    assert "gemm fp32, M=4 N=32 K=48, on " in out
+    assert all(fact in out for fact in ("gemm fp32", *(f"{name}={value}" for name, value in SHAPE.items())))
     assert "Predicted and measured" in out
     assert picture.read_text().startswith("<?xml")
     assert files["md"].read_text().splitlines()[2] == f"| {' | '.join(HEADINGS)} |"
@@ -389,7 +393,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     ]
     assert told[0] == told[1] != []
     assert main(["plot", str(files["csv"]), "-o", str(again), "--force"]) == 2
-    assert "ladder.csv is a ladder: bwprof plot ablation" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "ladder.csv" in error
+    assert "plot ablation" in error
     assert main([*given, "--csv", "-"]) == 0
     assert capsys.readouterr().out.startswith("operation,precision,")
     assert main([*given, "--csv", str(files["csv"])]) == 2
@@ -413,8 +419,7 @@ def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.Cap
     assert said in capsys.readouterr().err
 
 
-def test_lengths_in_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """They are a shape, too: none of the predictions' parameters stands beside them."""
+def test_lengths_replace_the_predicted_shape(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["attention_decode", "--kv-lens", "10,70", "--variant", "simple", "--device", "cpu", "--no-roofs", "-q"]
     assert main(["ablation", *given, "--cache", "hot", "--max-seconds", "0.01"]) == 0
     assert "attention_decode fp32, kv_lens=10,70, on " in capsys.readouterr().out
@@ -431,22 +436,25 @@ def test_the_picture(found: pd.DataFrame) -> None:
     ax = Figure().add_subplot()
     assert bwprof.plot.ablation(found, ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == found["version"].tolist()
-    assert ax.get_xlabel() == "times as fast as plain (and over the variant before)"
+    assert "plain" in ax.get_xlabel()
+    assert "(" in ax.get_xlabel(), "gains over the variant before are in parentheses"
     alone = bwprof.plot.ablation(found[found["version"].isin(["plain", "A"])], Figure().add_subplot())
-    assert alone.get_xlabel() == "times as fast as plain", "no variant is behind another"
+    assert "plain" in alone.get_xlabel()
+    assert "(" not in alone.get_xlabel(), "no variant is behind another"
     bars = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in ax.patches}
     assert bars == {0: 1.0, 1: 0.8, 4: 4.0, 6: 2.0}
     marks = {int(line.get_ydata()[0]): float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "D"}
     assert marks == {1: 0.5, 4: pytest.approx(0.8 * 4)}  # those that are for this shape, of variants that ran
-    said = {text.get_text() for text in ax.texts}
-    assert {"1.00\u00d7", "0.80\u00d7* (-20 %)", "4.00\u00d7 (5.00\u00d7)", "does not run here: M is 1"} <= said
-    assert "not verified: row 3 is wrong" in said
+    texts = {text.get_text() for text in ax.texts}
+    assert {"1.00\u00d7", "0.80\u00d7* (-20 %)", "4.00\u00d7 (5.00\u00d7)"} <= texts
+    rows = found.set_index("version")
+    assert all(any(rows.loc[name, "reason"] in text for text in texts) for name in ("gone", "wrong"))
     struck = [text.get_text() for text in ax.texts if text.get_bbox_patch() is None]
     assert not struck  # by the line of one, which stands behind them
     assert dict(mpl.rcParams) == before
 
 
-def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
+def test_large_speedups_have_a_logarithmic_axis(found: pd.DataFrame) -> None:
     from matplotlib.figure import Figure
 
     wide = found.assign(speedup_vs_first=found["speedup_vs_first"] ** 5)
@@ -456,8 +464,8 @@ def test_a_wide_ladder_has_an_axis_of_factors(found: pd.DataFrame) -> None:
     assert (fast.get_x(), fast.get_x() + fast.get_width()) == pytest.approx((1.0, 4.0**5))
 
 
-def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """As many as stand below each other on so many inches, 150 at most; it says so."""
+def test_a_picture_shows_150_variants_at_most(found: pd.DataFrame, caplog: pytest.LogCaptureFixture) -> None:
+    """The title and a warning tell how many of them."""
     from matplotlib.figure import Figure
 
     many = pd.concat([found] * 700, ignore_index=True)
@@ -468,12 +476,12 @@ def test_of_a_long_ladder_the_first_rungs_are_drawn(found: pd.DataFrame, caplog:
     said = f"the first {len(ax.get_yticklabels())} of {len(many)} variants"
     assert said in ax.get_title(loc="left")
     assert f"the picture shows {said}" in caplog.text
-    with pytest.raises(ValueError, match="none of the first 1 of 2 variants ran with a right result"):
+    with pytest.raises(ValueError, match="1 of 2"):
         bwprof.plot.ablation(found.iloc[[2, 0]], Figure((4, 0.05)).add_subplot())
 
 
-def test_what_is_no_ladder_cannot_be_drawn(found: pd.DataFrame) -> None:
+def test_other_frames_cannot_be_drawn(found: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match="not a ladder"):
         bwprof.plot.ablation(found.drop(columns="predicted_gain"))
-    with pytest.raises(ValueError, match="none ran with a right result"):
+    with pytest.raises(ValueError, match="none ran"):
         bwprof.plot.ablation(found[found["version"] == "wrong"])

@@ -1,4 +1,4 @@
-"""Ladders that end early, and those of which something fails: what was measured stays. On the CPU."""
+"""Ablations that end early or fail in part: the measured variants stay. On the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def _plant(monkeypatch: pytest.MonkeyPatch, variant: str, happens: Callable[[Any], Any]) -> None:
-    """Before a variant is measured, something happens, which gets what its row would be made of."""
+    """Call `happens` before a variant is measured, with what its row is made of."""
     real = local.measuring.measure
 
     def planted(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
@@ -65,7 +65,7 @@ def _lost(made_of: Any) -> Outcome:
     return Outcome(make_unmeasured(*made_of, "failed", "illegal address").row, fatal=True)
 
 
-def test_an_interrupt_has_the_rungs_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_has_the_measured_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     _plant(monkeypatch, "blocked", _interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         bwprof.ablation("gemm", vs="torch", **SHAPE, **SMALL)
@@ -75,10 +75,10 @@ def test_an_interrupt_has_the_rungs_until_then(monkeypatch: pytest.MonkeyPatch) 
     assert found["measured_gain"].tolist()[1:] == pytest.approx([naive / gemv])
     assert found.attrs["missing"] == ["blocked", "torch.matmul"]
     assert found.attrs["run"]["status"] == "interrupted"
-    assert "Not measured, as the run ended early: blocked, torch.matmul." in ablation_table.notes(found)
+    assert any("blocked, torch.matmul" in note for note in ablation_table.notes(found))
 
 
-def test_a_lost_device_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_device_has_the_measured_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     _plant(monkeypatch, "gemv", _lost)
     with pytest.raises(bwprof.SweepError, match="illegal address") as caught:
         bwprof.ablation("gemm", **SHAPE, **SMALL)
@@ -98,7 +98,7 @@ def test_a_lost_device_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_a_rung_that_fails_costs_no_other(
+def test_a_failed_variant_costs_no_other(
     error: Exception | None, status: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, finish = Spec.open, local.measuring.finish_row
@@ -121,7 +121,7 @@ def test_a_rung_that_fails_costs_no_other(
 
 
 @pytest.mark.parametrize("error", [KeyError("q"), OSError("libcudart"), MemoryError(), AssertionError("never")])
-def test_whatever_pytorch_raises_costs_no_rung(error: Exception, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exceptions_of_pytorch_cost_no_variant(error: Exception, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: Any, **__: Any) -> None:
         raise error
 
@@ -131,28 +131,33 @@ def test_whatever_pytorch_raises_costs_no_rung(error: Exception, torch: Any, mon
     assert found["reason"].tolist()[1] == (str(error) or "MemoryError")
 
 
-def test_a_pytorch_that_cannot_be_loaded_costs_no_rung(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_backend: str) -> str:
+def test_a_pytorch_that_cannot_be_loaded_costs_no_variant(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_name: str) -> None:
         raise OSError("libcudart.so.12: cannot open shared object file")
 
-    monkeypatch.setattr(torch_peers, "why_unavailable", broken)
+    monkeypatch.setattr(torch_peers.importlib.util, "find_spec", broken)
     found = bwprof.ablation("gemm", vs="torch", **SHAPE, **ONE)
     assert found["version"].tolist() == ["naive"]
-    assert "cannot be loaded: libcudart.so.12: cannot open" in found.attrs["torch"]
+    assert "libcudart.so.12" in found.attrs["torch"]
 
 
-def test_what_fails_between_peers_costs_no_other(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As emptying PyTorch's cache does, once its context is gone."""
+def test_a_failed_peer_costs_no_other(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emptying PyTorch's cache fails, for example, once its context is gone."""
+    real = torch_peers._PeerBench._settings
+    prepared = []
 
-    def measured(_device: Any, asked: Any, wanted: Any) -> Iterator[Any]:
-        yield wanted[0], torch_peers._empty(asked.spec, wanted[0], "done")
-        raise RuntimeError("CUDA error: unspecified launch failure\nand more")
+    def settings(bench: Any, module: Any) -> Any:
+        prepared.append(bench)
+        if len(prepared) > 1:
+            raise RuntimeError("CUDA error: launch failed\nand more")
+        return real(bench, module)
 
-    monkeypatch.setattr(torch_peers, "measure_peers", measured)
+    monkeypatch.setattr(torch_peers._PeerBench, "_settings", settings)
     shape = {"batch": 1, "seq_len": 3, "num_heads": 1, "num_kv_heads": 1, "head_dim": 8}
     found = bwprof.ablation("attention_prefill", precision="fp16", vs="torch", variant="flash", **shape, **SMALL)
     beside = found[found["kind"] == "peer"]
-    assert beside["reason"].tolist() == ["done", *["CUDA error: unspecified launch failure"] * 2]
+    assert beside["status"].tolist() == ["ok", "failed", "failed"]
+    assert beside["reason"].tolist()[1:] == ["CUDA error: launch failed"] * 2
     assert found["status"].tolist()[0] == "ok"
 
 
@@ -165,7 +170,7 @@ def test_what_fails_between_peers_costs_no_other(torch: Any, monkeypatch: pytest
     ],
     ids=["SIGTERM", "Ctrl-C", "lost"],
 )
-def test_the_command_keeps_what_there_is(
+def test_the_command_writes_the_measured_variants(
     ending: Any, code: int, said: str, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _plant(monkeypatch, "gemv", ending)
@@ -183,17 +188,19 @@ def test_the_command_keeps_what_there_is(
     assert [row["version"] for row in document["rows"]] == kept
     assert document["missing"] == missing.split(", ")
     assert document["run"]["status"] == ("failed" if ending is _lost else "interrupted")
-    assert f"Not measured, as the run ended early: {missing}." in files["md"].read_text()
+    assert missing in files["md"].read_text()
     assert (tmp_path / "ladder.svg").read_text().startswith("<?xml")
 
 
-def test_before_the_first_rung_there_is_nothing_to_keep(
+def test_an_interrupt_before_the_first_variant_writes_nothing(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _plant(monkeypatch, "naive", _interrupt)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert (code, out) == (130, "")
-    assert err == "bwprof: interrupted: nothing is measured; not measured: naive, gemv, blocked\n"
+    (line,) = err.splitlines()
+    assert line.startswith("bwprof: interrupted: ")
+    assert line.endswith(": naive, gemv, blocked")
     assert not list(tmp_path.iterdir())
 
 
@@ -207,7 +214,8 @@ def test_a_picture_that_cannot_be_written_costs_nothing_else(
     monkeypatch.setattr("bwprof.plot.ablations.save_ablation", fails)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 3
-    assert f"x.svg, the picture, is not written: {error.args[-1]}\n" in err
+    (line,) = (line for line in err.splitlines() if "x.svg" in line)
+    assert line.endswith(f": {error.args[-1]}")
     assert "Predicted and measured" in out
     assert len(pd.read_csv(tmp_path / "x.csv")) == 3
 
@@ -225,19 +233,20 @@ def test_a_file_that_cannot_be_written_costs_nothing_else(
     monkeypatch.setattr(output, "atomic_write", full)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "--json", str(tmp_path / "x.json"))
     assert code == 3
-    assert "x.csv: No space left on device\n" in err
+    assert f"x.csv: {os.strerror(errno.ENOSPC)}\n" in err
     assert len(csv_rows(err[err.index("operation,precision") :])) == 3
     assert "Predicted and measured" in out
     assert len(json.loads((tmp_path / "x.json").read_text())["rows"]) == 3
 
 
-def test_a_signal_after_the_last_rung_costs_the_picture_alone(
+def test_a_signal_after_the_last_variant_costs_the_picture_alone(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bwprof.plot.ablations.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 130
-    assert "bwprof: interrupted: what was measured until then, 3 variants, is kept\n" in err
+    assert "bwprof: interrupted: " in err
+    assert "3 variants" in err
     assert "Predicted and measured" in out
     assert len(pd.read_csv(tmp_path / "x.csv")) == 3
 
@@ -257,14 +266,14 @@ def test_a_full_standard_output_costs_no_picture_and_no_row(
         there.setattr(sys, "stdout", Full())
         code, _, err = here(*COMMAND, "-o", str(tmp_path / "x.svg"))
     assert code == 3
-    assert "the standard output: No space left on device\n" in err
+    assert f"the standard output: {os.strerror(errno.ENOSPC)}\n" in err
     rows = err[err.index("operation,precision") : err.index("bwprof: error")]
     assert len(csv_rows(rows)) == 3
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
 
 
-def test_a_pipe_that_nobody_reads_can_be_left(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first signal ends the waiting, and the rows are on standard error; the other file is there by then."""
+def test_a_signal_ends_the_wait_for_a_pipe(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are on standard error; the other file was written before."""
     os.mkfifo(tmp_path / "x.csv")
     there = tmp_path / "x.json"
 
@@ -279,5 +288,4 @@ def test_a_pipe_that_nobody_reads_can_be_left(here: Here, tmp_path: Path, monkey
     code, _, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "--json", str(there))
     thread.join()
     assert code == 3
-    assert "bwprof: what was measured follows as CSV, so that it is not lost:\noperation,precision" in err
-    assert "bwprof: interrupted: what was measured until then, 3 variants, is kept" in err
+    assert len(csv_rows(err[err.index("operation,precision") : err.index("bwprof: interrupted: ")])) == 3

@@ -72,7 +72,7 @@ def test_experts_of_a_layer_are_one_launch(
     assert read == pytest.approx(2 * matrices * model.layers * taken, rel=1e-4)
 
 
-def test_experts_that_a_batch_takes() -> None:
+def test_mean_number_of_experts_of_a_batch() -> None:
     """By chance: 16 tokens of 2 experts each leave one of 8 alone with a chance of 0.75 ** 16."""
     assert workload.distinct_experts(8, 2, 16) == pytest.approx(8 * (1 - 0.75**16))
     many = {part.role: part for part in workload.list_parts(MIXTRAL, point(batch=16))}
@@ -80,8 +80,9 @@ def test_experts_that_a_batch_takes() -> None:
     assert "gate up" not in {part.role for part in workload.list_parts(MIXTRAL, point())}
 
 
-def test_most_experts_are_not_beaten_by_any_draw() -> None:
+def test_numbers_of_experts_at_the_limits() -> None:
     assert workload.distinct_experts(4, 4, 1) == 4
+    assert workload.distinct_experts(8, 2, 1) == 2
     assert workload.distinct_experts(0, 0, 5) == 0
 
 
@@ -91,7 +92,7 @@ def test_most_experts_are_not_beaten_by_any_draw() -> None:
     st.integers(1, 5000),
     st.integers(1, 100),
 )
-def test_no_token_is_lost_and_no_expert_is_idle(choice: tuple[int, int], tokens: int, layers: int) -> None:
+def test_launches_have_all_tokens_and_experts(choice: tuple[int, int], tokens: int, layers: int) -> None:
     """A launch a layer, of as many experts as have tokens on average (a matrix has 64 rows, of which up to 8 are
     rounded away); tokens are right within half a launch.
     """
@@ -107,8 +108,8 @@ def test_no_token_is_lost_and_no_expert_is_idle(choice: tuple[int, int], tokens:
 
 @pytest.mark.parametrize("model", [MIXTRAL, QWEN], ids=["mixtral", "qwen"])
 @pytest.mark.parametrize("batch", [1, 3, 16, 64])
-def test_a_layer_has_the_shapes_of_its_step(model: Architecture, batch: int) -> None:
-    """What is measured back to back has its own times beside it: of shapes that the step has, in as many launches."""
+def test_one_layer_has_the_shapes_of_the_step(model: Architecture, batch: int) -> None:
+    """A layer in one graph has the shapes of the step, in as many launches."""
     asked = ModelRequest(model, (point(batch=batch),))
     step = {part.role: part for part in asked.parts(asked.points[0])}
     layer = {part.role: part for part in asked.parts(asked.points[0], one_layer=True)}
@@ -134,8 +135,8 @@ def test_experts_take_the_time_of_their_bytes() -> None:
     assert (rows["count"] * rows["time_ms"]).sum() < 1.1 * bytes_moved / 3350e9 / 0.9 * 1e3
 
 
-def test_a_run_of_one_expert_a_launch_keeps_its_times() -> None:
-    """Shapes that this version does not launch: bytes are those of the rows, and nothing is projected from them."""
+def test_rows_of_other_shapes_keep_their_bytes() -> None:
+    """Bytes are those of the rows; no other format is predicted from them."""
     step = bwprof.model_step(MIXTRAL, batch=16, memory="200G", device="H200")
     frame = step.frame.copy()
     frame.attrs = step.frame.attrs

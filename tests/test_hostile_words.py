@@ -17,7 +17,7 @@ from rows import pair
 
 import bwprof
 from bwprof.cli import main
-from bwprof.experiments.ab_result import COLUMNS, ABTable
+from bwprof.experiments.ab_run import COLUMNS, ABTable
 from bwprof.importers import frames
 from bwprof.results import csv_file, frame
 

@@ -98,25 +98,16 @@ DEVICE_FREE = {
     "measuring.grade": {"results.columns", "results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
     "roofs.limiter": {"text.formatting", "text.parsing"},
     "llm.architecture": {"text.formatting", "text.parsing"},
-    "llm.checkpoints": {
-        "llm.architecture",
-        "registry",
-        "llm.quantization",
-        "llm.workload",
-        "text.formatting",
-        "text.parsing",
-    },
+    "llm.checkpoints": {"llm.architecture", "llm.workload", "registry", "text.formatting", "text.parsing"},
     "llm.workload": {"_core", "costs", "llm.architecture", "registry", "text.formatting", "text.parsing"},
-    "llm.quantization": {"llm.architecture", "llm.workload", "text.formatting", "text.parsing"},
-    "llm.figures": {"costs", "llm.workload", "registry", "roofs.limiter", "text.formatting"},
+    "llm.figures": {"costs", "llm.workload", "registry", "roofs.limiter", "text.formatting", "text.parsing"},
     "measuring.verify": {"measuring.callables", "text.formatting", "text.parsing"},
-    "experiments.worktrees": {"text.parsing"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
 PURE_MODULES = {
     "analysis": {"measuring.grade", "roofs.limiter", "roofs.model"},
     "plot": {"roofs.limiter", "roofs.model", "roofs.store"},
-    "report": {"llm.result", "llm.sections", "roofs.limiter", "roofs.model"},
+    "report": {"llm.result", "roofs.limiter", "roofs.model"},
 }
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.

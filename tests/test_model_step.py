@@ -1,4 +1,4 @@
-"""A model's steps as they are answered: from rows whose figures are known, from predictions, from a CPU."""
+"""Steps of models: from rows with known figures, from predictions, from a CPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LLAMA = architecture.find_model("llama-3.1-8b")
 def answered(
     question: ModelRequest, executor: Pretended | None = None, *, backend: str = "cuda", **run: Any
 ) -> ModelStep:
-    """A question's result from the pretended device, by way of the loop over what a run measures."""
+    """Return the result of a request that the pretended device measures."""
     inner = executor or Pretended()
     pieces = llm_executor.list_all_pieces(question, "cuda")
     whole = PiecesExecutor(question, inner)
@@ -60,7 +60,7 @@ def point(
 
 
 def test_a_step_is_the_sum_of_its_rows() -> None:
-    """100 GB/s throughout: the time is the bytes'. Llama's weights without embeddings are 7.50 billion."""
+    """At 100 GB/s the time follows from the bytes. Llama's weights without embeddings are 7.50 billion."""
     found = answered(ModelRequest(LLAMA, (point(),)))
     assert found.frame["role"].tolist() == ROLES
     assert found.frame["count"].tolist() == [32, 32, 32, 32, 32, 32, 1]
@@ -79,7 +79,7 @@ def test_a_step_is_the_sum_of_its_rows() -> None:
     assert (step["limiter"], step["measured_pct"], bool(step["fits"])) == ("memory", pytest.approx(100), True)
 
 
-def test_the_answer_comes_first_and_is_computed() -> None:
+def test_the_answer_has_the_figures_of_the_step() -> None:
     found = answered(ModelRequest(LLAMA, (point(batch=16),)))
     tokens = f"{found.tokens_s:.3g}"
     limit = "Decode is memory-bound: 80 % of what this device sustains"
@@ -90,7 +90,7 @@ def test_the_answer_comes_first_and_is_computed() -> None:
     assert found.answer in found._repr_html_()
 
 
-def test_a_batch_gives_as_many_tokens_and_a_prompt_all_of_its_own() -> None:
+def test_tokens_of_a_batch_and_of_prompts() -> None:
     found = answered(ModelRequest(LLAMA, (point(batch=16), point(PREFILL, 2, 128))))
     first, second = (row for _, row in found.steps.iterrows())
     assert first["tokens_s"] == pytest.approx(16e3 / first["time_ms"])
@@ -105,8 +105,8 @@ def test_shares_of_operations() -> None:
     assert rows.loc["gate up", "share_pct"] == pytest.approx(2 * rows.loc["down", "share_pct"], rel=1e-3)
 
 
-def test_formats_by_their_bytes() -> None:
-    """At one speed the time is the bytes': FP32 takes twice as long, as does all that is measured in it."""
+def test_formats_take_the_time_of_their_bytes() -> None:
+    """At one speed the time follows from the bytes: FP32 takes twice as long."""
     found = answered(ModelRequest(LLAMA, (point(), point(weights="fp32", kv="fp32"))))
     lines = found.formats.set_index("weights")
     assert lines.loc["fp32", "source"] == "measured"
@@ -124,18 +124,19 @@ def test_formats_by_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("limiter", ["compute", "latency", "kernel"])
-def test_no_gain_is_promised_where_bytes_do_not_limit(limiter: str) -> None:
+def test_no_gain_is_offered_if_memory_does_not_limit(limiter: str) -> None:
     found = answered(ModelRequest(LLAMA, (point(),)))
     rows = [{**row, "limiter": limiter} for row in frames.to_rows(found.frame)]
     other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
-    assert "FP8 weights would bring nothing" in other.answer
+    assert "FP8 weights" in other.answer
+    assert "\u00d7" not in other.answer, "no gain is offered"
     lines = other.formats.set_index("weights")
     assert lines.loc["q4_0", "time_ms"] == pytest.approx(lines.loc["fp16", "time_ms"])
     assert lines.loc["fp32", "time_ms"] > lines.loc["fp16", "time_ms"]
 
 
 def test_each_shape_is_measured_once() -> None:
-    """Two contexts share their products, two caches too; separate layouts have k and v alike."""
+    """Two contexts share their products, as do two caches; in a separate layout k and v have one shape."""
     executor = Pretended()
     points = (point(context=100), point(context=200), point(context=200, kv="fp32"))
     found = answered(ModelRequest(LLAMA, points, layout="separate"), executor)
@@ -147,8 +148,8 @@ def test_each_shape_is_measured_once() -> None:
     assert found.frame["case"].str.startswith("decode b=1 c=").all()
 
 
-def test_a_second_try_measures_again() -> None:
-    """What was disturbed is measured once more, by the piece that was measured; its copies get the newer row."""
+def test_the_measured_piece_can_be_measured_again() -> None:
+    """Copies get the newer row."""
     question = ModelRequest(LLAMA, (point(context=100), point(context=200)))
     inner = Pretended()
     executor = PiecesExecutor(question, inner)
@@ -166,14 +167,14 @@ def test_a_second_try_measures_again() -> None:
 
 
 def roofs() -> Roofs:
-    """Streams of 200 GB/s at every size: twice what the pretended device's operations reach."""
+    """Return streams of 200 GB/s at every size, twice the speed of the pretended device."""
     streams = {"stream_read": 1.0, "stream_write": 0.0, "stream_copy": 0.5}
     sizes = (1 << 16, 1 << 24, 1 << 32)
     points = [RoofPoint(name, share, size, size / 200e9) for name, share in streams.items() for size in sizes]
     return Roofs("Test", "", "", "", 1e-6, tuple(points))
 
 
-def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measured() -> None:
+def test_a_format_without_a_kernel_is_as_efficient_as_measured_kernels() -> None:
     """FP8 is predicted at half of the roof, as FP16 was measured: less than twice as fast."""
     executor = Pretended(roofs=roofs())
     found = answered(ModelRequest(LLAMA, (point(), point(weights="fp8_e4m3"))), executor)
@@ -185,15 +186,15 @@ def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measu
     assert found.time_ms is not None
     assert 1.8 < found.time_ms / narrow["time_ms"] < 2
     assert rows["pct_attainable"].tolist() == pytest.approx([50] * len(rows), rel=0.02)
-    assert "as good as the kernel of fp16 measured on this shape, 50% of the nearer roof" in rows["reason"].iloc[0]
+    assert all(fact in rows["reason"].iloc[0] for fact in ("fp16", "50%"))
     # The same as for a format that was not asked for.
     lines = found.formats.set_index("weights")
     assert lines.loc["int8", "time_ms"] == pytest.approx(narrow["time_ms"], rel=0.01)
 
 
 @pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
-def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter: str, narrower: float) -> None:
-    """Of a short product a launch is a large part: it is no share of a roof, and does not shrink with the bytes."""
+def test_a_prediction_has_the_launch_time_of_the_measured_row(limiter: str, narrower: float) -> None:
+    """The launch is a large part of a short product, and does not shrink with the bytes."""
     names = [column.name for column in columns.all_columns()]
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
@@ -205,8 +206,8 @@ def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter
     assert row["pct_peak"] == pytest.approx(100 * row["bandwidth_gb_s"] / 4814.304)
 
 
-def test_other_weights_keep_a_narrow_cache() -> None:
-    """The same bytes of weights and of cache, and so the same time: BF16 beside FP16."""
+def test_a_narrow_cache_stays_narrow_in_other_formats() -> None:
+    """BF16 and FP16 have the same bytes of weights and cache, and so the same time."""
     lines = bwprof.model_step("llama-3.1-8b", device="H200", batch=16, kv="int8").formats.set_index("weights")
     assert set(lines["kv"]) == {"int8"}
     assert lines.loc["bf16", "time_ms"] == pytest.approx(lines.loc["fp16", "time_ms"])
@@ -214,84 +215,80 @@ def test_other_weights_keep_a_narrow_cache() -> None:
     assert plain[["fp32", "fp16", "bf16", "int8"]].tolist() == ["fp32", "fp16", "bf16", "fp16"]
 
 
-def test_without_roofs_it_has_no_time_and_says_so() -> None:
+def test_without_roofs_a_missing_kernel_has_no_time() -> None:
     found = answered(ModelRequest(LLAMA, (point(weights="fp8_e4m3"),)))
     assert found.tokens_s is None
-    why = (
-        "no kernel takes fp8_e4m3 here, and without the device's roofs its time cannot be predicted: measure with them "
-        "(without --no-roofs, roofs=False)"
-    )
-    assert f"no time for a step of decode ({why})" in found.answer
-    assert f"No time for weights FP8_E4M3: {why}." in found.notes()
+    assert found.steps["reason"].str.contains("fp8_e4m3.*--no-roofs").all()
+    assert found.steps["reason"][0] in found.answer
+    assert any("FP8_E4M3" in note and found.steps["reason"][0] in note for note in found.notes())
 
 
-def test_without_roofs_it_says_what_is_not_known() -> None:
+def test_a_note_names_unknown_limits() -> None:
     found = answered(ModelRequest(LLAMA, (point(),)))
     rows = [{**row, "pct_limit": None, "pct_attainable": None, "limiter": None} for row in frames.to_rows(found.frame)]
     other = ModelStep.from_frame(frames.from_rows(rows, found.frame.attrs["run"]))
-    said = "is not known without the device's roofs: measure with them (without --no-roofs, roofs=False)."
-    assert [said in note for note in other.notes()].count(True) == 1
+    assert ["--no-roofs" in note for note in other.notes()].count(True) == 1
     known = [{**row, "attainable_gb_s": 200.0} for row in rows]
-    assert said not in str(ModelStep.from_frame(frames.from_rows(known, found.frame.attrs["run"])))
+    assert "--no-roofs" not in str(ModelStep.from_frame(frames.from_rows(known, found.frame.attrs["run"])))
 
 
-def test_a_cpu_is_promised_only_formats_that_it_has_kernels_for() -> None:
-    """Of the narrow ones Q4_0 products alone; a CPU-only build does not know what a GPU has."""
+def test_a_cpu_is_offered_only_formats_with_kernels() -> None:
+    """It has Q4_0 products alone among the narrow ones; a CPU-only build does not know the kernels of a GPU."""
     found = answered(ModelRequest(LLAMA, (point(),)), backend="cpu")
-    assert "; Q4_0 weights would bring " in found.answer
+    assert "Q4_0 weights" in found.answer
+    assert "FP8 weights" not in found.answer
     sources = found.formats.set_index("weights")["source"]
     assert sources[["fp8_e4m3", "int8", "q4_0", "bf16"]].tolist() == [*["predicted, no kernel"] * 2, *["predicted"] * 2]
-    assert "; FP8 weights would bring " in answered(ModelRequest(LLAMA, (point(),))).answer
+    assert "FP8 weights" in answered(ModelRequest(LLAMA, (point(),))).answer
 
 
 def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     executor = Pretended(facts={"memory_bytes": 17_000_000_000})
     found = answered(ModelRequest(LLAMA, (point(), point(weights="int8"))), executor)
     assert "does not fit" not in found.answer  # INT8 does, and is the first that has a time
-    assert found.answer.endswith(" Too large for the memory: weights FP16, batch 1, context 4096.")
+    too_large = found.answer.partition("Too large")[2]
+    assert all(fact in too_large for fact in ("weights FP16", "batch 1", "context 4096"))
+    assert "INT8" not in too_large
     assert not any(spec.precision == "fp16" and spec.operation == "gemm" for spec in executor.measured)
     large = answered(ModelRequest(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None
     device = large.frame["device"].iloc[0]
-    assert large.answer.startswith(
-        f"llama-3.1-8b, weights FP16, on {device}, does not fit: 16.1 GB of weights and 0.537 GB of KV cache"
-    )
+    sizes = ("16.1 GB", "0.537 GB", "17 GB", "15.3 GB", "FP8_E4M3", "8.56 GB")
+    assert all(fact in large.answer for fact in ("llama-3.1-8b", "weights FP16", f"on {device}", *sizes))
+    assert "does not fit" in large.answer
     assert "tokens/s" not in large.answer
-    assert "of 17 GB of memory 15.3 GB can be used" in large.answer
-    assert "With weights FP8_E4M3 it does: 8.56 GB" in large.answer
     assert set(large.frame["status"]) == {"skipped"}
     tiny = answered(ModelRequest(LLAMA, (point(),), memory_bytes=1_000_000_000))
-    assert "It would take 19 such devices" in tiny.answer  # 16.6 GB, 0.9 each
+    assert "19 such devices" in tiny.answer  # 16.6 GB, 0.9 each
 
 
 def test_room() -> None:
-    """80 GB, a tenth of them left alone: 55.9 GB beside 16.06 GB of weights, 131 072 bytes a token."""
+    """Of 80 GB a tenth is reserved: 55.9 GB beside 16.06 GB of weights, at 131 072 bytes a token."""
     found = answered(ModelRequest(LLAMA, (point(batch=4, context=8192),), memory_bytes=80_000_000_000)).room
     left = 72_000_000_000 - 2 * LLAMA.parameters
     assert found["largest_batch"].dropna().tolist() == [left // (131_072 * 8192)]
     assert found["longest_context"].dropna().tolist() == [left // (131_072 * 4)]
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_omitted_work_is_listed() -> None:
     found = answered(ModelRequest(LLAMA, (point(),)))
     assert set(found.left_out["what"]) >= {"norms", "residual additions", "sampling"}
     text = " ".join(" ".join(found.notes()).split())
-    assert "Left out: norms, rotary embeddings" in text
-    assert "communication between devices" in text
+    assert all(work in text for work in (*found.left_out["what"], "communication"))
     assert found.left_out.set_index("what").loc["residual additions", "time_ms"] == pytest.approx(
         64 * 3 * 4096 * 2 / 200e9 * 1e3
     )
 
 
-def test_experts_are_explained() -> None:
+def test_a_note_explains_experts() -> None:
     found = answered(ModelRequest(architecture.find_model("mixtral-8x7b"), (point(),), memory_bytes=10**12))
-    assert any("2 of 8 experts a token" in note for note in found.notes())
+    assert any("2 of 8 experts" in note for note in found.notes())
 
 
 # ---- a layer in one graph ----
 
 
-def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
+def test_one_layer_is_of_the_most_frequent_kind() -> None:
     def roles(name: str, batch: int = 1) -> dict[str, int]:
         question = ModelRequest(architecture.find_model(name), (point(batch=batch),))
         return {part.role: part.count for part in question.parts(question.points[0], one_layer=True)}
@@ -303,8 +300,8 @@ def test_a_layer_is_of_the_kind_that_there_are_most_of() -> None:
     assert roles("mixtral-8x7b", batch=64)["expert down"] == 1
 
 
-def test_a_layer_in_one_graph_beside_the_sum_of_its_operations() -> None:
-    """At one speed they are equal, and the step's time has only the operations'."""
+def test_a_layer_in_one_graph_and_the_sum_of_its_operations() -> None:
+    """At one speed they are equal; the step's time is the sum of the operations alone."""
     executor = Pretended()
     found = answered(ModelRequest(LLAMA, (point(), point(context=100)), chain=True), executor)
     assert [type(spec) is Chain for spec in executor.measured[-2:]] == [True, True]
@@ -328,7 +325,7 @@ def test_a_layer_on_this_machine() -> None:
         assert rows.loc["fp32", name] == parts[name].sum()
     assert found.layers["together_ms"].iloc[0] > 0
     assert (list(rows.index), found.layers["weights"].tolist()) == (["fp32"], ["fp32"])
-    assert "No layer in one graph of weights FP8_E4M3 (cache FP16): predicted" in " ".join(str(found).split())
+    assert any(all(word in note for word in ("layer", "FP8_E4M3", "cache FP16")) for note in found.notes())
 
 
 @pytest.mark.cuda
@@ -343,7 +340,7 @@ def test_a_layer_in_one_graph() -> None:
 # ---- predictions ----
 
 
-def test_a_prediction_has_a_sweeps_columns() -> None:
+def test_a_prediction_has_the_columns_of_a_sweep() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="A100-80GB", batch=[1, 16], prefill=True)
     assert list(found.frame.columns[-len(LABELS) :]) == list(LABELS)
     assert set(schema.column_names()) <= set(found.frame.columns)
@@ -351,7 +348,7 @@ def test_a_prediction_has_a_sweeps_columns() -> None:
     # 16.1 GB less embeddings at 90 % of a stream's speed, which is below 2 039 GB/s
     assert 15.0 / 2039 * 1e3 / 0.9 < found.time_ms < 1.2 * 15.5 / 2039 * 1e3 / 0.9
     assert found.answer.startswith("Decode is memory-bound; ")
-    assert "tokens/s predicted at 90 % of what this device sustains" in found.answer
+    assert "predicted at 90 %" in found.answer
     assert found.steps["limiter"].tolist() == ["memory", "memory", "compute", "compute"]
 
 
@@ -376,10 +373,10 @@ def test_a_report_of_a_models_run_is_its_answer(tmp_path: Path, capsys: pytest.C
     assert "decode b=1 c=4096 qkv" in capsys.readouterr().out
 
 
-def test_without_a_memory_it_is_not_told_what_fits() -> None:
+def test_without_a_memory_nothing_fits_or_does_not() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100")
     assert (found.steps["fits"].iloc[0], found.room.empty) == (None, True)
-    assert any(note.startswith("Whether it fits is not known: name the memory") for note in found.notes())
+    assert any("--memory" in note and "not known" in note for note in found.notes())
     known = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100", memory=24 * 10**9)
     assert not any("not known" in note for note in known.notes())
 
@@ -393,7 +390,7 @@ def test_a_prediction_by_numbers() -> None:
     assert slow == pytest.approx(2 * fast, rel=0.01)
 
 
-def test_a_prediction_is_kept(tmp_path: Path) -> None:
+def test_a_prediction_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "step.json"
     found = bwprof.model_step("qwen2.5-0.5b", device="L4", output=path)
     again = bwprof.ModelStep.from_frame(bwprof.load(path))
@@ -407,16 +404,16 @@ def test_a_prediction_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "value", "said"),
     [
-        ("facts", [1], r"facts of the frame's attrs\['run'\] are \[1\]: an object is needed"),
-        ("facts", {"memory_bytes": "many"}, "memory_bytes.*'many' is not a whole number"),
-        ("facts", {"memory_bytes": 10**400}, "memory_bytes.* is 10*.*allowed is a whole number from 0"),
-        ("memory_bytes", 10**30, "memory_bytes is 10*: allowed is a whole number from 0"),
-        ("memory_bytes", -1, "memory_bytes is -1: allowed is a whole number from 0"),
-        ("role", "atention", "column role: unknown role in a decode step 'atention': did you mean 'attention'"),
-        ("role", None, "column role: unknown role in a decode step 'None'"),
+        ("facts", [1], r"facts .*\[1\]"),
+        ("facts", {"memory_bytes": "many"}, "memory_bytes.*'many'"),
+        ("facts", {"memory_bytes": 10**400}, "memory_bytes.* is 10*"),
+        ("memory_bytes", 10**30, "memory_bytes is 10*"),
+        ("memory_bytes", -1, "memory_bytes is -1"),
+        ("role", "atention", "column role: .*'atention'.*'attention'"),
+        ("role", None, "column role: .*'None'"),
     ],
 )
-def test_a_models_file_that_others_wrote(where: str, value: Any, said: str) -> None:
+def test_a_damaged_file_is_refused(where: str, value: Any, said: str) -> None:
     found = bwprof.load_example("h200_llama")
     run = dict(found.attrs["run"])
     if where == "role":
@@ -429,13 +426,13 @@ def test_a_models_file_that_others_wrote(where: str, value: Any, said: str) -> N
 
 
 @pytest.mark.parametrize("roofs", [[1], 5, "x", {"points": [1]}])
-def test_roofs_that_are_none_are_left_aside(roofs: Any) -> None:
+def test_damaged_roofs_are_ignored(roofs: Any) -> None:
     found = bwprof.load_example("h200_llama")
     found.attrs = {"run": {**found.attrs["run"], "roofs": roofs}}
     assert ModelStep.from_frame(found).answer
 
 
-def test_other_frames_are_no_models() -> None:
+def test_frames_without_a_model_are_refused() -> None:
     with pytest.raises(ValueError, match="column model is missing"):
         ModelStep.from_frame(bwprof.predict("gemm", precision="fp16"))
     found = bwprof.model_step("qwen2.5-0.5b", device="L4").frame
@@ -447,7 +444,7 @@ def test_other_frames_are_no_models() -> None:
 # ---- on a device ----
 
 
-def test_a_step_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", 0.05)
     seen: list[RowDict] = []
     found = bwprof.model_step(
@@ -468,13 +465,13 @@ def test_a_step_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("device", ["H200", "H100-SXM", "A100-80GB"])
 def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) -> None:
-    """Streams are scaled from those of the run that was learnt from, in rows and in what is worked out beside them."""
+    """Streams are scaled from those of the measured run, in rows and in omitted work."""
     rows = bwprof.load_example("h100_llama")
     step = bwprof.model_step("llama-3.1-8b", device=device, efficiency=rows, output=tmp_path / "step.json")
     alone = bwprof.predict(step.frame, device=device, efficiency=bwprof.efficiency(rows))
     for name in ("time_ms", "time_ms_lo", "time_ms_hi", "attainable_gb_s"):
         assert step.frame[name].tolist() == alone[name].tolist(), name
-    assert "streams over size scaled from those of NVIDIA H100" in step.frame["reason"].iloc[0]
+    assert "NVIDIA H100" in step.frame["reason"].iloc[0]
     norms = step.left_out.set_index("what").loc["norms"]
     card = resolve_card(device, Streams.of(Roofs.from_dict(dict(rows.attrs["run"]["roofs"]))))
     each = card.streams.seconds(norms["bytes"] * 2 / 3, norms["bytes"] / 3)
@@ -483,8 +480,8 @@ def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) 
     assert kept.left_out["time_ms"].tolist() == pytest.approx(step.left_out["time_ms"].tolist(), rel=1e-12)
 
 
-def test_what_no_kernel_runs_is_learnt_by_the_roofs_that_it_is_predicted_by() -> None:
-    """Not by the catalogue's streams, scaled to the card of that name."""
+def test_efficiency_is_learnt_from_the_roofs_of_the_prediction() -> None:
+    """The catalogue's streams of that card are not used."""
     own = replace(roofs(), device="NVIDIA H200")
     rows = bwprof.predict("gemm", device=own, precision="fp16", efficiency=0.5, M=1, N=[4096, 8192], K=[2048, 4096])
     rows["status"] = "ok"
@@ -492,7 +489,7 @@ def test_what_no_kernel_runs_is_learnt_by_the_roofs_that_it_is_predicted_by() ->
         "time_ms": None
     }
     found = llm_executor.predict_row(row, own, frames.to_rows(rows))
-    assert found["reason"].startswith("learnt from 4 rows on NVIDIA H200 in fp16")
+    assert all(fact in found["reason"] for fact in ("4 rows", "NVIDIA H200", "fp16"))
     alone = bwprof.predict(
         "gemm", device=own, precision="int8", M=1, N=3072, K=3072, efficiency=bwprof.efficiency(rows, own)
     )
@@ -515,7 +512,7 @@ def streams_dict(floor: object = 1, mix: object = 1, sizes: object = (1, 2), tim
         streams_dict(sizes=[], times=[]), streams_dict(sizes=1, times=1),
     ],
 )  # fmt: skip
-def test_streams_that_cannot_be_are_none_of_a_run(streams: object) -> None:
+def test_damaged_streams_are_refused(streams: object) -> None:
     with pytest.raises(ValueError, match="these are no streams"):
         Streams.from_dict(streams)
     assert llm_executor.card_of_run({"predict_device": "H200", "predict_streams": streams}) is None
@@ -532,8 +529,8 @@ def test_streams_are_written_and_read() -> None:
 
 
 @pytest.mark.parametrize("devices", ["h100,L4", ["H100-SXM", "L4"]])
-def test_several_devices_have_their_steps_in_one_table(devices: str | list[str], tmp_path: Path) -> None:
-    """Each as it is alone, its memory, too; the answer is about the first; and a file gives all of them again."""
+def test_several_devices_share_a_table_of_steps(devices: str | list[str], tmp_path: Path) -> None:
+    """Each has its own times and memory; the answer is about the first; a file has all of them."""
     target = tmp_path / "step.json"
     found = bwprof.model_step("llama-3.1-8b", batch=[1, 64], device=devices, output=target)
     assert found.steps["device"].tolist() == ["H100-SXM", "L4"] * 2
@@ -551,12 +548,12 @@ def test_several_devices_have_their_steps_in_one_table(devices: str | list[str],
     assert [line[0] for line in steps.lines] == ["H100-SXM", "L4"] * 2
     frame = found.frame.copy()
     frame.attrs = {"run": {**found.frame.attrs["run"], "devices": {}}}
-    with pytest.raises(ValueError, match="metadata of 'H100-SXM' are missing"):
+    with pytest.raises(ValueError, match="'H100-SXM'"):
         ModelStep.from_frame(frame)
 
 
 def test_several_devices_are_not_measured() -> None:
-    with pytest.raises(ValueError, match="several are predicted, 'cpu' is measured: name it alone"):
+    with pytest.raises(ValueError, match="'cpu' is measured"):
         bwprof.model_step(TINY, device="cpu,H200")
     with pytest.raises(ValueError, match="unknown device 'nothing'"):
         bwprof.model_step(TINY, device=["H200", "nothing"])
@@ -565,7 +562,7 @@ def test_several_devices_are_not_measured() -> None:
 
 
 def test_a_dry_run_lists_each_shape_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And measures nothing."""
+    """It measures nothing."""
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     given = [str(tmp_path), "--context", "16,32", "--device", "cpu", "--dry-run", "--output", str(tmp_path / "runs")]
     assert model_command.main_model(given) == 0

@@ -1,4 +1,4 @@
-"""Paired measurements: the statistics by published tables, the turns on machines that are made up."""
+"""A/B comparisons: statistics by published tables, turns on made-up machines."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 import bwprof
 from bwprof import _core, errors
-from bwprof.experiments import ab, ab_run, ab_session
-from bwprof.experiments.ab import ABOptions
-from bwprof.experiments.ab_result import describe_row
+from bwprof.experiments import ab, ab_run, ab_session, ab_sides
+from bwprof.experiments.ab_run import describe_row
 from bwprof.experiments.ab_session import (
     FAILED,
     INTERRUPTED,
     OUT_OF_TIME,
     PRECISE,
-    ABMeasurement,
+    Comparison,
+    Ratio,
     StopRule,
     ratio_of,
     time_of,
@@ -28,6 +28,7 @@ from bwprof.experiments.ab_session import (
 )
 from bwprof.experiments.ab_sides import Call, CaseSide, SideError, SideInfo, later_timer, task_from_dict, task_to_dict
 from bwprof.measuring.operation import Spec
+from bwprof.runs.plan import SweepRequest
 
 # ---- statistics
 
@@ -35,20 +36,20 @@ from bwprof.measuring.operation import Spec
 @pytest.mark.parametrize(
     ("count", "critical"), [(8, 0), (9, 1), (10, 3), (12, 7), (15, 15), (20, 37), (25, 68), (30, 109), (50, 373)]
 )
-def test_the_interval_goes_as_far_as_the_signed_ranks_allow(count: int, critical: int) -> None:
+def test_the_interval_ends_at_the_critical_signed_ranks(count: int, critical: int) -> None:
     """Wilcoxon's T at 1 %, two-sided, as the tables have it (McCornack 1965): the interval ends at the next pair."""
     assert ab_session._dropped(count, 0.99) == critical + 1
 
 
 @pytest.mark.parametrize("count", [8, 9, 10, 12])
-def test_the_interval_counts_every_way_the_signs_may_fall(count: int) -> None:
+def test_the_interval_counts_all_signs_of_the_ranks(count: int) -> None:
     sums = sorted(sum(rank for rank in range(1, count + 1) if signs >> (rank - 1) & 1) for signs in range(2**count))
     rare = math.floor(0.005 / 2 * 2**count)  # so many of the smallest sums may be missed at either end
     allowed = [total for total in range(count * (count + 1)) if sum(one <= total for one in sums) <= rare]
     assert ab_session._dropped(count, 0.995) == len(allowed)
 
 
-def test_too_few_units_say_nothing() -> None:
+def test_too_few_units_are_undecided() -> None:
     found = ratio_of([0.5] * 8)
     assert (found.low, found.high, found.half_width) == (0.0, math.inf, math.inf)
     assert verdict_of(found) == ab_session.UNDECIDED
@@ -56,7 +57,7 @@ def test_too_few_units_say_nothing() -> None:
     assert verdict_of(ratio_of([])) == ab_session.UNDECIDED
 
 
-def test_many_units_are_looked_at_by_the_normal_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_units_follow_the_normal_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = ab_session._dropped(60, 0.99)
     monkeypatch.setattr(ab_session, "_EXACT", 0)
     assert abs(ab_session._dropped.__wrapped__(60, 0.99) - exact) <= 5  # of 1 830 pairs
@@ -68,7 +69,7 @@ def test_many_units_are_looked_at_by_the_normal_distribution(monkeypatch: pytest
     assert 0.007 < found.half_width < 0.011  # 2.807 x 0.2 / sqrt(4001) = 0.0089
 
 
-def test_one_disturbed_block_moves_nothing() -> None:
+def test_one_disturbed_block_does_not_move_the_ratio() -> None:
     units = [0.020, 0.021, 0.019, 0.020, 0.022, 0.018, 0.020, 0.021, 0.019, 0.020]
     quiet, disturbed = ratio_of(units), ratio_of([*units[:-1], 3.0])
     assert math.log(disturbed.value) == pytest.approx(math.log(quiet.value), abs=0.001)
@@ -78,19 +79,54 @@ def test_a_sides_time_is_the_lower_quartile_of_its_samples() -> None:
     assert time_of([5.0]) == 5.0
     assert time_of([4.0, 3.0, 2.0, 1.0]) == 1.0
     assert time_of([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]) == 2.0
+    assert time_of([9.0, 2.0, 1.0, 3.0, 40.0, 5.0]) == 2.0
 
 
-def test_a_limit_is_passed_by_what_is_surely_slower() -> None:
-    assert ab_session.exceeds_limit(1.03, ab_session.SLOWER, 0.02)
-    assert not ab_session.exceeds_limit(1.015, ab_session.SLOWER, 0.02)
-    assert not ab_session.exceeds_limit(1.5, ab_session.UNDECIDED, 0.02)
+def test_the_interval_of_nine_units_has_all_of_them() -> None:
+    ratio = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
+    assert [math.log(value) for value in (ratio.low, ratio.value, ratio.high)] == pytest.approx([0.01, 0.02, 0.03])
 
 
-# ---- turns, on machines that are made up
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [
+        (1.02, 1.015, 1.025, "slower"),
+        (0.98, 0.97, 0.99, "faster"),
+        (1.001, 0.998, 1.004, "same"),
+        (1.03, 0.97, 1.1, "undecided"),
+        (1.004, 1.002, 1.006, "same"),
+        (1.009, 1.005, 1.013, "undecided"),
+        (1.012, 1.002, 1.022, "undecided"),
+    ],
+)
+def test_a_verdict_needs_ratio_and_interval(value: float, low: float, high: float, verdict: str) -> None:
+    """At a gate of 1 % B differs if its ratio is beyond 1 % and the interval beyond half of that."""
+    assert verdict_of(Ratio(value, low, high, 90)) == verdict
+
+
+@pytest.mark.parametrize(("high", "exceeds"), [(1.03, None), (1.015, False), (None, None)])
+def test_an_undecided_b_may_exceed_a_limit(high: float | None, exceeds: bool | None) -> None:
+    assert ab_session.exceeds_limit(1.01, high, ab_session.UNDECIDED, 0.02) is exceeds
+
+
+@pytest.mark.parametrize(
+    ("text", "is_call"), [("kernels.attention:decode", True), ("bench/old.py:run", True), ("copy", False)]
+)
+def test_names_of_functions(text: str, is_call: bool) -> None:
+    assert ab_sides.is_call(text) is is_call
+
+
+def test_a_limit_is_exceeded_only_by_a_slower_b() -> None:
+    assert ab_session.exceeds_limit(1.03, 1.04, ab_session.SLOWER, 0.02)
+    assert ab_session.exceeds_limit(1.015, 1.02, ab_session.SLOWER, 0.02) is False
+    assert ab_session.exceeds_limit(1.5, 1.6, ab_session.UNDECIDED, 0.02) is None
+
+
+# ---- turns on made-up machines
 
 
 class Machine:
-    """Time that passes as sides work, slower and faster as the machine drifts, with bursts of other people's work."""
+    """A clock that advances as sides work, on a machine that drifts and has bursts of other work."""
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
@@ -109,7 +145,7 @@ class Machine:
 
 
 class FakeSide:
-    """A side on such a machine; `luck` is what its buffers' places may cost."""
+    """A side on such a machine; `luck` is the cost of badly placed buffers."""
 
     def __init__(self, machine: Machine, ns: float, luck: float = 0.0, **told: Any) -> None:
         self._machine, self._ns, self._luck = machine, ns, luck
@@ -135,9 +171,9 @@ class FakeSide:
         self.asked.append("close")
 
 
-def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> ABMeasurement:
-    found = ABMeasurement(how or StopRule(max_seconds=6.0))
-    ab_session.Comparison(sides, found, clock=machine.clock, **options).run()
+def compared(sides: Sequence[Any], machine: Machine, how: StopRule | None = None, **options: Any) -> Comparison:
+    found = Comparison(sides, how or StopRule(max_seconds=6.0), clock=machine.clock, **options)
+    found.run()
     return found
 
 
@@ -152,19 +188,19 @@ def alarms(ratio: float, luck: float, seconds: float, tries: int = 40) -> list[s
 
 
 @pytest.mark.parametrize("luck", [0.0, 0.2])
-def test_equal_sides_raise_no_alarm_on_a_machine_that_drifts(luck: float) -> None:
+def test_equal_sides_are_same_on_a_drifting_machine(luck: float) -> None:
     verdicts = alarms(1.0, luck, 3.0)
     assert verdicts.count("slower") + verdicts.count("faster") <= 1
     if not luck:
         assert verdicts.count("same") >= 35
 
 
-def test_two_percent_are_found_on_a_machine_that_drifts() -> None:
+def test_two_percent_are_found_on_a_drifting_machine() -> None:
     assert alarms(1.02, 0.0, 6.0).count("slower") >= 38
     assert alarms(1 / 1.02, 0.0, 6.0, 10).count("faster") >= 9
 
 
-def test_both_orders_come_about_by_the_seed_alone() -> None:
+def test_the_seed_decides_the_orders() -> None:
     orders = []
     for _ in range(2):
         machine = Machine(7)
@@ -176,7 +212,7 @@ def test_both_orders_come_about_by_the_seed_alone() -> None:
     assert other[:20] != orders[0][:20]
 
 
-def test_it_stops_when_the_ratio_is_known_and_when_the_time_is_up() -> None:
+def test_it_stops_if_the_ratio_is_precise_or_the_time_is_over() -> None:
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6), FakeSide(machine, 1e6)]
     found = compared(sides, machine, StopRule(rel_ci=0.5, max_seconds=100.0))
@@ -197,7 +233,7 @@ def test_turns_of_slow_launches_are_shorter(sample_ns: float, samples: int) -> N
     assert f"turn {samples}" in sides[1].asked
 
 
-def test_sides_with_buffers_of_their_own_get_fresh_ones_and_those_are_the_units() -> None:
+def test_a_unit_is_the_time_on_the_same_buffers() -> None:
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6, 0.1), FakeSide(machine, 1e6, 0.1)]
     found = compared(sides, machine, StopRule(rel_ci=1e-6, max_seconds=3.0))
@@ -210,10 +246,10 @@ def test_sides_with_buffers_of_their_own_get_fresh_ones_and_those_are_the_units(
 
 
 def test_two_timers_are_not_compared() -> None:
-    """What one side fell back to is asked of the other."""
+    """Both sides use the later of two timers."""
     machine = Machine(1)
     sides = [FakeSide(machine, 1e6, timer="cupti"), FakeSide(machine, 1e6, timer="events")]
-    found = compared(sides, machine, later_timer=lambda _one, _other, _backend: "events")
+    found = compared(sides, machine, later_timer=lambda _one, _other: "events")
     assert [one.timer for one in found.opened] == ["events", "events"]
     assert "open events" in sides[0].asked
 
@@ -223,7 +259,7 @@ def test_two_timers_are_not_compared() -> None:
 
     found = compared([Stubborn(machine, 1e6, timer="cupti"), sides[1]], machine)
     assert (found.stopped, found.failed) == (FAILED, None)
-    assert "A is timed by cupti and B by events" in found.reason
+    assert {"cupti", "events"} <= set(found.reason.replace(":", "").split())
     assert later_timer("monotonic", "monotonic", "cpu") == "monotonic"
 
 
@@ -237,38 +273,39 @@ def failing(error: BaseException, after: int) -> type[FakeSide]:
     return Failing
 
 
-def test_a_side_that_fails_is_named_and_what_was_measured_stays() -> None:
+def test_a_failed_side_is_named_and_the_units_stay() -> None:
     machine = Machine(1)
     cause = ZeroDivisionError("by zero")
     error = SideError("ZeroDivisionError: by zero")
     error.__cause__ = cause
     found = compared([FakeSide(machine, 1e6), failing(error, 20)(machine, 1e6)], machine, StopRule(rel_ci=1e-6))
-    assert (found.stopped, found.failed, found.reason) == (FAILED, 1, "side B: ZeroDivisionError: by zero")
+    assert (found.stopped, found.failed, found.reason) == (FAILED, 1, f"side B: {error}")
     assert found.cause is cause
     assert len(found.units) == 10
 
 
-def test_ctrl_c_keeps_what_was_measured() -> None:
+def test_an_interrupt_keeps_the_units() -> None:
     machine = Machine(1)
-    found = ABMeasurement(StopRule(rel_ci=1e-6))
     sides = [failing(KeyboardInterrupt(), 21)(machine, 1e6), FakeSide(machine, 1e6)]
+    found = Comparison(sides, StopRule(rel_ci=1e-6), clock=machine.clock)
     with pytest.raises(KeyboardInterrupt):
-        ab_session.Comparison(sides, found, clock=machine.clock).run()
+        found.run()
     assert (found.stopped, len(found.units)) == (INTERRUPTED, 10)
 
 
-def test_a_time_of_zero_is_no_time() -> None:
+def test_a_time_of_zero_fails() -> None:
     machine = Machine(1)
     found = compared([FakeSide(machine, 0.0), FakeSide(machine, 1e6)], machine)
-    assert (found.stopped, found.reason) == (FAILED, "a launch is shorter than the timer's resolution")
+    assert (found.stopped, found.failed, found.orders) == (FAILED, None, [])
+    assert "resolution" in found.reason
 
 
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ({"shape": [3, 4]}, {"shape": [4, 3]}, r"A returns an array of shape \(3, 4\), B \(4, 3\)"),
-        ({"operation": "x"}, {"operation": "y"}, "A measures the operation x, B y"),
-        ({"params": {"M": 1, "more": 2}}, {"params": {"M": 2}}, "A measures M = 1, B M = 2"),
+        ({"shape": [3, 4]}, {"shape": [4, 3]}, r"shape of A is \[3, 4\], of B \[4, 3\]"),
+        ({"operation": "x"}, {"operation": "y"}, "operation of A is x, of B y"),
+        ({"params": {"M": 1, "more": 2}}, {"params": {"M": 2}}, "M of A is 1, of B 2"),
     ],
 )
 def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, Any], said: str) -> None:
@@ -278,8 +315,8 @@ def test_different_work_is_not_compared(one: dict[str, Any], other: dict[str, An
     ab_run.check_same_work([SideInfo(**base, **one), SideInfo(**base)])
 
 
-def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random amount of memory is held back, on a host, while a side gets its own."""
+def test_an_opening_moves_the_buffers(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random amount of memory is allocated before the buffers of a side."""
     drawn: list[int] = []
 
     def randrange(least: int, most: int) -> int:
@@ -287,7 +324,7 @@ def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytes
         return least
 
     monkeypatch.setattr("bwprof.experiments.ab_sides.random.randrange", randrange)
-    ((work, _),) = ab.make_tasks("gemm", "gemm", ABOptions({"M": 2, "N": 8, "K": 8}, caches=("hot",)), "cpu")
+    ((work, _),) = ab.make_tasks("gemm", "gemm", {"M": 2, "N": 8, "K": 8}, SweepRequest(caches=("hot",)), "cpu")
     assert isinstance(work, Spec)
     side = CaseSide(cpu, work)
     assert side.open().renewable
@@ -296,18 +333,18 @@ def test_buffers_are_never_where_they_were(cpu: _core.Device, monkeypatch: pytes
     assert len(drawn) == 2
 
 
-# ---- what is asked for
+# ---- tasks
 
 
 def test_operations_and_functions_by_name() -> None:
-    pairs = ab.make_tasks("gemm:naive", "gemm", ABOptions({"M": [1, 2]}, precisions=("fp32", "fp16")), "cpu")
+    pairs = ab.make_tasks("gemm:naive", "gemm", {"M": [1, 2]}, SweepRequest(precisions=("fp32", "fp16")), "cpu")
     assert [(a.case, a.precision, a.variant, b.variant) for a, b in pairs] == [  # type: ignore[union-attr]
         ("gemm", "fp32", "naive", None),
         ("gemm", "fp16", "naive", None),
         ("gemm M=2", "fp32", "naive", None),
         ("gemm M=2", "fp16", "naive", None),
     ]
-    ((call, other),) = ab.make_tasks("a.b:c", "file.py:c", ABOptions({"n": 3}, caches=("hot",)), "cpu")
+    ((call, other),) = ab.make_tasks("a.b:c", "file.py:c", {"n": 3}, SweepRequest(caches=("hot",)), "cpu")
     assert (call, other) == (Call("a.b:c", {"n": 3}, "hot"), Call("file.py:c", {"n": 3}, "hot"))
     for work in (*pairs[0], call):
         assert task_from_dict(task_to_dict(work)) == work
@@ -319,14 +356,14 @@ def test_operations_and_functions_by_name() -> None:
         ("gem", "gemm", "side A: unknown operation 'gem': did you mean 'gemm'"),
         ("gemm", "gem:naive", "side B: unknown operation 'gem': did you mean 'gemm'"),
         ("gemm:nave", "gemm", "unknown variant of gemm on cpu 'nave': did you mean 'naive'"),
-        ("gemm", "kernels:new", "A is the operation gemm and B the function kernels:new"),
-        ("gemm", "kv_append", "A is the operation gemm and B the operation kv_append"),
+        ("gemm", "kernels:new", "A is gemm and B kernels:new"),
+        ("gemm", "kv_append", "A is gemm and B kv_append"),
         ("k:a", "k b", "side B: unknown operation 'k b'"),
     ],
 )
-def test_what_cannot_be_compared_is_said(a: str, b: str, said: str) -> None:
+def test_sides_that_cannot_be_compared_are_refused(a: str, b: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        ab.make_tasks(a, b, ABOptions(), "cpu")
+        ab.make_tasks(a, b, {}, SweepRequest(), "cpu")
 
 
 # ---- bwprof.ab
@@ -353,28 +390,25 @@ def test_three_times_the_work_is_slower() -> None:
     assert row["pairs"] == 2 * len(found.attrs["pairs"][0]["orders"]) == 2 * row["units"]
     assert found.attrs["run"]["how"]["rel_ci"] == 0.9
     assert found.attrs["run"]["status"] == "complete"
-    assert "B is slower than A: its time is" in describe_row(row)
+    assert "B is slower" in describe_row(row)
+    assert f"{100 * (row['ratio'] - 1):+.2f} %" in describe_row(row)
 
 
 def test_variants_are_verified_and_measured_in_this_process() -> None:
     found = bwprof.ab("gemm:naive", "gemm:naive", M=2, N=32, K=32, **QUICK)
     (row,) = found.to_dict(orient="records")
-    assert (row["case"], row["a"], row["verified"], row["operation"]) == (
-        "gemm M=2 N=32 K=32 fp32",
-        "gemm:naive",
-        True,
-        "gemm",
-    )
+    assert (row["a"], row["verified"], row["operation"]) == ("gemm:naive", True, "gemm")
+    assert row["case"].split() == ["gemm", "M=2", "N=32", "K=32", "fp32"]
     assert row["renewals"] == row["units"]
-    assert "A and B are the same: any difference is noise" in row["reason"]
+    assert "noise" in row["reason"], "A and B do not differ"
     assert row["a_gb_s"] > 0
 
 
-def test_a_function_that_raises_is_named_and_is_the_cause() -> None:
+def test_an_exception_of_a_side_is_the_cause() -> None:
     def broken() -> None:
         raise ZeroDivisionError("by zero")
 
-    with pytest.raises(errors.PairedError, match="side B: ZeroDivisionError: by zero") as caught:
+    with pytest.raises(errors.PairedError, match="side B: ZeroDivisionError") as caught:
         bwprof.ab(working(1), broken, **QUICK)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.frame["stopped"].tolist() == ["failed"]
@@ -387,9 +421,9 @@ def test_arrays_are_compared() -> None:
     (row,) = bwprof.ab(lambda: ones, lambda: twos, **QUICK).to_dict(orient="records")
     assert row["verified"] is None
     assert "B against A" in row["reason"]
-    with pytest.raises(errors.PairedError, match=r"B returns something else than A: .*above the tolerance 0.5"):
+    with pytest.raises(errors.PairedError, match=r"B .* tolerance 0.5"):
         bwprof.ab(lambda: ones, lambda: twos, tolerance=0.5, **QUICK)
-    with pytest.raises(errors.PairedError, match=r"A returns an array of shape \(8,\), B \(4,\)"):
+    with pytest.raises(errors.PairedError, match=r"shape .*\[8\], .*\[4\]"):
         bwprof.ab(lambda: ones, lambda: ones[:4], **QUICK)
 
 
@@ -415,18 +449,18 @@ def test_an_interrupt_has_the_rows_so_far() -> None:
         (print, "gemm", {}, TypeError, "two callables or two names are needed"),
         (None, print, {}, TypeError, "a is None"),
         (print, 3, {}, TypeError, "b is 3, a callable is needed"),
-        (print, print, {"precision": "fp16"}, ValueError, "precision= goes with names"),
-        (print, print, {"M": 1}, ValueError, "M= goes with names"),
-        ("gemm", "gemm", {"tolerance": 0.1}, ValueError, "tolerance= goes with two callables"),
+        (print, print, {"precision": "fp16"}, ValueError, "precision goes with names"),
+        (print, print, {"M": 1}, ValueError, "M goes with names"),
+        ("gemm", "gemm", {"tolerance": 0.1}, ValueError, "tolerance goes with two callables"),
         ("gemm", "gemm", {"python": ["a", "b", "c"]}, ValueError, "there are 3 interpreters"),
         (
             "gemm",
             "gemm",
             {"python": "/nowhere/python"},
             ValueError,
-            "no interpreter '/nowhere/python': there is no such",
+            "no interpreter ./nowhere/python.",
         ),
-        ("gemm", "gemm", {"revision": "HEAD"}, ValueError, "one revision too few"),
+        ("gemm", "gemm", {"revision": "HEAD"}, ValueError, "revisions are HEAD"),
         ("gemm", "gemm", {"build": "make"}, ValueError, "a build goes with revisions"),
         ("gemm", "gemm", {"rel_ci": 2}, ValueError, "rel_ci is 2"),
         ("gemm", "gemm", {"max_seconds": 0}, ValueError, "max_seconds is 0"),
@@ -435,6 +469,6 @@ def test_an_interrupt_has_the_rows_so_far() -> None:
         ("gemm", "gemm", {"Q": 1}, ValueError, "unknown parameter of gemm 'Q'"),
     ],
 )
-def test_what_ab_cannot_use_is_said(a: Any, b: Any, options: dict[str, Any], kind: type[Exception], said: str) -> None:
+def test_arguments_are_checked(a: Any, b: Any, options: dict[str, Any], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         bwprof.ab(a, b, **{"device": "cpu"} | options)

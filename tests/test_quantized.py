@@ -1,4 +1,4 @@
-"""Models whose config.json says that their weights are quantised: bytes stored, bytes read, times, what is not read."""
+"""Models with a quantization_config: bytes stored, bytes read, times, refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config_of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if name != "families"])
-def test_published_models_take_what_they_take(name: str) -> None:
+def test_bytes_of_published_models(name: str) -> None:
     """Bytes stored and read by a token, norms and biases aside: 0.1 % at most."""
     config, found = config_of(name), FACTS[name]
     model, stored = load_model(config)
@@ -110,7 +110,7 @@ def test_every_scheme_has_its_bytes(quantization: dict[str, Any], size: Any) -> 
         (["gate"], 0),  # a router's name, no part of gate_proj
     ],
 )
-def test_modules_that_are_left_alone(left: list[str], count: int) -> None:
+def test_excluded_modules_stay_in_16_bits(left: list[str], count: int) -> None:
     for field in ("modules_to_not_convert", "ignore"):
         quantization = {"quant_method": "fp8", field: left}
         _, stored = load_model(SMALL | {"quantization_config": quantization})
@@ -119,8 +119,8 @@ def test_modules_that_are_left_alone(left: list[str], count: int) -> None:
         assert stored.types["fp8"]["tensors"] == 14 - count
 
 
-def test_a_head_is_quantised_where_it_says_so() -> None:
-    """And products of q, k and v are separate where one of them is stored in another way."""
+def test_a_quantised_head() -> None:
+    """Products of q, k and v are separate if one of them is stored in another way."""
     gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True}
     _, stored = load_model(SMALL | {"quantization_config": gptq})
     assert stored is not None
@@ -144,7 +144,7 @@ def test_groups_of_compressed_tensors_have_targets() -> None:
         assert stored.types["compressed-tensors 4 bits int"]["tensors"] == 2
 
 
-def test_the_scheme_names_the_cache() -> None:
+def test_the_scheme_gives_the_precision_of_the_cache() -> None:
     scheme = {"num_bits": 8, "type": "float", "dynamic": False}
     quantization = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": scheme}
     config = SMALL | {"quantization_config": quantization}
@@ -153,8 +153,8 @@ def test_the_scheme_names_the_cache() -> None:
     assert bwprof.model_step(config, weights="bf16", device=DEVICE).steps["kv"].tolist() == ["bf16"]
 
 
-def test_a_step_in_other_formats_and_again(tmp_path: Path) -> None:
-    """Times follow the file's own bytes; what a file keeps gives the same step."""
+def test_a_quantised_step_in_other_formats(tmp_path: Path) -> None:
+    """Times follow the stored bytes; a saved step is loaded unchanged."""
     config = config_of("llama-3.1-8b-w4a16")
     step = bwprof.model_step(config, weights=["stored", "fp16"], device=DEVICE, output=tmp_path / "step.json")
     times = step.steps.set_index("weights")["time_ms"]
@@ -174,7 +174,7 @@ def test_gpt_oss_fits_one_device_by_its_name() -> None:
     assert step.steps["weight_bytes"].tolist() == [pytest.approx(65.25e9, rel=0.002)]
 
 
-def test_a_further_token_adds_nothing_to_a_full_window() -> None:
+def test_a_token_adds_nothing_to_a_full_window() -> None:
     """36 layers, of which 18 keep 128 tokens: 2 x 8 x 64 x 2 bytes each."""
     room = bwprof.model_step("gpt-oss-120b", context=[64, 4096], device="H100-SXM").room
     assert room.dropna(subset=["context"])["token_bytes"].tolist() == [36 * 2048, 18 * 2048]
@@ -207,14 +207,14 @@ def test_a_further_token_adds_nothing_to_a_full_window() -> None:
         ({"quant_method": "mxfp4"}, "mxfp4: it quantises no matrix"),  # it is of experts alone
     ],
 )
-def test_what_is_not_read_is_refused_by_name(quantization: Any, said: str) -> None:
+def test_unknown_quantization_is_refused(quantization: Any, said: str) -> None:
     with pytest.raises(ValueError, match=f"config: .*{said}"):
         load_model(SMALL | {"quantization_config": quantization})
 
 
 @pytest.mark.parametrize("field", ["compression_config", "quantization"])
 def test_other_names_of_the_field_are_read(field: str) -> None:
-    """Earlier versions of transformers, and MLX, name it so."""
+    """Earlier versions of transformers, and MLX, use them."""
     _, stored = load_model(SMALL | {field: compressed(FLOAT8 | {"strategy": "channel"})})
     assert stored is not None
     assert stored.types["compressed-tensors 8 bits float"]["tensors"] == 14
@@ -223,14 +223,14 @@ def test_other_names_of_the_field_are_read(field: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])
-def test_the_rest_has_the_dtype_of_the_file(kind: str) -> None:
+def test_other_matrices_have_the_dtype_of_the_file(kind: str) -> None:
     _, stored = load_model(SMALL | {"torch_dtype": kind, "quantization_config": {"quant_method": "fp8"}})
     assert stored is not None
     label = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}[kind]
     assert stored.types[label]["bytes"] == PLAIN * (2 if label == "fp32" else 1)
 
 
-def test_a_file_beside_it_that_quantises_is_no_16_bits(tmp_path: Path) -> None:
+def test_a_quantization_file_beside_the_config_is_refused(tmp_path: Path) -> None:
     for name in ("hf_quant_config.json", "quantize_config.json", "quant_config.json"):
         folder = tmp_path / name
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What follows from other rows of a model's run, once those were measured again: copies and predictions."""
+"""Copies and predictions of a model's run follow rows that were measured again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Disturbed(Pretended):
 
 @pytest.fixture(autouse=True)
 def disturbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Every try of a run is by that CPU, in an empty folder; second tries have a quarter of the time, as ever."""
+    """Measure with that CPU, in an empty folder; second tries have a quarter of the time."""
     monkeypatch.setattr(Disturbed, "clock", SimpleNamespace(now=0.0))
     monkeypatch.setattr(Disturbed, "tries", [])
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: Disturbed.clock.now))
@@ -93,7 +93,7 @@ def check(rows: list[RowDict]) -> None:
             assert row["time_ms"] == pytest.approx(times * undisturbed_ms(row), rel=0.01), row["case"]
 
 
-def test_copies_and_predictions_are_of_the_tries_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_and_predictions_follow_second_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
     found = bwprof.model_step(TINY, context=[16, 32], weights=["fp16", "fp8"], device="cpu")
     rows = bwprof.rows(found.frame)
@@ -102,12 +102,13 @@ def test_copies_and_predictions_are_of_the_tries_that_count(monkeypatch: pytest.
         undisturbed_ms(row) for row in rows if row["status"] == "ok"
     ]
     speedup = found.steps["time_ms"][0] / found.steps["time_ms"][2]
-    assert "FP8 weights would bring nothing" not in found.answer
+    assert "FP8 weights" in found.answer
+    assert "\u00d7" in found.answer, "it offers a gain"
     assert speedup == pytest.approx(found.formats.set_index("weights").loc["int8", "speedup_vs_fp16"], rel=0.02)
 
 
-def test_where_the_time_for_second_tries_is_over_copies_are_alike_all_the_same(disturbed: Path) -> None:
-    """Of 14 seconds a quarter lets a few rows have another try: none of the second step's."""
+def test_copies_are_alike_without_time_for_second_tries(disturbed: Path) -> None:
+    """A quarter of 14 seconds is enough for a few rows of the first step."""
     bwprof.model_step(TINY, context=[16, 32], weights=["fp16", "fp8"], device="cpu", output=disturbed / "step.json")
     rows, samples, _ = json_file.read_json(disturbed / "step.json")
     check(rows)
@@ -119,19 +120,20 @@ def test_where_the_time_for_second_tries_is_over_copies_are_alike_all_the_same(d
     assert samples[copy] == samples[asked.index((16, "qkv", "fp16"))]
 
 
-def test_what_is_measured_later_counts_for_predictions_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_rows_update_earlier_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
     found = bwprof.model_step(TINY, context=16, weights=["fp8", "fp16"], device="cpu")
     check(bwprof.rows(found.frame))
     reasons = found.frame.loc[found.frame["status"] == "predicted", "reason"]
-    assert reasons.str.startswith("as good as the kernel of fp16 measured on this shape").all()
+    assert reasons.str.contains("fp16").all()
+    assert reasons.str.contains("%").all()
 
 
 @pytest.mark.parametrize("broken_at", [5, 14, 15, 17])
-def test_an_interrupted_run_agrees_with_itself_and_goes_on(
+def test_an_interrupted_run_is_consistent_and_resumes(
     disturbed: Path, monkeypatch: pytest.MonkeyPatch, broken_at: int
 ) -> None:
-    """Ctrl-C in the first tries, and between second ones: no row is lost, and copies are alike before and after."""
+    """Ctrl-C comes in the first tries and between second ones: no row is lost, and copies are alike."""
     monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", broken_at)
     assert model_command.main_model(GIVEN) == 130
@@ -148,8 +150,8 @@ def test_an_interrupted_run_agrees_with_itself_and_goes_on(
     assert ModelStep.from_frame(bwprof.load(folder)).tokens_s is not None
 
 
-def test_a_run_that_was_killed_between_second_tries_is_put_right(disturbed: Path) -> None:
-    """A file with the second try of one row, but the first in its copy and in what was predicted of it."""
+def test_resuming_repairs_a_run_killed_between_second_tries(disturbed: Path) -> None:
+    """The file has the second try of one row, but the first try in its copy and its prediction."""
     assert model_command.main_model(GIVEN) == 0
     folder = next((disturbed / "bwprof-results").iterdir())
     rows, samples, run = json_file.read_json(folder / "results.json")
@@ -164,8 +166,8 @@ def test_a_run_that_was_killed_between_second_tries_is_put_right(disturbed: Path
     check(json_file.read_json(folder / "results.json")[0])
 
 
-def test_a_second_try_of_a_shape_of_a_run_before_is_one(disturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row there was disturbed: the copy that needs it now has it measured again, and is not said to be."""
+def test_a_resumed_run_measures_disturbed_shapes_again(disturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of a disturbed row is measured again, without the remark of a second try."""
     monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", 7)
     assert model_command.main_model([*GIVEN[:-2], "--weights", "fp16"]) == 130

@@ -34,8 +34,7 @@ def print_summary(rows: Sequence[RowDict], screen: Console) -> None:
 
 def print_step(data: pd.DataFrame, screen: Console) -> None:
     """Print what the rows of a model's step come to."""
-    from bwprof.llm.result import ModelStep
-    from bwprof.llm.sections import spare_columns
+    from bwprof.llm.result import ModelStep, spare_columns
 
     for renderable in ModelStep.from_frame(data).renderables(screen):
         print_fitted(screen, renderable, spare_columns(renderable))

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof import hardware, registry
+from bwprof import _core, hardware, registry
 from bwprof.errors import PairedError
 from bwprof.experiments import ab_run
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
-from bwprof.experiments.ab_result import ABTable
-from bwprof.experiments.ab_run import PlaceRequest
+from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
+from bwprof.experiments.ab_run import ABPair, ABTable
 from bwprof.experiments.ab_session import DEFAULT_GATE, DEFAULT_REL_CI, DEFAULT_SECONDS, FAILED, StopRule
-from bwprof.experiments.ab_sides import ABTask, Call, CallSide, is_call
+from bwprof.experiments.ab_sides import ABSide, ABTask, Call, CallSide, is_call, side_of
 from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
 from bwprof.runs import plan
 from bwprof.runs.interrupts import NoInterrupts
-from bwprof.runs.plan import expand_caches, iterate_points, parse_axes, parse_whole_numbers
+from bwprof.runs.plan import SweepRequest, expand_caches, iterate_points, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
     describe_unknown,
     nearest_name,
@@ -39,19 +40,9 @@ if TYPE_CHECKING:
 DEFAULT_PRECISION = "fp32"
 
 
-@dataclass(frozen=True, slots=True)
-class ABOptions:
-    """Options of both sides; empty and None are the operation's defaults."""
-
-    params: Mapping[str, Any] = field(default_factory=dict)
-    kv_lens: tuple[int, ...] | None = None
-    precisions: tuple[str, ...] = ()
-    caches: tuple[str, ...] = ()
-    timer: str | None = None
-    seed: int = 0
-
-
-def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[ABTask, ABTask]]:
+def make_tasks(
+    a: str, b: str, params: Mapping[str, Any], options: SweepRequest, backend: str
+) -> list[tuple[ABTask, ABTask]]:
     """Make the tasks of both sides, a pair for each combination of parameters, precision and cache.
 
     "copy" and "copy:tiled" name an operation, in its default or a named variant; "module:function" and
@@ -60,8 +51,8 @@ def make_tasks(a: str, b: str, options: ABOptions, backend: str) -> list[tuple[A
     is_operation = _check_names(a, b)
     registry.check_timer(options.timer, backend)
     if not is_operation:
-        return list(zip(_make_calls(a, options), _make_calls(b, options), strict=True))
-    sides = [_make_specs(text, options, backend) for text in (a, b)]
+        return list(zip(_make_calls(a, params, options), _make_calls(b, params, options), strict=True))
+    sides = [_make_specs(text, params, options, backend) for text in (a, b)]
     for specs in sides:
         registry.check_kernels((spec.operation, spec.variant, spec.precision, backend) for spec in specs)
     return list(zip(*sides, strict=True))
@@ -71,59 +62,49 @@ def _check_names(a: str, b: str) -> bool:
     """Return whether both names are of one operation; False for two functions, ValueError for anything else."""
     known = [row["name"] for row in registry.operations()]
     heads = [text.partition(":")[0] for text in (a, b)]
-    problems = [
-        f"side {side}: {describe_unknown('operation', head, known)}" for side, head in zip("AB", heads, strict=True)
-    ]
-    for head, text, problem in zip(heads, (a, b), problems, strict=True):
-        if head not in known and not is_call(text):
+    mixed = any(head in known for head in heads)
+    for side, head, text in zip("AB", heads, (a, b), strict=True):
+        misspelt = mixed and nearest_name(head, known, likeness=0.7) is not None
+        if head not in known and (misspelt or not is_call(text)):
+            problem = f"side {side}: {describe_unknown('operation', head, known)}"
             raise ValueError(f"{problem}; or a function, as module:function or file.py:function")
-    operations = [head if head in known else None for head in heads]
-    if operations[0] != operations[1]:
-        for head, operation, problem in zip(heads, operations, problems, strict=True):
-            if operation is None and nearest_name(head, known, likeness=0.7) is not None:
-                raise ValueError(problem)
-        kinds = [
-            f"the operation {operation}" if operation else f"the function {quote_text(text)}"
-            for operation, text in zip(operations, (a, b), strict=True)
-        ]
-        raise ValueError(f"A is {kinds[0]} and B {kinds[1]}: a ratio of times needs two sides that do the same work")
-    return operations[0] is not None
+    if mixed and heads[0] != heads[1]:
+        raise ValueError(f"A is {quote_text(a)} and B {quote_text(b)}: one operation or two functions are needed")
+    return mixed
 
 
-def _make_specs(text: str, options: ABOptions, backend: str) -> list[Spec]:
+def _make_specs(text: str, params: Mapping[str, Any], options: SweepRequest, backend: str) -> list[Spec]:
     operation, _, variant = text.partition(":")
-    known = registry.variant_names(operation, backend)
-    if ":" in text and variant not in known:
-        raise ValueError(describe_unknown(f"variant of {operation} on {backend}", variant, known))
-    request = plan.SweepRequest(
+    if ":" in text:
+        registry.check_variant(operation, backend, variant)
+    request = replace(
+        options,
         operations=(operation,),
-        params={name: parse_whole_numbers(name, value) for name, value in options.params.items()},
-        kv_lens=options.kv_lens,
+        params={name: parse_whole_numbers(name, value) for name, value in params.items()},
         precisions=options.precisions or (DEFAULT_PRECISION,),
         variants=(variant,) if variant else (),
-        caches=options.caches,
-        seed=options.seed,
-        timer=options.timer,
     )
     return [_name_case(spec) for spec in plan.make_plan(request, backend).specs]
 
 
 def _name_case(spec: Spec) -> Spec:
     """Name a case after its parameters that differ from the operation's defaults."""
-    precisions = registry.operation(spec.operation)["precisions"]
-    if spec.precision not in precisions:
-        raise ValueError(f"{spec.operation} has no precision {spec.precision}: allowed are {', '.join(precisions)}")
     unusual = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
     name = " ".join([spec.operation, *(f"{name}={spec.params[name]}" for name in unusual)])
     return replace(spec, case=registry.case_name(name, spec.kv_lens))
 
 
-def _make_calls(text: str, options: ABOptions) -> list[ABTask]:
-    for name, value in (("precision", options.precisions or None), ("kv_lens", options.kv_lens)):
-        if value is not None:
-            raise ValueError(f"{name} goes with operations, not with a function")
-    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(options.params)))
+def _make_calls(text: str, params: Mapping[str, Any], options: SweepRequest) -> list[ABTask]:
+    _refuse({"precision": options.precisions, "kv_lens": options.kv_lens}, "operations, not with a function")
+    points: Sequence[dict[str, Any]] = list(iterate_points(parse_axes(params)))
     return [Call(text, point, cache, options.timer) for point in points for cache in expand_caches(options.caches)]
+
+
+def _refuse(arguments: Mapping[str, object], others: str) -> None:
+    """Raise ValueError for arguments that go with other sides."""
+    for name, value in arguments.items():
+        if value not in (None, ()):
+            raise ValueError(f"{name} goes with {others}")
 
 
 SideArgument = str | Callable[[], object]
@@ -156,12 +137,11 @@ def ab(
     """Compare the times of two sides, measured in turn on one device.
 
     A and B take short turns, A B B A or B A A B by a coin, so that drift affects both. The ratio of their times and its
-    99.5 % interval come from whole blocks of turns by Wilcoxon's signed ranks (reasons and sources:
-    `bwprof/experiments/ab_session.py`).
+    99.5 % interval come from whole blocks of turns by Wilcoxon's signed ranks (`bwprof/experiments/ab_session.py`).
 
     Operations are verified on both sides first, and get new buffers again and again, because the place of buffers in
     the caches can change a small case by a tenth. A function's arrays stay where they are: let A and B use the same
-    arrays, or return from the function the callable to measure; the call then prepares it, and is repeated.
+    arrays, or return from the function the callable to measure.
 
     Parameters
     ----------
@@ -172,11 +152,8 @@ def ab(
     python : str or iterable of str, optional
         Interpreters that have bwprof, one for each side or one for both. The sides are then processes.
     revision : iterable of str, optional
-        Two git revisions. Each is checked out in a worktree, imported from there, and removed afterwards.
-    repository : path
-        The repository of the revisions.
-    build : str, optional
-        A shell command that builds a worktree ("python setup.py build_ext --inplace").
+        Two git revisions of `repository`. Each is checked out in a worktree, built by the shell command `build`,
+        imported from there, and removed afterwards.
     precision, cache, kv_lens, timer, device, backend
         As in `bwprof.sweep`; the default precision is FP32. Several precisions and caches are for names alone.
     stream : optional
@@ -186,10 +163,9 @@ def ab(
         noted in `verified` and `reason`.
     threads : int, optional
         The number of a CPU's threads. One thread scatters least on a busy machine.
-    rel_ci : float or str
-        Stop when half of the ratio's interval is at most this, 0.005 or "0.5%".
-    max_seconds : float
-        Stop each comparison after so many seconds, counted from the first opening of both sides.
+    rel_ci, max_seconds : float or str, float
+        Stop when half of the ratio's interval is at most `rel_ci`, 0.005 or "0.5%", or after so many seconds of a
+        comparison, counted from the first opening of both sides.
     gate : float or str
         The smallest relevant difference, 0.01 or "1%".
     seed : int
@@ -202,10 +178,10 @@ def ab(
     Returns
     -------
     pandas.DataFrame
-        A row for each case: case, a, b, verdict on B ("faster", "slower", "same", "undecided"), ratio (B's time divided
-        by A's) with ratio_lo and ratio_hi, a_time_ms and b_time_ms (medians over blocks of the lower quartile of their
-        samples), pairs, units, stopped ("precise", "time"), reason, verified, device and environments.
-        ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` holds the logarithms, orders and times behind each row.
+        A row for each case: verdict on B ("faster", "slower", "same", "undecided"), ratio (B's time divided by A's)
+        with ratio_lo and ratio_hi, a_time_ms and b_time_ms (medians over blocks of the lower quartile of their
+        samples), stopped ("precise", "time"), reason, verified, environments and more. ``attrs["run"]`` is the
+        metadata, ``attrs["pairs"]`` holds the logarithms, orders and times behind each row.
 
     Raises
     ------
@@ -227,14 +203,12 @@ def ab(
     for name, side in (("a", a), ("b", b)):
         if not isinstance(side, str):
             check_callable(side, name)
-    if a is None:
-        raise TypeError("a is None: a function, or the name of an operation or a function, is needed")
     request = PlaceRequest(
         parse_names("python", python),
         parse_names("revision", revision),
         str(repository),
         build,
-        None if threads is None else check_threads(parse_int(threads, "threads"), "threads"),
+        None if threads is None else parse_int(threads, "threads"),
         parse_seconds(max_turn_seconds, "max_turn_seconds"),
     )
     rule = StopRule(
@@ -243,25 +217,19 @@ def ab(
         parse_fraction(gate, "gate"),
         registry.check_seed(parse_int(seed, "seed")),
     )
-    options = ABOptions(
-        params,
-        registry.parse_lengths(kv_lens),
-        parse_names("precision", precision),
-        parse_names("cache", cache),
-        timer,
-        rule.seed,
-    )
+    lengths, precisions = registry.parse_lengths(kv_lens), parse_names("precision", precision)
+    caches = parse_names("cache", cache)
+    options = SweepRequest(kv_lens=lengths, precisions=precisions, caches=caches, timer=timer, seed=rule.seed)
     b = complete_b(b, a, request)
     where = (backend, device)
     if isinstance(a, str) and isinstance(b, str):
-        for name, value in (("stream", stream), ("tolerance", tolerance)):
-            if value is not None:
-                raise ValueError(f"{name}= goes with two callables, not with names")
-        return _compare_names((a, b), options, request, where, rule)
-    if isinstance(a, str) or isinstance(b, str) or b is None:
+        _refuse({"stream": stream, "tolerance": tolerance}, "two callables, not with names")
+        return _compare_names((a, b), params, options, request, where, rule)
+    if not callable(a) or not callable(b):
         raise TypeError(f"a is {repr_short(a)} and b is {repr_short(b)}: two callables or two names are needed")
-    _refuse_for_callables(options, request)
-    return _compare_functions((a, b), options, stream, tolerance, where, request.threads, rule)
+    named = {"precision": precisions, "kv_lens": lengths, "python": request.python, "revision": request.revision}
+    _refuse({**named, **dict.fromkeys(params, True)}, "names, not with two callables")
+    return _compare_functions((a, b), options, stream, tolerance, where, request, rule)
 
 
 def complete_b(b: Any, a: Any, request: PlaceRequest) -> Any:
@@ -273,74 +241,69 @@ def complete_b(b: Any, a: Any, request: PlaceRequest) -> Any:
     return a
 
 
-def are_same(names: tuple[str, str], request: PlaceRequest, commits: Sequence[str]) -> bool:
-    """Return whether A and B have the same name, interpreter and revision."""
-    return names[0] == names[1] and len(set(request.python)) < 2 and len(set(commits)) < 2
-
-
 def _compare_names(
     names: tuple[str, str],
-    options: ABOptions,
+    params: Mapping[str, Any],
+    options: SweepRequest,
     request: PlaceRequest,
     where: tuple[str | None, Device],
     rule: StopRule,
 ) -> pd.DataFrame:
     choice = hardware.choose_device(*where)
-    tasks = make_tasks(*names, options, choice.backend)
-    table = ab_run.start_table(choice, rule, None, {})
-    commits: Sequence[str] = []
+    tasks = make_tasks(*names, params, options, choice.backend)
+    table = ABTable.start(choice, rule)
     with ExitStack() as stack:
-        if request.apart:
+        make: Callable[[int, ABTask], ABSide]
+        same_place = True
+        if request.python or request.revision:
             stops = stack.enter_context(NoInterrupts())
-            make, commits = stack.enter_context(ab_run.open_places(request, choice, stops))
-            pairs = ab_run.make_process_pairs(tasks, make)
+            make, same_place = stack.enter_context(open_places(request, choice, stops))
         else:
             device = stack.enter_context(hardware.borrow_device(choice.backend, choice.index))
-            if request.threads is not None:
-                device.limit_threads(request.threads)
-            table.run["facts"] = hardware.facts(device)
-            pairs = ab_run.make_local_pairs(tasks, device)
-        pairs = ab_run.add_note(pairs, same=are_same(names, request, commits))
+            _prepare(device, request, table)
+            make = partial(_make_local, device)
+        pairs = ab_run.make_pairs(tasks, make, same_place=same_place)
         return _measure_pairs(pairs, rule, table, ab_run.compare_nothing)
 
 
 def _compare_functions(
     functions: tuple[Callable[[], object], Callable[[], object]],
-    options: ABOptions,
+    options: SweepRequest,
     stream: Any,
     tolerance: float | None,
     where: tuple[str | None, Device],
-    threads: int | None,
+    request: PlaceRequest,
     rule: StopRule,
 ) -> pd.DataFrame:
     caches = expand_caches(options.caches)
-    names = (name_callable(functions[0]), name_callable(functions[1]))
+    a, b = (name_callable(function) for function in functions)
     with hardware.borrow_current(*where) as (choice, device):
-        if threads is not None:
-            device.limit_threads(threads)
-        table = ab_run.start_table(choice, rule, None, {"facts": hardware.facts(device)})
+        table = ABTable.start(choice, rule)
+        _prepare(device, request, table)
         pairs = []
         for cache in caches:
-            a, b = (CallSide(device, call, cache=cache, timer=options.timer, stream=stream) for call in functions)
-            pairs.append(ab_run.make_call_pair(names, (a, b), cache))
-        pairs = ab_run.add_note(pairs, same=functions[0] is functions[1])
-        return _measure_pairs(pairs, rule, table, ab_run.compare_outputs(tolerance))
+            how: dict[str, Any] = {"cache": cache, "timer": options.timer, "stream": stream}
+            sides = [CallSide(device, function, **how) for function in functions]
+            pairs.append(ABPair(ab_run.join_names(a, b), cache, (a, b), sides, functions[0] is functions[1]))
+        return _measure_pairs(pairs, rule, table, partial(ab_run.compare_outputs, tolerance=tolerance))
 
 
-def _measure_pairs(
-    pairs: Sequence[ab_run.ABPair],
-    rule: StopRule,
-    table: ABTable,
-    compare: Callable[[Sequence[Any]], ab_run.Verdict],
-) -> pd.DataFrame:
+def _make_local(device: _core.Device, _side: int, task: ABTask) -> ABSide:
+    return side_of(device, task, Path.cwd())
+
+
+def _prepare(device: _core.Device, request: PlaceRequest, table: ABTable) -> None:
+    if request.threads is not None:
+        device.limit_threads(request.threads)
+    table.run["facts"] = hardware.facts(device)
+
+
+def _measure_pairs(pairs: Sequence[ABPair], rule: StopRule, table: ABTable, compare: ab_run.Compare) -> pd.DataFrame:
     try:
         for pair in pairs:
-            measurement = ab_run.measure_pair(pair, rule, table, lambda: None, compare)
-            if measurement.stopped == FAILED:
-                table.finish("failed")
-                raise PairedError(measurement.reason, table.frame()) from measurement.cause
-    except PairedError:
-        raise
+            result = ab_run.measure_pair(pair, rule, table, lambda: None, compare)
+            if result.stopped == FAILED:
+                raise PairedError(result.reason, table.frame()) from result.cause
     except BaseException as error:
         table.finish("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         with suppress(AttributeError):
@@ -348,23 +311,3 @@ def _measure_pairs(
         raise
     table.finish("complete")
     return table.frame()
-
-
-def _refuse_for_callables(options: ABOptions, request: PlaceRequest) -> None:
-    refused: Mapping[str, Any] = {
-        "precision": options.precisions or None,
-        "kv_lens": options.kv_lens,
-        "python": request.python or None,
-        "revision": request.revision or None,
-        **dict.fromkeys(options.params, True),
-    }
-    for name, value in refused.items():
-        if value is not None:
-            raise ValueError(f"{name}= goes with names, not with two callables")
-
-
-def check_threads(count: int, name: str) -> int:
-    """Return a number of threads; ValueError with `name` if it is below 1."""
-    if count < 1:
-        raise ValueError(f"{name} is {count}: allowed is 1 or more")
-    return count

@@ -1,104 +1,74 @@
-"""Run A/B comparisons: in this process, or in one process for each interpreter and revision."""
+"""Run A/B comparisons: their pairs of sides, their rows, and the run as a DataFrame, JSON, CSV and sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+import json
+import math
+import platform
+import statistics as numbers
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, environment
-from bwprof.experiments import worktrees
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, Place, ProcessSide, check_python
-from bwprof.experiments.ab_result import ABTable, row_of
-from bwprof.experiments.ab_session import NAMES, ABMeasurement, Comparison, StopRule
+from bwprof.experiments import ab_session as session
+from bwprof.experiments.ab_process import ProcessSide
+from bwprof.experiments.ab_session import FAILED, UNDECIDED, Comparison, StopRule
 from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, SideInfo, later_timer
-from bwprof.experiments.ab_worker import side_of
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.verify import Expected
+from bwprof.results.json_file import to_json_value
 from bwprof.runs import metadata
-from bwprof.runs.interrupts import InterruptSource
+from bwprof.text.formatting import format_seconds, plural
 
-SideMaker = Callable[[int, ABTask], ProcessSide]
-Sides = Callable[[], Any]  # makes a context manager of two sides
+if TYPE_CHECKING:
+    import pandas as pd
+
 Verdict = tuple[bool | None, str]  # verified, note
+Compare = Callable[[Sequence[ABSide]], Verdict]
 
-
-@dataclass(frozen=True, slots=True)
-class PlaceRequest:
-    """Interpreters and revisions: none, one for both sides, or one for each; the repository and its build command."""
-
-    python: tuple[str, ...] = ()
-    revision: tuple[str, ...] = ()
-    repository: str = "."
-    build: str | None = None
-    threads: int | None = None
-    turn_seconds: float = DEFAULT_TURN_SECONDS
-
-    def __post_init__(self) -> None:
-        if len(self.python) > 2:
-            raise ValueError(f"there are {len(self.python)} interpreters: allowed are one for both sides, or two")
-        if len(self.revision) not in (0, 2):
-            amount = "many" if len(self.revision) > 2 else "few"
-            raise ValueError(f"there is one revision too {amount}: A's and B's are needed")
-        if self.build is not None and not self.revision:
-            raise ValueError("a build goes with revisions: name A's and B's")
-        paths = []
-        for side, name in zip(NAMES, self.python, strict=False):
-            try:
-                paths.append(check_python(name))
-            except ValueError as error:
-                raise ValueError(f"side {side}: {error}" if len(self.python) == 2 else str(error)) from None
-        object.__setattr__(self, "python", tuple(paths))
-
-    @property
-    def apart(self) -> bool:
-        """Whether the sides need processes of their own."""
-        return bool(self.python or self.revision)
-
-
-@contextmanager
-def open_places(
-    request: PlaceRequest, choice: Choice, stops: InterruptSource, say: Callable[[str], object] = lambda _: None
-) -> Iterator[tuple[SideMaker, Sequence[str]]]:
-    """Check out the revisions; give the function that makes side 0 or 1, and the revisions' commits."""
-    pythons = request.python * 2 if len(request.python) == 1 else request.python or (None, None)
-    with ExitStack() as stack:
-        revisions: list[worktrees.Revision] = []
-        if request.revision:
-            folder = Path(request.repository)
-            checkout = worktrees.checked_out(folder, request.revision, request.build, stops.check, say)
-            revisions = stack.enter_context(checkout)
-
-        def make(side: int, task: ABTask) -> ProcessSide:
-            place = Place(choice.backend, choice.index, request.threads, pythons[side])
-            if revisions:
-                revision = revisions[side]
-                label = f"revision {revision.name} ({revision.commit[:10]})"
-                place = replace(place, folder=revision.folder, paths=revision.paths, label=label)
-            return ProcessSide(task, place, stops, turn_seconds=request.turn_seconds)
-
-        yield make, [revision.commit for revision in revisions]
+# ---- pairs ----
 
 
 @dataclass(frozen=True, slots=True)
 class ABPair:
-    """One comparison: its case, its sides' names, and how to open them; `note` goes into the row's reason."""
+    """One comparison: its case, its sides and their names; `same`: they do not differ."""
 
     case: str
     cache: str
     names: tuple[str, str]
-    sides: Sides
-    note: str = ""
+    sides: Sequence[ABSide]
+    same: bool = False
 
 
-def start_table(choice: Choice, rule: StopRule, argv: Sequence[str] | None, more: Mapping[str, Any]) -> ABTable:
-    """Make the table of a run that begins."""
-    run = metadata.describe(environment.new_run_id(), choice, argv)
-    return ABTable(run | {"how": asdict(rule), **more})
+def make_pairs(
+    tasks: Sequence[tuple[ABTask, ABTask]], make: Callable[[int, ABTask], ABSide], *, same_place: bool
+) -> list[ABPair]:
+    """Make comparisons of tasks; `make` makes side 0 or 1, in the same place or in two."""
+    pairs = []
+    for a, b in tasks:
+        names = (_name_task(a), _name_task(b))
+        case = join_names(*names)
+        if isinstance(a, Spec):
+            case = f"{a.case} {a.precision}"
+        elif names[0] == names[1]:
+            case = a.title
+        pairs.append(ABPair(case, a.cache, names, [make(0, a), make(1, b)], same_place and a == b))
+    return pairs
+
+
+def _name_task(task: ABTask) -> str:
+    if isinstance(task, Spec):
+        return f"{task.operation}:{task.variant}" if task.variant else task.operation
+    return task.name
+
+
+def join_names(a: str, b: str) -> str:
+    return a if a == b else f"{a} and {b}"
 
 
 def measure_pair(
@@ -106,139 +76,196 @@ def measure_pair(
     rule: StopRule,
     table: ABTable,
     check: Callable[[], object],
-    compare: Callable[[Sequence[ABSide]], Verdict],
-) -> ABMeasurement:
+    compare: Compare,
+) -> Comparison:
     """Measure one comparison; `table` gets its row however it ends.
 
     `compare` gets the open sides and compares their results: (verified, note).
     """
-    measurement = ABMeasurement(rule)
     verdict: Verdict = (None, "")
-    labels = {"case": pair.case, "cache": pair.cache, "a": pair.names[0], "b": pair.names[1]}
-    environments: dict[str, str | None] = {"a_environment": None, "b_environment": None}
+    labels: ABRow = {"case": pair.case, "cache": pair.cache, "a": pair.names[0], "b": pair.names[1]}
+
+    def check_pair(opened: Sequence[SideInfo]) -> None:
+        nonlocal verdict
+        for name, info, side in zip(("a", "b"), opened, pair.sides, strict=True):
+            own = {"title": info.title}
+            if isinstance(side, ProcessSide):
+                table.run.setdefault("facts", side.facts)
+                labels[f"{name}_environment"] = side.environment or None
+                own |= side.metadata
+            table.run[name] = table.run.get(name, {}) | own
+        check_same_work(opened)
+        verdict = compare(pair.sides)
+
+    timer = partial(later_timer, backend=table.run["backend"])
+    comparison = Comparison(pair.sides, rule, timer, check, check_pair)
     try:
-        with pair.sides() as sides:
-
-            def check_pair(opened: Sequence[SideInfo]) -> None:
-                nonlocal verdict
-                table.run.setdefault("facts", sides[0].facts if isinstance(sides[0], ProcessSide) else {})
-                for name, info, side in zip(("a", "b"), opened, sides, strict=True):
-                    own = {"title": info.title}
-                    if isinstance(side, ProcessSide):
-                        environments[f"{name}_environment"] = side.environment or None
-                        own |= side.metadata
-                    table.run[name] = table.run.get(name, {}) | own
-                check_same_work(opened)
-                verdict = compare(sides)
-
-            backend = table.run["backend"]
-            Comparison(sides, measurement, backend, later_timer, check, check_pair).run()
+        with ExitStack() as stack:
+            for side in pair.sides:
+                stack.callback(side.end)
+            comparison.run()
     finally:
         verified, note = verdict
-        if measurement.opened and all(info.verified for info in measurement.opened):
+        if comparison.opened and all(info.verified for info in comparison.opened):
             verified = True
-        notes = "; ".join(filter(None, (pair.note, note)))
-        row = row_of(measurement, table.run, labels | environments, verified=verified, notes=notes)
-        table.add(row, measurement)
-    return measurement
+        same = "A and B are the same: any difference is noise" if pair.same else ""
+        table.add(comparison, labels | {"verified": verified}, [same, note])
+    return comparison
 
 
 def check_same_work(opened: Sequence[SideInfo]) -> None:
     """Raise SideError if two sides report different operations, precisions, shapes or parameters."""
-    need = "a ratio of times needs two sides that do the same work"
-    a, b = opened
-    for name in ("operation", "precision", "shape"):
-        values = [getattr(info, name) for info in opened]
-        if None not in values and values[0] != values[1]:
-            texts = [tuple(value) if isinstance(value, list) else value for value in values]
-            what = "returns an array of shape" if name == "shape" else f"measures the {name}"
-            raise SideError(f"A {what} {texts[0]}, B {texts[1]}: {need}")
-    for name, value in (a.params or {}).items():
-        if b.params and name in b.params and b.params[name] != value:
-            raise SideError(f"A measures {name} = {value}, B {name} = {b.params[name]}: {need}")
+    a, b = ({"operation": i.operation, "precision": i.precision, "shape": i.shape, **(i.params or {})} for i in opened)
+    for name, value in a.items():
+        if None not in (value, b.get(name)) and value != b[name]:
+            problem = f"{name} of A is {value}, of B {b[name]}"
+            raise SideError(f"{problem}: a ratio of times needs two sides that do the same work")
 
 
 def compare_nothing(_sides: Sequence[ABSide]) -> Verdict:
-    """Compare no results: two processes verify their operations each for itself."""
+    """Compare no results: operations verify their own."""
     return None, ""
 
 
-def compare_outputs(tolerance: float | None) -> Callable[[Sequence[ABSide]], Verdict]:
-    """Return a function that compares B's array with A's; without a tolerance a difference is only noted."""
-
-    def compare(sides: Sequence[ABSide]) -> Verdict:
-        a, b = (side.returned if isinstance(side, CallSide) else None for side in sides)
-        if getattr(a, "shape", None) is None or getattr(b, "shape", None) is None:
-            if tolerance is not None:
-                raise SideError("tolerance= goes with functions that return arrays, and these return none")
-            return None, ""
-        try:
-            verdict = Expected(b, a, tolerance).compare()
-        except (TypeError, ValueError) as error:
-            if tolerance is not None:
-                raise SideError(f"what A and B return cannot be compared: {error}") from None
-            return None, ""
-        if verdict.wrong and tolerance is not None:
-            raise SideError(f"B returns something else than A: {verdict.wrong}")
-        return verdict.verified or None, "" if verdict.verified else f"B against A: {verdict.wrong or verdict.note}"
-
-    return compare
-
-
-def make_local_pairs(tasks: Sequence[tuple[ABTask, ABTask]], device: _core.Device) -> list[ABPair]:
-    """Make comparisons in this process, both sides on one open device."""
-    return [
-        _make_pair(pair, partial(_open_local, [side_of(device, task, Path.cwd()) for task in pair])) for pair in tasks
-    ]
-
-
-def make_call_pair(names: tuple[str, str], sides: tuple[CallSide, CallSide], cache: str) -> ABPair:
-    """Make the comparison of two functions in this process."""
-    return ABPair(_case_name(*names), cache, names, partial(_open_local, sides))
-
-
-def make_process_pairs(tasks: Sequence[tuple[ABTask, ABTask]], make: SideMaker) -> list[ABPair]:
-    """Make comparisons with a process for each side; `make` makes side 0 or 1."""
-    return [_make_pair(pair, partial(_open_processes, pair, make)) for pair in tasks]
-
-
-@contextmanager
-def _open_local(sides: Sequence[ABSide]) -> Iterator[Sequence[ABSide]]:
+def compare_outputs(sides: Sequence[ABSide], tolerance: float | None) -> Verdict:
+    """Compare the array that B returns with A's; without a tolerance a difference is only noted."""
+    a, b = (side.returned if isinstance(side, CallSide) else None for side in sides)
+    if getattr(a, "shape", None) is None or getattr(b, "shape", None) is None:
+        if tolerance is not None:
+            raise SideError("tolerance= goes with functions that return arrays, and these return none")
+        return None, ""
     try:
-        yield sides
-    finally:
-        for side in sides:
-            side.close()
+        verdict = Expected(b, a, tolerance).compare()
+    except (TypeError, ValueError) as error:
+        if tolerance is not None:
+            raise SideError(f"what A and B return cannot be compared: {error}") from None
+        return None, ""
+    if verdict.wrong and tolerance is not None:
+        raise SideError(f"B returns something else than A: {verdict.wrong}")
+    return verdict.verified or None, "" if verdict.verified else f"B against A: {verdict.wrong or verdict.note}"
 
 
-@contextmanager
-def _open_processes(pair: tuple[ABTask, ABTask], make: SideMaker) -> Iterator[list[ProcessSide]]:
-    sides = [make(number, task) for number, task in enumerate(pair)]
-    try:
-        yield sides
-    finally:
-        for side in sides:
-            side.end()
+# ---- rows ----
+
+VERSION = 1  # of the JSON document
+
+ABRow = dict[str, Any]
+
+_COLUMNS = """
+case operation precision cache backend device a b verdict ratio:float64 ratio_lo:float64 ratio_hi:float64
+a_time_ms:float64 b_time_ms:float64 a_gb_s:float64 b_gb_s:float64 pairs:int64 units:int64 renewals:int64 order
+seconds:float64 stopped reason verified:boolean timer a_environment b_environment seed:int64 run_id timestamp hostname
+driver bwprof_version
+"""
+
+# Each column's type in a frame.
+COLUMNS: dict[str, Any] = {
+    name: kind or "object" for name, _, kind in (word.partition(":") for word in _COLUMNS.split())
+}
 
 
-def _make_pair(pair: tuple[ABTask, ABTask], sides: Sides) -> ABPair:
-    task = pair[0]
-    names = (_task_name(task), _task_name(pair[1]))
-    if isinstance(task, Spec):
-        return ABPair(f"{task.case} {task.precision}", task.cache, names, sides)
-    return ABPair(task.title if names[0] == names[1] else _case_name(*names), task.cache, names, sides)
+@dataclass(slots=True)
+class ABTable:
+    """The rows of a run, its metadata and, for each row, the units, orders and times behind it."""
+
+    run: dict[str, Any]
+    rows: list[ABRow] = field(default_factory=list)
+    details: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, choice: Choice, rule: StopRule, argv: Sequence[str] | None = None) -> ABTable:
+        """Make the table of a run that begins."""
+        return cls(metadata.describe(environment.new_run_id(), choice, argv) | {"how": asdict(rule)})
+
+    def add(self, comparison: Comparison, labels: ABRow, notes: Sequence[str]) -> None:
+        """Add a comparison, complete or not; `labels` are case, cache, a, b, their environments and verified."""
+        run, rule, ratio, opened = self.run, comparison.rule, comparison.ratio, comparison.opened
+        failed = comparison.stopped == FAILED
+        verdict = UNDECIDED if failed else session.verdict_of(ratio, rule.gate)
+        row: ABRow = dict.fromkeys(COLUMNS) | {
+            "backend": run["backend"],
+            "device": run["device"],
+            "verdict": verdict,
+            "ratio": None if math.isnan(ratio.value) else ratio.value,
+            "ratio_lo": ratio.low if ratio.low > 0 else None,
+            "ratio_hi": ratio.high if math.isfinite(ratio.high) else None,
+            "pairs": comparison.pairs,
+            "units": len(comparison.units),
+            "renewals": comparison.renewals,
+            "order": "ABBA or BAAB by a coin",
+            "seconds": comparison.seconds,
+            "stopped": comparison.stopped,
+            "seed": rule.seed,
+            "run_id": run["run_id"],
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "hostname": platform.node() or None,
+            "driver": run.get("facts", {}).get("driver") or None,
+            "bwprof_version": _core.__version__,
+        }
+        why = "" if failed or verdict != UNDECIDED else _why_undecided(comparison)
+        row["reason"] = "; ".join(filter(None, (comparison.reason, why, *notes))) or None
+        if opened:
+            row |= {name: getattr(opened[0], name) for name in ("operation", "precision", "timer")}
+        for side, info, times in zip(("a", "b"), opened, comparison.times, strict=False):
+            if times:
+                time_ms = row[f"{side}_time_ms"] = numbers.median(times) / 1e6
+                row[f"{side}_gb_s"] = info.bytes_moved and _core.bandwidth_gb_s(info.bytes_moved, time_ms / 1e3)
+        self.rows.append(row | labels)
+        units = {"log_ratios": comparison.units, "orders": comparison.orders}
+        self.details.append(units | {"block_ns": list(comparison.times)})
+
+    def finish(self, status: str) -> None:
+        """Record how the run ended."""
+        self.run |= {"status": status, "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows; ``attrs["run"]`` is the metadata, ``attrs["pairs"]`` the details of each row."""
+        import pandas as pd
+
+        columns = {name: pd.Series([row[name] for row in self.rows], dtype=kind) for name, kind in COLUMNS.items()}
+        data = pd.DataFrame(columns)
+        data.attrs = {"run": to_json_value(self.run), "pairs": to_json_value(self.details)}
+        return data
+
+    def json_text(self) -> str:
+        rows = [row | detail for row, detail in zip(self.rows, self.details, strict=True)]
+        return (
+            json.dumps(to_json_value({"paired": VERSION, "run": self.run, "rows": rows}), indent=1, allow_nan=False)
+            + "\n"
+        )
+
+    def csv_text(self) -> str:
+        from bwprof.results import frame
+
+        return frame.format_csv(self.frame())
 
 
-def _case_name(a: str, b: str) -> str:
-    return a if a == b else f"{a} and {b}"
+def _why_undecided(comparison: Comparison) -> str:
+    if len(comparison.units) < session.LEAST_UNITS:
+        renewable = any(info.renewable for info in comparison.opened)
+        what = "times with fresh buffers" if renewable else "blocks of four turns"
+        return f"{len(comparison.units)} {what} are too few: {session.LEAST_UNITS} are needed"
+    if comparison.stopped == session.PRECISE:
+        return "the difference is about as large as the smallest relevant one (gate)"
+    return "more time is needed"
 
 
-def _task_name(task: ABTask) -> str:
-    if isinstance(task, Spec):
-        return f"{task.operation}:{task.variant}" if task.variant else task.operation
-    return task.name
+_RATIOS = ("ratio", "ratio_lo", "ratio_hi")
+
+_VERDICTS = {
+    session.SLOWER: "B is slower than A: its time is",
+    session.FASTER: "B is faster than A: its time is",
+    session.SAME: "A and B are the same: B's time is",
+    UNDECIDED: "undecided: B's time is",
+}
 
 
-def add_note(pairs: Sequence[ABPair], *, same: bool) -> list[ABPair]:
-    """Note in the pairs of equal sides that their differences are noise."""
-    return [replace(pair, note="A and B are the same: any difference is noise") if same else pair for pair in pairs]
+def describe_row(row: ABRow) -> str:
+    """Describe a row in a sentence: the verdict on B, the difference, the number of pairs."""
+    if row["ratio"] is None:
+        return f"{row['case']}: nothing was measured"
+    change, *ends = (f"{100 * (row[name] - 1):+.2f} %" for name in _RATIOS if row[name] is not None)
+    change += f" ({' to '.join(ends)})" if len(ends) == 2 else ""
+    after = f"{plural(row['pairs'], 'pair')} in {format_seconds(max(row['seconds'], 1e-9))}"
+    why = f"; {row['reason']}" if row["reason"] else ""
+    return f"{row['case']}: {_VERDICTS[row['verdict']]} {change}, {after}{why}"

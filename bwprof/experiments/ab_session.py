@@ -22,11 +22,11 @@ import math
 import random
 import statistics as numbers
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from statistics import NormalDist
-from typing import Any, TypeVar
 
 from bwprof.experiments.ab_sides import ABSide, SideError, SideInfo
 
@@ -67,25 +67,12 @@ class Ratio:
 
 
 def time_of(samples_ns: Sequence[float]) -> float:
-    """Return a side's time in a block: the lower quartile of its samples, which is one of them.
-
-    Examples
-    --------
-    >>> time_of([9.0, 2.0, 1.0, 3.0, 40.0, 5.0])
-    2.0
-    """
+    """Return a side's time in a block: the lower quartile of its samples, which is one of them."""
     return sorted(samples_ns)[(len(samples_ns) - 1) // 4]
 
 
 def ratio_of(units: Sequence[float]) -> Ratio:
-    """Estimate the ratio from units, which are logarithms of ratios.
-
-    Examples
-    --------
-    >>> ratio = ratio_of([0.01, 0.03, 0.02, 0.02, 0.02, 0.01, 0.03, 0.02, 0.02])
-    >>> f"{math.log(ratio.value):.3f} {math.log(ratio.low):.3f} {math.log(ratio.high):.3f}"
-    '0.020 0.010 0.030'
-    """
+    """Estimate the ratio from units, which are logarithms of ratios."""
     import numpy as np
 
     values = np.asarray(units, dtype=float)
@@ -107,21 +94,16 @@ def ratio_of(units: Sequence[float]) -> Ratio:
 @cache
 def _dropped(count: int, level: float) -> int:
     """Return the rank, from either end, of the pairs' mean at which the interval ends; 0 for too few units."""
+    import numpy as np
+
     error = 1 - level
     if count > _EXACT:
         spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
         return max(1, math.floor(count * (count + 1) / 4 - NormalDist().inv_cdf(1 - error / 2) * spread))
-    ways = [1] + [0] * (count * (count + 1) // 2)  # to form each sum from some of the ranks 1 .. count
+    ways = np.ones(1, dtype=object)  # to form each sum from some of the ranks 1 .. count, exactly
     for rank in range(1, count + 1):
-        for total in range(len(ways) - 1, rank - 1, -1):
-            ways[total] += ways[total - rank]
-    below = dropped = 0
-    for total, ways_of in enumerate(ways):
-        below += ways_of
-        if 2 * below > error * 2**count:
-            break
-        dropped = total + 1
-    return dropped
+        ways = np.append(ways, [0] * rank) + np.append([0] * rank, ways)
+    return int(np.count_nonzero(2 * np.cumsum(ways) <= error * 2**count))
 
 
 def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
@@ -130,17 +112,6 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
     B is slower if the ratio is above 1 + gate and the whole interval above 1 + gate / 2; faster likewise. The interval
     covers noise that changes during a comparison; half of the gate covers what does not, such as the addresses that a
     process got. B is the same if the whole interval is within the gate.
-
-    Examples
-    --------
-    >>> verdict_of(Ratio(1.02, 1.015, 1.025, 90)), verdict_of(Ratio(0.98, 0.97, 0.99, 90))
-    ('slower', 'faster')
-    >>> verdict_of(Ratio(1.001, 0.998, 1.004, 90)), verdict_of(Ratio(1.03, 0.97, 1.1, 90))
-    ('same', 'undecided')
-    >>> verdict_of(Ratio(1.004, 1.002, 1.006, 90)), verdict_of(Ratio(1.009, 1.005, 1.013, 90))
-    ('same', 'undecided')
-    >>> verdict_of(Ratio(1.012, 1.002, 1.022, 90))
-    'undecided'
     """
     apart = 1 + gate / 2
     if ratio.low > apart and ratio.value > 1 + gate:
@@ -152,27 +123,11 @@ def verdict_of(ratio: Ratio, gate: float = DEFAULT_GATE) -> str:
     return UNDECIDED
 
 
-def exceeds_limit(ratio: float, verdict: str, limit: float) -> bool:
-    """Return whether B is slower than A by more than a limit, a fraction."""
-    return verdict == SLOWER and ratio > 1 + limit
-
-
-def may_exceed_limit(high: float | None, verdict: str, limit: float) -> bool:
-    """Return whether an undecided B may be slower than A by more than a limit, a fraction.
-
-    `high` is the interval's upper end, None if there is none.
-
-    Examples
-    --------
-    >>> may_exceed_limit(1.03, UNDECIDED, 0.02), may_exceed_limit(1.015, UNDECIDED, 0.02)
-    (True, False)
-    >>> may_exceed_limit(None, UNDECIDED, 0.02)
-    True
-    """
-    return verdict == UNDECIDED and (high is None or high > 1 + limit)
-
-
-_T = TypeVar("_T")
+def exceeds_limit(ratio: float | None, high: float | None, verdict: str, limit: float) -> bool | None:
+    """Return whether B is slower than A by more than a limit, a fraction; None: it is undecided, and may be."""
+    if verdict == UNDECIDED:
+        return None if high is None or high > 1 + limit else False
+    return verdict == SLOWER and ratio is not None and ratio > 1 + limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +140,24 @@ class StopRule:
     seed: int = 0
 
 
-@dataclass(slots=True)
-class ABMeasurement:
-    """The turns of a comparison so far.
+@dataclass
+class Comparison:
+    """Two sides, one of which works at a time, and their turns so far; an early end loses nothing.
+
+    `later_timer` chooses one of two timers for both sides; `check` is called before each turn, and an exception of it
+    ends the comparison; `check_pair` gets both sides' facts before any turn, and raises SideError if they do different
+    work.
 
     `units` are logarithms of ratios, `times` both sides' ns of each block, `orders` the blocks' turns ("ABBA").
     `stopped` is the reason for the end, `reason` its text; `failed` is the side that could not continue.
     """
 
+    sides: Sequence[ABSide]
     rule: StopRule
+    later_timer: Callable[[str, str], str] = max
+    check: Callable[[], object] = lambda: None
+    check_pair: Callable[[Sequence[SideInfo]], None] = lambda _opened: None
+    clock: Callable[[], float] = time.monotonic
     opened: list[SideInfo] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
     times: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
@@ -205,6 +169,14 @@ class ABMeasurement:
     failed: int | None = None
     cause: BaseException | None = None
 
+    def __post_init__(self) -> None:
+        self._coin = random.Random(self.rule.seed)
+        self._next_check = LEAST_UNITS
+        self._timer: str | None = None
+        self._samples = 1
+        self._started = 0.0
+        self._working: int | None = None  # the side that works
+
     @property
     def ratio(self) -> Ratio:
         return ratio_of(self.units)
@@ -214,140 +186,93 @@ class ABMeasurement:
         """Turns of either side."""
         return 2 * len(self.orders)
 
-    def details(self) -> dict[str, Any]:
-        """Return units, orders and times as plain types for JSON."""
-        return {"log_ratios": self.units, "orders": self.orders, "block_ns": list(self.times)}
-
-
-class _StoppedError(Exception):
-    """A side could not continue."""
-
-    def __init__(self, side: int | None, text: str) -> None:
-        super().__init__(text if side is None else f"side {NAMES[side]}: {text}")
-        self.side = side
-
-
-@dataclass
-class Comparison:
-    """Two sides, one of which works at a time.
-
-    Parameters
-    ----------
-    sides : sequence of two ABSide
-    result : ABMeasurement
-        Is filled turn by turn, so that an early end loses nothing.
-    check : callable
-        Is called before each turn; an exception of it ends the comparison.
-    check_pair : callable
-        Gets both sides' facts before any turn; raises SideError if they do different work.
-    """
-
-    sides: Sequence[ABSide]
-    result: ABMeasurement
-    backend: str = ""
-    later_timer: Callable[[str, str, str], str] = lambda _a, b, _backend: b
-    check: Callable[[], object] = lambda: None
-    check_pair: Callable[[Sequence[SideInfo]], None] = lambda _opened: None
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._rule = self.result.rule
-        self._coin = random.Random(self._rule.seed)
-        self._next_check = LEAST_UNITS
-        self._timer: str | None = None
-        self._samples = 1
-
     def run(self) -> None:
         """Measure until the stop rule applies or a side fails."""
         try:
             self._run()
-        except _StoppedError as stopped:
-            self.result.stopped, self.result.reason = FAILED, str(stopped)
-            self.result.failed, self.result.cause = stopped.side, stopped.__cause__
+        except SideError as error:
+            side = "" if self._working is None else f"side {NAMES[self._working]}: "
+            self.stopped, self.reason = FAILED, f"{side}{error}"
+            self.failed, self.cause = self._working, error.__cause__
         finally:
-            if not self.result.stopped:
-                self.result.stopped = INTERRUPTED
+            self.stopped = self.stopped or INTERRUPTED
 
     def _run(self) -> None:
-        result = self.result
-        timers = self._open_first()
-        try:
-            self.check_pair(result.opened)
-        except SideError as error:
-            raise _StoppedError(None, str(error)) from None
-        if timers[0] != timers[1]:
-            self._timer = self.later_timer(timers[0], timers[1], self.backend)
-            timers = self._open_first()
-            if timers[0] != timers[1]:
-                raise _StoppedError(None, f"A is timed by {timers[0]} and B by {timers[1]}: times of two timers differ")
-        longest = max(info.sample_ns for info in result.opened)
+        self._open()
+        self.check_pair(self.opened)
+        a, b = (info.timer for info in self.opened)
+        if a != b:
+            self._timer = self.later_timer(a, b)
+            self._open()
+            a, b = (info.timer for info in self.opened)
+            if a != b:
+                raise SideError(f"A is timed by {a} and B by {b}: times of two timers differ")
+        longest = max(info.sample_ns for info in self.opened)
         self._samples = next((count for count, limit in _SAMPLES if longest <= limit), 1)
-        renewable = any(info.renewable for info in result.opened)
-        started = self.clock()
+        renewable = any(info.renewable for info in self.opened)
+        self._started = self.clock()
         opening = 0.0
-        while not result.stopped:
+        while not self.stopped:
             begun = self.clock()
-            if renewable and result.renewals:
+            if renewable and self.renewals:
                 self._open()
                 opening = self.clock() - begun
-            result.renewals += renewable or not result.renewals
-            self._measure_unit(started, opening)
-            self._check_stop(started)
+            self.renewals += renewable or not self.renewals
+            self._measure_unit(opening)
+            self._check_stop()
 
     def _order(self) -> tuple[int, ...]:
         return _ORDERS[self._coin.getrandbits(1)]
 
-    def _open_first(self) -> list[str]:
-        self.result.opened = self._open()
-        return [info.timer for info in self.result.opened]
+    @contextmanager
+    def _side(self, number: int) -> Iterator[ABSide]:
+        self._working = number
+        yield self.sides[number]
+        self._working = None
 
-    def _open(self) -> list[SideInfo]:
+    def _open(self) -> None:
         order = self._order()[:2]
         opened: dict[int, SideInfo] = {}
         for number in order:  # close both first: new buffers need not fit beside the old ones
-            self._call(number, lambda side: side.close())
+            with self._side(number) as side:
+                side.close()
         for number in order:
             self.check()
-            opened[number] = self._call(number, lambda side: side.open(self._timer))
-        return [opened[0], opened[1]]
+            with self._side(number) as side:
+                opened[number] = side.open(self._timer)
+        self.opened = [opened[0], opened[1]]
 
-    def _call(self, number: int, function: Callable[[ABSide], _T]) -> _T:
-        try:
-            return function(self.sides[number])
-        except SideError as error:
-            raise _StoppedError(number, str(error)) from error.__cause__
-
-    def _measure_unit(self, started: float, opening: float) -> None:
+    def _measure_unit(self, opening: float) -> None:
         """Measure blocks on the same buffers for about as long as opening took; their median is a unit."""
-        until = self.clock() + min(opening, self._rule.max_seconds / _RENEWALS)
-        blocks = [self._measure_block(started)]
+        until = self.clock() + min(opening, self.rule.max_seconds / _RENEWALS)
+        blocks = [self._measure_block()]
         while self.clock() < until:
-            blocks.append(self._measure_block(started))
-        self.result.units.append(numbers.median(blocks))
+            blocks.append(self._measure_block())
+        self.units.append(numbers.median(blocks))
 
-    def _measure_block(self, started: float) -> float:
+    def _measure_block(self) -> float:
         """Measure four turns; return the logarithm of B's time over A's."""
         order = self._order()
         samples: tuple[list[float], list[float]] = ([], [])
         for number in order:
             self.check()
-            samples[number].extend(self._call(number, lambda side: side.turn(self._samples)))
+            with self._side(number) as side:
+                samples[number].extend(side.turn(self._samples))
         times = [time_of(side) for side in samples]
         if not all(ns > 0 and math.isfinite(ns) for ns in times):
-            raise _StoppedError(None, "a launch is shorter than the timer's resolution")
-        self.result.orders.append("".join(NAMES[number] for number in order))
-        for stored, ns in zip(self.result.times, times, strict=True):
+            raise SideError("a launch is shorter than the timer's resolution")
+        self.orders.append("".join(NAMES[number] for number in order))
+        for stored, ns in zip(self.times, times, strict=True):
             stored.append(ns)
-        self.result.seconds = self.clock() - started
+        self.seconds = self.clock() - self._started
         return math.log(times[1] / times[0])
 
-    def _check_stop(self, started: float) -> None:
-        count = len(self.result.units)
-        over = self.clock() - started >= self._rule.max_seconds
+    def _check_stop(self) -> None:
+        count = len(self.units)
+        over = self.clock() - self._started >= self.rule.max_seconds
         if count >= self._next_check:
             self._next_check = max(count + 1, int(count * _CHECK_FACTOR))
-            if self.result.ratio.half_width <= math.log1p(self._rule.rel_ci):
-                self.result.stopped = PRECISE
-                return
-        if over:
-            self.result.stopped = OUT_OF_TIME
+            if self.ratio.half_width <= math.log1p(self.rule.rel_ci):
+                self.stopped = PRECISE
+        if over and not self.stopped:
+            self.stopped = OUT_OF_TIME

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,12 +27,11 @@ from bwprof.measuring.callables import check_callable, check_finished, name_call
 from bwprof.measuring.function import Subject
 from bwprof.measuring.operation import Spec
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import quote_text
 
-_WARMUP_SAMPLES, _WARMUP_SECONDS, _VERIFY_SECONDS = 3, 0.02, 0.1
+_VERIFY_SECONDS = 0.1
 _NEVER = 1e-9  # a precision that no turn reaches
+_WARM_UP = {"precision_target": _NEVER, "min_samples": 3, "max_seconds": 0.02, "settled": False}
 _PAGE, _MAX_SHIFT = 4096, 32 << 20  # bytes
-_CASE_ERRORS = (_core.BwprofError, ValueError, RuntimeError, MemoryError, OSError)
 
 
 class SideError(Exception):
@@ -52,7 +53,6 @@ class SideInfo:
     operation: str | None = None
     precision: str | None = None
     params: dict[str, int] | None = None
-    variant: str | None = None
     bytes_moved: int | None = None
     shape: list[int] | None = None
 
@@ -67,15 +67,15 @@ class ABSide(Protocol):
 
     def open(self, timer: str | None = None) -> SideInfo:
         """Allocate new buffers where the side has its own, verify the result, warm up."""
-        ...
 
     def turn(self, samples: int) -> list[float]:
         """Measure samples of a millisecond or one launch each; return ns per launch."""
-        ...
 
     def close(self) -> None:
-        """Free everything."""
-        ...
+        """Free the buffers."""
+
+    def end(self) -> None:
+        """Free everything: no opening follows."""
 
 
 @contextmanager
@@ -90,36 +90,37 @@ def shift_memory(device: _core.Device) -> Iterator[None]:
 
 
 @contextmanager
-def _as_side_error(*kinds: type[Exception]) -> Iterator[None]:
+def _as_side_error() -> Iterator[None]:
     try:
         yield
-    except kinds as error:
+    except SideError:
+        raise
+    except Exception as error:
         raise SideError(describe_error(error)) from error
 
 
 class CaseSide:
     """An operation of bwprof on a device that both sides may share."""
 
-    def __init__(self, device: _core.Device, spec: Spec, poll: Callable[[], object] | None = None) -> None:
-        self._device, self._spec, self._poll = device, spec, poll
+    def __init__(self, device: _core.Device, spec: Spec) -> None:
+        self._device, self._spec = device, spec
         self._timer = spec.timer
         self._case: _core.Case | None = None
 
     def open(self, timer: str | None = None) -> SideInfo:
         self.close()
         self._timer = timer or self._spec.timer
-        with _as_side_error(*_CASE_ERRORS):
+        with _as_side_error():
             self._case = case = self._spec.open(self._device)
             need = case.memory_needed(self._spec.cache)
             if not need["fits"]:
-                raise SideError(
-                    f"needs {format_bytes(need['needed'])} of memory, {format_bytes(need['free'])} are free"
-                )
+                needed, free = format_bytes(need["needed"]), format_bytes(need["free"])
+                raise SideError(f"needs {needed} of memory, {free} are free")
             with shift_memory(self._device):
                 verdict = case.verify(_VERIFY_SECONDS)
             if not verdict["verified"]:
                 raise SideError(f"wrong result: {verdict['reason']}")
-            result = self._measure(case, _WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
+            result = self._measure(case, _WARM_UP)
         cost = case.cost
         return SideInfo(
             title=" ".join([self._spec.case, self._spec.precision, case.variant]),
@@ -130,26 +131,17 @@ class CaseSide:
             operation=self._spec.operation,
             precision=self._spec.precision,
             params=case.params,
-            variant=case.variant,
             bytes_moved=cost["bytes_read"] + cost["bytes_written"],
         )
 
     def turn(self, samples: int) -> list[float]:
         assert self._case is not None
-        with _as_side_error(*_CASE_ERRORS):
-            return list(self._measure(self._case, samples, 0.0, settled=True)["samples_ns"])
+        with _as_side_error():
+            return list(self._measure(self._case, _turn_options(samples))["samples_ns"])
 
-    def _measure(self, case: _core.Case, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
-        result = case.measure(
-            cache=self._spec.cache,
-            precision_target=_NEVER,
-            min_samples=samples,
-            max_seconds=max_seconds,
-            verify_budget_s=0.0,
-            poll=self._poll,
-            timer=self._timer,
-            settled=settled,
-        )
+    def _measure(self, case: _core.Case, options: Mapping[str, Any]) -> dict[str, Any]:
+        spec = self._spec
+        result = case.measure(cache=spec.cache, verify_budget_s=0.0, timer=self._timer, **options)
         if not result["verified"]:
             raise SideError(f"wrong result: {result['reason']}")
         return result
@@ -158,6 +150,8 @@ class CaseSide:
         case, self._case = self._case, None
         if case is not None:
             case.close()
+
+    end = close
 
 
 class CallSide:
@@ -172,16 +166,15 @@ class CallSide:
         cache: str = "cold",
         timer: str | None = None,
         stream: Any = None,
-        poll: Callable[[], object] | None = None,
     ) -> None:
-        self._device, self._function, self._poll = device, function, poll
+        self._device, self._function = device, function
         self._name = name or name_callable(function)
         self._subject = Subject(function, self._name, cache=cache, timer=timer, stream=stream, tried=True)
         self.returned: object = None
 
     def open(self, timer: str | None = None) -> SideInfo:
         """Call the function; if it returns a callable, measure that instead."""
-        with _as_side_error(Exception):
+        with _as_side_error():
             with shift_memory(self._device):
                 returned = self._function()
             prepared = callable(returned)
@@ -194,24 +187,24 @@ class CallSide:
             if _core.backend_facts(self._device.backend)["runs_on_host"]:
                 function = wrap_with_wait(function, returned, name)
             self._subject = replace(self._subject, function=function, timer=timer or self._subject.timer)
-            result = self._measure(_WARMUP_SAMPLES, _WARMUP_SECONDS, settled=False)
+            result = self._measure(_WARM_UP)
         self._subject = replace(self._subject, timer=result["timer"])
         return SideInfo(self._name, result["timer"], _sample_ns(result), prepared, shape=_shape_of(returned))
 
     def turn(self, samples: int) -> list[float]:
-        with _as_side_error(Exception):
-            return list(self._measure(samples, 0.0, settled=True)["samples_ns"])
+        with _as_side_error():
+            return list(self._measure(_turn_options(samples))["samples_ns"])
 
-    def _measure(self, samples: int, max_seconds: float, *, settled: bool) -> dict[str, Any]:
-        stop = {"precision_target": _NEVER, "min_samples": samples, "max_seconds": max_seconds}
-        options = stop | {"settled": settled}
-        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, self._poll)
+    def _measure(self, options: dict[str, Any]) -> dict[str, Any]:
+        result, _, _ = functions.time_call(self._device, self._subject, options, 0.0, None)
         return result
 
     def close(self) -> None:
         """Drop what the function prepared."""
         self._subject = replace(self._subject, function=self._function)
         self.returned = None
+
+    end = close
 
 
 def later_timer(a: str, b: str, backend: str) -> str:
@@ -221,6 +214,10 @@ def later_timer(a: str, b: str, backend: str) -> str:
         return b
     tried = _core.backend_facts(backend)["call_timers"]
     return max(a, b, key=lambda name: tried.index(name) if name in tried else len(tried))
+
+
+def _turn_options(samples: int) -> dict[str, Any]:
+    return {"precision_target": _NEVER, "min_samples": samples, "max_seconds": 0.0, "settled": True}
 
 
 def _sample_ns(result: dict[str, Any]) -> float:
@@ -241,7 +238,8 @@ def describe_error(error: BaseException) -> str:
     return text if text and isinstance(error, (_core.BwprofError, SideError)) else f"{name}: {text}" if text else name
 
 
-_NAME = re.compile(r"(?P<home>.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<path>[^\W\d]\w*(\.[^\W\d]\w*)*)")
+_DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+_NAME = re.compile(rf"(.+\.py|{_DOTTED}):{_DOTTED}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,32 +251,16 @@ class Call:
     cache: str = "cold"
     timer: str | None = None
 
-    def __post_init__(self) -> None:
-        if not is_call(self.name):
-            raise ValueError(
-                f"'{quote_text(self.name)}' names no function: module:function or file.py:function is needed"
-            )
-
     @property
     def title(self) -> str:
         return " ".join([self.name, *(f"{name}={value}" for name, value in self.params.items())])
 
     def function(self, folder: Path) -> Callable[..., object]:
-        """Import the function, files relative to `folder`; ValueError if there is no such module, file or function."""
-        match = _NAME.fullmatch(self.name)
-        assert match is not None
-        home, path = match["home"], match["path"]
-        target: Any = _import_file(folder / home) if home.endswith(".py") else _import_module(home)
-        for name in path.split("."):
-            if not hasattr(target, name):
-                raise ValueError(f"{home} has no '{path}'")
-            target = getattr(target, name)
-        try:
-            check_callable(target, path)
-        except TypeError as error:
-            raise ValueError(f"{home}: {error}") from None
-        if target is None:
-            raise ValueError(f"{home}: {path} is None, a callable is needed")
+        """Import the function, files relative to `folder`; an exception of the import is not caught."""
+        home, _, path = self.name.rpartition(":")
+        module = _import_file(folder / home) if home.endswith(".py") else importlib.import_module(home)
+        target = attrgetter(path)(module)
+        check_callable(target, path)
         return target  # type: ignore[no-any-return]
 
 
@@ -286,39 +268,28 @@ ABTask = Spec | Call
 
 
 def task_to_dict(task: ABTask) -> dict[str, Any]:
-    """Return plain types for JSON."""
     return {"call": asdict(task)} if isinstance(task, Call) else {"case": task.to_dict()}
 
 
 def task_from_dict(data: Mapping[str, Any]) -> ABTask:
-    """Read what `task_to_dict` wrote."""
     return Call(**data["call"]) if "call" in data else Spec.from_dict(data["case"])
 
 
-def is_call(text: str) -> bool:
-    """Return whether a text has the form of a function's name.
+def side_of(device: _core.Device, task: ABTask, folder: Path) -> CaseSide | CallSide:
+    """Make the side that runs a task on an open device."""
+    if isinstance(task, Spec):
+        return CaseSide(device, task)
+    function = task.function(folder)
+    call = partial(function, **task.params) if task.params else function
+    return CallSide(device, call, name=task.title, cache=task.cache, timer=task.timer)
 
-    Examples
-    --------
-    >>> is_call("kernels.attention:decode"), is_call("bench/old.py:run"), is_call("copy")
-    (True, True, False)
-    """
+
+def is_call(text: str) -> bool:
+    """Return whether a text has the form of a function's name, as in pack.module:function or path/file.py:function."""
     return _NAME.fullmatch(text) is not None
 
 
-def _import_module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            places = ", ".join(sys.path[:3])
-            raise ValueError(f"there is no module {error.name} (looked for in {places}, ...)") from None
-        raise
-
-
 def _import_file(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import Any
+
+import pandas as pd
 
 from bwprof.results.schema import RowDict
 from bwprof.text import document
 from bwprof.text.document import Document, Section
 from bwprof.text.formatting import format_figure, format_gain, format_seconds, format_short, is_missing
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 VARIANT, PEER = "variant", "peer"  # values of the column kind
 
 MISSING = "missing"  # the attribute of a frame that names what an early end left unmeasured
 
 _COLUMNS = """
-operation precision shape backend device version kind status reason verified flags time_ms time_ms_lo time_ms_hi
-speedup_vs_torch speedup_vs_first measured_gain predicted_gain predicted_at predicted_here bandwidth_gb_s tflops
-pct_peak pct_limit theoretical_occupancy_pct achieved_occupancy_pct limiter registers shared_bytes local_bytes
-changes because default timer
+operation precision shape backend device version kind status reason verified:boolean flags time_ms:float64
+time_ms_lo:float64 time_ms_hi:float64 speedup_vs_torch:float64 speedup_vs_first:float64 measured_gain:float64
+predicted_gain:float64 predicted_at predicted_here:boolean bandwidth_gb_s:float64 tflops:float64 pct_peak:float64
+pct_limit:float64 theoretical_occupancy_pct:float64 achieved_occupancy_pct:float64 limiter registers:Int64
+shared_bytes:Int64 local_bytes:Int64 changes because default:boolean timer
 """
 
-COLUMNS = _COLUMNS.split()  # the frame's, in order
+# Each column's type, "" for any, in order.
+COLUMNS = {name: kind for name, _, kind in (word.partition(":") for word in _COLUMNS.split())}
 
 _COPIED = (
     *("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "time_ms_hi"),
     *("bandwidth_gb_s", "tflops", "pct_peak", "pct_limit", "timer"),
 )
-
-_TYPES = {
-    "float64": """
-        time_ms time_ms_lo time_ms_hi speedup_vs_torch speedup_vs_first measured_gain predicted_gain bandwidth_gb_s
-        tflops pct_peak pct_limit theoretical_occupancy_pct achieved_occupancy_pct
-        """,
-    "Int64": "registers shared_bytes local_bytes",
-    "boolean": "verified default predicted_here",
-}
 
 
 def make_frame(
@@ -52,55 +45,32 @@ def make_frame(
 ) -> pd.DataFrame:
     """Make a frame with a row for each variant, then for each peer.
 
-    Parameters
-    ----------
-    variants : sequence of mapping
-        The variants, as the registry has them.
-    rows : mapping
-        The measured rows by variant.
-    kernels : sequence of mapping
-        The variants' kernels, as `bwprof.variants` describes them.
-    peers : sequence of (str, Row)
-        Names and rows of what was measured beside the variants.
-    common : mapping
-        The columns that all rows share; `precision` is one of them.
-    here : collection of str
-        The registry's names of this precision and shape, for which predictions hold.
-    left_out : collection of str
-        The variants whose predecessor was not requested: their predictions do not hold.
+    `variants` are the registry's, `rows` were measured, by variant, `kernels` are as `bwprof.variants` describes them,
+    `peers` have names; `common` columns are of all rows. Predictions hold for the registry's names `here` of this
+    precision and shape, but not for variants in `left_out`, whose predecessor was not measured.
     """
-    import pandas as pd
-
-    lines = [
-        _variant_line(
-            variant,
-            rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"]),
-            [kernel for kernel in kernels if kernel["variant"] == variant["name"]],
-            holds=variant["at"] in here and variant["name"] not in left_out,
-        )
-        for variant in variants
-    ]
+    lines = []
+    for variant in variants:
+        row = rows.get(variant["name"]) or _unmeasured_row(variant, common["precision"])
+        own = [kernel for kernel in kernels if kernel["variant"] == variant["name"]]
+        line = _line(variant["name"], VARIANT, row) | _kernel_columns(own)
+        reason = own[0]["reason"] if own and row["status"] == "skipped" else ""
+        if reason and reason in str(row["reason"]):
+            line["reason"] = reason  # the row's repeats operation, variant and precision
+        if variant["predicted"] is not None:
+            holds = variant["at"] in here and variant["name"] not in left_out
+            line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
+        lines.append(line | {"changes": variant["changes"], "because": variant["because"]})
     lines += [_line(name, PEER, row) for name, row in peers]
-    data = pd.DataFrame([{**line, **common} for line in lines], columns=COLUMNS)
-    data = data.astype({name: kind for kind, names in _TYPES.items() for name in names.split()})
+    data = pd.DataFrame([{**line, **common} for line in lines], columns=[*COLUMNS])
+    data = data.astype({name: kind for name, kind in COLUMNS.items() if kind})
     ours = data["kind"].eq(VARIANT)
     time = data["time_ms"].where(data["status"].eq("ok") & data["verified"].fillna(value=False) & data["time_ms"].gt(0))
-    first = time[ours].dropna().head(1)
+    first = time[ours].dropna()
     data["speedup_vs_torch"] = time[~ours].min() / time
-    data["speedup_vs_first"] = (first.iloc[0] if len(first) else float("nan")) / time
+    data["speedup_vs_first"] = first.get(first.first_valid_index(), float("nan")) / time
     data["measured_gain"] = (time.ffill().shift() / time).where(ours)
     return data
-
-
-def _variant_line(
-    variant: Mapping[str, Any], row: RowDict, kernels: Sequence[Mapping[str, Any]], *, holds: bool
-) -> dict[str, Any]:
-    line = _line(variant["name"], VARIANT, row)
-    if line["status"] == "skipped" and kernels and kernels[0]["reason"] and kernels[0]["reason"] in str(line["reason"]):
-        line["reason"] = kernels[0]["reason"]  # the row's reason repeats operation, variant and precision
-    if variant["predicted"] is not None:
-        line |= {"predicted_gain": variant["predicted"], "predicted_at": variant["at"], "predicted_here": holds}
-    return line | {"changes": variant["changes"], "because": variant["because"], **_kernel_columns(kernels)}
 
 
 def _unmeasured_row(variant: Mapping[str, Any], precision: str) -> RowDict:
@@ -111,29 +81,26 @@ def _unmeasured_row(variant: Mapping[str, Any], precision: str) -> RowDict:
 
 
 def _line(version: str, kind: str, row: RowDict) -> dict[str, Any]:
-    copied = {name: row.get(name) for name in _COPIED} | {"achieved_occupancy_pct": row.get("occupancy_pct")}
-    plain = {name: None if is_missing(value) else value for name, value in copied.items()}
-    return {"version": version, "kind": kind, **plain}
+    copied = {name: row.get(name) for name in _COPIED}
+    return {"version": version, "kind": kind, "achieved_occupancy_pct": row.get("occupancy_pct"), **copied}
 
 
 def _kernel_columns(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the lowest occupancy of several kernels, and their most registers and bytes."""
-    compiled = [kernel for kernel in kernels if kernel["registers"] is not None]
     columns: dict[str, Any] = {"default": any(kernel["default"] for kernel in kernels)}
-    if not compiled:
-        return columns
+    compiled = [kernel for kernel in kernels if kernel["registers"] is not None]
     known = [kernel for kernel in compiled if kernel["theoretical_pct"] is not None]
     if known:
-        least = min(known, key=lambda kernel: float(kernel["theoretical_pct"]))
+        least = min(known, key=itemgetter("theoretical_pct"))
         columns |= {"theoretical_occupancy_pct": least["theoretical_pct"], "limiter": least["limiter"]}
-    return columns | {
-        "registers": max(kernel["registers"] for kernel in compiled),
-        "local_bytes": max(kernel["local_bytes"] for kernel in compiled),
-        "shared_bytes": max(kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled),
-    }
+    if compiled:
+        columns |= {name: max(kernel[name] for kernel in compiled) for name in ("registers", "local_bytes")}
+        shared = [kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled]
+        columns["shared_bytes"] = max(shared)
+    return columns
 
 
-def is_verified(row: Mapping[str, Any]) -> bool:
+def is_verified(row: pd.Series[Any]) -> bool:
     """Return whether a row was measured and its result is right, so that its time may be compared."""
     return row["status"] == "ok" and not is_missing(row["verified"]) and bool(row["verified"])
 
@@ -151,31 +118,27 @@ def title(data: pd.DataFrame) -> str:
 
 def table(data: pd.DataFrame) -> pd.DataFrame:
     """Return each version's speed-up over PyTorch, bandwidth, occupancy and change, as text."""
-    import pandas as pd
-
-    rows = [
-        [row["version"], _times_text(row["speedup_vs_torch"]), _bandwidth_text(row), _occupancy_text(row), _change(row)]
-        for row in _records(data)
-    ]
-    return pd.DataFrame(rows, columns=["Version", *NUMBERS, "Key Change"])
+    columns = {
+        "Version": data["version"],
+        "Speedup vs PyTorch": data["speedup_vs_torch"].map(_format_times),
+        "Memory BW": data.apply(_format_bandwidth, axis=1),
+        "Occupancy": data.apply(_format_occupancy, axis=1),
+        "Key Change": data.apply(_describe_change, axis=1),
+    }
+    return pd.DataFrame(columns)
 
 
 def gains(data: pd.DataFrame) -> pd.DataFrame:
     """Return each version's measured and predicted gains, as text."""
-    import pandas as pd
-
-    place = _main_place(data)
-    rows = [
-        [
-            row["version"],
-            format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "",
-            _times_text(row["speedup_vs_first"]),
-            *("" if is_missing(row[name]) else format_gain(row[name]) for name in ("measured_gain", "predicted_gain")),
-            _because(row, place),
-        ]
-        for row in _records(data)
-    ]
-    return pd.DataFrame(rows, columns=["Version", *GAINS_NUMBERS, "Reason of the prediction"])
+    columns = {
+        "Version": data["version"],
+        "Time": data.apply(lambda row: format_seconds(row["time_ms"] / 1e3) if is_verified(row) else "", axis=1),
+        "vs first": data["speedup_vs_first"].map(_format_times),
+        "Measured gain": data["measured_gain"].map(_format_gain),
+        "Predicted gain": data["predicted_gain"].map(_format_gain),
+        "Reason of the prediction": data.apply(_describe_reason, axis=1),
+    }
+    return pd.DataFrame(columns)
 
 
 def notes(data: pd.DataFrame) -> list[str]:
@@ -187,25 +150,21 @@ def notes(data: pd.DataFrame) -> list[str]:
         "A gain is the time of the last variant before that ran, divided by the variant's own: within a factor of two "
         "in per cent, +25 % for 1.25, and 0 % for no change."
     )
-    if place := _main_place(data):
-        here = data[data["predicted_at"].eq(place)]["predicted_here"].any()
-        elsewhere = "" if here else ", which is not what was measured"
-        others = ", unless their line names another place" if data["predicted_at"].dropna().ne(place).any() else ""
-        lines.append(f"Predictions are for {place}{elsewhere}{others}, over the previous variant of all.")
+    if data["predicted_at"].notna().any():
+        lines.append("Predictions are over the previous variant of all, of this shape or of that behind (at ...).")
     if data["theoretical_occupancy_pct"].notna().any():
         lines.append("Occupancy is the theoretical one, of several kernels the lowest.")
     flagged = data[data["flags"].fillna("").ne("") & data["status"].eq("ok")]
     if len(flagged):
-        flags = "; ".join(f"{row['version']}: {row['flags']}" for row in _records(flagged))
-        lines.append(f"In doubt (*): {flags}.")
+        lines.append(f"In doubt (*): {_join(flagged, 'flags')}.")
     return lines
 
 
 def _torch_note(data: pd.DataFrame) -> str:
     torch, peers = data.attrs.get("torch"), data[data["kind"].eq(PEER)]
     if data["speedup_vs_torch"].isna().all():
-        reasons = "; ".join(f"{row['version']}: {row['reason']}" for row in _records(peers))
-        return f"PyTorch's column is empty: {reasons or torch or 'its times are not among the rows'}."
+        reasons = _join(peers, "reason") or torch or "its times are not among the rows"
+        return f"PyTorch's column is empty: {reasons}."
     fastest = peers.sort_values("speedup_vs_torch", ascending=False)["version"].iloc[0]
     return f"Speedup vs PyTorch: against {fastest} of {torch or 'PyTorch'}."
 
@@ -219,29 +178,33 @@ def markdown(data: pd.DataFrame) -> str:
     return document.to_markdown(page, lambda picture: picture.name)
 
 
-def _records(data: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in data.to_dict(orient="records")]
+def _join(data: pd.DataFrame, column: str) -> str:
+    return "; ".join(f"{version}: {text}" for version, text in zip(data["version"], data[column], strict=True))
 
 
-def _times_text(value: Any) -> str:
+def _format_times(value: Any) -> str:
     """Write a ratio, a small one with two digits."""
     return "" if is_missing(value) else f"{format_short(value, '.2f' if value >= 0.1 else '.2g')}x"
 
 
-def _bandwidth_text(row: Mapping[str, Any]) -> str:
+def _format_gain(value: Any) -> str:
+    return "" if is_missing(value) else format_gain(value)
+
+
+def _format_bandwidth(row: pd.Series[Any]) -> str:
     if not is_verified(row) or is_missing(row["bandwidth_gb_s"]):
         return ""
     return f"{format_figure(row['bandwidth_gb_s'], whole_from=100)} GB/s{'*' if row['flags'] else ''}"
 
 
-def _occupancy_text(row: Mapping[str, Any]) -> str:
+def _format_occupancy(row: pd.Series[Any]) -> str:
     theoretical, achieved = row["theoretical_occupancy_pct"], row["achieved_occupancy_pct"]
     if is_missing(theoretical):
         return ""
     return f"{theoretical:.0f} %" + ("" if is_missing(achieved) else f" ({achieved:.0f} % achieved)")
 
 
-def _change(row: Mapping[str, Any]) -> str:
+def _describe_change(row: pd.Series[Any]) -> str:
     changes, reason = ("" if is_missing(row[name]) else str(row[name]) for name in ("changes", "reason"))
     if is_verified(row):
         return changes or "for comparison"
@@ -249,14 +212,7 @@ def _change(row: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, ("; ".join(filter(None, (changes, status))), reason)))
 
 
-def _main_place(data: pd.DataFrame) -> str:
-    """Return the precision and shape of most predictions."""
-    places = data["predicted_at"].dropna()
-    return str(places.mode().iloc[0]) if len(places) else ""
-
-
-def _because(row: Mapping[str, Any], place: str) -> str:
+def _describe_reason(row: pd.Series[Any]) -> str:
     if is_missing(row["because"]):
         return ""
-    elsewhere = "" if row["predicted_at"] == place else f"(at {row['predicted_at']}) "
-    return f"{elsewhere}{row['because']}"
+    return str(row["because"]) if row["predicted_here"] else f"(at {row['predicted_at']}) {row['because']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,24 +27,11 @@ def check_int(name: str, value: Any, least: int, most: int) -> int:
 class Architecture:
     """A model's sizes.
 
-    Attributes
-    ----------
-    ffn : int
-        The inner size of the MLP, of each expert if there are `experts`.
-    dense_layers, dense_ffn : int
-        The number of layers that have an ordinary MLP beside layers of experts, and its inner size.
-    shared_ffn : int
-        The inner size of an expert that every token passes beside its `experts_per_token`.
-    window, window_layers : int
-        The number of layers that attend to the last `window` tokens; the others attend to all.
-    gated : bool
-        Whether the MLP has gate, up and down; else up and down.
-    positions : int
-        Rows of learned position embeddings.
-    norms : int
-        Norms of a layer.
-    max_context : int
-        Tokens that the model was trained for; 0: unknown.
+    `ffn` is the inner size of the MLP, of each expert if there are `experts`. `dense_layers` of the layers have an
+    ordinary MLP of `dense_ffn` instead; every token passes an expert of `shared_ffn` beside its `experts_per_token`.
+    `window_layers` attend to the last `window` tokens, the others to all. A `gated` MLP has gate, up and down, else up
+    and down. `positions` are rows of learned position embeddings, `norms` those of a layer, `max_context` the tokens
+    that the model was trained for (0: unknown).
 
     Raises
     ------
@@ -97,19 +84,12 @@ class Architecture:
         if bool(self.window) != bool(self.window_layers) or bool(self.dense_layers) != bool(self.dense_ffn):
             raise ValueError("window and window_layers, dense_layers and dense_ffn: both are needed, or both are 0")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
-        """Read what `to_dict` wrote; ValueError for anything else."""
-        known = [field.name for field in fields(cls)]
-        for name in data:
-            if name not in known:
-                raise ValueError(describe_unknown("size of a model", name, known))
+        """Read what `dataclasses.asdict` wrote; ValueError for anything else."""
         try:
             return cls(**data)
-        except TypeError as error:  # a size is missing
+        except TypeError as error:  # a size is missing, or unknown
             raise ValueError(f"no model: {str(error).partition(') ')[2] or error}") from None
 
     @property

@@ -1,41 +1,28 @@
-"""Read models: the config.json of transformers, and GGUF files as llama.cpp runs them.
+"""Read models: the config.json of transformers, its quantization_config, and GGUF files as llama.cpp runs them.
 
 GGUF needs the package `gguf` (``pip install 'bwprof[gguf]'``).
 """
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import json
+import os
 import re
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from bwprof import registry
 from bwprof.llm.architecture import MAX_LAYERS, MAX_SIZE, Architecture, check_int, windowed_layers
-from bwprof.llm.workload import StoredWeights
-from bwprof.text.parsing import describe_unknown, quote_text, repr_short
+from bwprof.llm.workload import FUSED_TENSORS, StoredWeights
+from bwprof.text.parsing import describe_unknown, parse_names, quote_text, repr_short
 
 _MAX_BYTES = 10_000_000
-
-_LAYER_TYPES = ("sliding_attention", "full_attention")
-
-# Whether layer `i`, from 0, attends within the window.
-_WINDOWED: dict[str, Callable[[int, Mapping[str, Any]], bool]] = {
-    "": lambda _i, _fields: False,
-    "all": lambda _i, _fields: True,
-    "alternate": lambda i, _fields: i % 2 == 0,
-    "pattern": lambda i, fields: (i + 1) % fields["sliding_window_pattern"] != 0,
-    "optional": lambda i, fields: bool(fields.get("use_sliding_window")) and i >= fields["max_window_layers"],
-    "optional_alternate": lambda i, fields: (
-        bool(fields.get("use_sliding_window")) and i % 2 == 0 and i < fields["max_window_layers"]
-    ),
-    "optional_all": lambda _i, fields: bool(fields.get("use_sliding_window")),
-}
 
 
 def list_families() -> list[str]:
@@ -43,33 +30,46 @@ def list_families() -> list[str]:
     return list(_families())
 
 
-def read_config(path: Path) -> tuple[Architecture, Mapping[str, Any]]:
-    """Read a config.json; return the model and the file's content.
+@cache
+def _families() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((Path(__file__).parents[1] / "data" / "configs.toml").read_text("utf-8"))
 
-    ValueError for a file that is no config.json, an unknown architecture, and a size out of range; OSError for a file
-    that cannot be read.
+
+def read_config(path: Path) -> tuple[Architecture, StoredWeights | None]:
+    """Read a config.json; return the model and how its weights are stored, None if they are not quantised.
+
+    ValueError for a file that is no config.json, an unknown architecture, a size out of range, and another file that
+    quantises the weights beside it; OSError for a file that cannot be read.
     """
     source = quote_text(path)
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{source}: no config.json: it is no file")
-    with path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise ValueError(f"{source}: no config.json: it has more than {_MAX_BYTES} bytes")
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait
+            raise ValueError("it is no file")
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES} bytes")
         config = json.loads(content)
-    except RecursionError:
-        raise ValueError(f"{source}: no config.json: it is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{source}: no config.json: {quote_text(error)}") from None
     name = path.parent.name or path.stem if path.name == "config.json" else path.stem
-    return from_dict(config, name=name, source=source), config
+    model = from_dict(config, name=name, source=source)
+    others = [path.with_name(other) for other in _FILES] if path.name == "config.json" else []
+    for other in filter(os.path.lexists, others):
+        if not any(config.get(field) for field in _FIELDS):
+            raise ValueError(
+                f"{quote_text(other)} quantises the weights of {source} and is not read: write it as "
+                f"quantization_config of config.json; {_ESTIMATE}"
+            )
+    return model, read_weights(model, config, source)
 
 
 def from_dict(config: object, *, name: str = "", source: str = "config") -> Architecture:
     """Return the model of a config.json's content; ValueError as `read_config`, with `source` first."""
     try:
-        return _architecture_of(config, name)
+        if not isinstance(config, Mapping):
+            raise ValueError(f"a JSON object is needed, not {repr_short(config)}")
+        return _Config(config).read(str(name or config.get("_name_or_path") or ""))
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
 
@@ -77,10 +77,8 @@ def from_dict(config: object, *, name: str = "", source: str = "config") -> Arch
 class _Config:
     """The fields of a config.json with the defaults of its family."""
 
-    def __init__(self, config: object) -> None:
-        if not isinstance(config, Mapping):
-            raise ValueError(f"a JSON object is needed, not {repr_short(config)}")
-        self.family = _family_of(config)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.family = _find_family(config)
         inside = _families()[self.family].get("inside")
         inner: Any = config
         if inside is not None:
@@ -88,118 +86,335 @@ class _Config:
             if not isinstance(inner, Mapping):
                 raise ValueError(f"{inside['field']} is {repr_short(inner)}: a JSON object is needed")
         self.rules = _families()[self.family]
-        self.defaults: Mapping[str, Any] = self.rules.get("defaults", {})
-        self.fields = {**self.defaults, **{key: value for key, value in inner.items() if value is not None}}
+        self.fields = {**self.rules["defaults"], **{key: value for key, value in inner.items() if value is not None}}
         if inner.get("sliding_window", 0) is None:  # null: no window, rather than the default
             self.fields["sliding_window"] = 0
 
-    def name_of(self, field: str) -> str:
-        """Return the family's own name of a field."""
-        return str(self.rules.get("fields", {}).get(field, field))
-
     def size(self, field: str, *default: int, least: int = 1, most: int = MAX_SIZE) -> int:
         """Return an integer field; ValueError if it is missing without a default, or out of range."""
-        name = self.name_of(field)
-        value = self.fields.get(name, default[0] if default else None)
-        if value is None:
+        name = self.rules.get("fields", {}).get(field, field)
+        if name not in self.fields and not default:
             raise ValueError(f"{name} is missing")
-        return check_int(name, value, least, most)
+        return check_int(name, self.fields.get(name, *default), least, most)
 
+    def read(self, name: str) -> Architecture:
+        fields, rules = self.fields, self.rules
+        hidden, heads = self.size("hidden_size"), self.size("num_attention_heads")
+        layers = self.size("num_hidden_layers", most=MAX_LAYERS)
+        if "head_dim" not in fields and hidden % heads:
+            raise ValueError(f"head_dim is missing, and hidden_size {hidden} is no multiple of {heads} heads")
+        gated = rules.get("gated", True)
+        ffn = self.size("intermediate_size", *(() if gated else (4 * hidden,)))
+        tied = fields.get("tie_word_embeddings", False)
+        if not isinstance(tied, bool):
+            raise ValueError(f"tie_word_embeddings is {repr_short(tied)}: true or false is needed")
+        tokens = fields.get("max_position_embeddings", fields.get("n_positions"))  # no operation depends on it
+        window_layers = self._count_windowed(layers)
+        sizes = {
+            "name": name or self.family,
+            "hidden": hidden,
+            "ffn": ffn,
+            "layers": layers,
+            "num_heads": heads,
+            "num_kv_heads": self.size("num_key_value_heads", heads),
+            "head_dim": self.size("head_dim", hidden // heads),
+            "vocab": self.size("vocab_size"),
+            "tied_embeddings": tied,
+            "window": self.size("sliding_window") if window_layers else 0,
+            "window_layers": window_layers,
+            "gated": gated,
+            "rotary": rules.get("rotary", True),
+            "positions": self.size("n_positions") if "n_positions" in rules["defaults"] else 0,
+            "norms": rules.get("norms", 2),
+            "max_context": tokens if type(tokens) is int and 0 < tokens <= MAX_SIZE else 0,
+        }
+        return Architecture(**sizes | (self._read_experts(ffn, layers) if rules.get("experts") else {}))
 
-def _architecture_of(config: object, name: str) -> Architecture:
-    own = _Config(config)
-    fields, rules = own.fields, own.rules
-    hidden, heads = own.size("hidden_size"), own.size("num_attention_heads")
-    layers = own.size("num_hidden_layers", most=MAX_LAYERS)
-    if "head_dim" not in fields and hidden % heads:
-        raise ValueError(f"head_dim is missing, and hidden_size {hidden} is no multiple of {heads} heads")
-    gated = rules.get("gated", True)
-    ffn = own.size("intermediate_size", *(() if gated else (4 * hidden,)))
-    tied = fields.get("tie_word_embeddings", False)
-    if not isinstance(tied, bool):
-        raise ValueError(f"tie_word_embeddings is {repr_short(tied)}: true or false is needed")
-    tokens = fields.get("max_position_embeddings", fields.get("n_positions"))  # no operation of a step depends on it
-    return Architecture(
-        name=str(name or cast("Mapping[str, Any]", config).get("_name_or_path") or own.family),
-        hidden=hidden,
-        layers=layers,
-        num_heads=heads,
-        num_kv_heads=own.size("num_key_value_heads", heads),
-        head_dim=own.size("head_dim", hidden // heads),
-        vocab=own.size("vocab_size"),
-        tied_embeddings=tied,
-        gated=gated,
-        rotary=rules.get("rotary", True),
-        positions=own.size("n_positions") if "n_positions" in own.defaults else 0,
-        norms=rules.get("norms", 2),
-        max_context=tokens if type(tokens) is int and 0 < tokens <= MAX_SIZE else 0,
-        **_experts(own, ffn, layers),
-        **_window(own, layers),
-    )
-
-
-def _window(config: _Config, layers: int) -> dict[str, int]:
-    """Return the window and the number of layers that attend within it."""
-    types = config.fields.get("layer_types")
-    if types is not None:
-        if not isinstance(types, list) or len(types) != layers:
-            raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
-        for kind in types:
-            if kind not in _LAYER_TYPES:
-                raise ValueError(describe_unknown("layer type", kind, _LAYER_TYPES))
-        count = types.count("sliding_attention")
-    elif not config.fields.get("sliding_window"):
-        count = 0
-    else:
+    def _count_windowed(self, layers: int) -> int:
+        types = self.fields.get("layer_types")
+        if types is not None:
+            if not isinstance(types, list) or len(types) != layers:
+                raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
+            for kind in types:
+                if kind not in ("sliding_attention", "full_attention"):
+                    raise ValueError(describe_unknown("layer type", kind, ("sliding_attention", "full_attention")))
+            return types.count("sliding_attention")
+        if not self.fields.get("sliding_window"):
+            return 0
         for name, least in (("sliding_window_pattern", 1), ("max_window_layers", 0)):
-            if name in config.fields:
-                config.size(name, least=least)
-        windowed = _WINDOWED[config.rules.get("window", "")]
-        count = sum(windowed(layer, config.fields) for layer in range(layers))
-    return {"window": config.size("sliding_window"), "window_layers": count} if count else {}
+            if name in self.fields:
+                self.size(name, least=least)
+        rule = compile(self.rules.get("window", "False"), "configs.toml", "eval")  # bwprof's own, no user's text
+        values = {"use_sliding_window": False, **self.fields}
+        return sum(bool(eval(rule, {"__builtins__": {}}, {**values, "i": layer})) for layer in range(layers))
+
+    def _read_experts(self, ffn: int, layers: int) -> dict[str, int]:
+        # transformers takes either name.
+        count = self.size("num_local_experts" if "num_local_experts" in self.fields else "num_experts")
+        dense = self.fields.get("mlp_only_layers", [])
+        if not isinstance(dense, list) or not all(type(layer) is int for layer in dense):
+            raise ValueError(f"mlp_only_layers is {repr_short(dense)}: a list of whole numbers is needed")
+        step, only = self.size("decoder_sparse_step", 1), set(dense)
+        dense_layers = sum(layer in only or (layer + 1) % step != 0 for layer in range(layers))
+        return {
+            "ffn": self.size("moe_intermediate_size", ffn),
+            "experts": count,
+            "experts_per_token": self.size("num_experts_per_tok"),
+            "dense_layers": dense_layers,
+            "dense_ffn": ffn if dense_layers else 0,
+            "shared_ffn": self.size("shared_expert_intermediate_size", 0, least=0),
+        }
 
 
-def _experts(config: _Config, ffn: int, layers: int) -> dict[str, int]:
-    if not config.rules.get("experts"):
-        return {"ffn": ffn}
-    # transformers takes either name.
-    count = config.size("num_local_experts" if "num_local_experts" in config.fields else "num_experts")
-    dense = config.fields.get("mlp_only_layers", [])
-    if not isinstance(dense, list) or not all(type(layer) is int for layer in dense):
-        raise ValueError(f"mlp_only_layers is {repr_short(dense)}: a list of whole numbers is needed")
-    step, only = config.size("decoder_sparse_step", 1), set(dense)
-    dense_layers = sum(layer in only or (layer + 1) % step != 0 for layer in range(layers))
-    return {
-        "ffn": config.size("moe_intermediate_size", ffn),
-        "experts": count,
-        "experts_per_token": config.size("num_experts_per_tok"),
-        "dense_layers": dense_layers,
-        "dense_ffn": ffn if dense_layers else 0,
-        "shared_ffn": config.size("shared_expert_intermediate_size", 0, least=0),
-    }
-
-
-def _family_of(config: Mapping[str, Any]) -> str:
+def _find_family(config: Mapping[str, Any]) -> str:
     """Return the key of configs.toml, by model_type, else by the class."""
-    known = _families()
-    kind = config.get("model_type")
+    known, kind = _families(), config.get("model_type")
     if kind is None:
         classes = config.get("architectures")
         kind = classes[0] if isinstance(classes, list) and classes else None
         if kind is None:
             raise ValueError(f"no model's config.json: it has no model_type; known are {', '.join(known)}")
-        family = next((name for name, rules in known.items() if kind in rules["classes"]), None)
-    else:
-        family = kind if isinstance(kind, str) and kind in known else None
-    if family is None:
+        kind = next((name for name, rules in known.items() if kind in rules["classes"]), kind)
+    if not isinstance(kind, str) or kind not in known:
         raise ValueError(describe_unknown("architecture", kind, known))
-    return family
+    return kind
 
 
-@cache
-def _families() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((Path(__file__).parents[1] / "data" / "configs.toml").read_text("utf-8"))
+# ---- quantization_config ----
 
+_FIELDS = ("quantization_config", "compression_config", "quantization")  # of transformers, its past, MLX
+
+_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")  # of others, beside config.json
+
+_ESTIMATE = "for an estimate, delete it from the file and name a precision of the weights: q4_0, fp8, ..."
+
+_FORMATS = ("pack", "float", "int", "naive", "nvfp4-pack", "mxfp4-pack", "mixed-precision", "dense")
+
+_EXCLUDED = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert", "llm_int8_skip_modules")
+
+_HEAD, _ROUTER, _EXPERTS = "output", "ffn_gate_inp", "_exps"
+_MAX_LAYERS, _MAX_PATTERNS = 1000, 100
+
+# Modules by GGUF's name of their matrix: of Llama's kind, of Mixtral's and of GPT-OSS'.
+_MODULES = {
+    **{f"attn_{name}": (f"self_attn.{name}_proj",) for name in "qkv"},
+    **{"attn_output": ("self_attn.o_proj",), _ROUTER: ("mlp.gate", "mlp.router"), _HEAD: ("lm_head",)},
+}
+
+for _name, _mixtral, _fused in (("gate", "w1", "gate_up"), ("up", "w3", "gate_up"), ("down", "w2", "down")):
+    _MODULES[f"ffn_{_name}"] = (f"mlp.{_name}_proj",)
+    _MODULES[f"ffn_{_name}_shexp"] = (f"mlp.shared_expert.{_name}_proj",)
+    _others = (f"mlp.experts.{_fused}_proj", f"block_sparse_moe.experts.0.{_mixtral}")
+    _MODULES[f"ffn_{_name}{_EXPERTS}"] = (f"mlp.experts.0.{_name}_proj", *_others)
+
+
+class _Layout(NamedTuple):
+    """How a matrix is stored, and the precision in which it is timed.
+
+    Bits of an element, and bytes of each block of rows x columns (0: all of them), of each column, of the matrix.
+    """
+
+    label: str
+    precision: str
+    bits: int
+    block: tuple[int, int] = (0, 0)
+    block_bytes: float = 0.0
+    column_bytes: int = 0
+    matrix_bytes: int = 0
+
+    def bytes_of(self, rows: int, columns: int) -> float:
+        blocks = -(-rows // (self.block[0] or rows)) * -(-columns // (self.block[1] or columns))
+        more = blocks * self.block_bytes + columns * self.column_bytes + self.matrix_bytes
+        return rows * columns * self.bits / 8 + more
+
+
+def read_weights(model: Architecture, config: Mapping[str, Any], source: str = "config") -> StoredWeights | None:
+    """Read how a config.json stores the model's weights; None if it does not quantise them.
+
+    ValueError for an unknown method, or an unknown field of one; the message names it and the `source`.
+    """
+    inner = config.get("text_config")
+    both = [config, inner if isinstance(inner, Mapping) else {}]
+    quantization = next((part[name] for part in both for name in _FIELDS if part.get(name)), None)
+    kind = next((str(part[name]) for part in both for name in ("torch_dtype", "dtype") if part.get(name)), "")
+    label = {"float32": "fp32", "float16": "fp16"}.get(kind.removeprefix("torch."), "bf16")
+    plain = _Layout(label, label, 32 if label == "fp32" else 16)
+    try:
+        return None if quantization is None else _stored_weights(model, quantization, plain)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}; {_ESTIMATE}") from None
+
+
+def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredWeights:
+    method = config.get("quant_method") if isinstance(config, Mapping) else config
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(describe_unknown("quant_method of quantization_config", method, METHODS, meant=""))
+    if model.layers > _MAX_LAYERS:
+        raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
+    try:
+        layouts = _read_layouts(METHODS[method], config)
+        excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
+        scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
+        kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
+    except (AttributeError, LookupError, TypeError, re.error) as error:
+        raise ValueError(f"quantization_config of {method}: missing, or not read: {quote_text(error)}") from None
+    unquantised = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
+
+    def layout_of_module(module: str) -> _Layout:
+        named = (layout for names, layout in layouts if names.have(module) or "Linear" in names.literal)
+        return plain if excluded.have(module) else next(named, plain)
+
+    def layout_of(tensor: str, layer: int) -> _Layout:
+        if tensor in unquantised:
+            return plain
+        names = [name if tensor == _HEAD else f"model.layers.{layer}.{name}" for name in _MODULES[tensor]]
+        each = [layout_of_module(name) for name in names]
+        return plain if plain in each else each[0]
+
+    weights = _count_weights(model, plain, layout_of, kv)
+    if not any(layout.label in weights.types for _, layout in layouts):
+        raise ValueError(f"quantization_config of {method}: it quantises no matrix of this architecture")
+    return weights
+
+
+_Layouts = list[tuple[Any, _Layout]]  # names of modules, or Linear for all, and their layout
+
+
+def _read_layouts(
+    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any]
+) -> list[tuple[_Names, _Layout]]:
+    layouts = [(_Names(parse_names("targets", targets)), layout) for targets, layout in read(config)]
+    for side in (side for _, layout in layouts for side in layout.block):
+        if type(side) is not int or side < 0:
+            raise TypeError("a size of groups or blocks")
+    return sorted(layouts, key=lambda entry: "Linear" in entry[0].literal)  # all modules, behind those that are named
+
+
+def _integer_groups(config: Mapping[str, Any]) -> _Layouts:
+    """Read awq and gptq: a scale and a zero point for each group of a row; for gptq also the order of columns."""
+    if config.get("dynamic"):
+        raise LookupError("dynamic")
+    method, bits, group = config["quant_method"], config["bits"], max(0, config["group_size"])
+    precision, order = {2: "q4_0", 3: "q4_0", 4: "q4_0", 8: "int8"}[bits], 4 * (method == "gptq")
+    return [("Linear", _Layout(f"{method} {bits} bits", precision, bits, (1, group), 2 + bits / 8, order))]
+
+
+def _fp8(config: Mapping[str, Any]) -> _Layouts:
+    size = config.get("weight_block_size") or (0, 0)  # without blocks: a scale of the matrix, and one of its input
+    return [("Linear", _Layout("fp8", "fp8_e4m3", 8, (size[0], size[1]), 4 if any(size) else 8))]
+
+
+def _compressed_tensors(config: Mapping[str, Any]) -> _Layouts:
+    form = str(config.get("format") or "dense")
+    if config.get("sparsity_config") or form.removesuffix("-quantized") not in _FORMATS:
+        raise LookupError("sparsity_config" if config.get("sparsity_config") else form)
+    groups = config["config_groups"].values()
+    return [(group["targets"], _group(group["weights"], packed=form == "pack-quantized")) for group in groups]
+
+
+def _group(weights: Mapping[str, Any], *, packed: bool) -> _Layout:
+    kind, size = (weights["num_bits"], weights["type"]), max(0, weights.get("group_size") or 0)
+    label = f"compressed-tensors {kind[0]} bits {kind[1]}"
+    if kind == (4, "float"):
+        return _Layout(label, "q4_0", 4, (1, {16: 16, 32: 32}[size]), 1, matrix_bytes=8)
+    precision = {(8, "float"): "fp8_e4m3", (8, "int"): "int8", (4, "int"): "q4_0"}[kind]
+    side = weights.get("block_structure") or (128, 128)
+    blocks = {"channel": (1, 0), "tensor": (0, 0), "group": (1, size), "block": (side[0], side[1])}
+    scale = 2 + (0 if weights.get("symmetric", True) else kind[0] / 8)
+    order = 4 * (weights.get("actorder") in ("group", "dynamic"))
+    return _Layout(label, precision, kind[0], blocks[weights["strategy"]], scale, order, 16 * packed)
+
+
+def _bitsandbytes(config: Mapping[str, Any]) -> _Layouts:
+    if config.get("load_in_4bit"):
+        scale = 1 + 4 / 256 if config.get("bnb_4bit_use_double_quant") else 4
+        return [("Linear", _Layout("bitsandbytes 4 bits", "q4_0", 4, (1, 64), scale, matrix_bytes=1024))]
+    return [("Linear", {True: _Layout("bitsandbytes 8 bits", "int8", 8, (1, 0), 4)}[config["load_in_8bit"]])]
+
+
+def _mxfp4(_config: Mapping[str, Any]) -> _Layouts:
+    return [("experts", _Layout("mxfp4", "q4_0", 4, (1, 32), 1))]
+
+
+def _modelopt(config: Mapping[str, Any]) -> _Layouts:
+    nvfp4 = _Layout("modelopt NVFP4", "q4_0", 4, (1, 16), 1, matrix_bytes=8)
+    fp8 = _Layout("modelopt FP8", "fp8_e4m3", 8, matrix_bytes=8)
+    return [("Linear", {"NVFP4": nvfp4, "FP8": fp8}[config["quant_algo"]])]
+
+
+METHODS: dict[str, Callable[[Mapping[str, Any]], _Layouts]] = {
+    "awq": _integer_groups,
+    "gptq": _integer_groups,
+    "fp8": _fp8,
+    "compressed-tensors": _compressed_tensors,
+    "bitsandbytes": _bitsandbytes,
+    "mxfp4": _mxfp4,
+    "modelopt": _modelopt,
+}
+
+
+class _Names:
+    """Names of modules, whole or in part, with wildcards, or expressions behind `re:`."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        plain = [name.replace("language_model.", "").strip(".") for name in names]
+        self.literal = {name for name in plain if not name.startswith("re:") and not set(name) & set("*?[")}
+        patterns = [name for name in dict.fromkeys(plain) if name not in self.literal]
+        slow = re.compile(r"\)[*+?{]|(?:[*+?{].*){5}")  # backtracks for long
+        refused = [name for name in plain if re.search(r"experts\.\d", name)] + [*filter(slow.search, patterns)]
+        if refused or len(patterns) > _MAX_PATTERNS:
+            raise LookupError(f"modules by '{(refused or patterns)[0]}'")
+        self.patterns = [
+            re.compile(name[3:] if name.startswith("re:") else rf"(.*\.)?{fnmatch.translate(name)[:-2]}(\..*)?$")
+            for name in patterns
+        ]
+
+    def have(self, module: str) -> bool:
+        parts = module.split(".")
+        inner = (".".join(parts[low:high]) for low in range(len(parts)) for high in range(low + 1, len(parts) + 1))
+        return any(name in self.literal for name in inner) or any(regex.match(module) for regex in self.patterns)
+
+
+def _count_weights(
+    model: Architecture, plain: _Layout, layout_of: Callable[[str, int], _Layout], kv: str
+) -> StoredWeights:
+    """Count the model's matrices; `layout_of` returns the layout of a tensor in a layer."""
+    types: dict[str, Counter[str]] = defaultdict(Counter)
+    table = model.embedding_elements * plain.bits // 8
+    types[plain.label].update(tensors=int(table > 0), bytes=table, token_bytes=model.hidden * plain.bits // 8)
+    sums: _Sums = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
+    for tensor, rows, columns, count in model.matrices():
+        active = model.experts_per_token / max(1, model.experts) if tensor.endswith(_EXPERTS) else 1.0
+        fused = [name for name, members in FUSED_TENSORS.items() if tensor in members]
+        layers = model.layers if rows * columns * count else 0
+        for layout, times in Counter(layout_of(tensor, layer) for layer in range(layers)).items():
+            share = count * times / model.layers
+            size = layout.bytes_of(rows, columns) * share
+            types[layout.label].update(tensors=round(share), bytes=round(size), token_bytes=round(size * active))
+            for own in (sums[name][layout.precision] for name in (tensor, *fused)):
+                own[:] = [old + new for old, new in zip(own, (share, size, rows * columns * share), strict=True)]
+    total_bytes = sum(line["bytes"] for line in types.values())
+    return StoredWeights(total_bytes, {label: dict(line) for label, line in types.items()}, *_divide(sums), kv)
+
+
+_Sums = dict[str, dict[str, list[float]]]  # tensor or fused product -> precision -> matrices, bytes, elements
+
+
+def _divide(sums: _Sums) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """Return the shares of the precisions, and the bytes of a weight, of tensors and products with one precision."""
+    shares, sizes = {}, {}
+    for name, kinds in sums.items():
+        total = sum(own[0] for own in kinds.values())
+        shares[name] = {kind: own[0] / total for kind, own in kinds.items()}
+        sizes[name] = {kind: own[1] / own[2] for kind, own in kinds.items()}
+    for name, members in FUSED_TENSORS.items():
+        parts = [shares[member] for member in members if member in shares]
+        if any(part != parts[0] for part in parts):
+            del shares[name], sizes[name]
+    return shares, sizes
+
+
+# ---- GGUF ----
 
 # The known values of general.architecture.
 _GGUF_FAMILIES = (
@@ -227,17 +442,17 @@ def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
     except ImportError:
         raise ImportError("a .gguf file is read by the package gguf: pip install 'bwprof[gguf]'") from None
     source = quote_text(path)
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{source}: no GGUF file: it is no file")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ValueError(f"{source}: no GGUF file")
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait
+            raise ValueError("it is no file")
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ValueError("GGUF is not its beginning")
         reader = gguf.GGUFReader(path)
     except OSError:
         raise
     except Exception as error:  # the package has no exceptions of its own for damaged files
-        raise ValueError(f"{source}: no GGUF file that can be read: {quote_text(error)}") from None
+        raise ValueError(f"{source}: no GGUF file: {quote_text(error)}") from None
     try:
         model = _gguf_architecture(reader, path.stem)
         return model, _gguf_weights(reader, model)
@@ -253,13 +468,9 @@ def _gguf_architecture(reader: Any, name: str) -> Architecture:
 
     def size(key: str, default: int | None = None) -> int:
         value = _gguf_value(reader, f"{kind}.{key}")
-        if isinstance(value, list):  # one for each layer
-            if len(set(map(str, value))) != 1:
-                raise ValueError(f"{kind}.{key} differs from layer to layer: one value is needed")
+        if isinstance(value, list) and len(set(map(str, value))) == 1:  # one for each layer
             value = value[0]
         value = default if value is None else value
-        if value is None:
-            raise ValueError(f"{kind}.{key} is missing")
         if type(value) is not int:
             raise ValueError(f"{kind}.{key} is {repr_short(value)}: a whole number is needed")
         return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -36,11 +37,12 @@ from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.loop import Executor, rank_doubt
 from bwprof.runs.plan import Plan
-from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import check_mapping, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_TOO_LARGE = "the model does not fit the memory"
 
 SpecType = TypeVar("SpecType", Spec, Chain)
 
@@ -85,20 +87,15 @@ def list_all_pieces(request: ModelRequest, backend: str) -> list[AnyPiece]:
     Layers come last: a second stream for graphs may slow what follows (`bwprof.hardware.open_device`). Layers with an
     operation that has no kernel are left out.
     """
-    layers = [_make_layer(request, point) for point in request.points] if request.chain else []
-    measurable_layers = [
-        layer
-        for layer in layers
-        if not any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in layer.spec.specs)
-    ]
-    return [*list_pieces(request), *measurable_layers]
-
-
-def _make_layer(request: ModelRequest, point: StepPoint) -> Piece[Chain]:
-    parts = request.parts(point, one_layer=True)
-    specs = tuple(_make_piece(request, point, part).spec for part in parts for _ in range(part.count))
-    labels = _labels(request, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
-    return Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels), point, labels)
+    layers: list[Piece[Chain]] = []
+    for point in request.points if request.chain else ():
+        parts = request.parts(point, one_layer=True)
+        specs = tuple(_make_piece(request, point, part).spec for part in parts for _ in range(part.count))
+        labels = _labels(request, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
+        if not any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in specs):
+            chain = Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels)
+            layers.append(Piece(chain, point, labels))
+    return [*list_pieces(request), *layers]
 
 
 def _make_piece(request: ModelRequest, point: StepPoint, part: StepPart) -> Piece[Spec]:
@@ -122,14 +119,10 @@ PieceKey = tuple[str, ...]
 
 def piece_key(labels: Mapping[str, Any]) -> PieceKey:
     """Return what identifies a piece, and its row, in a model's run."""
-    return tuple(str(labels.get(name)) for name in ("phase", "role", "step_batch", "context", "weights", "kv", "count"))
+    return tuple(str(labels.get(name)) for name in LABELS if name != "model")
 
 
-LaunchShape = tuple[str, str, tuple[tuple[str, int], ...]]
-
-
-def _shape(operation: str, precision: str, params: dict[str, int]) -> LaunchShape:
-    return operation, precision, tuple(sorted(params.items()))
+LaunchShape = tuple[Any, ...]  # operation, precision, parameters
 
 
 def launch_shape(row: RowDict) -> LaunchShape | None:
@@ -138,7 +131,7 @@ def launch_shape(row: RowDict) -> LaunchShape | None:
         params = {name: row[name] for name in registry.param_names(row["operation"])}
     except ValueError:
         return None
-    return None if None in params.values() else _shape(row["operation"], row["precision"], params)
+    return None if None in params.values() else (row["operation"], row["precision"], tuple(sorted(params.items())))
 
 
 class PiecesExecutor:
@@ -172,17 +165,15 @@ class PiecesExecutor:
         """Measure a piece, or copy the outcome of its shape; the piece that was measured is measured again."""
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
-        problem = self._memory_problem(piece.point, self._context)
-        if problem:
-            return make_unmeasured(piece, self._context, "skipped", problem)
-        spec = piece.spec
-        if isinstance(spec, Chain):
-            return self._inner.measure(spec, max_seconds, deadline)
-        shape = _shape(spec.operation, spec.precision, spec.params)
-        key = piece_key(piece.labels)
+        memory = self._request.memory_bytes or self._context.facts.get("memory_bytes")
+        if memory and not self._request.fit(piece.point, memory).fits:
+            return make_unmeasured(piece, self._context, "skipped", _TOO_LARGE)
+        shape, key = launch_shape(piece.blank_row(self._context)), piece_key(piece.labels)
+        if shape is None:
+            return self._inner.measure(piece.spec, max_seconds, deadline)
         outcome = self._outcomes.get(shape)
         if outcome is None or self._owners.get(shape) == key:
-            outcome = self._inner.measure(spec, max_seconds, deadline)
+            outcome = self._inner.measure(piece.spec, max_seconds, deadline)
             if outcome.row["status"] == "predicted" and self._context.roofs is not None:
                 measured = [other.row for other in self._outcomes.values() if other.row["status"] == "ok"]
                 outcome = replace(outcome, row=predict_row(outcome.row, self._context.roofs, measured))
@@ -190,34 +181,31 @@ class PiecesExecutor:
                 self._outcomes[shape] = outcome
         if outcome.row["status"] != "skipped":
             self._owners.setdefault(shape, key)  # also for a shape of an earlier run: its second try is measured
-        return replace(outcome, row=dict(outcome.row) | {"case": spec.case} | piece.labels)
+        return replace(outcome, row=dict(outcome.row) | {"case": piece.spec.case} | piece.labels)
 
     def close(self) -> None:
         self._inner.close()
-
-    def _memory_problem(self, point: StepPoint, context: Context) -> str:
-        memory = self._request.memory_bytes or context.facts.get("memory_bytes")
-        fit = self._request.fit(point, memory) if memory else None
-        if fit is None or fit.fits:
-            return ""
-        return (
-            f"the model does not fit: {format_bytes(fit.weights)} of weights and {format_bytes(fit.kv)} of KV cache, "
-            f"{format_bytes(fit.usable)} can be used"
-        )
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
     """Return the device that a run's predictions used: of its roofs, else of its catalogue entry and scaled streams."""
     try:
         if run.get("roofs"):
-            roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs")))
-            return resolve_card(roofs) if roofs.points else None
-        device = run.get("predict_device")
-        streams = run.get("predict_streams")
+            roofs = _read_roofs(run)
+            return None if roofs is None else resolve_card(roofs)
+        device, streams = run.get("predict_device"), run.get("predict_streams")
         own = None if streams is None else Streams.from_dict(streams)
         return resolve_card(device, own) if isinstance(device, str) else None
     except (TypeError, ValueError):  # a file that bwprof did not write
         return None
+
+
+def _read_roofs(run: Mapping[str, Any]) -> Roofs | None:
+    try:
+        roofs = Roofs.from_dict(dict(check_mapping(run["roofs"], "roofs"))) if run.get("roofs") else None
+    except (TypeError, ValueError):
+        return None
+    return roofs if roofs is not None and roofs.points else None
 
 
 def best_ms(parts: Sequence[StepPart], card: Card) -> list[float]:
@@ -227,15 +215,15 @@ def best_ms(parts: Sequence[StepPart], card: Card) -> list[float]:
 
 
 def predict_steps(
-    request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY, run_id: str = ""
+    request: ModelRequest, devices: Sequence[str | Roofs], efficiency: Any = DEFAULT_EFFICIENCY
 ) -> pd.DataFrame:
     """Predict a model's rows on devices that are not at hand; ValueError for an unknown device."""
     model = resolve_efficiency(efficiency)
-    frames = [_predict_on(request, device, model, run_id) for device in devices]
+    frames = [_predict_on(request, device, model) for device in devices]
     return frames[0] if len(frames) == 1 else interleave_devices(frames)
 
 
-def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Efficiency, run_id: str) -> pd.DataFrame:
+def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Efficiency) -> pd.DataFrame:
     from bwprof.results.frame import from_rows, to_rows
 
     card = resolve_card_for_model(device, model)
@@ -246,11 +234,11 @@ def _predict_on(request: ModelRequest, device: str | Roofs, model: float | Effic
     rows = []
     for row, piece in zip(to_rows(predicted), pieces, strict=True):
         reason = (row["reason"] or "").removeprefix("predicted: ") or None
-        own = {"case": piece.spec.case, "seed": None, "reason": reason, "run_id": run_id or None} | piece.labels
+        own = {"case": piece.spec.case, "seed": None, "reason": reason, "run_id": None} | piece.labels
         if usable and not request.fit(piece.point, usable).fits:
-            own |= {"status": "skipped", "reason": "the model does not fit", "time_ms": None, "bandwidth_gb_s": None}
+            own |= {"status": "skipped", "reason": _TOO_LARGE, "time_ms": None, "bandwidth_gb_s": None}
         rows.append(row | own)
-    run = dict(predicted.attrs.get("run", {})) | {"run_id": run_id, "model": request.to_dict(), "device": card.name}
+    run = dict(predicted.attrs.get("run", {})) | {"run_id": "", "model": request.to_dict(), "device": card.name}
     run |= {"facts": {"name": card.name, "memory_bytes": memory}}
     if isinstance(device, Roofs):
         run["roofs"] = device.to_dict()
@@ -279,44 +267,36 @@ def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowD
     Its kernel is as efficient as the one measured on the same shape in another precision; else as the measured rows
     are; else as by default.
     """
-    part, card = part_from_row(row), resolve_card(roofs)
-    best = best_ms([part], card)[0]
-    same = next((other for other in measured if _have_same_shape(row, other)), None)
+    from bwprof.results.frame import from_rows, to_rows
+
+    part, card, shape = part_from_row(row), resolve_card(roofs), _shape_in_any_precision(row)
+    efficiency: Any = DEFAULT_EFFICIENCY
+    reason = ""
+    same = next((other for other in measured if _shape_in_any_precision(other) == shape), None)
     if same is not None:
-        expected = same["time_ms"] * gain(same, best_ms([part_from_row(same)], card)[0], best)
+        best, best_of_same = best_ms([part, part_from_row(same)], card)
+        expected = same["time_ms"] * gain(same, best_of_same, best)
         floor = card.streams.floor_seconds * 1e3  # which a kernel's efficiency does not change
-        share = (best - floor) / (expected - floor) if expected > best > floor else 1.0
-        predicted = _predict_part(part, roofs, share)
-        reason = f"as good as the kernel of {same['precision']} measured on this shape, {share:.0%} of the nearer roof"
-    else:
-        predicted = _predict_part(part, roofs, _learn(measured, roofs))
-        reason = str(predicted["reason"]).removeprefix("predicted: ")
+        efficiency = (best - floor) / (expected - floor) if expected > best > floor else 1.0
+        reason = (
+            f"as good as the kernel of {same['precision']} measured on this shape, {efficiency:.0%} of the nearer roof"
+        )
+    elif measured:
+        with suppress(ValueError):  # these rows teach nothing
+            efficiency = learn(from_rows(measured), roofs)
+    predicted = to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
     # Measured rows have the driver's theoretical bandwidth, which differs a little from the data sheet's.
     peak = next((value for other in [row, *measured] if (value := measured_or_none(other.get("peak_gb_s")))), None)
     speed = measured_or_none(predicted["bandwidth_gb_s"])
     if peak is not None and speed is not None:
         predicted |= {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
+    reason = reason or str(predicted["reason"]).removeprefix("predicted: ")
     return row | {name: predicted[name] for name in _PREDICTED} | {"reason": reason}
 
 
-def _learn(measured: Sequence[RowDict], roofs: Roofs) -> Any:
-    from bwprof.results.frame import from_rows
-
-    try:
-        return learn(from_rows(measured), roofs) if measured else DEFAULT_EFFICIENCY
-    except ValueError:  # these rows teach nothing
-        return DEFAULT_EFFICIENCY
-
-
-def _predict_part(part: StepPart, roofs: Roofs, efficiency: Any) -> RowDict:
-    from bwprof.results.frame import to_rows
-
-    return to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
-
-
-def _have_same_shape(row: RowDict, other: RowDict) -> bool:
-    names = registry.param_names(row["operation"])
-    return row["operation"] == other["operation"] and all(row[name] == other[name] for name in names)
+def _shape_in_any_precision(row: RowDict) -> tuple[Any, ...]:
+    operation, _, params = launch_shape(row) or ("", "", ())
+    return operation, params
 
 
 _OWN = ("case", *LABELS)  # the columns that a copy does not share with its original
@@ -350,10 +330,6 @@ def fill_predictions(store: Store) -> None:
             store.replace(number, dict(predictions[shape]) | {name: row[name] for name in _OWN} | now)
 
 
-def _measured_shape(row: RowDict) -> LaunchShape | None:
-    return launch_shape(row) if row["status"] == "ok" and row["role"] != LAYER else None
-
-
 def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
     """Return the number of each measured shape's least disturbed row, the first of equal ones."""
     final: dict[LaunchShape, int] = {}
@@ -364,9 +340,5 @@ def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:
     return final
 
 
-def _read_roofs(run: dict[str, Any]) -> Roofs | None:
-    try:
-        roofs = Roofs.from_dict(run["roofs"]) if run.get("roofs") else None
-    except ValueError:
-        return None
-    return roofs if roofs is not None and roofs.points else None
+def _measured_shape(row: RowDict) -> LaunchShape | None:
+    return launch_shape(row) if row["status"] == "ok" and row["role"] != LAYER else None

@@ -5,8 +5,8 @@ Rows are plain dicts with the columns of the schema and `bwprof.llm.workload.LAB
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,11 +25,9 @@ from bwprof.llm.workload import (
     kv_format,
 )
 from bwprof.roofs.limiter import explain_no_gain
+from bwprof.text.parsing import describe_unknown
 
 StepRow = Mapping[str, Any]
-
-# The column with a row's share of its roof, by the side of the ridge.
-_SHARES = {"memory": "pct_attainable", "compute": "pct_roofline"}
 
 _POINT = ("phase", "step_batch", "context", "weights", "kv")
 
@@ -38,18 +36,9 @@ _POINT = ("phase", "step_batch", "context", "weights", "kv")
 class StepFigures:
     """One step: its rows and their sums; None for what the rows or the device do not give.
 
-    Attributes
-    ----------
-    moved_bytes, read_bytes : int
-        Bytes that all operations move; bytes of weights and cache that they read.
-    mbu_pct : float
-        `read_bytes` by the time, in percent of the theoretical peak bandwidth.
-    limit_pct : float
-        The time at the roofs, in percent of the time.
-    measured_pct : float
-        The share of the time that was measured, %.
-    missing : str
-        Why there is no time.
+    `moved_bytes` are moved by all operations, `read_bytes` are of weights and cache; `mbu_pct` is their bandwidth in
+    percent of the theoretical peak, `limit_pct` the time at the roofs in percent of the time, `measured_pct` the share
+    of the time that was measured, `missing` why there is no time.
     """
 
     point: StepPoint
@@ -67,18 +56,11 @@ class StepFigures:
 
     @property
     def may_fit(self) -> bool:
-        """Whether the memory is enough, or unknown."""
         return self.fit is None or self.fit.fits
 
     @property
     def is_predicted(self) -> bool:
-        """Whether an operation of it was predicted."""
         return any(row["status"] == "predicted" for row in self.rows)
-
-    @property
-    def launches(self) -> int:
-        """Launches of its operations."""
-        return sum(int(row["count"]) for row in self.rows)
 
 
 def compute_steps(request: ModelRequest, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
@@ -98,7 +80,6 @@ def compute_steps(request: ModelRequest, rows: Sequence[StepRow], memory_bytes: 
 def _compute_step(
     request: ModelRequest, point: StepPoint, rows: list[StepRow], fit: workload.Fit | None
 ) -> StepFigures:
-    request.check_roles(point, (row["role"] for row in rows))
     moved = sum(int(row["count"]) * ((row["bytes_read"] or 0) + (row["bytes_written"] or 0)) for row in rows)
     read = _sum_read_bytes(request, point, rows)
     missing = "; ".join(dict.fromkeys(_why_no_time(row) for row in rows if row["time_ms"] is None))
@@ -106,17 +87,32 @@ def _compute_step(
     if missing or not step.may_fit:
         return step
     times = [int(row["count"]) * float(row["time_ms"]) for row in rows]
-    total = sum(times)
-    peak = _peak_of(rows)
-    measured = sum(time for row, time in zip(rows, times, strict=True) if row["status"] == "ok")
+    total, peak = sum(times), _peak_of(rows)
+    limit_pct, limiter = _limit_of(rows, times)
     return replace(
         step,
         time_ms=total,
         tokens_s=point.tokens / total * 1e3,
         mbu_pct=100 * read / total / 1e6 / peak if peak else None,
-        limit_pct=_weighted_mean([limit_pct(row) for row in rows], times),
-        limiter=_longest([limiter(row) for row in rows], times),
-        measured_pct=100 * measured / total,
+        limit_pct=limit_pct,
+        limiter=limiter,
+        measured_pct=100 * sum(time for row, time in zip(rows, times, strict=True) if row["status"] == "ok") / total,
+    )
+
+
+def _limit_of(rows: Sequence[StepRow], times: Sequence[float]) -> tuple[float | None, str | None]:
+    """Return the mean share of the roofs by time, known for 95 % of it, and what limits most, known for half of it."""
+    limiters: dict[str, float] = {}
+    limited = at_limit = 0.0
+    for row, time in zip(rows, times, strict=True):
+        if row["limiter"]:
+            limiters[row["limiter"]] = limiters.get(row["limiter"], 0.0) + time
+        if row["pct_limit"] is not None:
+            limited, at_limit = limited + time, at_limit + row["pct_limit"] * time
+    limiter = max(limiters, key=lambda name: limiters[name], default=None)
+    return (
+        at_limit / limited if limited >= 0.95 * sum(times) else None,
+        limiter if sum(limiters.values()) >= sum(times) / 2 else None,
     )
 
 
@@ -125,9 +121,15 @@ def _peak_of(rows: Sequence[StepRow]) -> float | None:
 
 
 def _sum_read_bytes(request: ModelRequest, point: StepPoint, rows: Sequence[StepRow]) -> int:
-    parts = {(part.role, part.precision): part for part in request.parts(point)}
+    """Return the bytes of weights and cache that a step's rows read; ValueError for a role that the step has not."""
+    known = request.parts(point)
+    parts = {(part.role, part.precision): part for part in known}
+    roles = sorted({part.role for part in known})
     read = 0
     for row in rows:
+        if row["role"] not in roles:
+            what = describe_unknown(f"role in a {point.phase} step", row["role"], roles)
+            raise ValueError(f"column role: {what}")
         part = parts.get((row["role"], row["precision"]))
         if part is not None:
             own = part_from_row(row)  # a run may have launched another shape in this role
@@ -145,35 +147,34 @@ def _why_no_time(row: StepRow) -> str:
     return f"{row['status']}: {row['reason'] or 'no time'}"
 
 
-def limiter(row: StepRow) -> str | None:
-    """Return what limits a row: its column of that name, else the side of the ridge."""
-    return row.get("limiter") or row.get("bound") or None
+def operation_lines(step: StepFigures) -> list[dict[str, Any]]:
+    """Return a line for each operation of a step, with its share of the step's time."""
+    lines = []
+    for row in step.rows:
+        count, once = int(row["count"]), row["time_ms"]
+        step_ms = None if once is None else count * once
+        lines.append(
+            {
+                **asdict(step.point),
+                **{name: row[name] for name in ("role", "operation", "precision")},
+                "shape": _describe_shape(row),
+                "count": count,
+                "time_ms": once,
+                "step_ms": step_ms,
+                "share_pct": 100 * step_ms / step.time_ms if step_ms is not None and step.time_ms else None,
+                "limit_pct": row["pct_limit"],
+                "limiter": row["limiter"],
+                "status": row["status"],
+            }
+        )
+    return lines
 
 
-def limit_pct(row: StepRow) -> float | None:
-    """Return a row's share of the roof that applies to it, %."""
-    share: float | None = row.get("pct_limit")
-    return row.get(_SHARES.get(row.get("bound") or "", "pct_attainable")) if share is None else share
-
-
-def _weighted_mean(shares: Iterable[float | None], times: Sequence[float]) -> float | None:
-    """Return the mean by time of the shares; None if they are unknown for more than 5 % of it."""
-    known = [(share, time) for share, time in zip(shares, times, strict=True) if share is not None]
-    weight = sum(time for _, time in known)
-    if weight < 0.95 * sum(times):
-        return None
-    return sum(share * time for share, time in known) / weight
-
-
-def _longest(names: Iterable[str | None], times: Sequence[float]) -> str | None:
-    """Return the name with the most time; None if names are unknown for more than half of it."""
-    totals: dict[str, float] = {}
-    for name, time in zip(names, times, strict=True):
-        if name:
-            totals[name] = totals.get(name, 0.0) + time
-    if sum(totals.values()) < sum(times) / 2:
-        return None
-    return max(totals, key=lambda name: totals[name], default=None)
+def _describe_shape(row: Mapping[str, Any]) -> str:
+    if row["M"] is not None:
+        return "x".join(str(row[name]) for name in ("M", "N", "K"))
+    names = {"batch": "b", "seq_len": "s", "kv_len": "kv"}
+    return " ".join(f"{letter}={row[name]}" for name, letter in names.items() if row.get(name) is not None)
 
 
 def part_from_row(row: StepRow) -> StepPart:
@@ -192,30 +193,25 @@ def _moved_bytes(part: StepPart) -> int:
 # ---- a layer in one graph ----
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTime:
-    """The time of a layer's operations in one graph, and the sum of their own times; `reason`: why there is no time."""
-
-    point: StepPoint
-    together_ms: float | None
-    sum_ms: float | None
-    reason: str
-
-
 def compute_layers(
     request: ModelRequest, steps: Sequence[StepFigures], rows: Sequence[StepRow]
-) -> tuple[list[LayerTime], list[StepPoint]]:
-    """Return the layers in one graph, and the steps that have none because an operation has no kernel."""
+) -> tuple[list[dict[str, Any]], list[StepPoint]]:
+    """Return a line for each layer in one graph, and the steps that have none because an operation has no kernel.
+
+    A line has the time of a layer's operations in one graph, the sum of their own times, and why there is no time.
+    """
     by_point = {astuple(step.point): step for step in steps}
     layers = []
+    absent = {step.point: None for step in steps if request.chain and step.is_predicted}
     for row in rows:
         step = by_point.get(tuple(row[name] for name in _POINT)) if row["role"] == LAYER else None
         if step is not None and not (row["status"] == "skipped" and step.is_predicted):
-            reason = "" if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
-            layers.append(LayerTime(step.point, row["time_ms"], _sum_of_layer(request, step), reason))
-    present = {layer.point for layer in layers}
-    absent = [step.point for step in steps if request.chain and step.is_predicted and step.point not in present]
-    return layers, absent
+            reason = None if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
+            together, own = row["time_ms"], _sum_of_layer(request, step)
+            times = {"together_ms": together, "sum_ms": own, "ratio": together / own if together and own else None}
+            layers.append({**asdict(step.point), **times, "reason": reason})
+            absent.pop(step.point, None)
+    return layers, [*absent]
 
 
 def _sum_of_layer(request: ModelRequest, step: StepFigures) -> float | None:
@@ -242,16 +238,6 @@ class StepFormat:
     fits: bool | None
     time_ms: float | None
     source: str
-    kv_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FormatOffer:
-    """What a narrower format brings: the current time divided by the new one."""
-
-    name: str
-    times: float
-    is_measured: bool
 
 
 NO_KERNEL = "predicted, no kernel"
@@ -273,104 +259,55 @@ BestTimes = Callable[[Sequence[StepPart]], Sequence[float]]  # the times of part
 
 
 class FormatComparison:
-    """A step in other formats: measured, else predicted from its own operations and their new bytes.
+    """A step (`base`) in other formats: measured, else predicted from its own operations and their new bytes.
 
-    Parameters
-    ----------
-    request : ModelRequest
-    steps : sequence of StepFigures
-        All steps of the request, some of which may be measured in other formats.
-    base : StepFigures
-        The step to compare.
-    best : callable, optional
-        Gives the times of parts at the device's roofs; without it, predictions follow the bytes.
+    `steps` are all steps, some of which may be measured in other formats; `best` gives the times of parts at the
+    device's roofs, without which predictions follow the bytes.
     """
 
     def __init__(
         self, request: ModelRequest, steps: Sequence[StepFigures], base: StepFigures, best: BestTimes | None = None
     ) -> None:
-        self.request, self.steps, self.base, self.best = request, steps, base, best
+        self.request, self.steps, self.base, self._best = request, steps, base, best
 
     @cached_property
     def formats(self) -> list[StepFormat]:
         """The step with its weights in every format; the cache is as wide as they are, a narrow one stays."""
         point = self.base.point
         names = [name for name in workload.list_formats(WEIGHTS) if name != "tf32"]
-        if point.weights not in names:
-            names.append(point.weights)
-        return self._compare([(name, self._kv_beside(name)) for name in names])
+        pairs = []
+        for name in dict.fromkeys([*names, point.weights]):
+            wide = name in ("fp32", "bf16") or point.kv == "fp32"
+            own = name == point.weights or not wide or registry.is_narrow(point.kv)
+            pairs.append((name, point.kv if own else kv_format(name)))
+        return self._compare(pairs)
 
-    def _kv_beside(self, weights: str) -> str:
-        point = self.base.point
-        wide = weights in ("fp32", "bf16") or point.kv == "fp32"
-        return (
-            kv_format(weights) if weights != point.weights and wide and not registry.is_narrow(point.kv) else point.kv
-        )
-
-    @property
-    def fp16_ms(self) -> float | None:
-        """The time with FP16 weights."""
-        return next((line.time_ms for line in self.formats if line.weights == "fp16"), None)
-
-    def tokens_s(self, time_ms: float | None) -> float | None:
-        """Return the tokens per second at another time of the step."""
-        base = self.base
-        if time_ms is None or base.time_ms is None or base.tokens_s is None:
-            return None
-        return base.tokens_s * base.time_ms / time_ms
-
-    def offers(self) -> list[FormatOffer]:
-        """Return the gain of the next narrower weights, of an eight-bit cache, and of both, as far as known."""
+    def offers(self) -> dict[str, StepFormat]:
+        """Return the next narrower weights, an eight-bit cache, and both, by name, as far as their times are known."""
         point = self.base.point
         weights = self._narrower_weights()
-        caches = self._compare([(point.weights, kv) for kv in self._narrower_caches()])
+        narrower = [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
+        caches = [] if point.kv in ("fp32", *narrower) else self._compare([(point.weights, kv) for kv in narrower])
         cache = next((line for line in caches if line.source != NO_KERNEL and line.time_ms), None)
         lines: dict[str, StepFormat] = {}
         if weights is not None:
-            line = next(line for line in self.formats if line.weights == weights)
-            also_cache = "" if line.kv == point.kv else " and cache"  # FP32's becomes as narrow as the weights
-            lines[f"{_short_name(weights)} weights{also_cache}"] = line
+            also_cache = "" if weights.kv == point.kv else " and cache"  # FP32's becomes as narrow as the weights
+            lines[f"{_short_name(weights.weights)} weights{also_cache}"] = weights
         if cache is not None:
             lines[f"{_short_name(cache.kv)} KV cache"] = cache
             if weights is not None:
-                lines[BOTH] = self._compare([(weights, cache.kv)])[0]
-        return [
-            FormatOffer(name, self.base.time_ms / line.time_ms, line.source == "measured")
-            for name, line in lines.items()
-            if line.time_ms and self.base.time_ms
-        ]
+                lines[BOTH] = self._compare([(weights.weights, cache.kv)])[0]
+        return {name: line for name, line in lines.items() if line.time_ms and self.base.time_ms}
 
-    def fitting_cache(self) -> StepFormat | None:
-        """Return an eight-bit cache with which a step fits that fits in no weights; None if there is none.
-
-        The weights stay if that is enough, else they are the widest narrower ones.
-        """
-        base = self.base
-        if base.fit is None or any(line.fits for line in self.formats):
-            return None
-        size = base.fit.weights
-        narrow = sorted(
-            (line for line in self.formats if line.weight_bytes < size), key=lambda line: -line.weight_bytes
-        )
-        weights = [base.point.weights, *(line.weights for line in narrow)]
-        lines = self._compare([(name, kv) for name in weights for kv in self._narrower_caches()])
-        return next((line for line in lines if line.fits and not self._lacks_kernels(line.weights, line.kv)), None)
-
-    def _narrower_weights(self) -> str | None:
+    def _narrower_weights(self) -> StepFormat | None:
         """Return the next narrower format of the weights that has kernels; None below 8 bits."""
         weights = self.base.point.weights
-        excluded = {line.weights for line in self.formats if line.source == NO_KERNEL}
+        lines = {line.weights: line for line in self.formats}
         while name := next((narrower for names, narrower in _NARROWER if weights in names), None):
-            if name not in excluded:
-                return name
+            if lines[name].source != NO_KERNEL:
+                return lines[name]
             weights = name
         return None
-
-    def _narrower_caches(self) -> list[str]:
-        kv = self.base.point.kv
-        if registry.is_narrow(kv) or kv == "fp32":
-            return []
-        return [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
 
     def _compare(self, pairs: Sequence[tuple[str, str]]) -> list[StepFormat]:
         base, result = self.base, []
@@ -381,11 +318,11 @@ class FormatComparison:
                 time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
             else:
                 time_ms, source = predicted_ms, NO_KERNEL if self._lacks_kernels(weights, kv) else "predicted"
+            fit = self.request.fit(point, 1)
+            fits = None if base.fit is None else fit.weights + fit.kv <= base.fit.usable
             source = source if time_ms is not None else ""
-            size = self.request.weight_bytes(weights)
-            cache = workload.kv_bytes(self.request.model, kv, base.point.batch, base.point.context)
-            fits = None if base.fit is None else size + cache <= base.fit.usable
-            result.append(StepFormat(weights, kv, size, fits, time_ms if fits is not False else None, source, cache))
+            time_ms = None if fits is False else time_ms
+            result.append(StepFormat(weights, kv, fit.weights, fits, time_ms, source))
         return result
 
     def _predict(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
@@ -394,40 +331,34 @@ class FormatComparison:
         Memory-bound operations change as their time at the roofs does (as their bytes, without roofs); others gain
         nothing.
         """
-        new = [self._parts(weights, kv) for weights, kv in pairs]
+        rows, new = self.base.rows, [self._parts(weights, kv) for weights, kv in pairs]
         if self.base.time_ms is None:
             return [None] * len(pairs)
-        old = [part_from_row(row) for row in self.base.rows]
-        flat = [*old, *(part for parts in new for part in parts or ())]
-        times = iter(self.best(flat) if self.best is not None else [float(_moved_bytes(part)) for part in flat])
-        before = [next(times) for _ in old]
-        return [None if parts is None else self._scale(before, times) for parts in new]
-
-    def _scale(self, before: Sequence[float], after: Iterator[float]) -> float:
-        return sum(
-            int(row["count"]) * float(row["time_ms"]) * gain(row, best, next(after))
-            for row, best in zip(self.base.rows, before, strict=True)
-        )
+        flat = [part_from_row(row) for row in rows] + [part for parts in new for part in parts or ()]
+        times = iter(self._best(flat) if self._best is not None else [float(_moved_bytes(part)) for part in flat])
+        before = [next(times) for _ in rows]
+        result: list[float | None] = []
+        for parts in new:
+            if parts is None:
+                result.append(None)
+                continue
+            best = zip(rows, before, [next(times) for _ in parts], strict=True)
+            result.append(sum(int(row["count"]) * float(row["time_ms"]) * gain(row, *both) for row, *both in best))
+        return result
 
     def _parts(self, weights: str, kv: str) -> list[StepPart] | None:
         """Return the step's operations in other formats; None if one refuses its format, or has another shape."""
         if weights == AS_STORED:
             return None
-        point, layout = (
-            replace(self.base.point, weights=weights, kv=kv),
-            self.request.layout_of(self.base.point.weights),
-        )
+        point = replace(self.base.point, weights=weights, kv=kv)
+        layout = self.request.layout_of(self.base.point.weights)
         try:
             by_role = {part.role: part for part in workload.list_parts(self.request.model, point, layout)}
         except ValueError:
             return None
-        parts = [by_role.get(row["role"]) for row in self.base.rows]
-        same = [
-            part
-            for part, row in zip(parts, self.base.rows, strict=True)
-            if part is not None and part.params == part_from_row(row).params
-        ]
-        return same if len(same) == len(parts) else None
+        parts = [by_role[row["role"]] for row in self.base.rows if row["role"] in by_role]
+        shapes = [part_from_row(row).params for row in self.base.rows]
+        return parts if [part.params for part in parts] == shapes else None
 
     def _lacks_kernels(self, weights: str, kv: str) -> bool:
         """Return whether a CPU has no kernel for an operation in other formats."""
@@ -448,56 +379,45 @@ def gain(row: StepRow, before: float, after: float) -> float:
 # ---- what fits ----
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRoom:
-    """The largest batch by context, and the longest context by batch (None: any), that fit beside the weights.
+def compute_room(request: ModelRequest, memory: int) -> list[dict[str, Any]]:
+    """Compute the largest batch by context, and the longest context by batch, that fit the memory beside the weights.
 
-    `token_bytes`: bytes that one more token adds, by context.
+    A line for each pair of formats and context, with the bytes that one more token adds; one for each pair and batch.
     """
-
-    weights: str
-    kv: str
-    weight_bytes: int
-    token_bytes: dict[int, int]
-    batches: dict[int, int]
-    contexts: dict[int, int | None]
-
-
-def compute_rooms(request: ModelRequest, memory_bytes: int) -> list[MemoryRoom]:
-    """Compute what fits the memory, for each requested pair of formats."""
-    model, memory = request.model, request.memory_bytes or memory_bytes
+    model, lines = request.model, []
     contexts = dict.fromkeys(point.context for point in request.points)
     batches = dict.fromkeys(point.batch for point in request.points)
-    rooms = []
     for weights, kv in dict.fromkeys((point.weights, point.kv) for point in request.points):
         size = request.weight_bytes(weights)
-        fit = workload.Fit(size, 0, memory, request.reserve)
-        token_bytes = {context: workload.next_token_bytes(model, kv, context) for context in contexts}
-        largest = {context: workload.largest_batch(model, size, kv, context, fit) for context in contexts}
-        longest = {batch: workload.longest_context(model, size, kv, batch, fit) for batch in batches}
-        rooms.append(MemoryRoom(weights, kv, size, token_bytes, largest, longest))
-    return rooms
+        left = workload.Fit(size, 0, memory, request.reserve).usable - size
+        pair = {"weights": weights, "kv": kv, "weight_bytes": size}
+        for context in contexts:
+            now, then = (workload.kv_bytes(model, kv, 1, tokens) for tokens in (context, context + 1))
+            batch = workload.largest_batch(model, kv, context, left)
+            lines.append({**pair, "context": context, "largest_batch": batch, "token_bytes": then - now})
+        for batch in batches:
+            longest = workload.longest_context(model, kv, batch, left)
+            lines.append({**pair, "batch": batch, "longest_context": longest})
+    return lines
 
 
 # ---- omitted work ----
 
 
 def time_omitted(
-    request: ModelRequest, base: StepFigures, bandwidth: Callable[[int, int], float | None] | None = None
+    request: ModelRequest, base: StepFigures, seconds: Callable[[float, float], Any] | None = None
 ) -> list[OmittedWork]:
     """Estimate the time of a step's other work: a stream of its bytes plus a launch's floor; fused kernels take less.
 
-    Parameters
-    ----------
-    bandwidth : callable, optional
-        GB/s of a stream that reads and writes so many bytes; else the rows' theoretical peak is used.
+    `seconds` returns the time of a stream that reads and writes so many bytes; else the theoretical peak is used.
     """
     floors = sorted(row["timer_floor_us"] for row in base.rows if row.get("timer_floor_us") is not None)
-    floor_ms = floors[len(floors) // 2] / 1e3 if floors and not bandwidth else 0.0
+    floor_ms = floors[len(floors) // 2] / 1e3 if floors else 0.0
     peak = _peak_of(base.rows)
     omitted = []
     for item in workload.list_omitted(request.model, base.point):
-        speed = bandwidth(item.bytes // 2, item.bytes - item.bytes // 2) if bandwidth else peak
-        once = item.bytes / speed / 1e6 + floor_ms if speed else None
+        once = item.bytes / peak / 1e6 + floor_ms if peak else None
+        if seconds is not None:
+            once = 1e3 * float(seconds(item.bytes // 2, item.bytes - item.bytes // 2))
         omitted.append(replace(item, time_ms=None if once is None else item.count * once))
     return omitted

@@ -5,16 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.llm import architecture
+from bwprof import environment, hardware
+from bwprof.analysis.prediction import catalogue
+from bwprof.hardware import Device
+from bwprof.llm import architecture, checkpoints, executor, workload
 from bwprof.llm.architecture import Architecture
+from bwprof.llm.workload import ModelRequest, StoredWeights
+from bwprof.results.atomic import has_content
+from bwprof.roofs.model import Roofs, RoofsArgument, check_roofs
+from bwprof.runs import local, metadata
+from bwprof.runs.loop import TimeBudget
 from bwprof.text.parsing import (
     as_list,
-    describe_unknown,
     expand_ranges,
     parse_bool,
     parse_int,
@@ -25,13 +33,8 @@ from bwprof.text.parsing import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from bwprof.hardware import Device
     from bwprof.llm.result import ModelStep
-    from bwprof.llm.workload import ModelRequest, StoredWeights
     from bwprof.results.row import Row
-    from bwprof.roofs.model import Roofs, RoofsArgument
 
 Model = str | PathLike[str] | Mapping[str, Any] | Architecture
 NumbersArgument = int | str | Iterable[int | str]
@@ -65,7 +68,7 @@ def model_step(
     """Measure or predict one decode step of a language model, and its prefill: time, tokens per second, limiter.
 
     Every product, attention and cache operation of the step is measured, each shape once, cold, in this process. The
-    step is their sum. The result lists the work that the sum omits (norms, additions, sampling, ...), with its bytes.
+    step is their sum. The result lists the work that the sum omits (norms, additions, sampling, ...).
 
     Parameters
     ----------
@@ -84,8 +87,7 @@ def model_step(
         Precisions of the KV cache; default: that of the weights, but no fewer than 16 bits.
     layout : {"fused", "separate"}, optional
         "fused": q, k and v in one product, gate and up in one, as in vLLM, SGLang and TensorRT-LLM. "separate": each by
-        itself, as in transformers and llama.cpp. Default: "separate" for a .gguf file, whose stored weights allow
-        nothing else, otherwise "fused".
+        itself, as in transformers and llama.cpp; the default of .gguf files.
     chain : bool
         Measure a layer's operations back to back as well, on a GPU in one CUDA graph.
     reserve : float
@@ -93,13 +95,12 @@ def model_step(
     memory : int or str, optional
         Bytes of memory to fit into ("24G") instead of the device's.
     device : int, str or torch.device, optional
-        As in `bwprof.sweep`; or a device that is not at hand, as in `bwprof.predict` ("H100-SXM",
-        "bandwidth=3200,fp16=400,memory=80"), or several of them: nothing is measured then.
+        As in `bwprof.sweep`; or one or several devices that are not at hand, as in `bwprof.predict` ("H100-SXM",
+        "bandwidth=3200,fp16=400,memory=80"): nothing is measured then.
     predict : bool
         Measure nothing; for a device that is not at hand, or the device of `roofs`.
     efficiency : float, DataFrame or Efficiency, optional
-        The kernels' efficiency for predictions, as in `bwprof.predict`. If it is learnt from a measured run, that run's
-        streams are scaled to the other device.
+        The kernels' efficiency for predictions, as in `bwprof.predict`.
     backend, max_seconds, max_total_seconds, roofs, recalibrate, output, force, progress
         As in `bwprof.sweep`.
 
@@ -112,8 +113,7 @@ def model_step(
     Raises
     ------
     ValueError
-        For anything unknown or out of range, such as an unknown architecture; the message names it. For options of
-        measuring (chain, backend, max_seconds, ...) in a prediction.
+        For anything unknown or out of range, and for options of measuring (chain, backend, ...) in a prediction.
     ImportError
         For a .gguf file without the package gguf.
 
@@ -130,14 +130,9 @@ def model_step(
     >>> bwprof.model_step("llama-3.1-70b", device="RTX-4090").tokens_s is None  # it does not fit
     True
     """
-    from bwprof import environment, hardware
-    from bwprof.analysis.prediction.catalogue import split_devices
-    from bwprof.llm import executor
     from bwprof.llm.result import ModelStep
-    from bwprof.roofs.model import check_roofs
-    from bwprof.runs import api, metadata
-    from bwprof.runs.local import LocalExecutor
-    from bwprof.runs.loop import TimeBudget
+    from bwprof.results.reader import save
+    from bwprof.runs import api
 
     started = time.monotonic()
     options = api.RunOptions(max_total_seconds, check_roofs(roofs), recalibrate, {}, output, force, progress)
@@ -156,30 +151,31 @@ def model_step(
     )
     targets = choose_targets(device, options.roofs, predict=parse_bool(predict, "predict"))
     if targets is not None:
-        refuse_measuring(
-            {
-                "chain": chain,
-                "backend": backend is not None,
-                "max_seconds": max_seconds is not None,
-                "max_total_seconds": max_total_seconds is not None,
-                "roofs": options.roofs != "auto" and options.roofs is not targets[0],
-                "recalibrate": recalibrate,
-                "progress": bool(progress),
-            }
-        )
+        measuring = {
+            "chain": chain,
+            "backend": backend is not None,
+            "max_seconds": max_seconds is not None,
+            "max_total_seconds": max_total_seconds is not None,
+            "roofs": options.roofs != "auto" and options.roofs is not targets[0],
+            "recalibrate": recalibrate,
+            "progress": bool(progress),
+        }
+        refuse_measuring(name for name, is_set in measuring.items() if is_set)
         frame = executor.predict_steps(request, targets, 0.9 if efficiency is None else efficiency)
         if output is not None:
-            _save(frame, output, force=force)
+            if not force and has_content(Path(output)):
+                reason = "exists already: name another file, or replace it with force=True"
+                raise FileExistsError(errno.EEXIST, reason, str(Path(output)))
+            save(frame, output)
         return ModelStep.from_frame(frame)
     if efficiency is not None:
         raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    (local,) = split_devices(device)
-    choice = hardware.choose_device(backend, local)
+    choice = hardware.choose_device(backend, *catalogue.split_devices(device))
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
     frame = api.measure_device(
         executor.list_all_pieces(request, choice.backend),
-        executor.PiecesExecutor(request, LocalExecutor(choice.backend, choice.index)),
+        executor.PiecesExecutor(request, local.LocalExecutor(choice.backend, choice.index)),
         run | {"model": request.to_dict()},
         TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
         options,
@@ -188,23 +184,10 @@ def model_step(
     return ModelStep.from_frame(frame)
 
 
-def _save(frame: pd.DataFrame, output: str | PathLike[str], *, force: bool) -> None:
-    from bwprof.results.atomic import has_content
-    from bwprof.results.reader import save
-
-    if not force and has_content(Path(output)):
-        reason = "exists already: name another file, or replace it with force=True"
-        raise FileExistsError(errno.EEXIST, reason, str(Path(output)))
-    save(frame, output)
-
-
-def refuse_measuring(options: Mapping[str, bool]) -> None:
-    """Raise ValueError for options of measuring that are set in a prediction."""
-    names = [name for name, is_set in options.items() if is_set]
-    if names:
-        raise ValueError(
-            f"nothing is measured for a prediction: leave out {', '.join(names)}, or name a device of this machine"
-        )
+def refuse_measuring(names: Iterable[str]) -> None:
+    """Raise ValueError for the names of options of measuring in a prediction."""
+    if typed := ", ".join(names):
+        raise ValueError(f"nothing is measured for a prediction: leave out {typed}, or name a device of this machine")
 
 
 def choose_targets(
@@ -214,32 +197,26 @@ def choose_targets(
 
     ValueError for an unknown device, a prediction without a device, and both a device and roofs.
     """
-    from bwprof.analysis.prediction.catalogue import split_devices
-    from bwprof.roofs.model import Roofs
-
-    devices = split_devices(device)
-    local = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
+    devices = catalogue.split_devices(device)
+    present = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
-    if local and len(devices) > 1:
-        reason = f"several are predicted, {repr_short(local[0])} is measured: name it alone"
+    if present and len(devices) > 1:
+        reason = f"several are predicted, {repr_short(present[0])} is measured: name it alone"
         raise ValueError(f"device is {repr_short(device)}: {reason}")
-    if local and not predict:
+    if present and not predict:
         return None
     if isinstance(roofs, Roofs):
         if device is not None:
             raise ValueError(f"device {repr_short(device)} and roofs both say what to predict for: leave one out")
         return [roofs]
-    if local:
+    if present:
         raise ValueError("predict: name a device that is not at hand (A100-80GB, ...), or give the roofs of one")
     return devices
 
 
 def _is_elsewhere(device: str) -> bool:
     """Return whether a name is in the catalogue, or numbers; ValueError if it is no device of this machine either."""
-    from bwprof import hardware
-    from bwprof.analysis.prediction import catalogue
-
     try:
         kind, index = hardware.parse_device(device)
         # "4090" is no number of a device here.
@@ -266,26 +243,33 @@ def make_request(
     reserve: float,
     memory_bytes: int | None,
 ) -> ModelRequest:
-    """Check a request; ValueError for anything unknown or out of range."""
-    from bwprof.llm import workload
+    """Make a request; ValueError for anything unknown or out of range.
 
+    How a file stores weights and cache is the default of `weights` and `kvs`.
+    """
     sizes, stored = load_model(model)
-    if memory_bytes is not None and not 1 <= memory_bytes < 2**63:
-        raise ValueError(f"memory is {memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
-    points = workload.make_points(
-        batches=batches, contexts=contexts, weights=weights, kvs=kvs, prefill=prefill, stored=stored
-    )
-    if layout is not None and not isinstance(layout, str):
-        raise ValueError(describe_unknown("layout", layout, workload.LAYOUTS))
+    for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
+        architecture.check_int(name, number, 1, workload.MAX_TOKENS)
+    phases = (workload.DECODE, workload.PREFILL) if prefill else (workload.DECODE,)
+    every = product(phases, _pair_formats(weights, kvs, stored), contexts, batches)
+    points = dict.fromkeys(workload.StepPoint(phase, size, tokens, *pair) for phase, pair, tokens, size in every)
     fused = stored is None or stored.is_fused
     if layout == "fused" and not fused and all(point.weights == workload.AS_STORED for point in points):
         raise ValueError("layout is 'fused': weights as the file stores them are separate; leave it out")
     if layout is None:
         layout = "fused" if fused else "separate"
-    share = workload.check_reserve(reserve)
-    request = workload.ModelRequest(sizes, points, layout, share, memory_bytes, stored, chain)
-    workload.check_points(request)
-    return request
+    return workload.ModelRequest(sizes, tuple(points), layout, reserve, memory_bytes, stored, chain)
+
+
+def _pair_formats(
+    weights: Sequence[str], kvs: Sequence[str], stored: StoredWeights | None
+) -> Iterator[tuple[str, str]]:
+    caches = [workload.check_format(kv, workload.KV) for kv in kvs]
+    for name in weights or (workload.AS_STORED if stored else "fp16",):
+        is_stored = stored is not None and name == workload.AS_STORED
+        precision = name if is_stored else workload.check_format(name, workload.WEIGHTS)
+        cache = (stored.kv if stored is not None and is_stored else "") or workload.kv_format(precision)
+        yield from product([precision], caches or [cache])
 
 
 def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
@@ -293,12 +277,11 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
 
     ValueError for an unknown model, with the nearest name, and for a file that cannot be used.
     """
-    from bwprof.llm import checkpoints, quantization
-
     if isinstance(model, Architecture):
         return model, None
     if isinstance(model, Mapping):
-        return quantization.read_weights(checkpoints.from_dict(model), model)
+        sizes = checkpoints.from_dict(model)
+        return sizes, checkpoints.read_weights(sizes, model)
     if not isinstance(model, (str, PathLike)):
         raise ValueError(f"model is {repr_short(model)}: a name, a config.json, its content or a .gguf file is needed")
     path = Path(os.fspath(model))
@@ -309,10 +292,9 @@ def load_model(model: Model) -> tuple[Architecture, StoredWeights | None]:
             raise ValueError(f"{quote_text(path)}: there is no config.json in this folder")
         path = path / "config.json"
     if path.suffix.lower() == ".json" or path.is_file():
-        sizes, config = checkpoints.read_config(path)
-        quantization.check_folder(path, config)
-        return quantization.read_weights(sizes, config, quote_text(path))
-    return quantization.read_weights(architecture.find_model(str(model)), architecture.find_config(str(model)))
+        return checkpoints.read_config(path)
+    sizes = architecture.find_model(str(model))
+    return sizes, checkpoints.read_weights(sizes, architecture.find_config(str(model)))
 
 
 def _parse_numbers(name: str, value: NumbersArgument) -> tuple[int, ...]:

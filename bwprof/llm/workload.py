@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -31,7 +30,7 @@ FUSED_TENSORS = {"fused_qkv": ("attn_q", "attn_k", "attn_v")} | {
 }
 
 RESERVE = 0.1  # the share of the memory for activations and scratch; vLLM's default is the same
-_MAX_TOKENS, _MAX_POINTS = 2**31 - 1, 1000
+MAX_TOKENS, _MAX_POINTS = 2**31 - 1, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +102,7 @@ def kv_format(weights: str) -> str:
 
 
 def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float:
-    """Return the mean number of experts that get a token if each token chooses at random.
-
-    Examples
-    --------
-    >>> distinct_experts(8, 2, 1), round(distinct_experts(8, 2, 16), 2)
-    (2.0, 7.92)
-    """
+    """Return the mean number of experts that get a token if each token chooses at random."""
     return float(experts * (1 - (1 - experts_per_token / experts) ** tokens)) if experts else 0.0
 
 
@@ -121,16 +114,10 @@ def list_parts(
     *,
     one_layer: bool = False,
 ) -> list[StepPart]:
-    """List the operations of a step.
+    """List the operations of a step, or of one layer of the most frequent kind.
 
-    Parameters
-    ----------
-    stored : mapping, optional
-        Tensor -> precision -> share of its matrices; other tensors are in `point.weights`.
-    one_layer : bool
-        List the operations of one layer, of the most frequent kind.
-
-    ValueError for sizes that an operation does not take.
+    `stored`: tensor -> precision -> share of its matrices; other tensors are in `point.weights`. ValueError for sizes
+    that an operation does not take.
     """
     values = _expression_values(model, point, one_layer=one_layer)
     parts = []
@@ -207,34 +194,21 @@ def _round_rows(mean: float) -> int:
     return whole if math.isclose(mean, whole, rel_tol=1e-12) else max(16, 16 * round(mean / 16))
 
 
-def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, int]:
+def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, Any]:
     """Return the names that expressions of steps.toml use."""
-    experts = _expert_values(model, point.tokens, one_layer=one_layer)
-    model = model.one_layer if one_layer else model
-    later_windows = (point.context - 1) // model.window if model.window else 0
-    same = ("hidden", "ffn", "vocab", "layers", "head_dim", "experts", "shared_ffn", "norms", "window_layers")
-    return {
-        **{name: getattr(model, name) for name in same},
+    values = asdict(model.one_layer if one_layer else model) | {
         "tokens": point.tokens,
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
         "context": point.context,
-        "heads": model.num_heads,
-        "kv_heads": model.num_kv_heads,
-        "gates": 2 if model.gated else 1,
-        "dense_layers": model.dense_layers if model.experts else model.layers,
-        "dense_ffn": model.dense_ffn if model.experts else model.ffn,
-        "has_shared": int(model.shared_ffn > 0),
-        "full_layers": model.layers - model.window_layers,
-        "window": min(model.window, point.context),
-        "later_windows": later_windows,
-        "has_later_windows": int(later_windows > 0),
-        "rotary": int(model.rotary),
-        **experts,
+        **_expert_values(model, point.tokens, one_layer=one_layer),
     }
+    for name, text in _read_steps()["names"].items():
+        values[name] = _evaluate(text, values)
+    return values
 
 
-def _evaluate(text: str, values: dict[str, int]) -> int:
+def _evaluate(text: str, values: dict[str, Any]) -> int:
     return int(eval(_compile(text), {"__builtins__": {}}, values))  # of bwprof's own steps.toml, no user's text
 
 
@@ -244,10 +218,12 @@ def _compile(text: str) -> CodeType:
 
 
 @cache
-def _read_steps() -> dict[str, list[dict[str, Any]]]:
+def _read_steps() -> dict[str, Any]:
     steps = tomllib.loads((Path(__file__).parents[1] / "data" / "steps.toml").read_text("utf-8"))
     steps["operation"] = [steps["default"] | entry for entry in steps["operation"]]
-    return {name: [new for entry in steps[name] for new in _with_fuller(entry)] for name in ("operation", "left_out")}
+    for name in ("operation", "left_out"):
+        steps[name] = [new for entry in steps[name] for new in _with_fuller(entry)]
+    return steps
 
 
 def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
@@ -312,11 +288,6 @@ def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> i
     return batch * tokens * kv_token_bytes(model, precision)
 
 
-def next_token_bytes(model: Architecture, precision: str, context: int) -> int:
-    """Return the bytes that one more token adds to a cache: none in layers whose window is full."""
-    return kv_bytes(model, precision, 1, context + 1) - kv_bytes(model, precision, 1, context)
-
-
 def weight_bytes(model: Architecture, precision: str) -> int:
     """Return the bytes of all matrices and embeddings; narrow formats store embeddings in 16 bits."""
     matrices = sum(count * matrix_bytes(rows, columns, precision) for _, rows, columns, count in model.matrices())
@@ -333,35 +304,28 @@ def bytes_read_by(part: StepPart, model: Architecture) -> int:
     return params["batch"] * keys * kv_token_bytes(model, part.precision)
 
 
-def largest_batch(model: Architecture, weights: int, kv: str, context: int, fit: Fit) -> int:
-    """Return the largest batch whose caches fit beside the weights; 0 if there is none."""
-    return max(0, (fit.usable - weights) // kv_bytes(model, kv, 1, context))
+def largest_batch(model: Architecture, kv: str, context: int, left: int) -> int:
+    """Return the largest batch whose caches fit so many bytes; 0 if there is none."""
+    return max(0, left // kv_bytes(model, kv, 1, context))
 
 
-def longest_context(model: Architecture, weights: int, kv: str, batch: int, fit: Fit) -> int | None:
-    """Return the longest context of a batch that fits, tokens; 0 if there is none.
+def longest_context(model: Architecture, kv: str, batch: int, left: int) -> int | None:
+    """Return the longest context of a batch that fits so many bytes, tokens; 0 if there is none.
 
     None: any context fits, because every layer has a window.
     """
-    contexts = range(1, _MAX_TOKENS + 1)
-    longest = bisect_right(contexts, fit.usable - weights, key=lambda context: kv_bytes(model, kv, batch, context))
-    return longest if longest < _MAX_TOKENS else None
+    contexts = range(1, MAX_TOKENS + 1)
+    longest = bisect_right(contexts, left, key=lambda context: kv_bytes(model, kv, batch, context))
+    return longest if longest < MAX_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
     """The weights as a file stores them.
 
-    Attributes
-    ----------
-    types : dict
-        Type -> tensors, bytes, and token_bytes, those that one token reads.
-    tensors : dict
-        Tensor -> precision in which its matrices are timed -> share of them.
-    sizes : dict
-        Tensor -> precision -> bytes of one weight, if the precision's own differ.
-    kv : str
-        The cache's precision that the file names.
+    `types`: type -> tensors, bytes, and token_bytes, those that one token reads. `tensors`: tensor -> precision in
+    which its matrices are timed -> share of them. `sizes`: tensor -> precision -> bytes of one weight, if the
+    precision's own differ. `kv`: the cache's precision that the file names.
     """
 
     total_bytes: int
@@ -386,7 +350,10 @@ class StoredWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A model, the steps to measure, and how: layout, memory, reserve, and whether a layer in one graph as well."""
+    """A model, the steps to measure, and how: layout, memory, reserve, and whether a layer in one graph as well.
+
+    ValueError for an unknown format, layout or phase, a share or memory out of range, a size that an operation refuses.
+    """
 
     model: Architecture
     points: tuple[StepPoint, ...]
@@ -395,6 +362,29 @@ class ModelRequest:
     memory_bytes: int | None = None  # None: the device's
     stored: StoredWeights | None = None
     chain: bool = False
+
+    def __post_init__(self) -> None:
+        share = finite_or_none(self.reserve)
+        if share is None or not 0 <= share < 1:
+            raise ValueError(
+                f"reserve is {repr_short(self.reserve)}: a share of the memory from 0 to below 1 is needed"
+            )
+        if self.memory_bytes is not None and not 1 <= self.memory_bytes < 2**63:
+            raise ValueError(f"memory is {self.memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
+        if self.layout not in LAYOUTS:
+            raise ValueError(describe_unknown("layout", self.layout, LAYOUTS))
+        if not 0 < len(self.points) <= _MAX_POINTS:
+            raise ValueError(f"{len(self.points)} steps are requested: allowed are 1 to {_MAX_POINTS}")
+        for point in self.points:
+            if point.phase not in (DECODE, PREFILL):
+                raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
+            if point.weights != AS_STORED or self.stored is None:
+                check_format(point.weights, WEIGHTS)
+            check_format(point.kv, KV)
+            try:
+                self.parts(point)
+            except ValueError as error:
+                raise ValueError(f"{self.model.name}, {point.title}: {error}") from None
 
     def parts(self, point: StepPoint, *, one_layer: bool = False) -> list[StepPart]:
         """List a step's operations, or those of one layer."""
@@ -408,13 +398,6 @@ class ModelRequest:
         """Return the layout of products: separate for weights that a file stores separately."""
         return self.layout if weights != AS_STORED or self.stored is None or self.stored.is_fused else "separate"
 
-    def check_roles(self, point: StepPoint, roles: Iterable[object]) -> None:
-        """Raise ValueError for a role that no operation of the step has."""
-        known = sorted({part.role for part in self.parts(point)})
-        for role in roles:
-            if role not in known:
-                raise ValueError(f"column role: {describe_unknown(f'role in a {point.phase} step', role, known)}")
-
     def weight_bytes(self, weights: str) -> int:
         """Return the bytes of the weights in a format."""
         if weights == AS_STORED and self.stored is not None:
@@ -422,16 +405,13 @@ class ModelRequest:
         return weight_bytes(self.model, weights)
 
     def fit(self, point: StepPoint, memory_bytes: int) -> Fit:
-        """Return how a step fits the request's memory, else a device's."""
         kv = kv_bytes(self.model, point.kv, point.batch, point.context)
         return Fit(self.weight_bytes(point.weights), kv, self.memory_bytes or memory_bytes, self.reserve)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types for JSON."""
-        data = {field: getattr(self, field) for field in ("layout", "reserve", "memory_bytes", "chain")}
+        data = asdict(self)
         points = [list(astuple(point)) for point in self.points]
-        stored = self.stored and asdict(self.stored)
-        return {"architecture": self.model.to_dict(), "points": points, **data, "stored": stored}
+        return {"architecture": data.pop("model"), **data, "points": points}
 
     @classmethod
     def from_dict(cls, data: Any) -> ModelRequest:
@@ -439,89 +419,29 @@ class ModelRequest:
         if not isinstance(data, Mapping):
             raise ValueError(f"model is {repr_short(data)}: an object is needed")
         try:
-            request = cls(
+            return cls(
                 Architecture.from_dict(data["architecture"]),
                 tuple(StepPoint(str(p[0]), int(p[1]), int(p[2]), str(p[3]), str(p[4])) for p in data["points"]),
                 str(data["layout"]),
-                check_reserve(data["reserve"]),
+                data["reserve"],
                 None if data.get("memory_bytes") is None else parse_bytes(data["memory_bytes"], "memory_bytes"),
                 _parse_stored(data["stored"]) if data.get("stored") else None,
                 bool(data.get("chain", False)),
             )
         except (KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"no model's run: {type(error).__name__}: {error}") from None
-        check_points(request)
-        return request
 
 
 def _parse_stored(data: Mapping[str, Any]) -> StoredWeights:
-    types = {str(kind): dict(line.items()) for kind, line in data["types"].items()}
+    types, tensors, sizes = (
+        {str(name): dict(line.items()) for name, line in data.get(key, {}).items()}
+        for key in ("types", "tensors", "sizes")
+    )
     for count in (data["total_bytes"], *(count for line in types.values() for count in line.values())):
         check_int("a number of stored", count, 0, 2**63 - 1)
-    tensors, sizes = (
-        {str(name): dict(shares.items()) for name, shares in lines.items()}
-        for lines in (data["tensors"], data.get("sizes", {}))
-    )
     for lines, most in ((tensors, 1), (sizes, 1024)):
         for share in (share for line in lines.values() for share in line.values()):
             known = finite_or_none(share)
             if known is None or not 0 <= known <= most:
                 raise ValueError(f"a share, or a size, of stored is {repr_short(share)}: allowed are 0 to {most}")
     return StoredWeights(data["total_bytes"], types, tensors, sizes, str(data.get("kv", "")))
-
-
-def make_points(
-    *,
-    batches: tuple[int, ...],
-    contexts: tuple[int, ...],
-    weights: tuple[str, ...],
-    kvs: tuple[str, ...],
-    prefill: bool,
-    stored: StoredWeights | None,
-) -> tuple[StepPoint, ...]:
-    """Return the product of phases, formats, contexts and batches; ValueError for anything unknown or out of range.
-
-    `stored`: how a file stores weights and cache, the default of the formats.
-    """
-    for name, number in (*product(["batch"], batches), *product(["context"], contexts)):
-        check_int(name, number, 1, _MAX_TOKENS)
-    pairs: list[tuple[str, str]] = []
-    caches = [check_format(kv, KV) for kv in kvs]
-    for name in weights or (AS_STORED if stored else "fp16",):
-        if stored is not None and name == AS_STORED:
-            pairs += product([name], caches or [stored.kv or kv_format(name)])
-        else:
-            precision = check_format(name, WEIGHTS)
-            pairs += product([precision], caches or [kv_format(precision)])
-    phases = (DECODE, PREFILL) if prefill else (DECODE,)
-    points = {
-        StepPoint(phase, batch, context, *pair): None
-        for phase, pair, context, batch in product(phases, pairs, contexts, batches)
-    }
-    if not 0 < len(points) <= _MAX_POINTS:
-        raise ValueError(f"{len(points)} steps are requested: allowed are 1 to {_MAX_POINTS}")
-    return tuple(points)
-
-
-def check_points(request: ModelRequest) -> None:
-    """Raise ValueError for a step that cannot be expanded: an unknown format, a size that an operation refuses."""
-    if request.layout not in LAYOUTS:
-        raise ValueError(describe_unknown("layout", request.layout, LAYOUTS))
-    for point in request.points:
-        if point.phase not in (DECODE, PREFILL):
-            raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
-        if point.weights != AS_STORED or request.stored is None:
-            check_format(point.weights, WEIGHTS)
-        check_format(point.kv, KV)
-        try:
-            request.parts(point)
-        except ValueError as error:
-            raise ValueError(f"{request.model.name}, {point.title}: {error}") from None
-
-
-def check_reserve(value: Any) -> float:
-    """Return the share of the memory to leave free; ValueError if it is not from 0 to below 1."""
-    share = finite_or_none(value)
-    if share is None or not 0 <= share < 1:
-        raise ValueError(f"reserve is {repr_short(value)}: a share of the memory from 0 to below 1 is needed")
-    return share

@@ -26,7 +26,7 @@ import numpy as np
 from bwprof import _core, hardware
 from bwprof.experiments import ab_session
 from bwprof.experiments.ab_process import Place, ProcessSide
-from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, ABMeasurement, StopRule, verdict_of
+from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, Comparison, StopRule, verdict_of
 from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide
 from bwprof.measuring.operation import Spec
 from bwprof.runs.interrupts import NoInterrupts
@@ -90,11 +90,11 @@ class Bench:
             side.end()
 
 
-def tried(sides: Sides, how: StopRule, *, planted: bool) -> ABMeasurement:
+def tried(sides: Sides, how: StopRule, *, planted: bool) -> Comparison:
     """One comparison."""
-    found = ABMeasurement(how)
     with contextmanager(sides)(planted) as made:
-        ab_session.Comparison(made, found).run()
+        found = Comparison(made, how)
+        found.run()
         for side in made:
             side.close()
     if found.stopped == ab_session.FAILED:
@@ -102,7 +102,7 @@ def tried(sides: Sides, how: StopRule, *, planted: bool) -> ABMeasurement:
     return found
 
 
-def line(name: str, what: str, found: Sequence[ABMeasurement], began: float) -> str:
+def line(name: str, what: str, found: Sequence[Comparison], began: float) -> str:
     """What a row of tries came to."""
     verdicts = [verdict_of(one.ratio, one.rule.gate) for one in found]
     counts = " ".join(f"{verdicts.count(said):7d}" for said in (SLOWER, FASTER, SAME))

@@ -17,22 +17,20 @@ from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
-from bwprof.experiments import ab, ab_result, ab_run, ab_session
-from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
-from bwprof.experiments.ab_result import ABTable
-from bwprof.experiments.ab_run import PlaceRequest
+from bwprof.experiments import ab, ab_run, ab_session
+from bwprof.experiments.ab import complete_b
+from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
+from bwprof.experiments.ab_run import ABTable
 from bwprof.experiments.ab_session import (
     DEFAULT_GATE,
     DEFAULT_REL_CI,
     DEFAULT_SECONDS,
     StopRule,
     exceeds_limit,
-    may_exceed_limit,
 )
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
-from bwprof.runs.plan import DEFAULT_CASE_SECONDS
+from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
 from bwprof.text.terminal import make_console, print_table
@@ -128,7 +126,7 @@ def _parser() -> Parser:
 def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
     targets = choose_targets(options)
     limit = read_fraction(options, "fail_on")
-    threads = None if options.threads is None else check_threads(parse_count(options.threads, "--threads"), "--threads")
+    threads = None if options.threads is None else parse_count(options.threads, "--threads")
     turn_seconds = parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True)
     places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
     rule = StopRule(
@@ -139,8 +137,8 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     )
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
-    works = ab.make_tasks(*names, _read_options(options, rule.seed), choice.backend)
-    table = ab_run.start_table(choice, rule, argv, {})
+    works = ab.make_tasks(*names, shared.read_params(options.param), _read_options(options, rule.seed), choice.backend)
+    table = ABTable.start(choice, rule, argv)
 
     def report(text: str) -> None:
         if not options.quiet:
@@ -150,8 +148,8 @@ def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
     stopped = failed = False
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.open_places(places, choice, interrupts, report))
-            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, places, commits))
+            make, same_place = stack.enter_context(open_places(places, choice, interrupts, report))
+            pairs = ab_run.make_pairs(works, make, same_place=same_place)
             for number, pair in enumerate(pairs, start=1):
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
                 result = ab_run.measure_pair(pair, rule, table, interrupts.check, ab_run.compare_nothing)
@@ -203,9 +201,10 @@ def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         message = ""
-        if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], limit):
+        exceeds = exceeds_limit(row["ratio"], row["ratio_hi"], row["verdict"], limit)
+        if exceeds:
             code, message = GATE_FAILED, "B is slower"
-        elif may_exceed_limit(row["ratio_hi"], row["verdict"], limit):
+        elif exceeds is None:
             code, message = code or INCOMPLETE, _describe_undecided(row, options)
         if message:
             sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {message}\n")
@@ -221,9 +220,8 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _read_options(options: argparse.Namespace, seed: int) -> ABOptions:
-    return ABOptions(
-        params=shared.read_params(options.param),
+def _read_options(options: argparse.Namespace, seed: int) -> SweepRequest:
+    return SweepRequest(
         kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
         precisions=parse_names("--precision", options.precision),
         caches=parse_names("--cache", options.cache),
@@ -245,12 +243,12 @@ def _print(table: ABTable) -> None:
     if lines:
         print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     # A failed side is an error, which standard error has.
-    print_lines(screen, [ab_result.describe_row(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
+    print_lines(screen, [ab_run.describe_row(row) for row in table.rows if row["stopped"] != ab_session.FAILED])
     for side in ("a", "b"):
         for row in [row for row in table.rows if row[f"{side}_environment"]][:1]:
             print_lines(screen, [f"{side.upper()}: {quote_text(row[side])}, {row[f'{side}_environment']}"])
     if lines:
-        screen.print(f"from, to: the {ab_result.level_text()} interval of B's time divided by A's")
+        screen.print(f"from, to: the {100 * ab_session.LEVEL:g} % interval of B's time divided by A's")
 
 
 def _format(number: float | None, spec: str) -> str:

@@ -121,7 +121,8 @@ def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interr
         roofs: RoofsArgument = "auto" if call.roofs is None else call.roofs
         predicted = model_step.choose_targets(parsed.device, roofs, predict=parsed.predict)
         if predicted is not None:
-            model_step.refuse_measuring(_measuring_options(parsed, roofs_are_used=call.roofs is predicted[0]))
+            used = {"roofs"} if call.roofs is predicted[0] else set()
+            model_step.refuse_measuring(typed(parsed, only={*_MEASURING} - used))
             return _predict(parsed, question, predicted)
         if parsed.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
@@ -158,12 +159,6 @@ _QUESTION += ["efficiency", "max_seconds", "prefill", "chain", "predict", "dry_r
 
 _MEASURING = ["chain", "backend", "max_seconds", "max_case_seconds", "max_total_seconds", "roofs", "no_roofs"]
 _MEASURING += ["recalibrate", "dry_run"]
-
-
-def _measuring_options(parsed: argparse.Namespace, *, roofs_are_used: bool) -> dict[str, bool]:
-    """List the options that a prediction cannot use, and whether they are typed."""
-    names = [name for name in _MEASURING if not (roofs_are_used and name == "roofs")]
-    return dict.fromkeys(typed(parsed, only=names), True)
 
 
 def _continue(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
