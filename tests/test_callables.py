@@ -397,7 +397,7 @@ def later() -> Later:
 
 def test_every_way_to_measure_a_function_waits_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        runs_loop, "_AGAIN_SHARE", 0.0
+        runs_loop, "AGAIN_SHARE", 0.0
     )  # a second try of a disturbed row looks at a first result as well
     Later.unfinished = 0
     bwprof.measure(later, **QUICK)

@@ -15,7 +15,7 @@ from bwprof.cli.commands.sweep import main_sweep
 from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs import estimate
+from bwprof.runs import loop
 
 
 def test_an_estimate_has_roofs_and_second_tries(
@@ -26,7 +26,7 @@ def test_an_estimate_has_roofs_and_second_tries(
     facts = hardware.facts(_core.Device("cpu"))
 
     def whole(wanted: RoofRequest | None) -> tuple[float, float]:
-        return estimate.estimate_run((10.0, 20.0), facts, "cpu", wanted)
+        return loop.estimate_run((10.0, 20.0), facts, "cpu", wanted)
 
     assert whole(RoofRequest()) == pytest.approx((19.0, 34.0))
     assert whole(RoofRequest(hot=True)) == pytest.approx((20.8, 35.8))

@@ -91,7 +91,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock of our own for the loop and the roofs; it stands at 1000 s."""
     made = SimpleNamespace(now=1000.0)
     for module in (loop, survey):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now, process_time=lambda: 0.0))
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", plan.DEFAULT_CASE_SECONDS)
     return made
 

@@ -25,14 +25,13 @@ from bwprof.results import csv_file, json_file
 from bwprof.results.pairs import is_comparable
 from bwprof.results.schema import RowDict, empty_row
 from bwprof.results.writer import Store
-from bwprof.roofs import disturbance
+from bwprof.roofs import model
 from bwprof.runs import loop, plan
+from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.plan import SweepRequest
-from bwprof.runs.progress import SilentProgress
-from bwprof.runs.timeline import Timeline
+from bwprof.runs.progress import SilentProgress, Timeline
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
@@ -92,11 +91,11 @@ def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str)
 def test_a_quota_is_nobody_else() -> None:
     """It slows reference streams as well, which then say nothing of others."""
     slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
-    (reason,) = disturbance.describe_disturbances(slow)
+    (reason,) = model.describe_disturbances(slow)
     assert "quota held threads back 40%" in reason
-    assert "something else" not in "".join(disturbance.describe_disturbances(slow | {"waited_share": 0.5}))
-    assert disturbance.References.of(slow) is None
-    assert disturbance.References.of(slow | {"throttled_share": math.nan}) is not None
+    assert "something else" not in "".join(model.describe_disturbances(slow | {"waited_share": 0.5}))
+    assert model.References.of(slow) is None
+    assert model.References.of(slow | {"throttled_share": math.nan}) is not None
 
 
 def test_disturbed_rows_are_not_compared() -> None:
@@ -258,11 +257,11 @@ class Streams(Executor):
     def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
         outcome = super().measure(spec, max_seconds, deadline)
         seen = self.took[: len(self.tries)]
-        told = disturbance.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
+        told = model.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
         wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
         row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
-        if told.slowed > disturbance.NOISY_SLOWED:
-            row |= {"flags": "noisy", "reason": disturbance.describe_slowdown(told.slowed)[0]}
+        if told.slowed > model.NOISY_SLOWED:
+            row |= {"flags": "noisy", "reason": model.describe_slowdown(told.slowed)[0]}
         return Outcome(row, outcome.samples, references=told)
 
 
@@ -289,9 +288,9 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
         assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
         slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, 1.2e6, *took[3:]]]
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
-        assert rows[0]["reason"] == disturbance.describe_slowdown(slower[0] - 1)[0]
+        assert rows[0]["reason"] == model.describe_slowdown(slower[0] - 1)[0]
         assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
-        (said,) = disturbance.describe_slowdown(slower[2] - 1)
+        (said,) = model.describe_slowdown(slower[2] - 1)
         assert rows[2]["reason"] == f"{said}; measured twice: the other try, 3 ms, was disturbed"
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
@@ -358,7 +357,7 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         assert memory == csv == json_, steps
         assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
         for row in memory:
-            told = disturbance.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
+            told = model.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
             assert row["status"] == "ok"
             assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
             assert (row["reason"] or "").count("a reference stream") == len(told)
@@ -382,22 +381,22 @@ def test_what_a_row_says_of_slower_streams(
     flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
 ) -> None:
     words = {
-        "old": "".join(disturbance.describe_slowdown(before)),
-        "new": "".join(disturbance.describe_slowdown(slowed)),
+        "old": "".join(model.describe_slowdown(before)),
+        "new": "".join(model.describe_slowdown(slowed)),
     }
     shares = {"waited_share": 0.5, "stolen_share": math.nan, "pressed_share": 0.0}
     row = empty_row() | {
         "flags": flags,
         "reason": reason and reason.format(**words),
-        "disturbed_pct": disturbance.prolonged_pct(shares | {"slowed_share": before}),
+        "disturbed_pct": model.prolonged_pct(shares | {"slowed_share": before}),
     }
     took = {"reference_ns": 1e6 * (1 + before), "best_reference_ns": 1e6, "slowed_share": before}
-    seen = disturbance.References.of(shares | took)
+    seen = model.References.of(shares | took)
     assert seen is not None
     for _ in range(2):
         row |= grade.update_slowdown(row, seen, 1e6 * (1 + before) / (1 + slowed))
     assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
-    assert row["disturbed_pct"] == pytest.approx(disturbance.prolonged_pct(shares | {"slowed_share": slowed}))
+    assert row["disturbed_pct"] == pytest.approx(model.prolonged_pct(shares | {"slowed_share": slowed}))
 
 
 @pytest.mark.parametrize("took", [0.0, -1.0, math.nan])
@@ -405,7 +404,7 @@ def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
     slowed = math.inf if took == 0 else 0.0
     shares = dict.fromkeys(("waited_share", "throttled_share", "stolen_share", "pressed_share"), math.nan)
     result = shares | {"reference_ns": 1e6, "best_reference_ns": took, "slowed_share": slowed}
-    assert disturbance.References.of(result) is None
+    assert model.References.of(result) is None
 
 
 def test_what_reference_streams_took_comes_back_from_a_child() -> None:
@@ -440,12 +439,10 @@ def test_comparisons_follow_the_row_that_stays() -> None:
 def test_how_much_longer_others_may_have_made_it_take() -> None:
     """Half of the time taken away is twice the time; a share of each kind counts, one that is not known does not."""
     quiet = {"waited_share": 0.0, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.0}
-    assert disturbance.prolonged_pct(quiet) == 0
-    assert disturbance.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
-    assert disturbance.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(
-        150
-    )  # 1 / 0.4
-    assert disturbance.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
-    assert disturbance.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
-    assert disturbance.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
-    assert math.isfinite(disturbance.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)
+    assert model.prolonged_pct(quiet) == 0
+    assert model.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
+    assert model.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(150)  # 1 / 0.4
+    assert model.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
+    assert model.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
+    assert model.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
+    assert math.isfinite(model.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)

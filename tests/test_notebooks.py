@@ -36,7 +36,7 @@ function.time_call = lambda device, subject, options, *rest: timed(
 )
 loop = importlib.import_module("bwprof.runs.loop")
 loop.share_seconds = lambda *_: 0.01
-loop._AGAIN_SHARE = 0.0
+loop.AGAIN_SHARE = 0.0
 paired = importlib.import_module("bwprof.experiments.ab")
 seconds = paired.seconds
 paired.seconds = lambda *given: min(seconds(*given), 0.3)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof.measuring import verify
-from bwprof.measuring.verify import Expected
+from bwprof.measuring import callables
+from bwprof.measuring.callables import Expected
 
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "max_seconds": 0.0, "roofs": False}
 FP32 = (4 + 1024) * 2.0**-24  # of a number: what rounding may do to it
@@ -233,7 +233,7 @@ def test_arrays_of_other_libraries() -> None:
 
 def test_any_layout_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of elements, transposed and strided arrays: the error is found where it is."""
-    monkeypatch.setattr(verify, "_BLOCK", 7)
+    monkeypatch.setattr(callables, "_BLOCK", 7)
     reference = RNG.standard_normal((9, 5))
     out = reference.copy()
     out[6, 2] += 1

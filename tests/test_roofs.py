@@ -20,7 +20,7 @@ from rows import row
 from bwprof import _core, hardware
 from bwprof.measuring import grade, operation
 from bwprof.measuring.row import Context, Outcome
-from bwprof.roofs import disturbance, survey
+from bwprof.roofs import survey
 from bwprof.roofs.model import Rate, RoofCheck, RoofPoint, Roofs
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
@@ -417,32 +417,32 @@ def test_others_on_the_processors() -> None:
     """Two processors, ticks of 10 ms: cpu0 worked 100 + 20 + 30 + 1 + 2 + 3 ticks, cpu2 ten times as much."""
     text = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 100 20 30 999 999 1 2 3 0 0\ncpu1 7 7 7 7 7 7 7 7 0 0\n"
     text += "cpu2 1000 200 300 9 9 10 20 30 0 0\nintr 1 2 3\n"
-    assert disturbance.busy_seconds(text, {0, 2}, 100.0) == pytest.approx(1.56 + 15.6)
-    assert disturbance.busy_seconds(text, {0, 3}, 100.0) is None, "a processor that is not listed"
-    assert disturbance.busy_seconds("cpu0 1 2 3", {0}, 100.0) is None, "an old kernel's line"
-    assert disturbance.busy_seconds("", {0}, 100.0) is None
+    assert survey.busy_seconds(text, {0, 2}, 100.0) == pytest.approx(1.56 + 15.6)
+    assert survey.busy_seconds(text, {0, 3}, 100.0) is None, "a processor that is not listed"
+    assert survey.busy_seconds("cpu0 1 2 3", {0}, 100.0) is None, "an old kernel's line"
+    assert survey.busy_seconds("", {0}, 100.0) is None
 
 
 def test_a_busy_neighbour_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In 2 s of two processors they worked 1.5 s, of which 0.5 s were ours: others had 1 s of 4."""
-    monkeypatch.setattr(disturbance.os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(disturbance.os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(disturbance.time, "monotonic", iter((10.0, 12.0)).__next__)
-    monkeypatch.setattr(disturbance.time, "process_time", iter((3.0, 3.5)).__next__)
+    monkeypatch.setattr(survey.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(survey.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(survey.time, "monotonic", iter((10.0, 12.0)).__next__)
+    monkeypatch.setattr(survey.time, "process_time", iter((3.0, 3.5)).__next__)
     statistics = tmp_path / "stat"
-    monkeypatch.setattr(disturbance, "STATISTICS", statistics)
+    monkeypatch.setattr(survey, "STATISTICS", statistics)
     statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
-    with disturbance.watch_others("cpu") as others:
+    with survey.watch_others("cpu") as others:
         statistics.write_text("cpu0 100 0 0 0 0 0 0 0\ncpu1 0 0 0 500 500 0 0 50\n")
     assert others.share == pytest.approx(0.25)
     # 20 ms of others in 100 ms are two ticks of a clock that counts in steps of 10: no measurement.
-    monkeypatch.setattr(disturbance.time, "monotonic", iter((10.0, 10.1)).__next__)
-    monkeypatch.setattr(disturbance.time, "process_time", iter((3.0, 3.0)).__next__)
+    monkeypatch.setattr(survey.time, "monotonic", iter((10.0, 10.1)).__next__)
+    monkeypatch.setattr(survey.time, "process_time", iter((3.0, 3.0)).__next__)
     statistics.write_text("cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
-    with disturbance.watch_others("cpu") as others:
+    with survey.watch_others("cpu") as others:
         statistics.write_text("cpu0 1 0 0 0 0 0 0 0\ncpu1 1 0 0 500 500 0 0 0\n")
     assert others.share == 0.0
-    with disturbance.watch_others("cuda") as others:
+    with survey.watch_others("cuda") as others:
         pass
     assert others.share == 0.0
 
@@ -475,18 +475,18 @@ def test_measured_hot_roofs(device: _core.Device) -> None:
 def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A point what its own samples saw, all of them what others took meanwhile."""
     stream = next(stream for stream in survey.list_streams() if stream["name"] == "stream_read")
-    monkeypatch.setattr(disturbance, "describe_disturbances", lambda _: ["threads waited", "stolen"])
+    monkeypatch.setattr(survey, "describe_disturbances", lambda _: ["threads waited", "stolen"])
     point = survey.measure_point(cpu, stream, 1 << 16, 0.0, cache="hot")
     assert point is not None
     assert point.disturbance == "threads waited; stolen"
 
     @contextmanager
-    def watched(_: str) -> Iterator[disturbance.Others]:
-        others = disturbance.Others()
+    def watched(_: str) -> Iterator[survey.Others]:
+        others = survey.Others()
         yield others
         others.share = 0.4
 
-    monkeypatch.setattr(disturbance, "watch_others", watched)
+    monkeypatch.setattr(survey, "watch_others", watched)
     monkeypatch.setattr(survey._Survey, "points", lambda _: POINTS)
     monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
     found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
@@ -513,7 +513,7 @@ def test_a_point_in_doubt_is_its_fastest_sample(
             return {"verified": True, "conditions": {"throttle": "none"}, **times}
 
     monkeypatch.setattr(_core, "Case", Sampled)
-    monkeypatch.setattr(disturbance, "describe_disturbances", lambda _: doubt)
+    monkeypatch.setattr(survey, "describe_disturbances", lambda _: doubt)
     stream = next(stream for stream in survey.list_streams() if stream["name"] == "stream_read")
     point = survey.measure_point(cpu, stream, 1 << 20, 0.1)
     assert point is not None

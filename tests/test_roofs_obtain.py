@@ -21,7 +21,7 @@ from bwprof import _core, hardware
 from bwprof.cli import options
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
-from bwprof.roofs import disturbance, store, survey
+from bwprof.roofs import store, survey
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 from bwprof.roofs.obtain import NEW, RoofRequest, mark_beaten
 from bwprof.roofs.obtain import obtain as obtain_or_none
@@ -97,7 +97,7 @@ def bench(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         survey, "measure_point", lambda _, stream, total, _seconds, cache, poll: made.point(stream, total, cache)
     )
     # Whoever else uses this machine while the tests run is not the matter.
-    monkeypatch.setattr(disturbance, "STATISTICS", cache / "none")
+    monkeypatch.setattr(survey, "STATISTICS", cache / "none")
     return made
 
 
@@ -134,7 +134,7 @@ def test_a_probe_beside_others_contradicts_nothing(
 ) -> None:
     """Slower while other processes had a third of the processors."""
     first = obtain(cpu)
-    monkeypatch.setattr(disturbance, "watch_others", lambda _: contextlib.nullcontext(disturbance.Others(1 / 3)))
+    monkeypatch.setattr(survey, "watch_others", lambda _: contextlib.nullcontext(survey.Others(1 / 3)))
     bench.calls.clear()
     bench.factor = 1.2
     found = obtain(cpu)

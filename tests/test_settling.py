@@ -94,7 +94,7 @@ def check(rows: list[RowDict]) -> None:
 
 
 def test_copies_and_predictions_are_of_the_tries_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     found = bwprof.model_step(TINY, context=[16, 32], weights=["fp16", "fp8"], device="cpu")
     rows = bwprof.rows(found.frame)
     check(rows)
@@ -120,7 +120,7 @@ def test_where_the_time_for_second_tries_is_over_copies_are_alike_all_the_same(d
 
 
 def test_what_is_measured_later_counts_for_predictions_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     found = bwprof.model_step(TINY, context=16, weights=["fp8", "fp16"], device="cpu")
     check(bwprof.rows(found.frame))
     reasons = found.frame.loc[found.frame["status"] == "predicted", "reason"]
@@ -132,7 +132,7 @@ def test_an_interrupted_run_agrees_with_itself_and_goes_on(
     disturbed: Path, monkeypatch: pytest.MonkeyPatch, broken_at: int
 ) -> None:
     """Ctrl-C in the first tries, and between second ones: no row is lost, and copies are alike before and after."""
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", broken_at)
     assert model_command.main_model(GIVEN) == 130
     folder = next((disturbed / "bwprof-results").iterdir())
@@ -166,7 +166,7 @@ def test_a_run_that_was_killed_between_second_tries_is_put_right(disturbed: Path
 
 def test_a_second_try_of_a_shape_of_a_run_before_is_one(disturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its row there was disturbed: the copy that needs it now has it measured again, and is not said to be."""
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", 7)
     assert model_command.main_model([*GIVEN[:-2], "--weights", "fp16"]) == 130
     folder = next((disturbed / "bwprof-results").iterdir())

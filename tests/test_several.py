@@ -16,7 +16,7 @@ from bwprof.cli import main as bwprof_main
 from bwprof.cli import runner as command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.runs import api, loop
-from bwprof.runs.interrupts import StoppedError
+from bwprof.runs.channel import StoppedError
 from bwprof.runs.local import LocalExecutor
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,8 +14,14 @@ from typing import Any
 from bwprof.experiments import ab_sides
 from bwprof.experiments.ab_sides import SideError, SideInfo
 from bwprof.experiments.ab_worker import PROTOCOL
-from bwprof.runs.channel import ChildDiedError, ChildProcess, RunTimeoutError, python_flags, search_path
-from bwprof.runs.interrupts import InterruptSource
+from bwprof.runs.channel import (
+    ChildDiedError,
+    ChildProcess,
+    InterruptSource,
+    RunTimeoutError,
+    python_flags,
+    search_path,
+)
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import quote_text
 

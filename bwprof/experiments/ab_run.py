@@ -17,10 +17,10 @@ from bwprof.experiments.ab_session import NAMES, ABMeasurement, Comparison, Stop
 from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, SideInfo, later_timer
 from bwprof.experiments.ab_worker import side_of
 from bwprof.hardware import Choice
+from bwprof.measuring.callables import Expected
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.verify import Expected
 from bwprof.runs import metadata
-from bwprof.runs.interrupts import InterruptSource
+from bwprof.runs.channel import InterruptSource
 
 SideMaker = Callable[[int, ABTask], ProcessSide]
 Sides = Callable[[], Any]  # makes a context manager of two sides

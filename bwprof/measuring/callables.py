@@ -6,11 +6,13 @@ import dataclasses
 import functools
 import inspect
 import io
+import math
 import sys
 from collections import UserList, deque
 from collections.abc import AsyncIterator, Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bwprof.text.parsing import repr_short
 
@@ -152,3 +154,277 @@ def name_callable(fn: Any) -> str:
     """Return the name of a callable."""
     inner = getattr(fn, "func", fn)  # functools.partial
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    _Rounded = tuple[Array, float]  # an array, and what rounding does to an element, as a fraction of it
+
+OWN_ROUNDINGS = 4
+SUM_ROUNDINGS = 1024
+
+_BLOCK = 1 << 20  # elements that are float64 at a time
+# Bits of the significand, with the hidden one, of types that NumPy lacks.
+_SIGNIFICANDS = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """The result of a comparison."""
+
+    verified: bool | None  # None: not compared, or no tolerance
+    max_error: float | None = None  # the error nearest to its tolerance, or furthest past it
+    tolerance: float | None = None
+    wrong: str = ""  # why the output is wrong
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An output, its reference and the tolerance; checked as far as possible without calling a function."""
+
+    output: Any
+    reference: Any = None
+    tolerance: Any = None  # becomes a float
+
+    def __post_init__(self) -> None:
+        if self.output is None:
+            name = "reference" if self.reference is not None else "tolerance"
+            raise ValueError(f"{name}= goes with output=: what the function has written")
+        if self.tolerance is not None and self.reference is None:
+            raise ValueError("tolerance= goes with reference=: what the output should be, in float64")
+        object.__setattr__(self, "tolerance", _parse_tolerance(self.tolerance))
+        for name in ("output", "reference"):
+            value = getattr(self, name)
+            if callable(value):
+                check_callable(value, name)
+            elif value is not None:
+                _read_shapes(value, name)
+        if not (self.reference is None or callable(self.output) or callable(self.reference)):
+            _check_shapes(_read_shapes(self.output, "output"), _read_shapes(self.reference, "reference"))
+
+    def compare(self) -> VerifyResult:
+        """Call the functions and compare.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no array of numbers, for another shape than the reference's, for a reference that is not finite.
+        Exception
+            Whatever the caller's functions raise.
+        """
+        outputs = _read_arrays(_call(self.output, "output"), "output")
+        for number, (output, _) in enumerate(outputs):
+            if flaw := _describe_nonfinite(output):
+                return VerifyResult(False, wrong=f"{_name('output', number, outputs)} is not finite: {flaw}")
+        if self.reference is None:
+            return VerifyResult(None, note="the output is finite, and was compared with nothing")
+        references = _read_arrays(_call(self.reference, "reference"), "reference")
+        _check_shapes([output.shape for output, _ in outputs], [reference.shape for reference, _ in references])
+        for number, (reference, _) in enumerate(references):
+            if flaw := _describe_nonfinite(reference):
+                raise ValueError(f"{_name('reference', number, references)} is not finite: {flaw}")
+        return _judge(outputs, references, self.tolerance)
+
+
+def make_expected(output: Any, reference: Any, tolerance: Any) -> Expected | None:
+    """Return what to compare; None where all three are None."""
+    if output is None and reference is None and tolerance is None:
+        return None
+    return Expected(output, reference, tolerance)
+
+
+def _judge(outputs: list[_Rounded], references: list[_Rounded], tolerance: float | None) -> VerifyResult:
+    errors = []
+    for number, ((output, rounding), (reference, _)) in enumerate(zip(outputs, references, strict=True)):
+        share, error, allowed, at = _find_worst(output, reference, rounding, tolerance)
+        name = f"{_name('output', number, outputs)}{_format_index(at, output.shape)}"
+        values = f"{name} is {_format(output.flat[at])}, the reference {_format(reference.flat[at])}"
+        errors.append((share, error, allowed, f"{values}: the error {error:.3g} is above"))
+    share, error, allowed, text = max(errors, key=lambda entry: entry[0])
+    if share <= 1:
+        return VerifyResult(True, error, allowed)
+    if tolerance is not None:
+        return VerifyResult(False, error, allowed, wrong=f"{text} the tolerance {tolerance:.3g}")
+    note = f"{text} what rounding does, {allowed:.3g}: tolerance= says what it may be"
+    return VerifyResult(None, error, allowed, note=note)
+
+
+def _find_worst(
+    output: Array, reference: Array, rounding: float, tolerance: float | None
+) -> tuple[float, float, float, int]:
+    """Return error / allowed, error, allowed and the flat index of the element with the largest share."""
+    import numpy as np
+
+    worst = (-1.0, 0.0, 0.0, 0)
+    typical = _root_mean_square(reference) if tolerance is None else 0.0
+    for start, ours, theirs in _blocks(output, reference):
+        with np.errstate(over="ignore", under="ignore"):
+            errors = np.minimum(np.abs(ours - theirs).astype(float), np.finfo(float).max)  # a row's numbers are finite
+            allowed = (
+                rounding * np.maximum(np.abs(theirs), typical) if tolerance is None else np.full_like(errors, tolerance)
+            )
+            shares = np.divide(errors, allowed, out=np.where(errors > 0, np.inf, 0.0), where=allowed > 0)
+        at = int(shares.argmax())
+        if shares[at] > worst[0]:
+            worst = (float(shares[at]), float(errors[at]), float(allowed[at]), start + at)
+    return worst
+
+
+def _root_mean_square(array: Array) -> float:
+    """Return it for finite elements, scaled by the largest, whose square may overflow."""
+    import numpy as np
+
+    peak = max(float(np.abs(part).max()) for _, part in _blocks(array))
+    if peak == 0:
+        return 0.0
+    with np.errstate(under="ignore"):
+        total = sum(float(np.square(part / peak).sum()) for _, part in _blocks(array))
+    return peak * math.sqrt(total / array.size)
+
+
+def _describe_nonfinite(array: Array) -> str:
+    """Return how many elements are NaN or infinite, and the first one; "" where none is."""
+    import numpy as np
+
+    count, first = 0, -1
+    for start, values in _blocks(array):
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size and not count:
+            first = start + int(wrong[0])
+        count += wrong.size
+    if not count:
+        return ""
+    return (
+        f"{count} of {array.size} elements; the first{_format_index(first, array.shape)} is {float(array.flat[first])}"
+    )
+
+
+def _blocks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
+    """Yield the start and the arrays' elements from there, a block at a time, in float64.
+
+    Several arrays of integers are long doubles, which hold all 64 bits.
+    """
+    import numpy as np
+
+    integers = len(arrays) > 1 and all(array.dtype.kind in "iub" for array in arrays)
+    dtype = "longdouble" if integers else "float64"
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _BLOCK):
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite
+            yield start, *(part[start : start + _BLOCK].astype(dtype) for part in flat)
+
+
+def _format(value: Any) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):.6g}"
+
+
+def _format_index(flat: int, shape: tuple[int, ...]) -> str:
+    import numpy as np
+
+    return f"[{', '.join(str(int(index)) for index in np.unravel_index(flat, shape))}]" if shape else ""
+
+
+def _name(name: str, number: int, arrays: list[Any]) -> str:
+    return f"{name} {number}" if len(arrays) > 1 else name
+
+
+def _call(value: Any, name: str) -> Any:
+    if not callable(value):
+        return value
+    result = value()
+    check_finished(result, name)
+    if result is None:
+        raise TypeError(f"{name} returned nothing: it should return an array, or a list of them")
+    return result
+
+
+def _parse_tolerance(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        tolerance = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (OverflowError, TypeError, ValueError):
+        tolerance = math.nan
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance is {repr_short(value)}: allowed is a number from 0, the largest absolute error")
+    return tolerance
+
+
+def _check_shapes(outputs: list[tuple[int, ...]], references: list[tuple[int, ...]]) -> None:
+    if len(outputs) != len(references):
+        raise ValueError(f"there are {len(outputs)} outputs and {len(references)} references: one for each is needed")
+    for number, (output, reference) in enumerate(zip(outputs, references, strict=True)):
+        if output != reference:
+            name = _name("output", number, outputs)
+            raise ValueError(f"{name} has the shape {output}, its reference {reference}: the same is needed")
+
+
+def _read_shapes(value: Any, name: str) -> list[tuple[int, ...]]:
+    """Return the shapes of arrays, without copying those outside the host; TypeError or ValueError for others."""
+    arrays = _list_arrays(value, name)
+    return [
+        tuple(map(int, array.shape))
+        if _has_own_shape(array)
+        else _read_array(array, _name(name, number, arrays))[0].shape
+        for number, array in enumerate(arrays)
+    ]
+
+
+def _has_own_shape(value: Any) -> bool:
+    return hasattr(value, "shape") and (hasattr(value, "detach") or hasattr(value, "__cuda_array_interface__"))
+
+
+def _read_arrays(value: Any, name: str) -> list[_Rounded]:
+    arrays = _list_arrays(value, name)
+    return [_read_array(array, _name(name, number, arrays)) for number, array in enumerate(arrays)]
+
+
+def _list_arrays(value: Any, name: str) -> list[Any]:
+    arrays = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not arrays:
+        raise ValueError(f"{name} is empty: an array is needed, or a list of them")
+    return arrays
+
+
+def _read_array(value: Any, name: str) -> _Rounded:
+    """Return the array on the host, and the rounding of its type; TypeError or ValueError for what is none."""
+    import numpy as np
+
+    problem = f"{name} is a {type(value).__name__}: an array of numbers is needed (NumPy, PyTorch, CuPy, ...)"
+    if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
+        raise TypeError(problem)
+    dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]
+    try:
+        array = np.asarray(_copy_to_host(value, dtype))
+    except (BufferError, OverflowError, TypeError, ValueError) as error:
+        raise TypeError(f"{problem}; {type(error).__name__}: {error}") from None
+    if array.dtype.kind == "c":
+        raise TypeError(f"{name} holds complex numbers: compare .real and .imag, as a list of two")
+    if array.dtype.kind not in "fiub" and dtype not in _SIGNIFICANDS:
+        raise TypeError(f"{problem}, not of {array.dtype}")
+    if not array.size:
+        raise ValueError(f"{name} has the shape {array.shape} and no elements: there is nothing to compare")
+    own = 0.0
+    if dtype in _SIGNIFICANDS:
+        own = 2.0 ** -_SIGNIFICANDS[dtype]
+    elif array.dtype.kind == "f":
+        own = float(np.finfo(array.dtype).eps) / 2
+    return array, OWN_ROUNDINGS * own + SUM_ROUNDINGS * min(own, 2.0**-24)
+
+
+def _copy_to_host(value: Any, dtype: str) -> Any:
+    """Return what NumPy can read; types that NumPy lacks become FP32."""
+    if hasattr(value, "detach"):
+        tensor = value.detach().cpu()
+        return (tensor.float() if dtype in _SIGNIFICANDS else tensor).numpy()
+    for copy in ("get", "copy_to_host"):  # CuPy's, Numba's
+        if hasattr(value, "__cuda_array_interface__") and hasattr(value, copy):
+            return getattr(value, copy)()
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        import numpy as np
+
+        return np.from_dlpack(value)
+    return value

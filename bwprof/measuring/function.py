@@ -5,31 +5,33 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
 
 from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import row as rows
 from bwprof.measuring.callables import (
+    Expected,
+    VerifyResult,
     check_callable,
     check_finished,
     do_nothing,
     do_nothing_with,
+    make_expected,
     name_callable,
     wrap_with_wait,
 )
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, count_moved_bytes, explain_unknown_limiter
-from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, make_failed
-from bwprof.measuring.verify import Expected, VerifyResult, make_expected
+from bwprof.measuring.operation import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
+from bwprof.measuring.row import Context, Outcome, describe_origin, make_failed, make_failed_by
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
-from bwprof.roofs.disturbance import References
-from bwprof.roofs.model import RoofsArgument, check_roofs
+from bwprof.roofs.model import References, RoofsArgument, check_roofs
 from bwprof.text.parsing import (
     describe_unknown,
     merge_keywords,
@@ -491,3 +493,108 @@ def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
     return [f"{' and '.join(taken)}: {AS_COUNTED}"] if taken else []
+
+
+_VERIFY_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Cases in launch order, each on its own buffers; `name` is the row's operation."""
+
+    case: str
+    name: str
+    precision: str
+    specs: tuple[Spec, ...]
+    labels: dict[str, Any] = field(default_factory=dict)
+    cache: str = DEFAULT_CACHE
+    repeatable: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """Case and precision, for progress lines."""
+        return f"{self.case} {self.precision}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Chain:
+        """Read what `to_dict` returns."""
+        return cls(**{**found, "specs": tuple(map(Spec.from_dict, found["specs"]))})
+
+    @property
+    def work(self) -> dict[str, int]:
+        """The sums of the cases' bytes and FLOPs."""
+        costs = [_core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens) for spec in self.specs]
+        return {name: sum(cost[name] for cost in costs) for name in costs[0]}
+
+    def blank_row(self, context: Context) -> RowDict:
+        """Return the row before anything has run."""
+        work = self.work
+        identity = {
+            "operation": self.name,
+            "precision": self.precision,
+            "case": self.case,
+            "cache": self.cache,
+            **{name: work[name] for name in ("bytes_read", "bytes_written", "flops")},
+        }
+        return schema.empty_row() | identity | describe_origin(context) | context.labels | self.labels
+
+
+def measure_chain(
+    device: _core.Device,
+    chain: Chain,
+    context: Context,
+    *,
+    max_seconds: float,
+    poll: Callable[[], object] | None = None,
+) -> Outcome:
+    """Measure a chain; an error becomes a skipped or failed row."""
+    row = chain.blank_row(context)
+    try:
+        return _measure_cases(device, chain, context, max_seconds, poll)
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+        return make_failed_by(error, row)
+
+
+def _measure_cases(
+    device: _core.Device, chain: Chain, context: Context, max_seconds: float, poll: Callable[[], object] | None
+) -> Outcome:
+    work = chain.work
+    with ExitStack() as stack:
+        cases = [stack.enter_context(spec.open(device)) for spec in chain.specs]
+        for case in cases:  # this prepares it, too: nothing may be searched during a capture
+            found = case.verify(_VERIFY_SECONDS)
+            if not found["verified"]:
+                raise RuntimeError(f"{case.operation} ({case.variant}, {case.precision}) is wrong: {found['reason']}")
+
+        def launch(_set: int = 0) -> None:
+            for case in cases:
+                case.enqueue()
+
+        has_streams = _core.backend_facts(device.backend)["has_streams"]
+        subject = Subject(
+            launch,
+            chain.name,
+            precision=chain.precision,
+            bytes_read=work["bytes_read"],
+            bytes_written=work["bytes_written"],
+            flops=work["flops"],
+            footprint_bytes=work["footprint_bytes"],
+            sets=1,
+            stream=device.stream if has_streams else None,
+            timer=registry.timer_names(device.backend)[0],
+            cache=chain.cache,
+            check=lambda: True,  # each case is verified above
+        )
+        # The cases' handle is in use while they launch: another one measures.
+        with hardware.borrow_device(device.backend, device.index) as handle:
+            roofs: RoofsArgument = context.roofs if context.roofs is not None else False
+            contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
+            outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
+        names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with intermediate results
+        stored = {name: sum(case.cost[name] for case in cases) for name in names}
+    outcome.row.update({"case": chain.case, **stored, **context.labels, **chain.labels})
+    return outcome

@@ -8,9 +8,15 @@ from typing import Any
 
 from bwprof.results.schema import RowDict
 from bwprof.roofs import limiter
-from bwprof.roofs.disturbance import References, describe_disturbances, describe_slowdown, replace_disturbance
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
-from bwprof.roofs.model import NOISE_LIMIT, Roofs
+from bwprof.roofs.model import (
+    NOISE_LIMIT,
+    References,
+    Roofs,
+    describe_disturbances,
+    describe_slowdown,
+    replace_disturbance,
+)
 
 RowFacts = dict[str, Any]
 Finding = tuple[str, str]  # a flag and its reason; either may be ""

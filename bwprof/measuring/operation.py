@@ -12,7 +12,7 @@ from bwprof.measuring import row as measuring_row
 from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, describe_origin, make_failed
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.roofs.disturbance import References
+from bwprof.roofs.model import References
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import describe_unknown, parse_bool, parse_fraction, repr_short
 

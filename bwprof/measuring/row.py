@@ -15,8 +15,7 @@ from bwprof.measuring import grade
 from bwprof.measuring.grade import count_moved_bytes, list_throttle_reasons, nan_to_none
 from bwprof.results import columns, schema
 from bwprof.results.schema import RowDict
-from bwprof.roofs.disturbance import References, prolonged_pct
-from bwprof.roofs.model import Roofs
+from bwprof.roofs.model import References, Roofs, prolonged_pct
 from bwprof.text import formatting
 
 COOL_SECONDS = 3.0  # to wait at most before the second try

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -423,3 +424,95 @@ def match_roofs(roofs: Roofs, facts: dict[str, object]) -> Roofs:
     if not roofs.belongs_to(facts):
         raise ValueError(f"these roofs are of {roofs.device}, the device is {facts['name']}")
     return roofs
+
+
+NOISY_WAITED = 0.02  # of the sampling time
+NOISY_THROTTLED = 0.02
+NOISY_STOLEN = 0.05
+NOISY_PRESSED = 0.01
+_MOST_SHARE = 0.99  # larger shares make the ratio infinite
+NOISY_SLOWED = 0.10  # undisturbed reference streams differ by about half of that
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Times of the reference streams beside a measurement."""
+
+    upper_ns: float  # the upper quartile of its own streams
+    best_ns: float  # the lowest median that the device's handle has seen until then
+    slowed: float  # the fraction by which its streams are slower than the best
+    others: float = 1.0  # the factor by which everything but memory may have prolonged the samples
+
+    @classmethod
+    def of(cls, result: Mapping[str, float]) -> References | None:
+        """Read the references of a measurement's result; None where it has none."""
+        slowed = result["slowed_share"]
+        found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _prolonging_factor(result) or 1.0)
+        return found if found.best_ns > 0 and slowed < math.inf and not _is_throttled(result) else None
+
+    def compare(self, best_ns: float) -> float:
+        """Return `slowed` once a stream took `best_ns`."""
+        return max(self.slowed, self.upper_ns / best_ns - 1)
+
+    def prolonged_pct(self, slowed: float) -> float:
+        """Return `prolonged_pct` of the measurement once `slowed` is known."""
+        return 100 * ((1 + max(slowed, 0.0)) * self.others - 1)
+
+
+def prolonged_pct(result: Mapping[str, float]) -> float | None:
+    """Return how much others may have prolonged the launches, in percent; None where it is unknown (a GPU).
+
+    Threads that waited for a CPU half of the time may have taken twice as long. The factors of all shares multiply.
+    """
+    others, slowed = _prolonging_factor(result), result["slowed_share"]
+    if others is None and math.isnan(slowed):
+        return None
+    return 100 * ((1 if math.isnan(slowed) else 1 + max(slowed, 0.0)) * (others or 1.0) - 1)
+
+
+def _prolonging_factor(result: Mapping[str, float]) -> float | None:
+    """Return the factor of all causes but memory; None where none is known."""
+    shares = [result.get(f"{name}_share", math.nan) for name in ("waited", "throttled", "stolen", "pressed")]
+    known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
+    return 1 / math.prod(1 - share for share in known) if known else None
+
+
+def describe_disturbances(result: dict[str, Any]) -> list[str]:
+    """Return signs, in words, that other processes, other guests or the container's quota slowed the CPUs.
+
+    An unknown share is NaN, which is above no limit.
+    """
+    waited, stolen = result["waited_share"], result["stolen_share"]
+    pressed, slowed = result["pressed_share"], result["slowed_share"]
+    found = []
+    throttled = _is_throttled(result)
+    if waited > NOISY_WAITED:
+        cause = "" if throttled else ": something else runs on it"
+        found.append(f"threads waited for a CPU {waited:.0%} of the time{cause}")
+    if throttled:
+        slowed = 0.0  # the streams were held back as well
+        found.append(f"the container's own CPU quota held threads back {result['throttled_share']:.0%} of the time")
+    if stolen > NOISY_STOLEN:
+        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
+    if pressed > NOISY_PRESSED:
+        found.append(f"processes waited for memory {pressed:.0%} of the time")
+    return found + describe_slowdown(slowed)
+
+
+def _is_throttled(result: Mapping[str, float]) -> bool:
+    return result.get("throttled_share", 0.0) > NOISY_THROTTLED
+
+
+def describe_slowdown(share: float) -> list[str]:
+    """Return a sentence on reference streams that were slowed by this share; none for an ordinary share."""
+    return [_SLOWED.format(f"{share:.0%}")] if share > NOISY_SLOWED else []
+
+
+def replace_disturbance(reason: str | None, text: str) -> str:
+    """Return a row's reason with the sentence of `describe_slowdown` replaced or added."""
+    found, count = _SLOWED_BEFORE.subn(text, reason or "")
+    return found if count else f"{reason}; {text}" if reason else text
+
+
+_SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
+_SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))

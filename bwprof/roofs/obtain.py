@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.roofs import disturbance, store, survey
+from bwprof.roofs import store, survey
 from bwprof.roofs.model import DEVIATION_LIMIT, RoofCheck, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
@@ -239,7 +239,7 @@ def _measure_stored(
     stream = next((stream for stream in survey.list_streams() if stream["name"] == point.stream), None)
     if stream is None:
         return None
-    with disturbance.watch_others(device.backend) as others:
+    with survey.watch_others(device.backend) as others:
         found = survey.measure_point(device, stream, point.total_bytes, seconds, cache=cache, poll=poll)
     return None if found is None else replace(found, others_share=others.share)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+import os
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 from bwprof import _core, hardware
-from bwprof.roofs import disturbance
-from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs
+from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs, describe_disturbances
 
 _log = logging.getLogger("bwprof.roofs")
 Poll = Callable[[], object] | None
@@ -114,7 +116,7 @@ def _measure_streams(
     device: _core.Device, cache: Cache, budget: float, deadline: float | None, poll: Poll
 ) -> tuple[tuple[RoofPoint, ...], bool]:
     """Return the points, with the share of other processes, and whether the survey is complete."""
-    with disturbance.watch_others(device.backend) as others:
+    with watch_others(device.backend) as others:
         survey = _Survey(device, cache, budget, watch_deadline(deadline, poll))
         points = survey.points()
     return tuple(replace(point, others_share=others.share) for point in points), survey.complete
@@ -317,7 +319,7 @@ def measure_point(
         uncertainty=min(uncertainty, 1.0),  # too few samples have an infinite interval, which JSON lacks
         noise=result["noise"],
         throttle=result["conditions"]["throttle"].replace("none", ""),
-        disturbance="; ".join(disturbance.describe_disturbances(result)),
+        disturbance="; ".join(describe_disturbances(result)),
     )
     return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
 
@@ -398,3 +400,59 @@ def _measure_rate(
         median_tflops=cost["flops"] / result["median_ns"] / 1e3,
         noise=result["noise"],
     )
+
+
+STATISTICS = Path("/proc/stat")
+_LEAST_TICKS = 3  # of the processors' clocks: fewer are within the clocks' resolution
+
+# Columns of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
+_BUSY = (0, 1, 2, 5, 6, 7)
+
+
+@dataclass(slots=True)
+class Others:
+    """`share`: processor time of other processes over all processor time; 0 where unknown."""
+
+    share: float = 0.0
+
+
+def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> float | None:
+    """Return the seconds that these processors were busy, from the text of /proc/stat; None where it lacks them."""
+    names = {f"cpu{number}" for number in processors}
+    total, seen = 0, 0
+    for line in text.splitlines():
+        name, *numbers = line.split()
+        if name not in names:
+            continue
+        if len(numbers) <= max(_BUSY) or not all(number.isdigit() for number in numbers):
+            return None
+        total += sum(int(numbers[column]) for column in _BUSY)
+        seen += 1
+    return total / ticks_per_second if seen == len(names) else None
+
+
+@contextmanager
+def watch_others(backend: str) -> Iterator[Others]:
+    """Yield an `Others`, filled at the end of the block; on a GPU it stays 0: the host's processes do not slow it."""
+    others = Others()
+    if not _core.backend_facts(backend)["runs_on_host"]:
+        yield others
+        return
+    processors = os.sched_getaffinity(0)
+    begun = _read_clocks(processors)
+    yield others
+    ended = _read_clocks(processors)
+    if begun is None or ended is None:
+        return
+    wall, busy, own = (end - begin for begin, end in zip(begun, ended, strict=True))
+    if wall > 0 and busy - own >= _LEAST_TICKS / os.sysconf("SC_CLK_TCK"):
+        others.share = (busy - own) / (wall * len(processors))
+
+
+def _read_clocks(processors: set[int]) -> tuple[float, float, float] | None:
+    """Return wall, busy and this process's own seconds; None where the system has no counters."""
+    try:
+        busy = busy_seconds(STATISTICS.read_text(), processors, os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError):
+        return None
+    return None if busy is None else (time.monotonic(), busy, time.process_time())

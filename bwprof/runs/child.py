@@ -11,15 +11,21 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.measuring.chain import Chain
+from bwprof.measuring.function import Chain
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome, make_unmeasured
-from bwprof.roofs.disturbance import References
-from bwprof.roofs.model import Roofs
+from bwprof.roofs.model import References, Roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs import estimate
-from bwprof.runs.channel import ChildDiedError, ChildProcess, RunTimeoutError, python_flags, search_path, serve
-from bwprof.runs.interrupts import InterruptSource
+from bwprof.runs import loop
+from bwprof.runs.channel import (
+    ChildDiedError,
+    ChildProcess,
+    InterruptSource,
+    RunTimeoutError,
+    python_flags,
+    search_path,
+    serve,
+)
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import MAX_TIME
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -175,7 +181,7 @@ class ChildExecutor:
     def _estimate_limit(self, spec: Spec | Chain, max_seconds: float, context: Context) -> float:
         longer = max(0.0, max_seconds - DEFAULT_CASE_SECONDS)  # sampling beyond what the estimate assumes
         cases = spec.specs if isinstance(spec, Chain) else (spec,)
-        return longer + sum(estimate.estimate_limit(case, context.facts, self._backend) for case in cases)
+        return longer + sum(loop.estimate_limit(case, context.facts, self._backend) for case in cases)
 
     def _request(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
-from bwprof.selftest import cache, counters, repeat, timers
-from bwprof.selftest.bench import Bench, PartReport
+from bwprof.selftest import parts as selftest_parts
+from bwprof.selftest.parts import Bench, PartReport
 from bwprof.text.parsing import describe_unknown
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def selftest(
 
 
 PARTS: dict[str, Callable[[Bench], PartReport]] = {
-    timers.NAME: timers.run,
-    cache.NAME: cache.run,
-    counters.NAME: counters.run,
-    repeat.NAME: repeat.run,
+    selftest_parts.TIMERS: selftest_parts.run_timers,
+    selftest_parts.CACHE: selftest_parts.run_cache,
+    selftest_parts.COUNTERS: selftest_parts.run_counters,
+    selftest_parts.REPEAT: selftest_parts.run_repeat,
 }
 
 
