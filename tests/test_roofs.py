@@ -467,7 +467,7 @@ def test_measured_roofs(device: _core.Device) -> None:
 
 
 def test_measured_hot_roofs(device: _core.Device) -> None:
-    found = survey.measure_hot(device, budget_seconds=0.2)
+    found = survey.measure(device, "hot", budget_seconds=0.2)
     assert found.points == ()
     assert found.cache_gb_s(1 << 20) > 0
 
@@ -489,7 +489,7 @@ def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest
     monkeypatch.setattr(survey, "watch_others", watched)
     monkeypatch.setattr(survey._Survey, "points", lambda _: POINTS)
     monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
-    found = [*survey.measure(cpu).points, *survey.measure_hot(cpu).hot_points]
+    found = [*survey.measure(cpu).points, *survey.measure(cpu, "hot").hot_points]
     assert [point.others_share for point in found] == [0.4] * 2 * len(POINTS)
     assert "took 40 % of the processors" in found[0].doubt
 

@@ -91,8 +91,9 @@ PROBES = ["point stream_copy 256", "point stream_read 256", "point stream_copy 1
 def bench(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench()
     monkeypatch.setattr(hardware, "facts", lambda _: FACTS)
-    monkeypatch.setattr(survey, "measure", lambda _, **_more: made.everything())
-    monkeypatch.setattr(survey, "measure_hot", lambda _, **_more: made.hot())
+    monkeypatch.setattr(
+        survey, "measure", lambda _, cache, **_more: made.everything() if cache == "cold" else made.hot()
+    )
     monkeypatch.setattr(
         survey, "measure_point", lambda _, stream, total, _seconds, cache, poll: made.point(stream, total, cache)
     )
