@@ -6,11 +6,11 @@ import math
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, cast
+from itertools import accumulate
+from typing import Any, Literal, TypeVar, cast
 
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import describe_unknown, repr_short
@@ -20,6 +20,7 @@ UNCERTAINTY_LIMIT = 0.02  # half the width of the median's 95 % interval, over t
 NOISE_LIMIT = 0.10  # interquartile range over the median
 OTHERS_LIMIT = 0.05  # other processes' share of the processor time
 
+T = TypeVar("T")
 DEVIATION_LIMIT = 0.03  # two measurements of a point that differ by more contradict each other
 
 
@@ -192,17 +193,9 @@ class Roofs:
     def from_dict(cls, found: dict[str, Any]) -> Roofs:
         """Read what `to_dict` returns; ValueError for any other object."""
         try:
-            roofs = cls(
-                **{
-                    **found,
-                    "points": tuple(RoofPoint(**point) for point in found["points"]),
-                    "hot_points": tuple(RoofPoint(**point) for point in found.get("hot_points", ())),
-                    "rates": tuple(Rate(**rate) for rate in found.get("rates", ())),
-                    "checks": tuple(RoofCheck(**check) for check in found.get("checks", ())),
-                }
-            )
-            parts: tuple[_Part, ...] = (roofs, *roofs.points, *roofs.hot_points, *roofs.rates, *roofs.checks)
-            for part in parts:
+            plain = {"hot_points": (), "rates": (), "checks": (), **found}
+            roofs = cls(**plain | {name: tuple(kind(**part) for part in plain[name]) for name, kind in _PARTS.items()})
+            for part in (roofs, *roofs.points, *roofs.hot_points, *roofs.rates, *roofs.checks):
                 _check_fields(part)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
@@ -237,7 +230,7 @@ class Roofs:
 
     def ceiling_gb_s(self, bytes_read: int, bytes_written: int) -> float:
         """Return the GB/s of this mix at the largest size measured; NaN where it is unknown."""
-        return self._interpolate(bytes_read, bytes_written, None)
+        return self._interpolate(bytes_read, bytes_written, math.inf)
 
     def cache_gb_s(self, total_bytes: int) -> float:
         """Return the GB/s of the fastest hot stream near this many bytes; NaN where it is unknown.
@@ -245,16 +238,14 @@ class Roofs:
         The mix is ignored: a cache may move bytes both ways at once, so mixes cannot be interpolated. The better of the
         neighbouring sizes counts: a cache's bandwidth has peaks.
         """
-        if total_bytes <= 0 or not self._hot_curves:
-            return math.nan
-        return max(point.gb_s for point in self._hot_around(total_bytes))
+        return max((point.gb_s for point in self._hot_around(total_bytes)), default=math.nan)
 
     def cache_doubt(self, total_bytes: int) -> str:
         """Return why `cache_gb_s` is in doubt; "" when it is not."""
         return _first_doubt(self._hot_around(total_bytes))
 
     def _hot_around(self, total_bytes: int) -> list[RoofPoint]:
-        return [point for curve in self._hot_curves for point in curve.around(total_bytes)]
+        return [point for curve in self._hot_curves if total_bytes > 0 for point in curve.around(total_bytes)]
 
     def measured_tflops(self, precision: str) -> float:
         """Return the best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
@@ -266,16 +257,14 @@ class Roofs:
         if total <= 0 or not self.points:
             return ""
         mix = self._around(bytes_read / total)
-        used = [point for curve in mix for size in (total, None) for point in curve.around(size)]
+        used = [point for curve in mix for size in (total, math.inf) for point in curve.around(size)]
         return self.unconfirmed or _first_doubt(used)
 
     def behind(self, bytes_read: int, bytes_written: int, *, hot: bool = False) -> tuple[RoofPoint, ...]:
         """Return the measured points behind `attainable_gb_s`, or `cache_gb_s`, of these bytes."""
         total = bytes_read + bytes_written
-        if total <= 0 or not (self.hot_points if hot else self.points):
-            return ()
-        if hot:
-            return tuple(self._hot_around(total))
+        if hot or total <= 0:
+            return tuple(self._hot_around(total)) if hot else ()
         return tuple(point for curve in self._around(bytes_read / total) for point in curve.around(total))
 
     def beaten(self, points: Collection[RoofPoint], by: float) -> Roofs:
@@ -289,16 +278,10 @@ class Roofs:
 
     def _around(self, read_fraction: float) -> list[_Curve]:
         """Return the one or two curves that a mix lies on or between."""
-        curves = self._curves
-        at = bisect_left([curve.read_fraction for curve in curves], read_fraction)
-        if at == len(curves):
-            return curves[-1:]
-        if at == 0 or curves[at].read_fraction == read_fraction:
-            return curves[at : at + 1]
-        return curves[at - 1 : at + 1]
+        return _find_neighbours(self._curves, lambda curve: curve.read_fraction, read_fraction)
 
-    def _interpolate(self, bytes_read: int, bytes_written: int, size: int | None) -> float:
-        """Return the GB/s of a mix at a size; None: the largest. Seconds per byte are linear in the read fraction."""
+    def _interpolate(self, bytes_read: int, bytes_written: int, size: float) -> float:
+        """Return the GB/s of a mix at a size; inf: the largest. Seconds per byte are linear in the read fraction."""
         total = bytes_read + bytes_written
         if total <= 0 or not self.points:
             return math.nan
@@ -315,10 +298,10 @@ _LEAST_SECONDS = 1e-12  # no stream takes less
 _MAY_BE_INFINITE = ("uncertainty", "noise")  # after too few samples
 _FREE_TEXT = ("device", "device_uuid", "driver", "source", "unconfirmed")
 _MOST_BYTES = 2**63 - 1
-_Part = Roofs | RoofPoint | Rate | RoofCheck
+_PARTS: dict[str, Any] = {"points": RoofPoint, "hot_points": RoofPoint, "rates": Rate, "checks": RoofCheck}
 
 
-def _check_fields(part: _Part) -> None:
+def _check_fields(part: Any) -> None:
     """Raise ValueError for a field of a wrong type, and for an impossible number or text."""
     for field in fields(part):
         value = getattr(part, field.name)
@@ -333,15 +316,7 @@ def _check_fields(part: _Part) -> None:
             most = math.inf if field.name in _MAY_BE_INFINITE else sys.float_info.max
             right = type(value) in (int, float) and 0 <= float(value) <= most
         if not right:
-            raise ValueError(f"{field.name} is {_short(value)}")
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of too many digits"
-    return text if len(text) <= 40 else text[:37] + "..."
+            raise ValueError(f"{field.name} is {repr_short(value)}")
 
 
 def _first_doubt(points: Iterable[RoofPoint]) -> str:
@@ -356,41 +331,39 @@ class _Curve:
     """
 
     def __init__(self, points: Iterable[RoofPoint]) -> None:
-        self.measured = sorted(points, key=lambda point: point.total_bytes)
+        self.measured = sorted(points, key=_size_of)
         self.read_fraction = self.measured[-1].read_fraction
-        lowered: list[RoofPoint] = []
-        least = math.inf
-        for point in reversed(self.measured):
-            least = min(least, point.seconds)
-            lowered.append(replace(point, seconds=least))
-        self._points = lowered[::-1]
-        self._sizes = [point.total_bytes for point in self._points]
+        least = [*accumulate((point.seconds for point in reversed(self.measured)), min)][::-1]
+        self._points = [replace(point, seconds=time) for point, time in zip(self.measured, least, strict=True)]
 
-    def around(self, total_bytes: int | None) -> list[RoofPoint]:
-        """Return the one or two measured points that a size lies on or between; None: the largest."""
-        if total_bytes is None:
-            return self.measured[-1:]
-        at = bisect_left(self._sizes, total_bytes)
-        if at == len(self._sizes):
-            return self.measured[-1:]
-        if at == 0 or self._sizes[at] == total_bytes:
-            return self.measured[at : at + 1]
-        return self.measured[at - 1 : at + 1]
+    def around(self, total_bytes: float) -> list[RoofPoint]:
+        """Return the one or two measured points that a size lies on or between."""
+        return _find_neighbours(self.measured, _size_of, total_bytes)
 
-    def seconds_per_byte(self, total_bytes: int | None, floor_seconds: float) -> float:
-        """Return the seconds per byte at a size; None, and sizes above: those of the largest."""
-        first, last = self._points[0], self._points[-1]
-        if total_bytes is None or total_bytes >= last.total_bytes:
-            return last.seconds / last.total_bytes
-        if total_bytes <= first.total_bytes:
+    def seconds_per_byte(self, total_bytes: float, floor_seconds: float) -> float:
+        """Return the seconds per byte at a size; above the largest size: those of the largest."""
+        near = _find_neighbours(self._points, _size_of, total_bytes)
+        low, high = near[0], near[-1]
+        if total_bytes >= high.total_bytes:
+            return high.seconds / high.total_bytes
+        if low is high:
             # Below the smallest size, the time shrinks towards an empty launch, in proportion to the bytes.
-            floor = min(floor_seconds, first.seconds)
-            return (floor + (first.seconds - floor) * total_bytes / first.total_bytes) / total_bytes
-        for low, high in pairwise(self._points):
-            if total_bytes <= high.total_bytes:
-                weight = (total_bytes - low.total_bytes) / (high.total_bytes - low.total_bytes)
-                return (low.seconds + weight * (high.seconds - low.seconds)) / total_bytes
-        raise AssertionError("a size within the curve lies between two of its points")
+            floor = min(floor_seconds, low.seconds)
+            return (floor + (low.seconds - floor) * total_bytes / low.total_bytes) / total_bytes
+        weight = (total_bytes - low.total_bytes) / (high.total_bytes - low.total_bytes)
+        return (low.seconds + weight * (high.seconds - low.seconds)) / total_bytes
+
+
+def _size_of(point: RoofPoint) -> int:
+    return point.total_bytes
+
+
+def _find_neighbours(items: list[T], key: Callable[[T], float], value: float) -> list[T]:
+    """Return the one or two sorted items that a value lies on or between; outside the items the nearest one."""
+    at = bisect_left(items, value, key=key)
+    if 0 < at < len(items) and key(items[at]) != value:
+        return items[at - 1 : at + 1]
+    return items[at : at + 1] or items[-1:]
 
 
 def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
