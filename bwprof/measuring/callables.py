@@ -1,4 +1,4 @@
-"""Inspect a caller's functions: their names, and whether a call does all of its work."""
+"""Inspect a caller's functions: their names, whether a call does all of its work, whether what it writes is right."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
-    _Rounded = tuple[Array, float]  # an array, and what rounding does to an element, as a fraction of it
+    _Arrays = dict[str, tuple[Array, float]]  # by name: an array, and what rounding does, as a fraction of an element
+    _Shapes = dict[str, tuple[int, ...]]
 
 OWN_ROUNDINGS = 4
 SUM_ROUNDINGS = 1024
@@ -183,7 +184,13 @@ class VerifyResult:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An output, its reference and the tolerance; checked as far as possible without calling a function."""
+    """An output, its reference and the tolerance; checked as far as possible without calling a function.
+
+    Each is an array (NumPy, PyTorch, CuPy, ...), a list of arrays, or a function that returns either. Errors are
+    absolute, in float64. Without a tolerance, an element may be off by `OWN_ROUNDINGS` roundings of the output's type
+    and `SUM_ROUNDINGS` of FP32 (of FP64 for FP64), which holds for sums of a million terms with random errors. The
+    roundings are those of the element, or of all elements' root mean square where that is larger, since sums cancel.
+    """
 
     output: Any
     reference: Any = None
@@ -196,14 +203,15 @@ class Expected:
         if self.tolerance is not None and self.reference is None:
             raise ValueError("tolerance= goes with reference=: what the output should be, in float64")
         object.__setattr__(self, "tolerance", _parse_tolerance(self.tolerance))
+        shapes = []
         for name in ("output", "reference"):
             value = getattr(self, name)
             if callable(value):
                 check_callable(value, name)
             elif value is not None:
-                _read_shapes(value, name)
-        if not (self.reference is None or callable(self.output) or callable(self.reference)):
-            _check_shapes(_read_shapes(self.output, "output"), _read_shapes(self.reference, "reference"))
+                shapes.append(_read_shapes(value, name))
+        if len(shapes) == 2:
+            _check_shapes(*shapes)
 
     def compare(self) -> VerifyResult:
         """Call the functions and compare.
@@ -216,40 +224,32 @@ class Expected:
             Whatever the caller's functions raise.
         """
         outputs = _read_arrays(_call(self.output, "output"), "output")
-        for number, (output, _) in enumerate(outputs):
-            if flaw := _describe_nonfinite(output):
-                return VerifyResult(False, wrong=f"{_name('output', number, outputs)} is not finite: {flaw}")
+        for name, (array, _) in outputs.items():
+            if flaw := _describe_nonfinite(array):
+                return VerifyResult(False, wrong=f"{name} is not finite: {flaw}")
         if self.reference is None:
             return VerifyResult(None, note="the output is finite, and was compared with nothing")
         references = _read_arrays(_call(self.reference, "reference"), "reference")
-        _check_shapes([output.shape for output, _ in outputs], [reference.shape for reference, _ in references])
-        for number, (reference, _) in enumerate(references):
-            if flaw := _describe_nonfinite(reference):
-                raise ValueError(f"{_name('reference', number, references)} is not finite: {flaw}")
-        return _judge(outputs, references, self.tolerance)
+        _check_shapes(*({name: array.shape for name, (array, _) in side.items()} for side in (outputs, references)))
+        for name, (array, _) in references.items():
+            if flaw := _describe_nonfinite(array):
+                raise ValueError(f"{name} is not finite: {flaw}")
+        return self._judge(outputs, [array for array, _ in references.values()])
 
-
-def make_expected(output: Any, reference: Any, tolerance: Any) -> Expected | None:
-    """Return what to compare; None where all three are None."""
-    if output is None and reference is None and tolerance is None:
-        return None
-    return Expected(output, reference, tolerance)
-
-
-def _judge(outputs: list[_Rounded], references: list[_Rounded], tolerance: float | None) -> VerifyResult:
-    errors = []
-    for number, ((output, rounding), (reference, _)) in enumerate(zip(outputs, references, strict=True)):
-        share, error, allowed, at = _find_worst(output, reference, rounding, tolerance)
-        name = f"{_name('output', number, outputs)}{_format_index(at, output.shape)}"
-        values = f"{name} is {_format(output.flat[at])}, the reference {_format(reference.flat[at])}"
-        errors.append((share, error, allowed, f"{values}: the error {error:.3g} is above"))
-    share, error, allowed, text = max(errors, key=lambda entry: entry[0])
-    if share <= 1:
-        return VerifyResult(True, error, allowed)
-    if tolerance is not None:
-        return VerifyResult(False, error, allowed, wrong=f"{text} the tolerance {tolerance:.3g}")
-    note = f"{text} what rounding does, {allowed:.3g}: tolerance= says what it may be"
-    return VerifyResult(None, error, allowed, note=note)
+    def _judge(self, outputs: _Arrays, references: list[Array]) -> VerifyResult:
+        errors = []
+        for (name, (output, rounding)), reference in zip(outputs.items(), references, strict=True):
+            share, error, allowed, at = _find_worst(output, reference, rounding, self.tolerance)
+            found, right = (_format(array.flat[at]) for array in (output, reference))
+            where = f"{name}{_format_index(at, output.shape)}"
+            errors.append((share, error, allowed, f"{where} is {found}, the reference {right}: the error {error:.3g}"))
+        share, error, allowed, text = max(errors, key=lambda entry: entry[0])
+        if share <= 1:
+            return VerifyResult(True, error, allowed)
+        if self.tolerance is not None:
+            return VerifyResult(False, error, allowed, wrong=f"{text} is above the tolerance {self.tolerance:.3g}")
+        note = f"{text} is above what rounding does, {allowed:.3g}: tolerance= says what it may be"
+        return VerifyResult(None, error, allowed, note=note)
 
 
 def _find_worst(
@@ -263,9 +263,9 @@ def _find_worst(
     for start, ours, theirs in _blocks(output, reference):
         with np.errstate(over="ignore", under="ignore"):
             errors = np.minimum(np.abs(ours - theirs).astype(float), np.finfo(float).max)  # a row's numbers are finite
-            allowed = (
-                rounding * np.maximum(np.abs(theirs), typical) if tolerance is None else np.full_like(errors, tolerance)
-            )
+            allowed = np.full_like(errors, tolerance or 0.0)
+            if tolerance is None:
+                allowed = rounding * np.maximum(np.abs(theirs), typical)
             shares = np.divide(errors, allowed, out=np.where(errors > 0, np.inf, 0.0), where=allowed > 0)
         at = int(shares.argmax())
         if shares[at] > worst[0]:
@@ -278,10 +278,8 @@ def _root_mean_square(array: Array) -> float:
     import numpy as np
 
     peak = max(float(np.abs(part).max()) for _, part in _blocks(array))
-    if peak == 0:
-        return 0.0
     with np.errstate(under="ignore"):
-        total = sum(float(np.square(part / peak).sum()) for _, part in _blocks(array))
+        total = sum(float(np.square(part / (peak or 1.0)).sum()) for _, part in _blocks(array))
     return peak * math.sqrt(total / array.size)
 
 
@@ -297,9 +295,8 @@ def _describe_nonfinite(array: Array) -> str:
         count += wrong.size
     if not count:
         return ""
-    return (
-        f"{count} of {array.size} elements; the first{_format_index(first, array.shape)} is {float(array.flat[first])}"
-    )
+    where = f"the first{_format_index(first, array.shape)} is {float(array.flat[first])}"
+    return f"{count} of {array.size} elements; {where}"
 
 
 def _blocks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
@@ -310,11 +307,10 @@ def _blocks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
     import numpy as np
 
     integers = len(arrays) > 1 and all(array.dtype.kind in "iub" for array in arrays)
-    dtype = "longdouble" if integers else "float64"
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _BLOCK):
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite
-            yield start, *(part[start : start + _BLOCK].astype(dtype) for part in flat)
+            yield start, *(part[start : start + _BLOCK].astype("longdouble" if integers else float) for part in flat)
 
 
 def _format(value: Any) -> str:
@@ -325,10 +321,6 @@ def _format_index(flat: int, shape: tuple[int, ...]) -> str:
     import numpy as np
 
     return f"[{', '.join(str(int(index)) for index in np.unravel_index(flat, shape))}]" if shape else ""
-
-
-def _name(name: str, number: int, arrays: list[Any]) -> str:
-    return f"{name} {number}" if len(arrays) > 1 else name
 
 
 def _call(value: Any, name: str) -> Any:
@@ -353,44 +345,38 @@ def _parse_tolerance(value: Any) -> float | None:
     return tolerance
 
 
-def _check_shapes(outputs: list[tuple[int, ...]], references: list[tuple[int, ...]]) -> None:
+def _check_shapes(outputs: _Shapes, references: _Shapes) -> None:
     if len(outputs) != len(references):
         raise ValueError(f"there are {len(outputs)} outputs and {len(references)} references: one for each is needed")
-    for number, (output, reference) in enumerate(zip(outputs, references, strict=True)):
+    for (name, output), reference in zip(outputs.items(), references.values(), strict=True):
         if output != reference:
-            name = _name("output", number, outputs)
             raise ValueError(f"{name} has the shape {output}, its reference {reference}: the same is needed")
 
 
-def _read_shapes(value: Any, name: str) -> list[tuple[int, ...]]:
-    """Return the shapes of arrays, without copying those outside the host; TypeError or ValueError for others."""
-    arrays = _list_arrays(value, name)
-    return [
-        tuple(map(int, array.shape))
-        if _has_own_shape(array)
-        else _read_array(array, _name(name, number, arrays))[0].shape
-        for number, array in enumerate(arrays)
-    ]
+def _read_shapes(value: Any, name: str) -> _Shapes:
+    """Return the shapes of arrays, without a copy of what may be on a GPU; TypeError or ValueError for others."""
+    shapes = {}
+    for label, array in _name_arrays(value, name).items():
+        may_be_away = hasattr(array, "detach") or hasattr(array, "__cuda_array_interface__")
+        known = array if may_be_away and hasattr(array, "shape") else _read_array(array, label)[0]
+        shapes[label] = tuple(map(int, known.shape))
+    return shapes
 
 
-def _has_own_shape(value: Any) -> bool:
-    return hasattr(value, "shape") and (hasattr(value, "detach") or hasattr(value, "__cuda_array_interface__"))
+def _read_arrays(value: Any, name: str) -> _Arrays:
+    return {label: _read_array(array, label) for label, array in _name_arrays(value, name).items()}
 
 
-def _read_arrays(value: Any, name: str) -> list[_Rounded]:
-    arrays = _list_arrays(value, name)
-    return [_read_array(array, _name(name, number, arrays)) for number, array in enumerate(arrays)]
-
-
-def _list_arrays(value: Any, name: str) -> list[Any]:
+def _name_arrays(value: Any, name: str) -> dict[str, Any]:
+    """Return one array under the name, several under the name and their numbers."""
     arrays = list(value) if isinstance(value, (list, tuple)) else [value]
     if not arrays:
         raise ValueError(f"{name} is empty: an array is needed, or a list of them")
-    return arrays
+    return {f"{name} {number}" if len(arrays) > 1 else name: array for number, array in enumerate(arrays)}
 
 
-def _read_array(value: Any, name: str) -> _Rounded:
-    """Return the array on the host, and the rounding of its type; TypeError or ValueError for what is none."""
+def _read_array(value: Any, name: str) -> tuple[Array, float]:
+    """Return the array on the host, and what rounding does to an element of its type, as a fraction of it."""
     import numpy as np
 
     problem = f"{name} is a {type(value).__name__}: an array of numbers is needed (NumPy, PyTorch, CuPy, ...)"

@@ -20,7 +20,6 @@ from bwprof.measuring.callables import (
     check_finished,
     do_nothing,
     do_nothing_with,
-    make_expected,
     name_callable,
     wrap_with_wait,
 )
@@ -260,6 +259,8 @@ def measure(
     """
     check_spelling(more_labels, inspect.signature(measure).parameters)
     roofs = check_roofs(roofs)
+    compares = any(value is not None for value in (output, reference, tolerance))
+    expected = Expected(output, reference, tolerance) if compares else None
     subject = Subject(
         fn,
         name or name_callable(fn),
@@ -275,7 +276,7 @@ def measure(
         timer=timer,
         cache=cache,
         check=check,
-        expected=make_expected(output, reference, tolerance),
+        expected=expected,
         roof_threads=roof_threads,
         labels=merge_keywords(labels, more_labels, "labels"),
     )
