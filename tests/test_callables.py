@@ -484,7 +484,7 @@ def test_files_and_cursors_are_no_lazy_results(tmp_path: Path) -> None:
 def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted bytes over stated ones say something only where all were stated."""
     counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
-    monkeypatch.setattr(measuring_function, "_count_bytes", lambda *_: dict(counted))
+    monkeypatch.setattr(measuring_function, "_count_traffic", lambda *_: dict(counted))
     row = bwprof.measure(lambda: None, bytes_read=np.int64(1000), counters=True, **QUICK)
     assert (row["bytes_read"], row["bytes_written"], row["traffic_ratio"]) == (1000, 1000, None)
     assert type(row["bytes_read"]) is int

@@ -249,7 +249,7 @@ def test_metrics_of_a_function(gpu: _core.Device, case: _core.Case) -> None:
     assert row["dram_pct"] == pytest.approx(found["dram_pct"], rel=0.25)
     assert (row["tensor_pct"], row["stall_reasons"]) == (None, None), "nobody asked for them"
     hot = bwprof.measure(case.enqueue, stream=gpu.stream, metrics="sm", cache="hot", max_seconds=0.1)
-    assert hot["metrics_status"] == "not counted: metrics see a cold call, this row is hot"
+    assert hot["metrics_status"].startswith("not counted: ")
 
 
 @pytest.mark.cuda

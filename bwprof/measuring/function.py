@@ -26,7 +26,7 @@ from bwprof.measuring.callables import (
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, count_moved_bytes, explain_unknown_limiter
 from bwprof.measuring.operation import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
-from bwprof.measuring.row import Context, Outcome, describe_origin, make_failed, make_failed_by
+from bwprof.measuring.row import Context, Outcome, make_failed, make_failed_by
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
@@ -323,8 +323,7 @@ def measure_on(
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
     result, waited, notes = time_call(device, subject, options, deadline, poll)
-    result |= _count_bytes(device, subject)
-    result |= _count_metrics(device, subject)
+    result |= _count_traffic(device, subject)
     notes += _fill_bytes(row, subject, result)
     rows.add_method(row, result)
     verdict = _verify(row, subject)
@@ -400,18 +399,16 @@ def blank_row(subject: Subject, context: Context) -> RowDict:
     return row
 
 
-def _footprint(subject: Subject) -> int | None:
-    if subject.footprint_bytes is not None:
-        return int(subject.footprint_bytes)
-    if subject.bytes_read is None and subject.bytes_written is None:
-        return None
-    return int(subject.bytes_read or 0) + int(subject.bytes_written or 0)
+def _find_footprint(subject: Subject) -> int | None:
+    """Return the distinct bytes of a call; None where nothing is known of its bytes."""
+    if subject.footprint_bytes is None and (subject.bytes_read, subject.bytes_written) != (None, None):
+        return int(subject.bytes_read or 0) + int(subject.bytes_written or 0)
+    return None if subject.footprint_bytes is None else int(subject.footprint_bytes)
 
 
 def _list_timers(device: _core.Device, timer: str | None) -> list[str | None]:
-    return (
-        [timer] if timer is not None else _core.backend_facts(device.backend)["call_timers"] or [None]
-    )  # None: the device's own
+    """Return the timers to try; None: the device's own."""
+    return [timer] if timer is not None else _core.backend_facts(device.backend)["call_timers"] or [None]
 
 
 def time_call(
@@ -434,7 +431,7 @@ def time_call(
                 do_nothing if subject.sets is None else do_nothing_with,
                 stream=stream,
                 sets=subject.sets,
-                footprint_bytes=_footprint(subject) or 0,
+                footprint_bytes=_find_footprint(subject) or 0,
                 cache=subject.cache,
                 poll=poll,
                 timer=timer,
@@ -454,31 +451,24 @@ def time_call(
     raise AssertionError("the last timer's failure is raised")
 
 
-def _count_bytes(device: _core.Device, subject: Subject) -> dict[str, Any]:
-    def count() -> dict[str, Any]:
+def _count_traffic(device: _core.Device, subject: Subject) -> dict[str, Any]:
+    """Count the bytes and the metrics of further calls, where they are asked for; raise what loses the device."""
+    found: dict[str, Any] = {}
+
+    def count_metrics() -> dict[str, Any]:
+        groups = registry.check_metrics(subject.metrics, device.backend)
+        return rows.split_metrics(device.count_call_metrics(subject.function, groups, sets=subject.sets))
+
+    def count_bytes() -> dict[str, Any]:
         return hardware.note_counting(device, device.count_call(subject.function, sets=subject.sets))
 
-    return _try_count("counters", subject, count) if subject.counters else {}
-
-
-def _count_metrics(device: _core.Device, subject: Subject) -> dict[str, Any]:
-    def count() -> dict[str, Any]:
-        groups = registry.check_metrics(subject.metrics, device.backend)
-        found = device.count_call_metrics(subject.function, groups, sets=subject.sets)
-        return {"metrics_status": found.pop("metrics_status"), "metrics": found}
-
-    return _try_count("metrics", subject, count) if subject.metrics else {}
-
-
-def _try_count(kind: str, subject: Subject, count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    if subject.cache != "cold":
-        return {f"{kind}_status": f"not counted: {kind} see a cold call, this row is hot"}
-    try:
-        return count()
-    except (_core.DeviceError, _core.MemoryLimitError) as error:
-        if getattr(error, "fatal", False):
-            raise
-        return {f"{kind}_status": str(error)}
+    if subject.counters:
+        found |= rows.try_count("counters_status", subject.cache, count_bytes)
+    if subject.metrics and "lost" not in found:
+        found |= rows.try_count("metrics_status", subject.cache, count_metrics)
+    if "lost" in found:
+        raise found["lost"]
+    return found
 
 
 def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[str]:
@@ -489,7 +479,7 @@ def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[
             if row[name] is None:
                 row[name] = round(result[f"dram_{name}"])
                 taken.append(name)
-    row["footprint_bytes"] = _footprint(subject)
+    row["footprint_bytes"] = _find_footprint(subject)
     moved = count_moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
@@ -533,15 +523,9 @@ class Chain:
 
     def blank_row(self, context: Context) -> RowDict:
         """Return the row before anything has run."""
-        work = self.work
-        identity = {
-            "operation": self.name,
-            "precision": self.precision,
-            "case": self.case,
-            "cache": self.cache,
-            **{name: work[name] for name in ("bytes_read", "bytes_written", "flops")},
-        }
-        return schema.empty_row() | identity | describe_origin(context) | context.labels | self.labels
+        names = {"operation": self.name, "precision": self.precision, "case": self.case, "cache": self.cache}
+        work = {name: value for name, value in self.work.items() if name in ("bytes_read", "bytes_written", "flops")}
+        return schema.empty_row() | names | work | rows.describe_origin(context) | context.labels | self.labels
 
 
 def measure_chain(
@@ -554,48 +538,38 @@ def measure_chain(
 ) -> Outcome:
     """Measure a chain; an error becomes a skipped or failed row."""
     row = chain.blank_row(context)
+    work: dict[str, Any] = {name: chain.work[name] for name in WORK}
     try:
-        return _measure_cases(device, chain, context, max_seconds, poll)
+        with ExitStack() as stack:
+            cases = [stack.enter_context(spec.open(device)) for spec in chain.specs]
+            for case in cases:  # this prepares it, too: nothing may be searched during a capture
+                found = case.verify(_VERIFY_SECONDS)
+                if not found["verified"]:
+                    name = f"{case.operation} ({case.variant}, {case.precision})"
+                    raise RuntimeError(f"{name} is wrong: {found['reason']}")
+
+            def launch(_set: int = 0) -> None:
+                for case in cases:
+                    case.enqueue()
+
+            subject = Subject(
+                launch,
+                chain.name,
+                precision=chain.precision,
+                **work,
+                sets=1,
+                stream=device.stream if _core.backend_facts(device.backend)["has_streams"] else None,
+                timer=registry.timer_names(device.backend)[0],
+                cache=chain.cache,
+                check=lambda: True,  # each case is verified above
+            )
+            # The cases' handle is in use while they launch: another one measures.
+            with hardware.borrow_device(device.backend, device.index) as handle:
+                contexts = Contexts(context.run_id, handle, context.roofs or False, (chain.cache,), poll=poll)
+                outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
+            names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with intermediate results
+            stored = {name: sum(case.cost[name] for case in cases) for name in names}
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
         return make_failed_by(error, row)
-
-
-def _measure_cases(
-    device: _core.Device, chain: Chain, context: Context, max_seconds: float, poll: Callable[[], object] | None
-) -> Outcome:
-    work = chain.work
-    with ExitStack() as stack:
-        cases = [stack.enter_context(spec.open(device)) for spec in chain.specs]
-        for case in cases:  # this prepares it, too: nothing may be searched during a capture
-            found = case.verify(_VERIFY_SECONDS)
-            if not found["verified"]:
-                raise RuntimeError(f"{case.operation} ({case.variant}, {case.precision}) is wrong: {found['reason']}")
-
-        def launch(_set: int = 0) -> None:
-            for case in cases:
-                case.enqueue()
-
-        has_streams = _core.backend_facts(device.backend)["has_streams"]
-        subject = Subject(
-            launch,
-            chain.name,
-            precision=chain.precision,
-            bytes_read=work["bytes_read"],
-            bytes_written=work["bytes_written"],
-            flops=work["flops"],
-            footprint_bytes=work["footprint_bytes"],
-            sets=1,
-            stream=device.stream if has_streams else None,
-            timer=registry.timer_names(device.backend)[0],
-            cache=chain.cache,
-            check=lambda: True,  # each case is verified above
-        )
-        # The cases' handle is in use while they launch: another one measures.
-        with hardware.borrow_device(device.backend, device.index) as handle:
-            roofs: RoofsArgument = context.roofs if context.roofs is not None else False
-            contexts = Contexts(context.run_id, handle, roofs, (chain.cache,), poll=poll)
-            outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
-        names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with intermediate results
-        stored = {name: sum(case.cost[name] for case in cases) for name in names}
     outcome.row.update({"case": chain.case, **stored, **context.labels, **chain.labels})
     return outcome

@@ -51,23 +51,7 @@ def measure_cool(
 ) -> tuple[Result, float]:
     """Measure; where heat held the clock down, wait until the device is cool and measure once more.
 
-    Parameters
-    ----------
-    measure : callable
-        Makes one measurement; its result has `conditions`.
-    conditions : callable
-        Reads the device's sensors.
-    poll : callable, optional
-        Called while waiting; what it raises ends the wait.
-    may_repeat : callable
-        Returns whether there is time for a second measurement.
-    pause : callable
-        Waits for so many seconds.
-
-    Returns
-    -------
-    tuple
-        The last result, and the seconds waited before it (0: measured once).
+    Return the last result, and the seconds waited before it (0: measured once). `poll` may raise to end the wait.
     """
     result = measure()
     if not is_hot(result["conditions"]) or not may_repeat():
@@ -81,6 +65,25 @@ def measure_cool(
         if not is_hot(conditions()):
             break
     return measure(), waited
+
+
+def try_count(status: str, cache: str, count: Callable[[], Result]) -> Result:
+    """Return what `count` returns, or {status: why not}; an error that loses the device is in it as `lost`.
+
+    An error is no exception here: the row has its time already.
+    """
+    if cache != "cold":
+        return {status: "not counted: only cold launches are counted, this row is hot"}
+    try:
+        return count()
+    except (RuntimeError, ValueError, MemoryError, OSError) as error:
+        why = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+        return {status: f"not counted: {why}"} | ({"lost": error} if getattr(error, "fatal", False) else {})
+
+
+def split_metrics(found: Result) -> Result:
+    """Return counted metrics with their status beside them."""
+    return {"metrics_status": found.pop("metrics_status"), "metrics": found}
 
 
 STALL_SHARE_LEAST = 0.01  # of all waiting warps; rarer reasons are left out
