@@ -22,7 +22,6 @@ from bwprof.runs import loop, plan
 from bwprof.runs.channel import RunTimeoutError
 from bwprof.runs.loop import TimeBudget
 from bwprof.runs.plan import SweepRequest
-from bwprof.runs.progress import SilentProgress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -100,8 +99,8 @@ def run_loop(executor: Executor, limits: TimeBudget, cases: int) -> list[tuple[s
     """Status and reason of each case's row."""
     run: dict[str, Any] = {"run_id": "r", "backend": "cpu"}
     store, specs = Store(run), cold_specs(cases)
-    context = loop.prepare_device(executor, run, specs, limits=limits, progress=SilentProgress())
-    loop.run_cases(specs, executor, context, store, limits=limits, progress=SilentProgress())
+    job = loop.RunLoop(store, limits)
+    job.run_cases(specs, executor, job.prepare(executor, run, specs))
     return [(row["status"], row["reason"]) for row in store.rows]
 
 

@@ -199,7 +199,7 @@ def run(
     )
     specs = plan.make_plan(request, "cpu").specs
     limits = loop.TimeBudget(None, max_total_seconds, 0.0)
-    loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or SilentProgress())
+    loop.RunLoop(store, limits, progress or SilentProgress()).run_cases(specs, executor, CONTEXT)
 
 
 def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

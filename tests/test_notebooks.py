@@ -28,7 +28,7 @@ import matplotlib
 matplotlib.rcParams["figure.dpi"] = 40
 obtain, survey = (importlib.import_module(f"bwprof.roofs.{name}") for name in ("obtain", "survey"))
 survey.measure = functools.partial(survey.measure, budget_seconds=0.1)
-obtain._check_stored = lambda device, identity, stored, deadline, poll: stored
+obtain._Job.check = lambda job, stored: stored
 function = importlib.import_module("bwprof.measuring.function")
 timed = function.time_call
 function.time_call = lambda device, subject, options, *rest: timed(

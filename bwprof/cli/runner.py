@@ -36,8 +36,8 @@ from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata
 from bwprof.runs.channel import Interrupts, StoppedError
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.loop import Executor, TimeBudget
-from bwprof.runs.metadata import DEVICES, DevicePart, Finisher, finish_nothing
+from bwprof.runs.loop import DevicePart, Executor, RunLoop, TimeBudget
+from bwprof.runs.metadata import DEVICES, Finisher, finish_nothing
 from bwprof.runs.plan import Plan, drop_duplicates
 from bwprof.runs.progress import SilentProgress, Timeline, choose_progress
 from bwprof.text.formatting import format_path, format_seconds, plural
@@ -197,9 +197,7 @@ class _Run:
             progress = timeline.forward_to(progress)
         roofs, again = self.call.roofs or False, self.call.options.recalibrate
         try:
-            metadata.measure_parts(
-                parts, self._executor, self.store, limits=limits, progress=progress, roofs=roofs, recalibrate=again
-            )
+            RunLoop(self.store, limits, progress, roofs, again).measure_parts(parts, self._executor)
         finally:
             progress.end()
 

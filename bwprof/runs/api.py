@@ -22,8 +22,8 @@ from bwprof.results.writer import Store
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata, plan
 from bwprof.runs.local import LocalExecutor
-from bwprof.runs.loop import Executor, T, TimeBudget
-from bwprof.runs.metadata import DevicePart, Finisher, finish_nothing
+from bwprof.runs.loop import DevicePart, Executor, RunLoop, T, TimeBudget
+from bwprof.runs.metadata import Finisher, finish_nothing
 from bwprof.runs.progress import CallbackProgress, SilentProgress, Timeline, choose_progress
 from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
 
@@ -149,17 +149,9 @@ def measure_devices(
     progress = Timeline(CallbackProgress(choice) if callable(choice) else choose_progress(quiet=not choice))
     with _finish_files(store, progress), _write_trace(progress, store, options.trace):
         try:
-            metadata.measure_parts(
-                parts,
-                executor_of,
-                store,
-                limits=limits,
-                progress=progress,
-                roofs=options.roofs,
-                recalibrate=options.recalibrate,
-                labels=options.labels,
-                after=_stop_when_lost,
-            )
+            RunLoop(
+                store, limits, progress, options.roofs, options.recalibrate, options.labels, _stop_when_lost
+            ).measure_parts(parts, executor_of)
         finally:
             finish(store)
     return _make_frame(store)

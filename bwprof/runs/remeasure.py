@@ -17,7 +17,7 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, ReferenceBook, choose_better, is_disturbed, share_seconds
+from bwprof.runs.loop import Executor, ReferenceBook, choose_better, finish_rows, is_disturbed, share_seconds
 from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
@@ -77,54 +77,43 @@ def _measure_group(
     roofs: RoofsArgument,
 ) -> list[PublicRow | str]:
     """Do what `measure_again` does for rows of one device."""
-    first = rows[0]
+    first, device = rows[0], quote_text(rows[0].get("device"))
     numbers = _find_devices(first, run)
     if not numbers:
-        return [f"{quote_text(first.get('device'))} is not at hand"] * len(rows)
-    planned = _read_plan(run, str(first.get("backend")))
+        return [f"{device} is not at hand"] * len(rows)
+    planned = _read_plan(run, str(first["backend"]))
     specs = [_find_spec(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
-    if all(isinstance(spec, str) for spec in specs):
-        return [str(spec) for spec in specs]
-    executor, facts, why = _open_device(first, numbers, make)
+    count = sum(isinstance(spec, Spec) for spec in specs)
+    executor, facts, why = _open_device(first, numbers, make) if count else (None, {}, "")
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
     try:
-        count = sum(isinstance(spec, Spec) for spec in specs)
-        say(f"measuring again what failed: {plural(count, 'case')} on {quote_text(first.get('device'))}")
+        say(f"measuring again what failed: {plural(count, 'case')} on {device}")
         progress.begin(count)
-        caches = {str(row["cache"]) for row in rows}
-        found = _find_roofs(executor, facts, roofs, RoofRequest("cold" in caches, "hot" in caches, stored=True))
+        found = match_roofs(roofs, facts) if isinstance(roofs, Roofs) else None
+        if found is None and roofs:
+            caches = {row["cache"] for row in rows}
+            found = executor.obtain_roofs(RoofRequest("cold" in caches, "hot" in caches, stored=True), None)
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found))
-        return _measure_specs(specs, executor, run, progress)
+        book, seconds = ReferenceBook(), _sampling_seconds(run)
+        outcomes = [
+            _measure_twice(spec, seconds, executor, book, progress) if isinstance(spec, Spec) else spec
+            for spec in specs
+        ]
+        finish_rows((outcome for outcome in outcomes if isinstance(outcome, Outcome)), book)
+        return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
     finally:
         executor.close()
 
 
-def _find_roofs(
-    executor: Executor[Any], facts: dict[str, Any], roofs: RoofsArgument, request: RoofRequest
-) -> Roofs | None:
-    if isinstance(roofs, Roofs):
-        return match_roofs(roofs, facts)
-    return executor.obtain_roofs(request, None) if roofs else None
-
-
-def _measure_specs(
-    specs: Sequence[Spec | str], executor: Executor[Any], run: Mapping[str, Any], progress: SilentProgress
-) -> list[PublicRow | str]:
-    book = ReferenceBook()
-    outcomes = [spec if isinstance(spec, str) else _measure(spec, executor, run, book, progress) for spec in specs]
-    book.finish_rows(outcome for outcome in outcomes if isinstance(outcome, Outcome))
-    return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
-
-
-def _measure(
-    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], book: ReferenceBook, progress: SilentProgress
+def _measure_twice(
+    spec: Spec, seconds: float, executor: Executor[Any], book: ReferenceBook, progress: SilentProgress
 ) -> Outcome:
     """Measure a case, a disturbed one twice, as a run does."""
     progress.case(spec.title)
-    outcome = book.compare(executor.measure(spec, _sampling_seconds(run), None))
+    outcome = book.compare(executor.measure(spec, seconds, None))
     if is_disturbed(outcome.row):
-        second = book.compare(executor.measure(spec, _sampling_seconds(run), None))
+        second = book.compare(executor.measure(spec, seconds, None))
         outcome = second if choose_better(outcome.row, second.row) is second.row else outcome
     progress.row(outcome.row)
     return outcome
@@ -146,22 +135,16 @@ def _open_device(
         executor = make(backend, number)
         try:
             facts = executor.open(None)
-        except _core.UnavailableError as error:
-            why = str(error)
-        else:
-            if _is_same_device(row, Context("", backend, facts, None)):
+            here = describe_origin(Context("", backend, facts, None))
+            # A device is known by its UUID, else by the machine's name.
+            name = "device_uuid" if row.get("device_uuid") and here["device_uuid"] else "hostname"
+            if not row.get(name) or row[name] == here[name]:
                 return executor, facts, ""
             why = f"the {quote_text(row.get('device'))} at hand is another one"
+        except _core.UnavailableError as error:
+            why = str(error)
         executor.close()
     return None, {}, why
-
-
-def _is_same_device(row: RowDict, context: Context) -> bool:
-    """Return whether the context's device measured the row: by its UUID, else by the machine's name."""
-    here = describe_origin(context)
-    if row.get("device_uuid") and here["device_uuid"]:
-        return bool(row["device_uuid"] == here["device_uuid"])
-    return not row.get("hostname") or row["hostname"] == here["hostname"]
 
 
 def _find_spec(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | None) -> Spec | str:
@@ -173,8 +156,10 @@ def _find_spec(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | Non
         return f"{quote_text(row.get('operation'))} is a caller's own function"
     try:
         backend = str(row["backend"])
-        spec = planned.get(key_of_row(row))
-        return Spec.checked((_make_spec(row, rel_ci) if spec is None else _pin_choices(spec, row)).to_dict(), backend)
+        spec = planned.get(key_of_row(row)) or _make_spec(row, rel_ci)
+        # The device chose the row's variant and timer.
+        spec = replace(spec, variant=row.get("variant") or None, timer=row.get("timer") or None)
+        return Spec.checked(spec.to_dict(), backend)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return f"its case cannot be told ({error})"
 
@@ -190,29 +175,13 @@ def _read_plan(run: Mapping[str, Any], backend: str) -> dict[object, Spec]:
     return found
 
 
-def _pin_choices(spec: Spec, row: RowDict) -> Spec:
-    """Return the case with the variant and timer that the device chose for the row."""
-    return replace(spec, variant=row.get("variant") or None, timer=row.get("timer") or None)
-
-
 def _make_spec(row: RowDict, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not formatting.is_missing(row.get(name))}
-    found = registry.row_lengths(row)
-    lens = None if found is None else tuple(found)
-    seed = row.get("seed")
-    spec = Spec(
-        str(row["case"]),
-        str(row["operation"]),
-        str(row["precision"]),
-        params,
-        lens,
-        None,
-        str(row["cache"]),
-        0 if seed is None else int(seed),
-        rel_ci=rel_ci,
-    )
-    return _pin_choices(spec, row)
+    lens = registry.row_lengths(row)
+    identity = str(row["case"]), str(row["operation"]), str(row["precision"]), params
+    lens = None if lens is None else tuple(lens)
+    return Spec(*identity, lens, None, str(row["cache"]), int(row.get("seed") or 0), rel_ci=rel_ci)
 
 
 def _sampling_seconds(run: Mapping[str, Any]) -> float:

@@ -18,7 +18,7 @@ from bwprof.results.schema import RowDict
 from bwprof.runs import plan
 from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.loop import ReferenceBook
+from bwprof.runs.loop import finish_rows
 from bwprof.runs.plan import SweepRequest
 from bwprof.text.formatting import format_bytes
 
@@ -421,7 +421,7 @@ def _report_repeat(specs: Sequence[Spec], pairs: Mapping[str, list[_Pair]], left
 
 
 def _measure_here(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
-    book, outcomes = ReferenceBook(), []
+    outcomes = []
     for number in range(rounds):
         bench.say(f"{REPEAT}: in one process: {number + 1} of {rounds}")
         for spec in specs:
@@ -429,8 +429,8 @@ def _measure_here(bench: Bench, specs: Sequence[Spec], context: Context, rounds:
             outcome = measuring.measure(bench.device, spec, context, max_seconds=REPEAT_SECONDS, poll=bench.poll)
             if outcome.fatal:
                 raise _core.DeviceError(outcome.row["reason"])
-            outcomes.append(book.compare(outcome))
-    return book.finish_rows(outcomes)
+            outcomes.append(outcome)
+    return finish_rows(outcomes)
 
 
 def _measure_fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
@@ -440,9 +440,8 @@ def _measure_fresh(bench: Bench, specs: Sequence[Spec], context: Context, rounds
             bench.say(f"{REPEAT}: in fresh processes: {number + 1} of {rounds}")
             executor = ChildExecutor(bench.backend, bench.index, interrupts)
             executor.set_context(context)
-            book = ReferenceBook()
             try:
-                rows += book.finish_rows([book.compare(executor.measure(spec, REPEAT_SECONDS, None)) for spec in specs])
+                rows += finish_rows(executor.measure(spec, REPEAT_SECONDS, None) for spec in specs)
             finally:
                 executor.close()
     return rows
