@@ -241,7 +241,7 @@ def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) ->
         registry.operation(name)  # raises for an unknown one
     if suite is None:
         return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
-    entries = [entry for entry in suite.cases if entry.runs_on(backend)]
+    entries = [entry for entry in suite.cases if entry.backends is None or backend in entry.backends]
     if operations:
         present = {entry.operation for entry in entries}
         if absent := [name for name in operations if name not in present]:
