@@ -3,54 +3,41 @@
 from __future__ import annotations
 
 import errno
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from bwprof import environment, hardware
-from bwprof.errors import SweepError, attach_frame
-from bwprof.hardware import Choice
-from bwprof.measuring.row import Outcome
-from bwprof.results.atomic import atomic_write, has_content
-from bwprof.results.row import Row
-from bwprof.results.writer import Store
-from bwprof.roofs.model import RoofsArgument
-from bwprof.runs import metadata, plan
-from bwprof.runs.local import LocalExecutor
-from bwprof.runs.loop import DevicePart, Executor, RunLoop, T, TimeBudget
-from bwprof.runs.metadata import Finisher, finish_nothing
-from bwprof.runs.progress import CallbackProgress, SilentProgress, Timeline, choose_progress
-from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 import functools
 import inspect
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bwprof import _core, registry
+from bwprof import _core, environment, hardware, registry
+from bwprof.errors import SweepError, attach_frame
+from bwprof.hardware import Choice
 from bwprof.measuring.callables import check_finished, name_callable, wrap_with_wait
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject, blank_row, check_label, check_spelling, measure_on
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, make_failed_by
+from bwprof.measuring.row import Context, Outcome, make_failed_by
+from bwprof.results.atomic import atomic_write, has_content
+from bwprof.results.row import Row
 from bwprof.results.schema import RowDict
-from bwprof.roofs.model import Roofs
+from bwprof.results.writer import Store
+from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.roofs.obtain import RoofRequest
+from bwprof.runs import metadata, plan
+from bwprof.runs.local import LocalExecutor
+from bwprof.runs.loop import DevicePart, Executor, RunLoop, T, TimeBudget
+from bwprof.runs.metadata import Finisher, finish_nothing
 from bwprof.runs.plan import format_label, iterate_points
+from bwprof.runs.progress import CallbackProgress, Timeline, choose_progress
+from bwprof.text.parsing import is_bool, parse_bool, parse_path, parse_seconds, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 ProgressArgument = bool | Callable[[int, int, Row], object] | None
 
@@ -99,10 +86,6 @@ class RunOptions:
             raise FileNotFoundError(errno.ENOENT, "its folder is not there", str(target))
 
 
-class DeviceLostError(Exception):
-    """Only a new process can use the device again."""
-
-
 def run_sweep(request: plan.SweepRequest, options: RunOptions) -> pd.DataFrame:
     """Measure a request; see `bwprof.sweep`."""
     started = time.monotonic()
@@ -143,35 +126,37 @@ def measure_devices(
     options: RunOptions,
     finish: Finisher = finish_nothing,
 ) -> pd.DataFrame:
-    """Measure all parts; return their rows, which are in `output` as well. Executors are closed afterwards."""
+    """Measure all parts; return their rows, which are in `output` as well. Executors are closed afterwards.
+
+    The files are finished however the run ends; an exception gets the finished rows as its `frame`.
+    """
     store = _make_store(run_data, options.output, force=options.force)
-    choice = options.progress
-    progress = Timeline(CallbackProgress(choice) if callable(choice) else choose_progress(quiet=not choice))
-    with _finish_files(store, progress), _write_trace(progress, store, options.trace):
-        try:
-            RunLoop(
-                store, limits, progress, options.roofs, options.recalibrate, options.labels, _stop_when_lost
-            ).measure_parts(parts, executor_of)
-        finally:
-            finish(store)
-    return _make_frame(store)
+    show = options.progress
+    timeline = Timeline(CallbackProgress(show) if callable(show) else choose_progress(quiet=not show))
 
+    def make_frame() -> pd.DataFrame:
+        from bwprof.results import frame as frames
 
-def _make_frame(store: Store) -> pd.DataFrame:
-    from bwprof.results import frame as frames
+        return frames.from_rows(store.rows, store.run, store.samples)
 
-    return frames.from_rows(store.rows, store.run, store.samples)
+    def stop_when_lost(outcome: Outcome) -> None:
+        if outcome.fatal:
+            row = outcome.row
+            cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
+            message = f"the device is lost, only a new process can use it again: {cause}"
+            raise SweepError(message, make_frame())
 
+    def write_trace() -> None:
+        if options.trace is not None:
+            atomic_write(parse_path(options.trace, "trace"), timeline.text(store.run))
 
-@contextmanager
-def _finish_files(store: Store, progress: SilentProgress) -> Iterator[None]:
-    """Finish a run's files however it ends; an exception gets the finished rows as its `frame`."""
     ending: BaseException | None = None
     try:
-        try:
-            yield
-        finally:
-            progress.end()
+        with ExitStack() as ends:  # each of them happens, whatever the others raise; the last one first
+            for end in (timeline.end, write_trace, lambda: finish(store)):
+                ends.callback(end)
+            loop = RunLoop(store, limits, timeline, options.roofs, options.recalibrate, options.labels, stop_when_lost)
+            loop.measure_parts(parts, executor_of)
     except BaseException as error:
         ending = error
     interrupted = isinstance(ending, KeyboardInterrupt)
@@ -182,32 +167,13 @@ def _finish_files(store: Store, progress: SilentProgress) -> Iterator[None]:
             ending = error
         else:
             ending.add_note(f"beside that, results could not be written: {error}")
-    if isinstance(ending, DeviceLostError):
-        raise SweepError(str(ending), _make_frame(store)) from None
+    frame = make_frame()
     if ending is None:
-        return
-    raised = attach_frame(ending, _make_frame(store))
+        return frame
+    raised = attach_frame(ending, frame)
     if raised is ending:
         raise ending
     raise raised from ending
-
-
-@contextmanager
-def _write_trace(timeline: Timeline, store: Store, target: str | PathLike[str] | None) -> Iterator[None]:
-    """Write a run's trace however it ends."""
-    try:
-        yield
-    finally:
-        if target is not None:
-            atomic_write(parse_path(target, "trace"), timeline.text(store.run))
-
-
-def _stop_when_lost(outcome: Outcome) -> None:
-    """Raise DeviceLostError after a row that lost the device."""
-    if outcome.fatal:
-        row = outcome.row
-        cause = row["counters_status"] if row["status"] == "ok" else row["reason"]
-        raise DeviceLostError(f"the device is lost, only a new process can use it again: {cause}")
 
 
 def _check_new(path: Path, *, force: bool) -> None:
@@ -249,6 +215,11 @@ class CallRequest:
     rel_ci: float | None = None
     max_seconds: float | None = None
 
+    @property
+    def name(self) -> Any:
+        """The operation's name in the rows: the option, or the function's."""
+        return self.options.get("name") or name_callable(self.function)
+
 
 def sweep_callable(request: CallRequest, options: RunOptions) -> pd.DataFrame:
     """Measure every combination; see `bwprof.sweep`."""
@@ -260,7 +231,9 @@ def sweep_callable(request: CallRequest, options: RunOptions) -> pd.DataFrame:
         max_seconds=request.max_seconds,
     )
     _check_axes(request, options.labels)
-    _check_options(request)
+    # Options that suit no call are refused here; functions of the arguments are checked at each point.
+    fixed = {name: value for name, value in request.options.items() if not (name in WORK and callable(value))}
+    Subject(request.function, **fixed | {"name": request.name})
     choice = hardware.choose_current(request.backend, request.device)
     registry.check_timer(request.options.get("timer"), choice.backend)
     registry.check_metrics(request.options.get("metrics", ()), choice.backend)
@@ -299,13 +272,6 @@ def _check_axes(request: CallRequest, labels: Mapping[str, Any]) -> None:
         raise TypeError(f"{name_callable(request.function)} cannot be called with {names}: {error}") from None
 
 
-def _check_options(request: CallRequest) -> None:
-    """Raise ValueError or TypeError for options that suit no call; functions of the arguments are checked later."""
-    options = {name: value for name, value in request.options.items() if not (name in WORK and callable(value))}
-    options.pop("name", None)
-    Subject(request.function, request.options.get("name") or name_callable(request.function), **options)
-
-
 @dataclass(frozen=True, slots=True)
 class CallPoint:
     """A call to measure: the function with its arguments."""
@@ -324,8 +290,7 @@ class CallPoint:
         """Return the options of `Subject` that name the row."""
         labels = {name: format_label(value) for name, value in self.params.items()}
         precision = str(labels.pop("precision", ""))
-        name = self.request.options.get("name") or name_callable(self.request.function)
-        return {"name": name, "precision": precision, "cache": self.cache, "labels": labels}
+        return {"name": self.request.name, "precision": precision, "cache": self.cache, "labels": labels}
 
     def blank_row(self, context: Context) -> RowDict:
         return blank_row(Subject(self.request.function, **self._name_row()), context)
@@ -368,25 +333,21 @@ class CallExecutor:
     def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
         opening = hardware.borrow_current(self._choice.backend, self._choice.index)
         _, self._device = self._opened.enter_context(opening)
-        self._contexts = self._make_contexts(False)
-        check_threads(self._threads, self._contexts.threads)
-        return hardware.facts(self._device)
-
-    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - read again below
-        self._contexts = self._make_contexts(self._options.roofs, recalibrate=request.recalibrate)
-        return self._contexts.of(self._threads).roofs
-
-    def _make_contexts(self, roofs: RoofsArgument, *, recalibrate: bool = False) -> Contexts:
-        assert self._device is not None
-        return Contexts(
+        self._contexts = Contexts(
             self._run_id,
             self._device,
-            roofs,
+            self._options.roofs,
             self._request.caches,
-            recalibrate=recalibrate,
+            recalibrate=self._options.recalibrate,
             deadline=self._limits.half,
             labels=self._options.labels,
         )
+        check_threads(self._threads, self._contexts.threads)
+        return hardware.facts(self._device)
+
+    def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - set in `open`
+        assert self._contexts is not None
+        return self._contexts.of(self._threads).roofs
 
     def set_context(self, context: Context) -> None:
         """Do nothing: each row has the context of its threads."""
