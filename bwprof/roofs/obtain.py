@@ -55,16 +55,8 @@ def obtain(
     Points in doubt are stored as such. The next use measures them again for half a second and replaces them by better
     ones. A new point in doubt replaces a stored one without doubt only if it is faster by 3 %.
 
-    Parameters
-    ----------
-    device : bwprof._core.Device
-        An open device.
-    request : RoofRequest, optional
-        Default: roofs for cold rows.
-    deadline : float, optional
-        A time.monotonic() after which nothing is measured. Incomplete roofs are not stored.
-    poll : callable, optional
-        Called between batches; what it raises ends the measurement.
+    After `deadline`, a time.monotonic(), nothing is measured; incomplete roofs are not stored. `poll` is called between
+    batches; what it raises ends the measurement.
     """
     request = request or RoofRequest()
     job = _Job(device, store.identity(device.backend, hardware.facts(device)), deadline, poll)

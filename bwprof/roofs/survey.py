@@ -67,24 +67,12 @@ def measure(
     deadline: float | None = None,
     poll: Poll = None,
 ) -> Roofs:
-    """Measure cold streams, after the arithmetic rates; or hot streams, up to four times the cache.
+    """Measure cold streams, after the arithmetic rates; or hot streams, which are up to four times the cache.
 
-    Every stream gets its largest and smallest size even when the budget is short. Streams and sizes that do not fit
-    into memory are left out.
-
-    Parameters
-    ----------
-    device : bwprof._core.Device
-        An open device.
-    cache : {"cold", "hot"}
-        Hot streams work on one set of buffers.
-    budget_seconds : float, optional
-        For the streams. Default: 6 s on a CPU, 1.9 s on a GPU; hot 1.8 s and 0.9 s.
-    deadline : float, optional
-        A time.monotonic() after which nothing is measured; the roofs are then not `complete`. Without both ends of
-        every curve there are no points at all: some would stand for mixes that were not measured.
-    poll : callable, optional
-        Called between batches; what it raises ends the measurement.
+    Hot streams work on one set of buffers. Every stream gets its largest and smallest size even when the budget is short. Streams and sizes that do not fit
+    into memory are left out. After `deadline`, a time.monotonic(), nothing is measured, and the roofs are not
+    `complete`. Without both ends of every curve there are no points at all: some would stand for mixes that were not
+    measured. `poll` is called between batches; what it raises ends the measurement.
     """
     budget = budget_seconds
     if budget is None:

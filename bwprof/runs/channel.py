@@ -64,7 +64,13 @@ def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     sys.stderr = escape_stream(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
-    handler = make(_exit_when_orphaned(os.getppid()))
+    parent = os.getppid()
+
+    def exit_when_orphaned() -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    handler = make(exit_when_orphaned)
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
         for line in requests:
             if not line.endswith("\n"):  # the parent ended in the middle of it
@@ -76,14 +82,6 @@ def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int,
             except BrokenPipeError:
                 os._exit(1)  # the parent is gone
     handler.close()
-
-
-def _exit_when_orphaned(parent: int) -> Callable[[], None]:
-    def poll() -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return poll
 
 
 class ChildProcess:
@@ -131,7 +129,10 @@ class ChildProcess:
                     raise RunTimeoutError
                 for key, _ in selector.select(min(left, _LONGEST_WAIT)):
                     if key.fd == self._answer:
-                        self._receive()
+                        data = os.read(self._answer, 1 << 16)
+                        if not data:
+                            raise ChildDiedError(self._describe_end())
+                        self._buffer += data
                     elif key.fd == self._request:
                         unsent = unsent[self._send(unsent) :]
                         if not unsent:
@@ -147,12 +148,6 @@ class ChildProcess:
             return 0
         except BrokenPipeError:
             raise ChildDiedError(self._describe_end()) from None
-
-    def _receive(self) -> None:
-        data = os.read(self._answer, 1 << 16)
-        if not data:
-            raise ChildDiedError(self._describe_end())
-        self._buffer += data
 
     def _describe_end(self) -> str:
         try:
@@ -179,14 +174,11 @@ class ChildProcess:
                 self._process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._wait_for_killed()
-
-    def _wait_for_killed(self) -> None:
-        try:
-            self._process.wait(_KILLED_SECONDS)
-        except subprocess.TimeoutExpired:
-            _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
-            threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends later
+                try:
+                    self._process.wait(_KILLED_SECONDS)
+                except subprocess.TimeoutExpired:
+                    _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
+                    threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -194,17 +186,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class StoppedError(Exception):
     """The user wants to stop."""
-
-
-class InterruptSource(Protocol):
-    """What may end a wait for a process."""
-
-    @property
-    def wakeup_fd(self) -> int:
-        """A file descriptor that becomes readable when `check` may raise."""
-
-    def check(self) -> None:
-        """Raise what ends the wait."""
 
 
 class NoInterrupts:
@@ -271,3 +252,6 @@ class Interrupts:
         """Raise StoppedError when a signal has come."""
         if self.signal is not None:
             raise StoppedError(signal.Signals(self.signal).name)
+
+
+InterruptSource = Interrupts | NoInterrupts

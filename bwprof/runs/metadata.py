@@ -57,17 +57,14 @@ def describe_run(
     run_id: str, plan: Plan, choice: Choice, argv: Sequence[str] | None, roofs: RoofsArgument = "auto"
 ) -> dict[str, Any]:
     """Return the metadata at the start of a run of operations."""
-    return (
-        describe(run_id, choice, argv)
-        | {
-            "suite": plan.suite,
-            "target_seconds": plan.target_seconds,
-            "max_seconds": plan.max_seconds,
-            "seed": plan.specs[0].seed,
-            "plan": [spec.to_dict() for spec in plan.specs],
-        }
-        | describe_roofs(roofs)
-    )
+    own = {
+        "suite": plan.suite,
+        "target_seconds": plan.target_seconds,
+        "max_seconds": plan.max_seconds,
+        "seed": plan.specs[0].seed,
+        "plan": [spec.to_dict() for spec in plan.specs],
+    }
+    return describe(run_id, choice, argv) | own | describe_roofs(roofs)
 
 
 def describe_roofs(roofs: RoofsArgument) -> dict[str, Any]:

@@ -275,16 +275,9 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
 def expand_entry(
     entry: SuiteCase, request: SweepRequest, default: tuple[str, ...], backend: str, original: SuiteCase | None = None
 ) -> list[Spec]:
-    """Return an entry's cases.
+    """Return the cases of an entry with the request's parameters; `original` is the entry without them.
 
-    Parameters
-    ----------
-    entry : SuiteCase
-        The entry with the request's parameters.
-    default : tuple of str
-        The precisions of entries without their own, where the request names none.
-    original : SuiteCase, optional
-        The entry without the request's parameters; `entry` when left out.
+    `default` are the precisions of entries without their own, where the request names none.
     """
     allowed = registry.operation(entry.operation)["precisions"]
     # The request's precisions give each case a row, maybe a skipped one; the suite's are only those that fit.

@@ -20,6 +20,8 @@ from bwprof.text.terminal import make_console
 class SilentProgress:
     """Show nothing; the base of the other kinds."""
 
+    total = done = 0  # cases of a device
+
     def stage(self, text: str) -> None:
         """Show what is being prepared."""
 
@@ -28,12 +30,14 @@ class SilentProgress:
 
     def begin(self, total: int) -> None:
         """Begin a device's cases."""
+        self.total, self.done = total, 0
 
-    def case(self, title: str) -> None:
+    def case(self, text: str) -> None:
         """Show the case that runs now."""
 
-    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
+    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - for others
         """Show a finished case; `samples` are its raw samples, ns per launch."""
+        self.done += 1
 
     def again(self, row: RowDict) -> None:
         """Show the row of a second try, which may replace the first."""
@@ -47,8 +51,6 @@ class LineProgress(SilentProgress):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._total = 0
-        self._done = 0
 
     def stage(self, text: str) -> None:
         self._write(f"bwprof: {text}")
@@ -56,13 +58,9 @@ class LineProgress(SilentProgress):
     def ahead(self, least: float, most: float) -> None:
         self._write(f"bwprof: {format_time_range(least, most)}")
 
-    def begin(self, total: int) -> None:
-        self._total, self._done = total, 0
-
-    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a line has none
-        self._done += 1
-        width = len(str(self._total))
-        self._write(f"[{self._done:{width}}/{self._total}] {describe_row(row)}")
+    def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
+        super().row(row, samples)
+        self._write(f"[{self.done:{len(str(self.total))}}/{self.total}] {describe_row(row)}")
 
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -95,19 +93,16 @@ class BarProgress(SilentProgress):
         self._task = self._bar.add_task("starting", total=None)
 
     def stage(self, text: str) -> None:
-        self._bar.update(self._task, description=self._cut(text))
+        title = escape_controls(text)[: self._title_width].ljust(self._title_width)
+        self._bar.update(self._task, description=title)
+
+    case = stage
 
     def ahead(self, least: float, most: float) -> None:
         self._bar.console.print(f"bwprof: {format_time_range(least, most)}")
 
     def begin(self, total: int) -> None:
         self._bar.reset(self._task, total=total)
-
-    def case(self, title: str) -> None:
-        self._bar.update(self._task, description=self._cut(title))
-
-    def _cut(self, text: str) -> str:
-        return escape_controls(text)[: self._title_width].ljust(self._title_width)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:  # noqa: ARG002 - a bar has none
         measured = row["status"] == "ok"  # else the reason is shown in full
@@ -123,15 +118,10 @@ class CallbackProgress(SilentProgress):
 
     def __init__(self, function: Callable[[int, int, PublicRow], object]) -> None:
         self._function = function
-        self._total = 0
-        self._done = 0
-
-    def begin(self, total: int) -> None:
-        self._total, self._done = total, 0
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
-        self._done += 1
-        self._function(self._done, self._total, PublicRow(row, samples))
+        super().row(row, samples)
+        self._function(self.done, self.total, PublicRow(row, samples))
 
 
 def choose_progress(*, quiet: bool = False) -> SilentProgress:
@@ -141,9 +131,13 @@ def choose_progress(*, quiet: bool = False) -> SilentProgress:
     return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 
+def _name_row(row: RowDict) -> str:
+    return " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part])
+
+
 def describe_row(row: RowDict) -> str:
     """Format a finished row in one line."""
-    name = " ".join(str(part) for part in (row["case"], row["precision"], row["variant"]) if part)
+    name = _name_row(row)
     if row["status"] != "ok":
         return f"{name}: {row['status']}: {row['reason']}"
     time_ms = row["time_ms"]
@@ -167,17 +161,8 @@ def format_time_range(least: float, most: float) -> str:
 
 
 _FIGURES = (
-    "bytes_read",
-    "bytes_written",
-    "flops",
-    "time_ms",
-    "bandwidth_gb_s",
-    "pct_attainable",
-    "bound",
-    "samples",
-    "flags",
-    "status",
-    "reason",
+    *("bytes_read", "bytes_written", "flops", "time_ms", "bandwidth_gb_s", "pct_attainable", "bound", "samples"),
+    *("flags", "status", "reason"),
 )
 
 
@@ -208,9 +193,9 @@ class Timeline(SilentProgress):
         self._switch_to(None)
         self._next.begin(total)
 
-    def case(self, title: str) -> None:
-        self._switch_to(title)
-        self._next.case(title)
+    def case(self, text: str) -> None:
+        self._switch_to(text)
+        self._next.case(text)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
         self._record(row)
@@ -222,10 +207,9 @@ class Timeline(SilentProgress):
 
     def _record(self, row: RowDict, suffix: str = "") -> None:
         if self._current is not None:  # else it did not run
-            name = " ".join(str(row[part]) for part in ("case", "precision", "variant") if row[part]) + suffix
             where = f"{row['backend']} {row['device'] or ''} {row['device_uuid'] or ''}".strip()
             _, begin = self._current
-            self._cases.setdefault(where, []).append((name, begin, self._now() - begin, row))
+            self._cases.setdefault(where, []).append((_name_row(row) + suffix, begin, self._now() - begin, row))
             self._current = None
 
     def end(self) -> None:
@@ -238,7 +222,10 @@ class Timeline(SilentProgress):
         process = trace.process("bwprof")
         trace.track(process, "run", self._stages)
         for device, measured in self._cases.items():
-            cases = [Slice(name, begin, lasted, _figures(row)) for name, begin, lasted, row in measured]
+            cases = []
+            for name, begin, lasted, row in measured:
+                figures = {figure: row[figure] for figure in _FIGURES if row[figure] is not None}
+                cases.append(Slice(name, begin, lasted, figures))  # now: later rows may have added a flag
             process = trace.process(device)
             trace.track(process, "cases, while they were measured", cases)
             timed = [case for case in cases if case.figures.get("time_ms") is not None]
@@ -257,8 +244,3 @@ class Timeline(SilentProgress):
             before, begin = self._current
             self._stages.append(Slice(before, begin, now - begin))
         self._current = None if name is None else (name, now)
-
-
-def _figures(row: RowDict) -> dict[str, Any]:
-    """Return the row's figures now: later rows may have added a flag."""
-    return {figure: row[figure] for figure in _FIGURES if row[figure] is not None}

@@ -38,23 +38,10 @@ def measure_again(
 ) -> list[PublicRow | str]:
     """Measure each row's case once more, with the same parameters, variant, cache, seed and timer.
 
-    Parameters
-    ----------
-    rows : sequence of dict
-        Rows of the run.
-    run : dict
-        The run's metadata ({}: unknown): how long each case was sampled, and its plan.
-    make : callable
-        Makes an executor, in a process of its own, from a backend and a device's number.
-    roofs : {False, "stored", "auto"} or Roofs
-        The roofs of the new rows; what is not stored is not measured for them.
-    say : callable
-        Gets a sentence when the cases of an available device begin.
-
-    Returns
-    -------
-    list
-        For each row a new row, or the reason (str) why there is none.
+    Return for each row a new row, or the reason (str) why there is none. `run` is the run's metadata ({}: unknown),
+    which says how long each case was sampled, and its plan. `make` makes an executor, in a process of its own, from a
+    backend and a device's number. `say` gets a sentence when the cases of an available device begin. Roofs that are
+    not stored are not measured for the new rows.
     """
     results: list[PublicRow | str] = [""] * len(rows)
     groups: dict[tuple[Any, ...], list[int]] = {}
