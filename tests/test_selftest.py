@@ -177,7 +177,6 @@ def test_timers_agree_within_3_percent_or_150_ns(graph: float, total: float, spa
     report = parts._report_timers([parts._row_of_timers(spec, Timers(5.0, 5.0, 5.0), bench), row], "")
     assert report.passed is passed
     assert report.summary[0].startswith(f"{1 + passed} of 2 cases agree")
-    assert report.summary[1].endswith("of the timer cupti: 0")
 
 
 @pytest.mark.parametrize(("throttle", "agrees"), [("sw_power_cap", "held"), ("none", "NO"), ("", "NO")])

@@ -69,10 +69,10 @@ def measure(
 ) -> Roofs:
     """Measure cold streams, after the arithmetic rates; or hot streams, which are up to four times the cache.
 
-    Hot streams work on one set of buffers. Every stream gets its largest and smallest size even when the budget is short. Streams and sizes that do not fit
-    into memory are left out. After `deadline`, a time.monotonic(), nothing is measured, and the roofs are not
-    `complete`. Without both ends of every curve there are no points at all: some would stand for mixes that were not
-    measured. `poll` is called between batches; what it raises ends the measurement.
+    Hot streams work on one set of buffers. Every stream gets its largest and smallest size even when the budget is
+    short. Streams and sizes that do not fit into memory are left out. After `deadline`, a time.monotonic(), nothing is
+    measured, and the roofs are not `complete`. Without both ends of every curve there are no points at all: some would
+    stand for mixes that were not measured. `poll` is called between batches; what it raises ends the measurement.
     """
     budget = budget_seconds
     if budget is None:

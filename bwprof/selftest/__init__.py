@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 from bwprof import _core, hardware, registry
 from bwprof.selftest import parts as selftest_parts
 from bwprof.selftest.parts import Bench, PartReport
-from bwprof.text.parsing import describe_unknown
-
-if TYPE_CHECKING:
-    from bwprof.hardware import Device
+from bwprof.text.parsing import describe_unknown, parse_bool
 
 
 def selftest(
@@ -19,7 +17,7 @@ def selftest(
     *,
     quick: bool = False,
     backend: str | None = None,
-    device: Device = None,
+    device: hardware.Device = None,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
     """Compare bwprof's figures with independent measurements.
@@ -58,8 +56,6 @@ def selftest(
     >>> bwprof.selftest("timers", backend="cpu", quick=True)["parts"][0]["left_out"]
     'cpu has one timer: there is nothing to compare it with'
     """
-    from bwprof.text.parsing import parse_bool
-
     parse_bool(quick, "quick")
     names = parts.split(",") if isinstance(parts, str) else list(parts or ())
     return run(names, quick=quick, backend=backend, device=device, progress=progress)
@@ -114,5 +110,5 @@ def run(
         "device": choice.name,
         "quick": quick,
         "facts": facts,
-        "parts": [report.to_dict() for report in reports],
+        "parts": [asdict(report) for report in reports],
     }

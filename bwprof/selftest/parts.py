@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from bwprof import _core
@@ -23,6 +23,7 @@ from bwprof.runs.plan import SweepRequest
 from bwprof.text.formatting import format_bytes
 
 Cell = float | int | str | None
+TableRow = dict[str, Any]  # column -> Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +49,13 @@ class Bench:
         return [specs[number] for number in sorted({*first.values(), *last.values()})]
 
     def measure_specs(
-        self, name: str, measure: Callable[[Spec, _core.Case], Mapping[str, Cell] | None]
-    ) -> tuple[list[Mapping[str, Cell]], str]:
+        self, name: str, measure: Callable[[Spec, _core.Case], TableRow | None]
+    ) -> tuple[list[TableRow], str]:
         """Return the rows that `measure` makes of the cases, and which are left out and why.
 
-        Raises
-        ------
-        bwprof.errors.UnavailableError
-            When the first case with a row needs what the device lacks.
+        UnavailableError is raised when the first case with a row needs what the device lacks.
         """
-        rows: list[Mapping[str, Cell]] = []
+        rows: list[TableRow] = []
         left_out: list[str] = []
         specs = self.specs()
         for number, spec in enumerate(specs, start=1):
@@ -65,7 +63,7 @@ class Bench:
             self.say(f"{name}: {number} of {len(specs)}: {spec.title}")
             try:
                 with spec.open(self.device) as case:
-                    if not fits(case):
+                    if not case.memory_needed("cold")["fits"]:
                         left_out.append(f"{spec.title}: too little memory")
                     elif row := measure(spec, case):
                         rows.append(row)
@@ -83,25 +81,11 @@ class PartReport:
     name: str
     title: str
     columns: dict[str, str] = field(default_factory=dict)  # name -> heading
-    rows: list[Mapping[str, Cell]] = field(default_factory=list)
+    rows: list[TableRow] = field(default_factory=list)
     gate: str = ""
     passed: bool | None = None
     summary: list[str] = field(default_factory=list)
     left_out: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain types for JSON."""
-        return asdict(self)
-
-
-def fits(case: _core.Case) -> bool:
-    """Return whether there is memory for a cold measurement."""
-    return bool(case.memory_needed("cold")["fits"])
-
-
-def read_figure(row: Mapping[str, Cell], name: str) -> float:
-    """Return a figure of a row; 0 where there is none."""
-    return float(row[name] or 0.0)
 
 
 TIMERS = "timers"
@@ -124,7 +108,12 @@ _TIMERS_COLUMNS = {
 
 
 def run_timers(bench: Bench) -> PartReport:
-    """Measure every case of the default suite with each timer."""
+    """Compare the graph timer with the kernels' own timestamps, for every case of the default suite.
+
+    CUPTI records the start and end of each kernel of a graph: the sum of the durations, and the span of all. Tracing
+    adds pauses between kernels, so a launch without tracing lies between sum and span. A case whose clock is held down
+    is not judged: those pauses let the clock rise. The timer cupti enqueues launches one by one.
+    """
     if not {"graph", "cupti"} <= set(bench.timers):
         return PartReport(
             TIMERS, _TIMERS_TITLE, left_out=f"{bench.backend} has one timer: there is nothing to compare it with"
@@ -135,7 +124,7 @@ def run_timers(bench: Bench) -> PartReport:
         return PartReport(TIMERS, _TIMERS_TITLE, left_out=str(error))
 
 
-def _row_of_timers(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, Cell]:
+def _row_of_timers(spec: Spec, case: _core.Case, bench: Bench) -> TableRow:
     def measured(timer: str, *, trace: bool = False) -> dict[str, Any]:
         return case.measure(timer=timer, trace=trace, max_seconds=TIMERS_SECONDS, verify_budget_s=0.0, poll=bench.poll)
 
@@ -157,7 +146,6 @@ def _row_of_timers(spec: Spec, case: _core.Case, bench: Bench) -> Mapping[str, C
         "difference_us": graph - span,
         "agrees": "held" if slowed else "yes" if agrees else "NO",
         "cupti_us": kernels["median_ns"] / 1e3,
-        "graph_drift_us": (after["median_ns"] - before["median_ns"]) / 1e3,
     }
 
 
@@ -165,46 +153,17 @@ def _tolerance(us: float) -> float:
     return max(RELATIVE * us, ABSOLUTE_US)
 
 
-def _count_near(rows: list[Mapping[str, Cell]], name: str) -> int:
-    """Count the cases whose graph is within the tolerance of another figure."""
-    return sum(
-        abs(read_figure(row, "graph_us") - read_figure(row, name)) <= _tolerance(read_figure(row, name)) for row in rows
-    )
-
-
-def _report_timers(rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
+def _report_timers(rows: list[TableRow], left_out: str) -> PartReport:
     judged = [row for row in rows if row["agrees"] != "held"]
     agreeing = sum(row["agrees"] == "yes" for row in judged)
-    same = f"{RELATIVE:.0%} or {ABSOLUTE_US} us"
-    gate = f"graph no more than {same} below its kernels' sum or above their span"
-    summary = [
-        f"{agreeing} of {len(judged)} cases agree with the timestamps of the graph's own kernels",
-        f"within {same} of the span alone: {_count_near(judged, 'span_us')}; "
-        f"of the timer cupti: {_count_near(judged, 'cupti_us')}",
-    ]
+    gate = f"graph no more than {RELATIVE:.0%} or {ABSOLUTE_US} us below its kernels' sum or above their span"
+    summary = [f"{agreeing} of {len(judged)} cases agree with the timestamps of the graph's own kernels"]
     if len(judged) < len(rows):
         names = ", ".join(f"{row['case']} {row['precision']}" for row in rows if row["agrees"] == "held")
         count = f"{len(rows) - len(judged)} of {len(rows)}"
         summary.append(f"not judged, as the clock was held down and is higher while watched: {count} cases: {names}")
-    if judged:
-        worst = max(
-            judged, key=lambda row: abs(read_figure(row, "difference_us")) / _tolerance(read_figure(row, "span_us"))
-        )
-        difference = read_figure(worst, "difference_us")
-        summary.append(
-            f"furthest from the span: {difference:+.2f} us ({difference / read_figure(worst, 'span_us'):+.1%}), "
-            f"{worst['case']} {worst['precision']}"
-        )
-    return PartReport(
-        TIMERS,
-        _TIMERS_TITLE,
-        _TIMERS_COLUMNS,
-        rows,
-        gate,
-        agreeing == len(judged) if judged else None,
-        summary,
-        left_out,
-    )
+    passed = agreeing == len(judged) if judged else None
+    return PartReport(TIMERS, _TIMERS_TITLE, _TIMERS_COLUMNS, rows, gate, passed, summary, left_out)
 
 
 CACHE = "cache"
@@ -237,8 +196,13 @@ _QUICK = {False: ((16, 64), (64,)), True: ((16,), ())}
 
 
 def run_cache(bench: Bench) -> PartReport:
-    """Measure reads and copies of several sizes by every method."""
-    rows: list[Mapping[str, Cell]] = []
+    """Compare ways of making the cache cold, on reads and copies of several sizes.
+
+    bwprof rotates over buffer sets in a graph. A flush by memset, as other tools use it, leaves dirty lines, whose
+    write-back slows the next kernel. A flush by reading does not, but a kernel's own last writes may stay in the cache.
+    Flushes time single launches between events, which adds a bias: only kernel timestamps are judged.
+    """
+    rows: list[TableRow] = []
     left_out: list[str] = []
     kernels = "cupti" in bench.timers
     for name, param, elements, label in _cases(bench):
@@ -246,7 +210,7 @@ def run_cache(bench: Bench) -> PartReport:
         bench.say(f"{CACHE}: {label}")
         try:
             with _core.Case(bench.device, name, "fp32", {param: elements}) as case:
-                if not fits(case):
+                if not case.memory_needed("cold")["fits"]:
                     left_out.append(f"{label}: too little memory")
                     continue
                 rows.append(_row_of_cache(case, label, bench, by_kernels=False))
@@ -275,11 +239,11 @@ def _cases(bench: Bench) -> list[tuple[str, str, int, str]]:
     return found
 
 
-def _row_of_cache(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> Mapping[str, Cell]:
+def _row_of_cache(case: _core.Case, label: str, bench: Bench, *, by_kernels: bool) -> TableRow:
     """Measure one case by every method: with each method's timer, or by kernel timestamps."""
     single = "cupti" if by_kernels else "events" if "events" in bench.timers else None  # a launch after a flush
     timed_by = "kernel" if by_kernels else "graph, events" if single else bench.timers[0]
-    row: dict[str, Cell] = {"case": label, "timed_by": timed_by}
+    row: TableRow = {"case": label, "timed_by": timed_by}
     for name, method in _METHODS.items():
         flushed = "flush" in method
         found = case.measure(
@@ -293,15 +257,15 @@ def _row_of_cache(case: _core.Case, label: str, bench: Bench, *, by_kernels: boo
         if not found["verified"]:
             raise RuntimeError(f"{label}: wrong result: {found['reason']}")
         row[name] = found["kernel_span_ns" if by_kernels else "median_ns"] / 1e3
-    ours, flush = read_figure(row, "rotation_us"), read_figure(row, "read_flush_us")
-    row["memset_excess"] = f"{read_figure(row, 'memset_flush_us') / flush - 1:+.0%}"
+    ours, flush = row["rotation_us"], row["read_flush_us"]
+    row["memset_excess"] = f"{row['memset_flush_us'] / flush - 1:+.0%}"
     judged = by_kernels and not case.cost["bytes_written"]
     agrees = abs(ours - flush) <= max(RELATIVE * ours, ABSOLUTE_US)
     row["agrees"] = ("yes" if agrees else "NO") if judged else ""
     return row
 
 
-def _report_cache(bench: Bench, rows: list[Mapping[str, Cell]], left_out: str) -> PartReport:
+def _report_cache(bench: Bench, rows: list[TableRow], left_out: str) -> PartReport:
     judged = [row for row in rows if row["agrees"]]
     summary = []
     if "events" in bench.timers:
@@ -333,19 +297,19 @@ _COUNTERS_COLUMNS = {
 
 
 def run_counters(bench: Bench) -> PartReport:
-    """Count every case of the default suite that touches enough memory."""
+    """Compare the DRAM reads of a cold rotation, counted in hardware, with the compulsory bytes."""
     try:
         rows, left_out = bench.measure_specs(COUNTERS, _count)
     except _core.UnavailableError as error:
         return PartReport(COUNTERS, _COUNTERS_TITLE, left_out=str(error))
     gate = f"ratio at least {COLD_MIN_READS} for footprints over 1 MiB"
     passed = all(row["cold"] == "yes" for row in rows) if rows else None
-    ratios = sorted(read_figure(row, "ratio") for row in rows)
+    ratios = sorted(row["ratio"] for row in rows)
     summary = [f"{len(rows)} cases, ratios {ratios[0]:.3f} to {ratios[-1]:.3f}"] if rows else []
     return PartReport(COUNTERS, _COUNTERS_TITLE, _COUNTERS_COLUMNS, rows, gate, passed, summary, left_out)
 
 
-def _count(spec: Spec, case: _core.Case) -> Mapping[str, Cell] | None:
+def _count(spec: Spec, case: _core.Case) -> TableRow | None:
     compulsory = case.cost["bytes_read"]
     if case.cost["footprint_bytes"] <= COLD_MIN_BYTES or not compulsory:
         return None
@@ -399,25 +363,17 @@ def run_repeat(bench: Bench) -> PartReport:
     fresh = _measure_fresh(bench, specs, context, 4 if bench.quick else 12) if in_main else []
     left_out = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
     left_out += [] if in_main else ["fresh processes: they are started from the main thread only"]
-    return _report_repeat(specs, {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}, left_out)
-
-
-def _report_repeat(specs: Sequence[Spec], pairs: Mapping[str, list[_Pair]], left_out: Sequence[str]) -> PartReport:
+    pairs = {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}
     rows = [_row_of_repeat(where, gate, found) for where, found in pairs.items() if found for gate in GATES]
     judged = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE) and row["rate"] is not None]
-    passed = all(read_figure(row, "rate_low") <= 100 * ALLOWED_RATE for row in judged) if judged else None
+    passed = all(row["rate_low"] <= 100 * ALLOWED_RATE for row in judged) if judged else None
     gate = f"at the default gate ({_gate_text(DEFAULT_GATE)}) no rate that is certainly above {ALLOWED_RATE:.0%}"
     summary = [
         f"cases: {', '.join(spec.title for spec in specs)}",
         "pairs with a row flagged noisy or throttled are disturbed: the rule leaves them out",
     ]
-    worst = max((pair for found in pairs.values() for pair in found), key=_difference, default=None)
-    if worst is not None:
-        times = " and ".join(f"{row['time_ms'] * 1e3:.2f} us" for row in worst)
-        summary.append(f"largest difference of any pair: {worst[0]['case']} {worst[0]['precision']}, {times}")
-    return PartReport(
-        REPEAT, _REPEAT_TITLE, _REPEAT_COLUMNS, rows, gate, passed, summary, "; ".join(dict.fromkeys(left_out))
-    )
+    without = "; ".join(dict.fromkeys(left_out))
+    return PartReport(REPEAT, _REPEAT_TITLE, _REPEAT_COLUMNS, rows, gate, passed, summary, without)
 
 
 def _measure_here(bench: Bench, specs: Sequence[Spec], context: Context, rounds: int) -> list[RowDict]:
@@ -460,13 +416,14 @@ def _gate_text(gate: float) -> str:
     return "intervals apart" + (f", {100 * gate:g} %" if gate else "")
 
 
-def _row_of_repeat(where: str, gate: float, pairs: Sequence[_Pair]) -> Mapping[str, Cell]:
+def _row_of_repeat(where: str, gate: float, pairs: Sequence[_Pair]) -> TableRow:
     quiet = [pair for pair in pairs if all(map(is_comparable, pair))]
     positives = sum(times_differ(one, other, gate=gate) for one, other in quiet)
     shares = {}
     if quiet:
         low, high = wilson(positives, len(quiet))
-        differences = sorted(map(_difference, quiet))
+        times = [sorted((one["time_ms"], other["time_ms"])) for one, other in quiet]
+        differences = sorted(longer / shorter - 1 for shorter, longer in times)
         shares = {"rate": positives / len(quiet), "rate_low": low, "rate_high": high}
         shares |= {"median_difference": differences[len(differences) // 2], "worst_difference": differences[-1]}
     return dict.fromkeys(_REPEAT_COLUMNS) | {
@@ -477,12 +434,6 @@ def _row_of_repeat(where: str, gate: float, pairs: Sequence[_Pair]) -> Mapping[s
         "false_positives": positives,
         **{name: 100 * share for name, share in shares.items()},
     }
-
-
-def _difference(pair: _Pair) -> float:
-    """Return the difference of the medians, relative to the smaller one."""
-    low, high = sorted(row["time_ms"] for row in pair)
-    return float(high / low - 1)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
