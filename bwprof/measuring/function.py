@@ -169,8 +169,8 @@ def measure(
     fn : callable
         PyTorch, CuPy, Triton, a ctypes call: anything that launches GPU work, or works on the CPU.
     bytes_read, bytes_written : int, optional
-        Bytes that one call must move. If only one is given, the other is 0. If neither is, the bandwidth columns stay
-        empty, or, with `counters`, use the counted DRAM bytes; `reason` then says so.
+        Bytes that one call must move; 0 if only the other is given. Without both, the bandwidth columns stay empty,
+        or, with `counters`, use the counted DRAM bytes; `reason` then says so.
     flops : int, optional
         Floating-point operations of one call.
     stream : optional
@@ -181,14 +181,13 @@ def measure(
     counters : bool
         Count the DRAM and L2 bytes of one more call in hardware; `counters_status` reports failures.
     metrics : str or iterable of str, optional
-        Other metrics to count in further calls: names of `bwprof.Case.count` ("dram", "sm", "stalls", ...), or "all";
-        `metrics_status` reports failures.
+        Names of `bwprof.Case.count` to count in further calls, or "all"; `metrics_status` reports failures.
     timer : {"cupti", "graph", "events"}, optional
         Default: kernel timestamps (cupti); without CUPTI a captured graph; where `fn` cannot be captured, event pairs
         with the flag `event_bias`. On a CPU "monotonic".
     cache : {"cold", "hot"}
         Cold: before each call, outside the timing, other memory of four times the cache's size is read. The next flush
-        may then write back a kernel's last writes. With `sets` and a large enough footprint there is no flush.
+        may then write back a kernel's last writes.
     sets : int, optional
         The number of buffer sets; `fn` takes the number of the set to work on, from 0. Cold needs no flush if
         sets x footprint is at least four times the cache.
@@ -201,7 +200,7 @@ def measure(
         What `fn` has written, or a function that returns it, read after the timing: arrays of NumPy, tensors of PyTorch
         or CuPy on any device. A NaN or an infinity makes the row a failed one.
     reference : array, list of them, or callable, optional
-        The right values of `output`, best in float64, of the same shapes; compared in float64.
+        The right values of `output`, of the same shapes; compared in float64.
     tolerance : float, optional
         The largest allowed absolute error; a larger one makes the row a failed one. Default: 4 roundings of the
         output's type and 1024 of FP32 (FP64 for FP64), of the element or of all elements' root mean square, whichever
@@ -213,8 +212,8 @@ def measure(
     backend : str, optional
         A device's name without a number.
     roofs : {"auto", "stored", False} or Roofs
-        The roofs to grade the row with. "stored": stored ones, unchecked, if any. "auto": stored ones that still hold,
-        else measured now. False: none.
+        The roofs to grade the row with: stored ones, unchecked, if any ("stored"); stored ones that still hold, else
+        measured now ("auto"); none (False).
     roof_threads : int, optional
         On a CPU: use the roofs of this many threads. Default: all, or one if the calling thread does all the work of a
         cold call (a few extra calls find that out; flag `single_thread`).
