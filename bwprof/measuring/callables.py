@@ -78,7 +78,10 @@ def check_finished(returned: object, what: str) -> None:
         name = f"{what} returned a {type(leaf).__name__}"
         if _is_elsewhere(leaf) or any(all(hasattr(type(leaf), method) for method in pair) for pair in _PENDING):
             raise TypeError(f"{name}: its work may go on after the call; wait for it inside the function")
-        if _is_lazy(leaf):
+        # What works only when it is iterated over, awaited or collected; files and cursors do not count.
+        is_source = isinstance(leaf, io.IOBase) or _read_attribute(leaf, "fetchone")
+        is_lazy = inspect.isawaitable(leaf) or any(hasattr(type(leaf), method) for method in _LAZY)
+        if is_lazy or (isinstance(leaf, (Iterator, AsyncIterator)) and not is_source):
             raise TypeError(f"{name}: calling it does no work; do all of the work inside the function")
 
 
@@ -128,14 +131,6 @@ def _is_elsewhere(value: Any) -> bool:
     """Return whether it is an array or tensor outside the host's memory."""
     is_away = _read_attribute(value, "is_cpu") is False and _read_attribute(value, "is_meta") is not True
     return is_away or _read_attribute(value, "__cuda_array_interface__") is not None
-
-
-def _is_lazy(value: Any) -> bool:
-    """Return whether it works only when it is iterated over, awaited or collected; files and cursors do not count."""
-    if any(hasattr(type(value), name) for name in _LAZY) or inspect.isawaitable(value):
-        return True
-    is_source = isinstance(value, io.IOBase) or _read_attribute(value, "fetchone")
-    return isinstance(value, (Iterator, AsyncIterator)) and not is_source
 
 
 def check_callable(value: object, name: str) -> None:

@@ -15,6 +15,7 @@ from bwprof.roofs.model import (
     Roofs,
     describe_disturbances,
     describe_slowdown,
+    multiply_slowdown,
     replace_disturbance,
 )
 
@@ -169,7 +170,7 @@ def update_slowdown(row: RowDict, seen: References, best_ns: float) -> RowDict:
     slowed = seen.compare(best_ns)
     if slowed <= seen.slowed:
         return {}
-    changed: RowDict = {"disturbed_pct": seen.prolonged_pct(slowed)}
+    changed: RowDict = {"disturbed_pct": multiply_slowdown(slowed, seen.others)}
     flags = row["flags"] or ""
     for text in describe_slowdown(slowed):
         changed["reason"] = replace_disturbance(row["reason"], text)

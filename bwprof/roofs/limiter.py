@@ -330,7 +330,8 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     if "flags" in frame.columns and faster.any():
         flags = frame["flags"].to_numpy(object, copy=True)
         for place in numpy.flatnonzero(faster):
-            flags[place] = _add_flag(flags[place])
+            before = flags[place].split(";") if isinstance(flags[place], str) and flags[place] else []
+            flags[place] = ";".join(dict.fromkeys([*before, "noisy_roof"]))
             reasons[place] = _add_reason(reasons[place], explain_beaten(frame.iloc[place]) or "", _BEATEN)
         columns["flags"] = pd.Series(flags, frame.index, dtype="string")
     if unknown.any() or faster.any() or "reason" in frame.columns:
@@ -343,11 +344,6 @@ def _add_reason(before: Any, why: str, mark: str) -> str:
     if not isinstance(before, str) or not before:
         return why
     return before if mark in before else f"{before}; {why}"
-
-
-def _add_flag(before: Any) -> str:
-    flags = before.split(";") if isinstance(before, str) and before else []
-    return ";".join([*flags, *(["noisy_roof"] if "noisy_roof" not in flags else [])])
 
 
 def classify_columns(columns: Mapping[str, NumberOrArray], *, hot: Any = False, predicted: Any = False) -> Limiter:

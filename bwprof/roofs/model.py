@@ -427,10 +427,6 @@ class References:
         """Return `slowed` once a stream took `best_ns`."""
         return max(self.slowed, self.upper_ns / best_ns - 1)
 
-    def prolonged_pct(self, slowed: float) -> float:
-        """Return `prolonged_pct` of the measurement once `slowed` is known."""
-        return 100 * ((1 + max(slowed, 0.0)) * self.others - 1)
-
 
 def prolonged_pct(result: Mapping[str, float]) -> float | None:
     """Return how much others may have prolonged the launches, in percent; None where it is unknown (a GPU).
@@ -440,7 +436,12 @@ def prolonged_pct(result: Mapping[str, float]) -> float | None:
     others, slowed = _prolonging_factor(result), result["slowed_share"]
     if others is None and math.isnan(slowed):
         return None
-    return 100 * ((1 if math.isnan(slowed) else 1 + max(slowed, 0.0)) * (others or 1.0) - 1)
+    return multiply_slowdown(0.0 if math.isnan(slowed) else slowed, others or 1.0)
+
+
+def multiply_slowdown(slowed: float, others: float) -> float:
+    """Return, in percent, what a slowdown of the memory and the factor of all other causes prolong together."""
+    return 100 * ((1 + max(slowed, 0.0)) * others - 1)
 
 
 def _prolonging_factor(result: Mapping[str, float]) -> float | None:

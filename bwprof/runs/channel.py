@@ -134,20 +134,17 @@ class ChildProcess:
                             raise ChildDiedError(self._describe_end())
                         self._buffer += data
                     elif key.fd == self._request:
-                        unsent = unsent[self._send(unsent) :]
+                        try:
+                            unsent = unsent[os.write(self._request, unsent) :]
+                        except BlockingIOError:
+                            continue
+                        except BrokenPipeError:
+                            raise ChildDiedError(self._describe_end()) from None
                         if not unsent:
                             selector.unregister(self._request)
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _send(self, data: memoryview) -> int:
-        try:
-            return os.write(self._request, data)
-        except BlockingIOError:
-            return 0
-        except BrokenPipeError:
-            raise ChildDiedError(self._describe_end()) from None
 
     def _describe_end(self) -> str:
         try:

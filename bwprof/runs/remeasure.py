@@ -65,7 +65,9 @@ def _measure_group(
 ) -> list[PublicRow | str]:
     """Do what `measure_again` does for rows of one device."""
     first, device = rows[0], quote_text(rows[0].get("device"))
-    numbers = _find_devices(first, run)
+    name = first.get("backend"), first.get("device")
+    numbers = [found["index"] for found in devices() if (found["backend"], found["name"]) == name]
+    numbers.sort(key=lambda number: number != run.get("device_index"))  # the run's own first
     if not numbers:
         return [f"{device} is not at hand"] * len(rows)
     planned = _read_plan(run, str(first["backend"]))
@@ -104,13 +106,6 @@ def _measure_twice(
         outcome = second if choose_better(outcome.row, second.row) is second.row else outcome
     progress.row(outcome.row)
     return outcome
-
-
-def _find_devices(row: RowDict, run: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of the devices here with the row's device name, the run's own number first."""
-    name = row.get("backend"), row.get("device")
-    numbers = [device["index"] for device in devices() if (device["backend"], device["name"]) == name]
-    return sorted(numbers, key=lambda number: number != run.get("device_index"))
 
 
 def _open_device(
