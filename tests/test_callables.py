@@ -64,7 +64,7 @@ def test_time_against_the_functions_own_clock(cache: str) -> None:
     # The shortest of many: other processes make a time too long, never too short.
     assert min(spin.took) / 1e6 <= row["time_ms_min"] < min(spin.took) / 1e6 + 0.2
     assert (row["operation"], row["timer"], row["backend"]) == ("Spin", "monotonic", "cpu")
-    assert ("read flush before each call" in (row["reason"] or "")) == (cache == "cold")
+    assert ("read flush" in (row["reason"] or "")) == (cache == "cold")
 
 
 @pytest.mark.parametrize(("cache", "flags"), [("cold", "not_cold"), ("hot", "")])
@@ -73,7 +73,7 @@ def test_what_another_gpu_ran_is_told(cache: str, flags: str) -> None:
     result = {"kernels_elsewhere": 2.0, "kernel_sum_ns": 1.0, "median_ns": 1.0, "flush_bytes": 0}
     measuring_function._add_notes(row, result, "", [])
     assert row["flags"] == flags
-    assert row["reason"].startswith("another GPU ran 2 of the call's kernels and copies: ")
+    assert row["reason"].startswith("another GPU ran 2 ")
     row |= {"flags": "", "reason": None}
     measuring_function._add_notes(row, result | {"kernels_elsewhere": math.nan}, "", [])
     assert (row["flags"], row["reason"]) == ("", None)
@@ -115,7 +115,7 @@ def test_what_nobody_said_stays_empty() -> None:
     assert row["flags"].split(";")[-1] == "unverified"
     assert "hot" in row["counters_status"]
     row = bwprof.measure(lambda: None, counters=True, device="cpu", max_seconds=0.0)
-    assert row["counters_status"] == "the cpu backend has no hardware counters"
+    assert "cpu" in row["counters_status"]
     assert row["bytes_read"] is None
 
 
@@ -148,7 +148,7 @@ def test_roofs_may_be_given() -> None:
     assert row["attainable_gb_s"] == pytest.approx(roofs.attainable_gb_s(a.nbytes, b.nbytes))
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / row["attainable_gb_s"])
     other = bwprof.Roofs("another", "", "", "", 0.0, ())
-    with pytest.raises(ValueError, match="these roofs are of another"):
+    with pytest.raises(ValueError, match="of another, "):
         bwprof.measure(lambda: None, roofs=other, **QUICK)
 
 
@@ -231,7 +231,7 @@ def test_ctrl_c_ends_it() -> None:
 
 
 def test_a_wrong_result_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="nothing: its check says that the result is wrong"):
+    with pytest.raises(RuntimeError, match="nothing: its check"):
         bwprof.measure(lambda: None, name="nothing", check=lambda: False, **QUICK)
 
 
@@ -315,9 +315,9 @@ def wrapped() -> object:
     ],
 )
 def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> None:
-    with pytest.raises(TypeError, match=r"(fn is|fn returned a coroutine).*it does no work"):
+    with pytest.raises(TypeError, match=r"fn (is|returned a) .*coroutine"):
         bwprof.measure(function, device="cpu")
-    with pytest.raises(TypeError, match=r"(check is|check returned a coroutine).*it does no work"):
+    with pytest.raises(TypeError, match=r"check (is|returned a) .*coroutine"):
         bwprof.measure(lambda: None, check=function, **QUICK)
 
 
@@ -326,7 +326,7 @@ def test_what_only_makes_a_coroutine_fails_in_a_sweep_and_with_sets_too() -> Non
         frame = bwprof.sweep(fn, n=[1], sets=sets, footprint_bytes=1, device="cpu", roofs=False)
         assert frame["status"].tolist() == ["failed"]
         assert "returned a coroutine" in frame["reason"][0]
-    with pytest.raises(TypeError, match=r"fn returned a coroutine.*it does no work"):
+    with pytest.raises(TypeError, match="fn returned a coroutine"):
         bwprof.measure(takes_a_set, sets=2, footprint_bytes=1, **QUICK)
     with pytest.raises(ValueError, match="unknown roofs 'x'"):
         bwprof.sweep(lambda: None, device="cpu", roofs="x")
@@ -511,7 +511,10 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
     result, _, notes = measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
-    assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
+    assert [(note.split()[1], note.rpartition(": ")[2]) for note in notes] == [
+        ("cupti", "lost records"),
+        ("graph", "no capture"),
+    ]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
@@ -555,9 +558,9 @@ def test_a_precision_by_any_case() -> None:
 
 
 def test_what_is_no_function() -> None:
-    with pytest.raises(TypeError, match="fn is 3, a callable is needed"):
+    with pytest.raises(TypeError, match="fn is 3"):
         bwprof.measure(3, device="cpu")  # type: ignore[arg-type]
-    with _core.Device("cpu") as device, pytest.raises(TypeError, match="a callable is needed, not 3"):
+    with _core.Device("cpu") as device, pytest.raises(TypeError, match=r"callable .* 3"):
         device.measure_call(3, do_nothing)  # type: ignore[arg-type]
 
 
@@ -575,7 +578,7 @@ def test_streams_as_ints_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hardware.stream_handle(types.SimpleNamespace(cuda_stream=12), 0) == 12
     assert hardware.stream_handle(types.SimpleNamespace(ptr=13), 0) == 13
     for wrong in (-1, True, "0", 1.0, object()):
-        with pytest.raises(TypeError, match=r"allowed are an int \(cudaStream_t\)"):
+        with pytest.raises(TypeError, match="cudaStream_t"):
             hardware.stream_handle(wrong, 0)
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)

@@ -59,7 +59,7 @@ def test_an_estimate_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> Non
     one, both = told("--precision", "fp16", "--no-roofs"), told("--precision", "fp16,fp8", "--no-roofs")
     assert (one[1], both[1]) == (", with second tries",) * 2
     assert float(both[0].split()[0]) <= float(one[0].split()[0])
-    assert told("--precision", "fp16")[1] == ", with roofs and second tries"
+    assert "roofs and second tries" in told("--precision", "fp16")[1]
 
 
 def own_roofs(facts: dict[str, Any]) -> Roofs:

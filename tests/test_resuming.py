@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> Non
 def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resumable(tmp_path / "run", [of(1), of(9), of(2, color="red")], [spec(1), spec(2)])
     assert main_sweep(["--resume", str(tmp_path / "run")]) == 0
-    assert "rows that belong to no case of its plan stay as they are: 1" in capsys.readouterr().err
+    assert re.search(r"no case of its plan .*: 1$", capsys.readouterr().err, re.MULTILINE)
     for path in (tmp_path / "run", tmp_path / "run" / reader.CSV_NAME):
         found = bwprof.load(path)
         assert found["M"].tolist() == [1, 9, 2]
@@ -147,7 +148,7 @@ def test_a_run_that_is_being_written_is_not_resumed(
     resumable(tmp_path / "run", [of(1)], [spec(1)])
     claim = Claim(tmp_path / "run" / name)
     assert main_sweep(["--resume", str(tmp_path / "run")]) == 2
-    assert f"{name}: another bwprof is writing to it" in capsys.readouterr().err
+    assert f"{name}: another bwprof" in capsys.readouterr().err
     claim.release()
     assert len(list((tmp_path / "run").iterdir())) == 2
 
@@ -233,7 +234,7 @@ def test_a_reader_that_goes_is_said_and_the_rows_are_kept(
         assert main_sweep([*TINY, option, "-", "--output", str(tmp_path)]) == 3
     (folder,) = tmp_path.iterdir()
     said = capsys.readouterr().err
-    assert "results cannot be written: Broken pipe" in said
+    assert "Broken pipe" in said
     assert f"{rows} finished rows are kept" in said
     assert f"results are in {folder}" in said
     assert len(bwprof.load(folder)) == rows
@@ -247,5 +248,5 @@ def test_a_reader_that_has_gone_before_the_first_row(
         patched.setattr(sys, "stdout", Gone(0))
         patched.setattr("bwprof.cli.guard._silence", lambda number: None)
         assert main_sweep([*TINY, "--csv", "-", "--output", str(tmp_path)]) == 141
-    assert "results cannot be written to the standard output: Broken pipe" in capsys.readouterr().err
+    assert "Broken pipe" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "no folder without rows"
