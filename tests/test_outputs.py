@@ -122,7 +122,7 @@ def test_what_is_not_finite_fails(bad: float) -> None:
     for more in ({}, {"reference": np.ones((2, 3))}, {"reference": np.ones((2, 3)), "tolerance": 1e30}):
         row = measured(output=out, **more)
         assert (row["status"], row["verified"], row["time_ms"], row["max_error"]) == ("failed", False, None, None)
-        assert re.search(rf"2 of 6 .*\[1, 0\] is {bad}$", row["reason"])
+        assert re.search(rf"2 of 6.*\[1, 0\].*{bad}$", row["reason"])
 
 
 def test_an_output_alone_is_looked_at_and_not_verified() -> None:
@@ -241,7 +241,7 @@ def test_any_layout_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"output[{at[0]}, {at[1]}]" in found.wrong
         assert found.max_error == pytest.approx(1.0)
     out[6, 2] = math.nan
-    assert re.search(r"1 of 45 .*\[6, 2\] is nan", Expected(out).compare().wrong)
+    assert re.search(r"1 of 45.*\[6, 2\].*nan", Expected(out).compare().wrong)
     assert Expected(np.float64(2.0), 2.0).compare().verified is True
 
 

@@ -124,7 +124,7 @@ def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> Non
 def test_resuming_keeps_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resumable(tmp_path / "run", [of(1), of(9), of(2, color="red")], [spec(1), spec(2)])
     assert main_sweep(["--resume", str(tmp_path / "run")]) == 0
-    assert re.search(r"no case of its plan .*: 1$", capsys.readouterr().err, re.MULTILINE)
+    assert re.search(r"no case of.*: 1$", capsys.readouterr().err, re.MULTILINE)
     for path in (tmp_path / "run", tmp_path / "run" / reader.CSV_NAME):
         found = bwprof.load(path)
         assert found["M"].tolist() == [1, 9, 2]

