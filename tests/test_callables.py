@@ -396,9 +396,7 @@ def later() -> Later:
 
 
 def test_every_way_to_measure_a_function_waits_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        runs_loop, "AGAIN_SHARE", 0.0
-    )  # a second try of a disturbed row looks at a first result as well
+    monkeypatch.setattr(runs_loop, "AGAIN_SHARE", 0.0)  # a second try has a first result as well
     Later.unfinished = 0
     bwprof.measure(later, **QUICK)
     assert Later.unfinished == 1, "the first, which is looked at alone"
@@ -511,10 +509,8 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
     result, _, notes = measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
-    assert [(note.split()[1], note.rpartition(": ")[2]) for note in notes] == [
-        ("cupti", "lost records"),
-        ("graph", "no capture"),
-    ]
+    assert [note.split()[1] for note in notes] == ["cupti", "graph"]
+    assert [note.rpartition(": ")[2] for note in notes] == ["lost records", "no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
@@ -572,11 +568,9 @@ def test_streams_as_ints_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         def __cuda_stream__(self) -> tuple[int, int]:
             return (0, 11)
 
-    assert hardware.stream_handle(0, 0) == 0
-    assert hardware.stream_handle(7, 0) == 7
-    assert hardware.stream_handle(Protocol(), 0) == 11
-    assert hardware.stream_handle(types.SimpleNamespace(cuda_stream=12), 0) == 12
-    assert hardware.stream_handle(types.SimpleNamespace(ptr=13), 0) == 13
+    named = types.SimpleNamespace
+    for stream, handle in ((0, 0), (7, 7), (Protocol(), 11), (named(cuda_stream=12), 12), (named(ptr=13), 13)):
+        assert hardware.stream_handle(stream, 0) == handle
     for wrong in (-1, True, "0", 1.0, object()):
         with pytest.raises(TypeError, match="cudaStream_t"):
             hardware.stream_handle(wrong, 0)

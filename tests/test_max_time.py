@@ -196,5 +196,5 @@ def test_roofs_that_hang_are_given_up(tmp_path: Path) -> None:
     """What is left goes to the cases."""
     plant = "local.LocalExecutor.obtain_roofs = hang\n"
     err, rows = run_that_hangs(tmp_path, "M=1,2", 0.6 * TOTAL_SECONDS, plant)
-    assert "roofs could not be measured" in err
+    assert "roofs could not" in err
     assert [status for status, _ in rows] == ["ok"] * 2

@@ -94,9 +94,7 @@ def test_an_error_that_nobody_set_a_limit_to_is_shown_and_not_judged() -> None:
         assert (row["status"], row["verified"]) == ("ok", verified)
         assert (row["max_error"], row["tolerance"]) == (off, 2.0625)
         assert ("unverified" in row["flags"]) == (verified is None)
-    assert re.findall(r"output\[3\]|\d[\d.]*\d|tolerance=", row["reason"])[:5] == [
-        *("output[3]", "1027", "1024", "2.06", "tolerance="),
-    ]
+    assert re.search(r"output\[3\].*1027.*1024.*2\.06.*tolerance=", row["reason"])
 
 
 def test_small_elements_are_held_to_their_neighbours_size_and_not_to_the_largest() -> None:
