@@ -201,7 +201,7 @@ class _PeerBench:
             cache=spec.cache,
         )
         seconds, rel_ci = request.max_seconds, request.rel_ci
-        row = measure_on(self._device, subject, self._contexts, max_seconds=seconds, rel_ci=rel_ci).row
+        row = measure_on(subject, self._contexts, max_seconds=seconds, rel_ci=rel_ci).row
         self._verify(torch, peer, calls[0](), first, row)
         return row
 

@@ -285,15 +285,7 @@ def measure(
         registry.check_metrics(subject.metrics, handle.backend)
         contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
-        outcome = measure_on(
-            handle,
-            subject,
-            contexts,
-            rel_ci=rel_ci,
-            min_samples=min_samples,
-            max_seconds=max_seconds,
-            poll=poll,
-        )
+        outcome = measure_on(subject, contexts, rel_ci=rel_ci, min_samples=min_samples, max_seconds=max_seconds)
     return PublicRow(outcome.row, outcome.samples or ())
 
 
@@ -303,7 +295,6 @@ def call_once(subject: Subject) -> Callable[[], object]:
 
 
 def measure_on(
-    device: _core.Device,
     subject: Subject,
     contexts: Contexts,
     *,
@@ -311,9 +302,9 @@ def measure_on(
     rel_ci: float = DEFAULT_REL_CI,
     min_samples: int = 10,
     deadline: float | None = None,
-    poll: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Measure on an open device; raise what goes wrong."""
+    """Measure on the device of the contexts; raise what goes wrong."""
+    device = contexts.device
     is_valid = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # a GPU's stream shows what does no work
     if on_host and is_valid and not subject.tried:
@@ -321,7 +312,7 @@ def measure_on(
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
-    result, waited, notes = time_call(device, subject, options, deadline, poll)
+    result, waited, notes = time_call(device, subject, options, deadline, contexts.poll)
     result |= _count_traffic(device, subject)
     notes += _fill_bytes(row, subject, result)
     rows.add_method(row, result)
@@ -565,7 +556,7 @@ def measure_chain(
             # The cases' handle is in use while they launch: another one measures.
             with hardware.borrow_device(device.backend, device.index) as handle:
                 contexts = Contexts(context.run_id, handle, context.roofs or False, (chain.cache,), poll=poll)
-                outcome = measure_on(handle, subject, contexts, max_seconds=max_seconds, poll=poll)
+                outcome = measure_on(subject, contexts, max_seconds=max_seconds)
             names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with intermediate results
             stored = {name: sum(case.cost[name] for case in cases) for name in names}
     except (ValueError, RuntimeError, MemoryError, OSError) as error:

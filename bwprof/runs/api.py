@@ -327,15 +327,14 @@ class CallExecutor:
         self._options, self._limits = options, limits
         self._threads = request.options.get("roof_threads")
         self._opened = ExitStack()
-        self._device: _core.Device | None = None
         self._contexts: Contexts | None = None
 
     def open(self, deadline: float | None) -> dict[str, Any]:  # noqa: ARG002 - a call cannot be interrupted
         opening = hardware.borrow_current(self._choice.backend, self._choice.index)
-        _, self._device = self._opened.enter_context(opening)
+        _, device = self._opened.enter_context(opening)
         self._contexts = Contexts(
             self._run_id,
-            self._device,
+            device,
             self._options.roofs,
             self._request.caches,
             recalibrate=self._options.recalibrate,
@@ -343,7 +342,7 @@ class CallExecutor:
             labels=self._options.labels,
         )
         check_threads(self._threads, self._contexts.threads)
-        return hardware.facts(self._device)
+        return hardware.facts(device)
 
     def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:  # noqa: ARG002 - set in `open`
         assert self._contexts is not None
@@ -354,15 +353,13 @@ class CallExecutor:
 
     def measure(self, point: CallPoint, max_seconds: float, deadline: float | None, /) -> Outcome:
         """Measure a point; an error becomes a failed row."""
-        assert self._device is not None
         assert self._contexts is not None
         context = self._contexts.of(self._threads)
         row = point.blank_row(context)
         try:
-            subject = point.subject(on_host=bool(_core.backend_facts(self._device.backend)["runs_on_host"]))
+            subject = point.subject(on_host=bool(_core.backend_facts(self._contexts.device.backend)["runs_on_host"]))
             row = blank_row(subject, context)  # now with the bytes
             return measure_on(
-                self._device,
                 subject,
                 self._contexts,
                 max_seconds=max_seconds,
