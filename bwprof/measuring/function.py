@@ -430,7 +430,7 @@ def time_call(
 
         try:
             result, waited = rows.measure_cool(
-                once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
+                once, device.conditions, poll, deadline=deadline, max_seconds=options["max_seconds"]
             )
         except (_core.UnavailableError, _core.DeviceError) as error:  # lost records of CUPTI are a DeviceError
             if timer == timers[-1] or getattr(error, "fatal", False):

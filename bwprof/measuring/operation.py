@@ -162,7 +162,8 @@ def measure(
                 ),
                 device.conditions,
                 poll,
-                may_repeat=measuring_row.may_repeat(deadline, max_seconds),
+                deadline=deadline,
+                max_seconds=max_seconds,
             )
             if result["verified"]:
                 result |= _count_traffic(device, case, spec)

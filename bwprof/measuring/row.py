@@ -36,27 +36,24 @@ def is_hot(conditions: dict[str, Any]) -> bool:
     return not _THERMAL.isdisjoint(list_throttle_reasons(conditions))
 
 
-def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
-    """Return a function that says whether there is time for a second measurement."""
-    return lambda: deadline is None or time.monotonic() + COOL_SECONDS + max_seconds < deadline
-
-
 def measure_cool(
     measure: Callable[[], Result],
     conditions: Callable[[], dict[str, Any]],
     poll: Callable[[], object] | None = None,
     *,
-    may_repeat: Callable[[], bool] = lambda: True,
+    deadline: float | None = None,
+    max_seconds: float = 0.0,
     pause: Callable[[float], object] = time.sleep,
 ) -> tuple[Result, float]:
     """Measure; where heat held the clock down, wait until the device is cool and measure once more.
 
-    Return the last result, and the seconds waited before it (0: measured once). `poll` may raise to end the wait.
+    Return the last result, and the seconds waited before it (0: measured once). `poll` may raise to end the wait. There
+    is no second measurement of `max_seconds` that might pass the deadline, a time.monotonic().
     """
-    result = measure()
-    if not is_hot(result["conditions"]) or not may_repeat():
-        return result, 0.0
-    waited = 0.0
+    result, waited = measure(), 0.0
+    late = deadline is not None and time.monotonic() + COOL_SECONDS + max_seconds >= deadline
+    if late or not is_hot(result["conditions"]):
+        return result, waited
     while waited < COOL_SECONDS:
         if poll is not None:
             poll()
