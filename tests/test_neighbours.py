@@ -94,7 +94,6 @@ def test_a_quota_is_nobody_else() -> None:
     (reason,) = model.describe_disturbances(slow)
     assert "quota" in reason
     assert "40%" in reason
-    assert "something else" not in "".join(model.describe_disturbances(slow | {"waited_share": 0.5}))
     assert model.References.of(slow) is None
     assert model.References.of(slow | {"throttled_share": math.nan}) is not None
 

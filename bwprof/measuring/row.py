@@ -180,8 +180,8 @@ def add_method(row: RowDict, result: dict[str, Any]) -> None:
         cache=result["cache"],
         buffer_sets=result["buffer_sets"],
         launches_per_sample=result["launches_per_sample"],
-        timer_floor_us=_scaled(result["timer_floor_ns"], 1e-3),
-        host_launch_us=_scaled(result["host_launch_ns"], 1e-3),
+        timer_floor_us=nan_to_none(result["timer_floor_ns"] / 1e3),
+        host_launch_us=nan_to_none(result["host_launch_ns"] / 1e3),
     )
 
 
@@ -235,8 +235,3 @@ def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)
     row.update(result.get("launch", {}))
     row["stall_reasons"] = ";".join(f"{name}={value:.2f}" for name, value in ordered if value > least) or None
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    found = nan_to_none(value)
-    return None if found is None else found * factor

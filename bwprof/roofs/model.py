@@ -50,11 +50,6 @@ class RoofPoint:
         return self.stream, self.total_bytes
 
     @property
-    def measurement(self) -> tuple[str, int, float]:
-        """What no other measurement shares."""
-        return self.stream, self.total_bytes, self.seconds
-
-    @property
     def gb_s(self) -> float:
         """Bandwidth in GB/s."""
         return self.total_bytes / self.seconds / 1e9
@@ -62,21 +57,18 @@ class RoofPoint:
     @property
     def doubt(self) -> str:
         """Why the point is in doubt; "" when it is not."""
-        what = f"the roof ({self.stream} of {format_bytes(self.total_bytes)})"
-        if self.beaten:
-            return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
-        if self.others_share > OTHERS_LIMIT:
-            share = f"{100 * self.others_share:.0f} %"
-            return f"{what} was measured while other processes took {share} of the processors"
-        if self.disturbance:
-            return f"{what} was measured while others disturbed it ({self.disturbance})"
-        if self.uncertainty > UNCERTAINTY_LIMIT:
-            return f"{what} is known to {100 * self.uncertainty:.0f} % only"
-        if self.noise > NOISE_LIMIT:
-            return f"{what} was measured while others disturbed it (noise {100 * self.noise:.0f} %)"
-        if self.throttle:
-            return f"{what} was measured while the clock was held down ({self.throttle})"
-        return ""
+        others = f"{100 * self.others_share:.0f} % of the processors"
+        noise = f"noise {100 * self.noise:.0f} %" if self.noise > NOISE_LIMIT else ""
+        causes = (
+            (self.beaten, f"was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"),
+            (self.others_share > OTHERS_LIMIT, f"was measured while other processes took {others}"),
+            (self.disturbance, f"was measured while others disturbed it ({self.disturbance})"),
+            (self.uncertainty > UNCERTAINTY_LIMIT, f"is known to {100 * self.uncertainty:.0f} % only"),
+            (noise, f"was measured while others disturbed it ({noise})"),
+            (self.throttle, f"was measured while the clock was held down ({self.throttle})"),
+        )
+        text = next((text for holds, text in causes if holds), "")
+        return text and f"the roof ({self.stream} of {format_bytes(self.total_bytes)}) {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +261,10 @@ class Roofs:
 
     def beaten(self, points: Collection[RoofPoint], by: float) -> Roofs:
         """Return the roofs with these points in doubt: a row was faster by the fraction `by`."""
-        known = {point.measurement for point in points}
+        known = {(*point.key, point.seconds) for point in points}  # what no other measurement shares
 
         def marked(point: RoofPoint) -> RoofPoint:
-            return replace(point, beaten=max(by, point.beaten)) if point.measurement in known else point
+            return replace(point, beaten=max(by, point.beaten)) if (*point.key, point.seconds) in known else point
 
         return replace(self, points=tuple(map(marked, self.points)), hot_points=tuple(map(marked, self.hot_points)))
 
@@ -399,12 +391,18 @@ def match_roofs(roofs: Roofs, facts: dict[str, object]) -> Roofs:
     return roofs
 
 
-NOISY_WAITED = 0.02  # of the sampling time
-NOISY_THROTTLED = 0.02
-NOISY_STOLEN = 0.05
-NOISY_PRESSED = 0.01
+# Shares of the sampling time, from which limit on they are signs of disturbance, and the signs in words.
+_THROTTLED = "throttled_share"
+_SIGNS = (
+    ("waited_share", 0.02, "threads waited for a CPU {:.0%} of the time"),
+    (_THROTTLED, 0.02, "the container's own CPU quota held threads back {:.0%} of the time"),
+    ("stolen_share", 0.05, "the hypervisor took the CPUs {:.0%} of the time"),
+    ("pressed_share", 0.01, "processes waited for memory {:.0%} of the time"),
+)
 _MOST_SHARE = 0.99  # larger shares make the ratio infinite
 NOISY_SLOWED = 0.10  # undisturbed reference streams differ by about half of that
+_SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
+_SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +419,8 @@ class References:
         """Read the references of a measurement's result; None where it has none."""
         slowed = result["slowed_share"]
         found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _prolonging_factor(result) or 1.0)
-        return found if found.best_ns > 0 and slowed < math.inf and not _is_throttled(result) else None
+        is_throttled = any(name == _THROTTLED for name, _ in _find_signs(result))
+        return found if found.best_ns > 0 and slowed < math.inf and not is_throttled else None
 
     def compare(self, best_ns: float) -> float:
         """Return `slowed` once a stream took `best_ns`."""
@@ -446,7 +445,7 @@ def multiply_slowdown(slowed: float, others: float) -> float:
 
 def _prolonging_factor(result: Mapping[str, float]) -> float | None:
     """Return the factor of all causes but memory; None where none is known."""
-    shares = [result.get(f"{name}_share", math.nan) for name in ("waited", "throttled", "stolen", "pressed")]
+    shares = [result.get(name, math.nan) for name, _, _ in _SIGNS]
     known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
     return 1 / math.prod(1 - share for share in known) if known else None
 
@@ -454,27 +453,15 @@ def _prolonging_factor(result: Mapping[str, float]) -> float | None:
 def describe_disturbances(result: dict[str, Any]) -> list[str]:
     """Return signs, in words, that other processes, other guests or the container's quota slowed the CPUs.
 
-    An unknown share is NaN, which is above no limit.
+    A quota that holds threads back slows the reference streams as well.
     """
-    waited, stolen = result["waited_share"], result["stolen_share"]
-    pressed, slowed = result["pressed_share"], result["slowed_share"]
-    found = []
-    throttled = _is_throttled(result)
-    if waited > NOISY_WAITED:
-        cause = "" if throttled else ": something else runs on it"
-        found.append(f"threads waited for a CPU {waited:.0%} of the time{cause}")
-    if throttled:
-        slowed = 0.0  # the streams were held back as well
-        found.append(f"the container's own CPU quota held threads back {result['throttled_share']:.0%} of the time")
-    if stolen > NOISY_STOLEN:
-        found.append(f"the hypervisor took the CPUs {stolen:.0%} of the time")
-    if pressed > NOISY_PRESSED:
-        found.append(f"processes waited for memory {pressed:.0%} of the time")
-    return found + describe_slowdown(slowed)
+    found = dict(_find_signs(result))
+    return [*found.values(), *(() if _THROTTLED in found else describe_slowdown(result["slowed_share"]))]
 
 
-def _is_throttled(result: Mapping[str, float]) -> bool:
-    return result.get("throttled_share", 0.0) > NOISY_THROTTLED
+def _find_signs(result: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the shares above their limits, with the signs; an unknown share is NaN, which is above no limit."""
+    return [(name, sign.format(result[name])) for name, least, sign in _SIGNS if result.get(name, 0.0) > least]
 
 
 def describe_slowdown(share: float) -> list[str]:
@@ -486,7 +473,3 @@ def replace_disturbance(reason: str | None, text: str) -> str:
     """Return a row's reason with the sentence of `describe_slowdown` replaced or added."""
     found, count = _SLOWED_BEFORE.subn(text, reason or "")
     return found if count else f"{reason}; {text}" if reason else text
-
-
-_SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
-_SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))
