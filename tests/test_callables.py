@@ -457,7 +457,7 @@ def processes() -> Iterator[object]:
 def test_what_has_not_been_done_when_it_is_returned_is_refused() -> None:
     for made in processes():
         for returned in (made, [made], {"a": (made,)}, Pair(1, made), {1: made}.items()):
-            with pytest.raises(TypeError, match=f"fn returned a {type(made).__name__}: "):
+            with pytest.raises(TypeError, match=f"fn returned a {type(made).__name__}, "):
                 callables.check_finished(returned, "fn")
 
 

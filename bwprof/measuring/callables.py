@@ -75,14 +75,15 @@ def check_finished(returned: object, what: str) -> None:
             continue
         if inspect.iscoroutine(leaf):
             leaf.close()  # else Python warns that it was never awaited
-        name = f"{what} returned a {type(leaf).__name__}"
-        if _is_elsewhere(leaf) or any(all(hasattr(type(leaf), method) for method in pair) for pair in _PENDING):
-            raise TypeError(f"{name}: its work may go on after the call; wait for it inside the function")
+        is_pending = any(all(hasattr(type(leaf), method) for method in pair) for pair in _PENDING)
         # What works only when it is iterated over, awaited or collected; files and cursors do not count.
         is_source = isinstance(leaf, io.IOBase) or _read_attribute(leaf, "fetchone")
         is_lazy = inspect.isawaitable(leaf) or any(hasattr(type(leaf), method) for method in _LAZY)
-        if is_lazy or (isinstance(leaf, (Iterator, AsyncIterator)) and not is_source):
-            raise TypeError(f"{name}: calling it does no work; do all of the work inside the function")
+        is_lazy |= isinstance(leaf, (Iterator, AsyncIterator)) and not is_source
+        if is_pending or is_lazy or _is_elsewhere(leaf):
+            raise TypeError(
+                f"{what} returned a {type(leaf).__name__}, whose work is not done: do all of it inside the function"
+            )
 
 
 def wrap_with_wait(function: Callable[..., object], returned: object, what: str) -> Callable[..., object]:

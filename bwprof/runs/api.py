@@ -44,13 +44,7 @@ ProgressArgument = bool | Callable[[int, int, Row], object] | None
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of a run in this process: limits, roofs, output, progress. See `bwprof.sweep`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For a value out of range, and for two options that contradict each other.
-    """
+    """The options of a run in this process: limits, roofs, output, progress. See `bwprof.sweep`."""
 
     max_total_seconds: float | None = None
     roofs: RoofsArgument = "auto"
@@ -223,13 +217,7 @@ class CallRequest:
 
 def sweep_callable(request: CallRequest, options: RunOptions) -> pd.DataFrame:
     """Measure every combination; see `bwprof.sweep`."""
-    limits = TimeBudget(
-        None,
-        options.max_total_seconds,
-        time.monotonic(),
-        option="max_total_seconds",
-        max_seconds=request.max_seconds,
-    )
+    limits = TimeBudget(None, options.max_total_seconds, time.monotonic(), "max_total_seconds", request.max_seconds)
     _check_axes(request, options.labels)
     # Options that suit no call are refused here; functions of the arguments are checked at each point.
     fixed = {name: value for name, value in request.options.items() if not (name in WORK and callable(value))}
