@@ -137,7 +137,7 @@ def model_step(
     from bwprof.roofs.model import check_roofs
     from bwprof.runs import api, metadata
     from bwprof.runs.local import LocalExecutor
-    from bwprof.runs.loop import TimeBudget
+    from bwprof.runs.loop import DevicePart, TimeBudget
 
     started = time.monotonic()
     options = api.RunOptions(max_total_seconds, check_roofs(roofs), recalibrate, {}, output, force, progress)
@@ -177,10 +177,11 @@ def model_step(
     choice = hardware.choose_device(backend, local)
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
-    frame = api.measure_device(
-        executor.list_all_pieces(request, choice.backend),
-        executor.PiecesExecutor(request, LocalExecutor(choice.backend, choice.index)),
-        run | {"model": request.to_dict()},
+    part = DevicePart(choice, executor.list_all_pieces(request, choice.backend), run | {"model": request.to_dict()})
+    frame = api.measure_devices(
+        [part],
+        lambda choice: executor.PiecesExecutor(request, LocalExecutor(choice.backend, choice.index)),
+        part.run,
         TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
         options,
         executor.fill_predictions,

@@ -212,12 +212,8 @@ class Expected:
     def compare(self) -> VerifyResult:
         """Call the functions and compare.
 
-        Raises
-        ------
-        TypeError, ValueError
-            For what is no array of numbers, for another shape than the reference's, for a reference that is not finite.
-        Exception
-            Whatever the caller's functions raise.
+        TypeError or ValueError for what is no array of numbers, has another shape than the reference, and for a
+        reference that is not finite; and whatever the caller's functions raise.
         """
         outputs = _read_arrays(_call(self.output, "output"), "output")
         for name, (array, _) in outputs.items():

@@ -127,12 +127,7 @@ def export(roofs: Roofs, path: Path) -> None:
 def read(path: Path) -> Roofs:
     """Read the roofs of an exported file, a stored file, or a run (its folder or JSON file).
 
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file or folder.
-    ValueError
-        When it has no roofs, or another version of bwprof wrote it.
+    FileNotFoundError where it is missing; ValueError where it has no roofs, or another version of bwprof wrote it.
     """
     place = reader.find_recorded(path)
     if not place.exists():

@@ -97,21 +97,6 @@ def run_sweep(request: plan.SweepRequest, options: RunOptions) -> pd.DataFrame:
     )
 
 
-def measure_device(
-    items: Sequence[T],
-    executor: Executor[T],
-    run_data: dict[str, Any],
-    limits: TimeBudget,
-    options: RunOptions,
-    finish: Finisher = finish_nothing,
-) -> pd.DataFrame:
-    """Measure items on one device; see `measure_devices`."""
-    choice = Choice(run_data["backend"], run_data["device_index"], run_data["device"], "", "")
-    return measure_devices(
-        [DevicePart(choice, items, run_data)], lambda _choice: executor, run_data, limits, options, finish
-    )
-
-
 def measure_devices(
     parts: Sequence[DevicePart[T]],
     executor_of: Callable[[Choice], Executor[T]],
@@ -226,9 +211,10 @@ def sweep_callable(request: CallRequest, options: RunOptions) -> pd.DataFrame:
     registry.check_timer(request.options.get("timer"), choice.backend)
     registry.check_metrics(request.options.get("metrics", ()), choice.backend)
     run_data = metadata.describe(environment.new_run_id(), choice, None)
-    return measure_device(
-        [CallPoint(request, params, cache) for params in iterate_points(request.axes) for cache in request.caches],
-        CallExecutor(choice, request, run_data["run_id"], options, limits),
+    items = [CallPoint(request, params, cache) for params in iterate_points(request.axes) for cache in request.caches]
+    return measure_devices(
+        [DevicePart(choice, items, run_data)],
+        lambda choice: CallExecutor(choice, request, run_data["run_id"], options, limits),
         run_data,
         limits,
         replace(options, roofs="auto" if options.roofs else False, labels={}),  # the executor has the others

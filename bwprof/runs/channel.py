@@ -189,12 +189,11 @@ class NoInterrupts:
     """While entered, handle no signal: Ctrl-C stays the caller's exception."""
 
     def __enter__(self) -> NoInterrupts:
-        self.wakeup_fd, self._write_fd = os.pipe()
+        self.wakeup_fd = os.eventfd(0)  # never readable
         return self
 
     def __exit__(self, *_: object) -> None:
-        for fd in (self.wakeup_fd, self._write_fd):
-            os.close(fd)
+        os.close(self.wakeup_fd)
 
     def check(self) -> None:
         """Do nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -113,12 +113,12 @@ class RunLoop:
         for number, part in enumerate(parts):
             if several and not part.items:
                 continue
-            executor, job = executor_of(part.choice), self
+            job = self
             if several:
                 share = self.limits.left() / (len(parts) - number)
                 until = None if self.limits.deadline is None else time.monotonic() + share
                 job = replace(self, limits=replace(self.limits, target_seconds=part.target_seconds, until=until))
-            try:
+            with closing(executor_of(part.choice)) as executor:
                 try:
                     context = job.prepare(executor, part.run, part.items)
                 except (_core.UnavailableError, _core.DeviceError) as error:
@@ -132,8 +132,6 @@ class RunLoop:
                         self.store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
                     self.store.write_metadata()
                 job.run_cases(part.items, executor, context)
-            finally:
-                executor.close()
 
     def _add_failed(self, part: DevicePart[T], reason: str) -> None:
         facts = {"name": part.choice.name}

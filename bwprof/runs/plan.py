@@ -36,10 +36,7 @@ def iterate_points(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
 def parse_axes(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return each parameter's values: those of an iterable; text, mappings and all else are one value.
 
-    Raises
-    ------
-    ValueError
-        For a parameter without values, and for more than `MAX_CASES` combinations.
+    ValueError for a parameter without values, and for more than `MAX_CASES` combinations.
     """
     axes = {}
     points = 1
@@ -121,13 +118,7 @@ def expand_caches(caches: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def make_plan(request: SweepRequest, backend: str) -> Plan:
-    """Return the cases of a request on a backend.
-
-    Raises
-    ------
-    ValueError
-        For a name or number that is unknown, out of range or contradictory; the message names the nearest right one.
-    """
+    """Return the cases of a request on a backend; ValueError for what is unknown, out of range or contradictory."""
     precisions = tuple(registry.check_precision(name) for name in request.precisions)
     expand_caches(request.caches)
     registry.check_timer(request.timer, backend)

@@ -59,14 +59,7 @@ def list_suites() -> dict[str, Path]:
 
 
 def load(name: str) -> Suite:
-    """Read a suite by its name, or by the path of a .toml file.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, or a mistake in the file; the message names the file, the key and the nearest right one.
-    FileNotFoundError
-        When there is no such file.
+    """Read a suite by its name, or by the path of a .toml file; ValueError for an unknown name, or as for `parse`.
 
     Examples
     --------
