@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any, Protocol
 
@@ -88,16 +88,15 @@ class ChildProcess:
     """A process that answers JSON lines, and its two pipes."""
 
     def __init__(self, command: Callable[[int, int], list[str]], folder: str | None = None) -> None:
-        request_read, self._request = os.pipe()
-        try:
-            self._answer, answer_write = os.pipe()
-        except OSError:
-            os.close(request_read)
-            os.close(self._request)
-            raise
-        os.set_blocking(self._request, False)  # a process that does not read must not block this one
         self._buffer = b""
-        try:
+        with ExitStack() as theirs, ExitStack() as ours:
+            request_read, self._request = os.pipe()
+            theirs.callback(os.close, request_read)
+            ours.callback(os.close, self._request)
+            self._answer, answer_write = os.pipe()
+            theirs.callback(os.close, answer_write)
+            ours.callback(os.close, self._answer)
+            os.set_blocking(self._request, False)  # a process that does not read must not block this one
             # Its own process group: Ctrl-C goes to the command, which decides. File descriptor 2 for both outputs.
             self._process = subprocess.Popen(
                 command(request_read, answer_write),
@@ -107,13 +106,7 @@ class ChildProcess:
                 process_group=0,
                 cwd=folder,
             )
-        except BaseException:
-            os.close(self._request)
-            os.close(self._answer)
-            raise
-        finally:
-            os.close(request_read)
-            os.close(answer_write)
+            ours.pop_all()  # this side's ends stay open
 
     def ask(self, request: dict[str, Any], interrupts: InterruptSource, until: float) -> dict[str, Any]:
         """Send one line and wait for one line, until a time.monotonic(); RunTimeoutError after that."""

@@ -41,16 +41,18 @@ def describe(run_id: str, choice: Choice, argv: Sequence[str] | None) -> dict[st
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "finished": None,
         "argv": list(argv) if argv is not None else None,
-        "backend": choice.backend,
-        "device_index": choice.index,
-        "device": choice.name,
-        "device_reason": choice.reason,
+        **_describe_choice(choice),
         "host": environment.host_facts(),
         "versions": environment.package_versions(),
         "git_commit": environment.git_commit(),
         "build": dict(_core.build),
         "environment": environment.environment_variables(),
     }
+
+
+def _describe_choice(choice: Choice) -> dict[str, Any]:
+    names = {"device": choice.name, "device_reason": choice.reason}
+    return {"backend": choice.backend, "device_index": choice.index} | names
 
 
 def describe_run(
@@ -150,10 +152,7 @@ def make_parts(plans: Sequence[tuple[Choice, Plan]], data: dict[str, Any]) -> li
     for choice, plan in plans:
         own = {
             "run_id": data["run_id"],
-            "backend": choice.backend,
-            "device_index": choice.index,
-            "device": choice.name,
-            "device_reason": choice.reason,
+            **_describe_choice(choice),
             "target_seconds": plan.target_seconds,
             "plan": None if plan.specs == first.specs else [spec.to_dict() for spec in plan.specs],
         }
@@ -166,11 +165,8 @@ def find_owners(rows: Sequence[RowDict], runs: Sequence[Mapping[str, Any]]) -> l
     """Return the number of the part that measured each row, by backend and UUID; None where it is unknown."""
     if len(runs) == 1:
         return [0] * len(rows)
-    known = {
-        (run["backend"], (run.get("facts") or {}).get("uuid") or None): number
-        for number, run in enumerate(runs)
-        if run.get("facts")
-    }
+    opened = [(number, run["backend"], run["facts"]) for number, run in enumerate(runs) if run.get("facts")]
+    known = {(backend, facts.get("uuid") or None): number for number, backend, facts in opened}
     return [known.get((row["backend"], row["device_uuid"] or None)) for row in rows]
 
 
