@@ -119,21 +119,30 @@ def expand_caches(caches: tuple[str, ...]) -> tuple[str, ...]:
 
 def make_plan(request: SweepRequest, backend: str) -> Plan:
     """Return the cases of a request on a backend; ValueError for what is unknown, out of range or contradictory."""
-    precisions = tuple(registry.check_precision(name) for name in request.precisions)
-    expand_caches(request.caches)
-    registry.check_timer(request.timer, backend)
-    registry.check_seed(request.seed)
-    metrics = registry.check_metrics(request.metrics, backend)
-    request = _resolve_cases(replace(request, precisions=precisions, metrics=metrics))
+    request = _resolve_cases(_check_request(request, backend))
     suite = None
     if request.suite is not None or not (request.operations or request.seq_lengths):
         suite = suites.load("default" if request.suite is None else request.suite)
     originals = _choose_entries(request, suite, backend)
     entries = [_override(entry, request) for entry in originals]
     _check_used(request, entries, backend)
-    total = sum(math.prod(len(values) for values in entry.params.values()) for entry in entries)
+    total = sum(math.prod(map(len, entry.params.values())) for entry in entries)
     if total > MAX_CASES:
         raise ValueError(f"the lists of parameters make {total} cases: allowed are {MAX_CASES}")
+    specs = _expand_entries(originals, entries, request, suite, backend)
+    # A limit for each case replaces the suite's target for all.
+    target = suite.target_on(backend) if suite and request.max_seconds is None else None
+    return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
+
+
+def _expand_entries(
+    originals: Sequence[SuiteCase],
+    entries: Sequence[SuiteCase],
+    request: SweepRequest,
+    suite: Suite | None,
+    backend: str,
+) -> list[Spec]:
+    """Return the cases of all entries; ValueError for none, and for what no entry with a case has."""
     default = suite.precisions_on(backend) if suite else DEFAULT_PRECISIONS
     specs: list[Spec] = []
     selected: list[SuiteCase] = []  # the entries with cases that `only` selects
@@ -145,18 +154,29 @@ def make_plan(request: SweepRequest, backend: str) -> Plan:
             raise ValueError(f"{where}{error}") from None
         specs += cases
         selected += [entry] if cases else []
-    specs = drop_duplicates(specs)
+    if request.only:
+        _check_only(request.only, entries, specs)
+        _check_used(request, selected or entries, backend)
+    if not specs:
+        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(request.precisions or default)}")
+    return drop_duplicates(specs)
+
+
+def _check_request(request: SweepRequest, backend: str) -> SweepRequest:
+    """Return the request with precisions and metrics by their names; ValueError for unknown names and numbers."""
+    precisions = tuple(registry.check_precision(name) for name in request.precisions)
+    expand_caches(request.caches)
+    registry.check_timer(request.timer, backend)
+    registry.check_seed(request.seed)
+    return replace(request, precisions=precisions, metrics=registry.check_metrics(request.metrics, backend))
+
+
+def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequence[Spec]) -> None:
+    """Raise ValueError for a pattern that matches no case."""
     known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
-    for pattern in request.only:
+    for pattern in only:
         if not _matches(pattern, *known, *(spec.case for spec in specs)):
             raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
-    if request.only and selected:
-        _check_used(request, selected, backend)
-    if not specs:
-        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(precisions or default)}")
-    # A limit for each case replaces the suite's target for all.
-    target = suite.target_on(backend) if suite and request.max_seconds is None else None
-    return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
 def make_plans(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
@@ -200,21 +220,25 @@ def _resolve_cases(request: SweepRequest) -> SweepRequest:
 
 
 def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
-    """Return the suite's entries of the operations, or an entry for each; for lengths alone, those with query heads."""
+    """Return the suite's entries of the operations, or an entry for each operation."""
     operations = request.operations
     for name in operations:
         registry.operation(name)  # raises for an unknown one
     if suite is None:
-        names = [operation["name"] for operation in registry.operations()]
-        names = [name for name in names if "num_heads" in registry.param_names(name) and _length_param(name)]
-        return [SuiteCase(name, name) for name in dict.fromkeys(operations or names)]
-    entries = [entry for entry in suite.cases if entry.backends is None or backend in entry.backends]
-    present = {entry.operation for entry in entries}
-    if absent := [name for name in operations if name not in present]:
-        raise ValueError(f"suite {suite.name} has no case of {', '.join(absent)} on {backend}")
+        return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
+    entries = [entry for entry in suite.cases if entry.runs_on(backend)]
     if not entries:
         raise ValueError(f"suite {suite.name} has no case for backend {backend}")
-    return [entry for entry in entries if not operations or entry.operation in operations]
+    present = {entry.operation for entry in entries}
+    if absent := ", ".join(name for name in operations if name not in present):
+        raise ValueError(f"suite {suite.name} has no case of {absent} on {backend}")
+    return [entry for entry in entries if entry.operation in (operations or present)]
+
+
+def _operations_over_sequences() -> list[str]:
+    """Return the operations with sequences and query heads: those of --seq-lengths without an operation."""
+    names = [operation["name"] for operation in registry.operations()]
+    return [name for name in names if "num_heads" in registry.param_names(name) and _length_param(name)]
 
 
 def _length_param(operation: str) -> str | None:
@@ -270,17 +294,9 @@ def expand_entry(
 
     `default` are the precisions of entries without their own, where the request names none.
     """
-    allowed = registry.operation(entry.operation)["precisions"]
-    # The request's precisions give each case a row, maybe a skipped one; the suite's are only those that fit.
-    chosen = request.precisions or entry.precisions or tuple(name for name in default if name in allowed)
-    precisions = sorted(dict.fromkeys(chosen), key=registry.precision_names().index)
-    turns = [(name, variant) for name in precisions for variant in _list_variants(entry, request, name, backend)]
-    # A variant's precisions follow each other, under the same conditions.
-    variants = list(dict.fromkeys(variant for _, variant in turns))
-    turns.sort(key=lambda turn: variants.index(turn[1]))
-    usable = {name: name if name in allowed else allowed[0] for name in precisions}
-    fitting = next((name for name in precisions if name in allowed), allowed[0])
-    named = _name_parameters(original or entry, entry, fitting)
+    precisions = _choose_precisions(entry, request, default)
+    turns = _order_turns(entry, request, precisions, backend)
+    named = _name_parameters(original or entry, entry, _usable(entry, *precisions))
     options = request.seed, request.timer, request.counters, request.metrics, request.rel_ci
     specs: list[Spec] = []
     for params in iterate_points(entry.params):
@@ -290,13 +306,35 @@ def expand_entry(
             continue
         complete: dict[str, dict[str, int]] = {}  # precisions share equal dicts: plans are large
         for precision in precisions:
-            found = registry.complete_params(entry.operation, usable[precision], params, entry.kv_lens)
+            found = registry.complete_params(entry.operation, _usable(entry, precision), params, entry.kv_lens)
             complete[precision] = next((same for same in complete.values() if same == found), found)
         for cache in expand_caches(request.caches or entry.caches or ()):
             for precision, variant in turns:
                 identity = case, entry.operation, precision, complete[precision], entry.kv_lens, variant, cache
                 specs.append(Spec(*identity, *options))
     return specs
+
+
+def _usable(entry: SuiteCase, *precisions: str) -> str:
+    """Return the first precision that the operation has, else the operation's own first."""
+    allowed: list[str] = registry.operation(entry.operation)["precisions"]
+    return next((name for name in precisions if name in allowed), allowed[0])
+
+
+def _choose_precisions(entry: SuiteCase, request: SweepRequest, default: tuple[str, ...]) -> list[str]:
+    allowed = registry.operation(entry.operation)["precisions"]
+    # The request's precisions give each case a row, maybe a skipped one; the suite's are only those that fit.
+    chosen = request.precisions or entry.precisions or tuple(name for name in default if name in allowed)
+    return sorted(dict.fromkeys(chosen), key=registry.precision_names().index)
+
+
+def _order_turns(
+    entry: SuiteCase, request: SweepRequest, precisions: Sequence[str], backend: str
+) -> list[tuple[str, str | None]]:
+    """Return (precision, variant) pairs; a variant's precisions follow each other, under the same conditions."""
+    turns = [(name, variant) for name in precisions for variant in _list_variants(entry, request, name, backend)]
+    variants = list(dict.fromkeys(variant for _, variant in turns))
+    return sorted(turns, key=lambda turn: variants.index(turn[1]))
 
 
 def _name_parameters(original: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:

@@ -79,20 +79,34 @@ def _measure_group(
     try:
         say(f"measuring again what failed: {plural(count, 'case')} on {device}")
         progress.begin(count)
-        found = match_roofs(roofs, facts) if isinstance(roofs, Roofs) else None
-        if found is None and roofs:
-            caches = {row["cache"] for row in rows}
-            found = executor.obtain_roofs(RoofRequest("cold" in caches, "hot" in caches, stored=True), None)
+        caches = {row["cache"] for row in rows}
+        found = _find_roofs(executor, facts, roofs, RoofRequest("cold" in caches, "hot" in caches, stored=True))
         executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found))
-        book, seconds = ReferenceBook(), _sampling_seconds(run)
-        outcomes = [
-            _measure_twice(spec, seconds, executor, book, progress) if isinstance(spec, Spec) else spec
-            for spec in specs
-        ]
-        finish_rows((outcome for outcome in outcomes if isinstance(outcome, Outcome)), book)
-        return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
+        return _measure_specs(specs, executor, _sampling_seconds(run), progress)
     finally:
         executor.close()
+
+
+def _find_roofs(
+    executor: Executor[Any], facts: dict[str, Any], roofs: RoofsArgument, request: RoofRequest
+) -> Roofs | None:
+    if isinstance(roofs, Roofs):
+        return match_roofs(roofs, facts)
+    return executor.obtain_roofs(request, None) if roofs else None
+
+
+def _measure_specs(
+    specs: Sequence[Spec | str], executor: Executor[Any], seconds: float, progress: SilentProgress
+) -> list[PublicRow | str]:
+    book = ReferenceBook()
+    outcomes: list[Outcome | str] = []
+    for spec in specs:
+        if isinstance(spec, Spec):
+            outcomes.append(_measure_twice(spec, seconds, executor, book, progress))
+        else:
+            outcomes.append(spec)
+    finish_rows((outcome for outcome in outcomes if isinstance(outcome, Outcome)), book)
+    return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
 
 
 def _measure_twice(

@@ -30,6 +30,10 @@ class SuiteCase:
     backends: tuple[str, ...] | None = None
     caches: tuple[str, ...] | None = None
 
+    def runs_on(self, backend: str) -> bool:
+        """Return whether the entry is for a backend."""
+        return self.backends is None or backend in self.backends
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:
@@ -135,11 +139,7 @@ def _parse_case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
     for key, value in _read_table(entry, "params", where).items():
         if key not in known_params:
             raise ValueError(registry.describe_unknown_param(operation, key, known_params, where=where))
-        items = _as_list(value, key, where)
-        for item in items:
-            if not isinstance(item, (int, str)) or (isinstance(item, bool) and key not in registry.flag_names()):
-                raise ValueError(f"{where}: {key} is {repr_short(item)}, a whole number is needed")
-        params[key] = tuple(map(int, expand_ranges(items, f"{where}: {key}")))
+        params[key] = _parse_counts(value, key, where)
     kv_lens = registry.parse_lengths(entry.get("kv_lens"), f"{where}: kv_lens")
     if kv_lens is not None and not registry.operation(operation)["takes_kv_lens"]:
         raise ValueError(f"{where}: {operation} takes no kv_lens")
@@ -173,6 +173,14 @@ def _as_list(value: Any, key: str, where: str) -> list[Any]:
     if value == []:
         raise ValueError(f"{where}: {key} is an empty list")
     return value if isinstance(value, list) else [value]
+
+
+def _parse_counts(value: Any, key: str, where: str) -> tuple[int, ...]:
+    items = _as_list(value, key, where)
+    for item in items:
+        if not isinstance(item, (int, str)) or (isinstance(item, bool) and key not in registry.flag_names()):
+            raise ValueError(f"{where}: {key} is {repr_short(item)}, a whole number is needed")
+    return tuple(map(int, expand_ranges(items, f"{where}: {key}")))
 
 
 def _parse_words(

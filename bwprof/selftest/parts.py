@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -363,7 +363,10 @@ def run_repeat(bench: Bench) -> PartReport:
     fresh = _measure_fresh(bench, specs, context, 4 if bench.quick else 12) if in_main else []
     left_out = [str(row["reason"]) for row in (*inside, *fresh) if row["status"] != "ok"]
     left_out += [] if in_main else ["fresh processes: they are started from the main thread only"]
-    pairs = {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}
+    return _report_repeat(specs, {"one process": _pairs(inside), "fresh processes": _pairs(fresh)}, left_out)
+
+
+def _report_repeat(specs: Sequence[Spec], pairs: Mapping[str, list[_Pair]], left_out: Sequence[str]) -> PartReport:
     rows = [_row_of_repeat(where, gate, found) for where, found in pairs.items() if found for gate in GATES]
     judged = [row for row in rows if row["gate"] == _gate_text(DEFAULT_GATE) and row["rate"] is not None]
     passed = all(row["rate_low"] <= 100 * ALLOWED_RATE for row in judged) if judged else None
