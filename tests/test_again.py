@@ -19,13 +19,13 @@ def _never(*_: object) -> LocalExecutor:
 
 def test_cases_of_others_are_not_measured() -> None:
     own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
-    (said,) = remeasure.measure_again([own], {}, _never, progress.SilentProgress())
-    assert isinstance(said, str)
-    assert said.startswith("my_function is ")
+    (message,) = remeasure.measure_again([own], {}, _never, progress.SilentProgress())
+    assert isinstance(message, str)
+    assert message.startswith("my_function is ")
     other = own | {"operation": "gemm", "precision": "fp99"}
-    (said,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
-    assert isinstance(said, str)
-    assert "'plain'" in said
+    (message,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
+    assert isinstance(message, str)
+    assert "'plain'" in message
     assert remeasure.measure_again([own | {"status": "failed"}], {}, _never, progress.SilentProgress()) == [
         "it is failed"
     ]
@@ -34,9 +34,9 @@ def test_cases_of_others_are_not_measured() -> None:
 def test_a_device_of_another_host_is_not_used() -> None:
     device = bwprof.devices()["cpu:0"]
     row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
-    (said,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
-    assert isinstance(said, str)
-    assert device["name"] in said
+    (message,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
+    assert isinstance(message, str)
+    assert device["name"] in message
 
 
 def test_a_row_is_measured_again_with_its_settings_and_roofs(cpu: _core.Device) -> None:

@@ -104,7 +104,7 @@ def test_a_function_that_launches_nothing(gpu: _core.Device, timer: str, cache: 
 
 
 @pytest.mark.cuda
-def test_another_stream_than_the_one_given(gpu: _core.Device, case: _core.Case) -> None:
+def test_a_wrong_stream_is_refused(gpu: _core.Device, case: _core.Case) -> None:
     needs(gpu, "cupti")
     with pytest.raises(ValueError, match="another stream"):
         bwprof.measure(case.enqueue, stream=0, timer="cupti")
@@ -161,7 +161,7 @@ def raiser(work: Callable[[], object], *, after: int) -> Callable[[], None]:
 
 
 @pytest.mark.cuda
-def test_the_current_device_is_kept() -> None:
+def test_the_current_device_does_not_change() -> None:
     before = _core.current_device("cuda")
     bwprof.measure(lambda: None, device="cpu", max_seconds=0.0)
     _core.make_current("cuda", before)
@@ -233,7 +233,7 @@ def test_every_cuda_call_of_counting_a_function_fails_in_turn(gpu: _core.Device)
             finally:
                 device._inject_fault(0)
         assert all(outcomes)
-        assert any("CUDA call" in said for said in outcomes)
+        assert any("CUDA call" in message for message in outcomes)
         assert device.count_call(small.enqueue)["counters_status"] == "ok"
 
 

@@ -38,7 +38,7 @@ def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.Monk
     assert Counted.passes <= 8
 
 
-def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_has_at_most_so_many_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SuiteCase("a", "gemm", {"M": tuple(range(1, 51))})
     monkeypatch.setattr(plan, "MAX_CASES", 100)
     for count, fits in ((2, True), (3, False)):
@@ -76,7 +76,7 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
     assert lines[-1].startswith("1200 cases on cpu:0")
 
 
-def test_many_cases_are_drawn_as_far_as_they_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_picture_has_as_many_cases_as_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of axes of 8 inches 0.51 are the legend's; a case has 0.12: 62 of them."""
     rows = [made for number in range(70) for made in pair(f"case {number}", 100.0, 80.0)]
     axes = bars.comparison(frame.from_rows(rows), ax=plot_axes())
@@ -92,7 +92,7 @@ def plot_axes() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("text = " + "[" * 900 + "]" * 900, "nested too deeply"),
         ("a = " + "{a = " * 900 + "1" + "}" * 900, "nested too deeply"),
@@ -100,6 +100,6 @@ def plot_axes() -> Any:
         ("target_seconds = " + "9" * 5000, "not a TOML file"),
     ],
 )
-def test_a_suite_that_would_take_for_ever(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"a.toml: .*{said}"):
+def test_nested_and_large_suites_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"a.toml: .*{message}"):
         suites.parse(text.encode(), source="a.toml")

@@ -160,7 +160,7 @@ def test_roofs_end_at_the_deadline(
 def test_the_python_function_counts_the_roofs_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too short for any roof: nothing is held against one, and nothing is lost."""
     points: list[Any] = []
-    monkeypatch.setattr(survey, "measure_point", lambda *given, **_: points.append(given))
+    monkeypatch.setattr(survey, "measure_point", lambda *inputs, **_: points.append(inputs))
     frame = bwprof.sweep("gemm", M=[1, 2], N=8, K=8, precision="fp32", backend="cpu", max_total_seconds=1e-3)
     assert points == []
     assert frame["status"].tolist() == ["skipped"] * 2
@@ -187,12 +187,12 @@ def test_a_case_that_hangs_is_ended(tmp_path: Path) -> None:
     assert rest[1][1] == OVER.format(TOTAL_SECONDS)
 
 
-def test_a_device_that_hangs_in_opening_is_given_up(tmp_path: Path) -> None:
+def test_opening_a_device_has_a_time_limit(tmp_path: Path) -> None:
     rows = run_that_hangs(tmp_path, "M=1,2", 2 * TOTAL_SECONDS, "local.LocalExecutor.open = hang\n")[1]
     assert rows == [("skipped", OVER.format(TOTAL_SECONDS))] * 2
 
 
-def test_roofs_that_hang_are_given_up(tmp_path: Path) -> None:
+def test_measuring_roofs_has_a_time_limit(tmp_path: Path) -> None:
     """What is left goes to the cases."""
     plant = "local.LocalExecutor.obtain_roofs = hang\n"
     err, rows = run_that_hangs(tmp_path, "M=1,2", 0.6 * TOTAL_SECONDS, plant)

@@ -69,7 +69,7 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "spread", "said"),
+    ("found", "spread", "message"),
     [
         ({}, 0.05, ""),
         (UNKNOWN, 0.09, ""),  # a GPU's
@@ -82,13 +82,13 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
         ({"slowed_share": 0.12}, 0.01, "a reference stream beside the samples took 12% longer"),
     ],
 )
-def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str) -> None:
+def test_causes_of_a_noisy_row(found: dict[str, Any], spread: float, message: str) -> None:
     row = empty_row() | {"noise": spread}
-    assert said in "; ".join(grade.find_disturbances(row, QUIET | found))
-    assert bool(said) == bool(grade.find_disturbances(row, QUIET | found))
+    assert message in "; ".join(grade.find_disturbances(row, QUIET | found))
+    assert bool(message) == bool(grade.find_disturbances(row, QUIET | found))
 
 
-def test_a_quota_is_nobody_else() -> None:
+def test_a_quota_also_slows_the_reference_streams() -> None:
     """It slows reference streams as well, which then say nothing of others."""
     slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
     (reason,) = model.describe_disturbances(slow)
@@ -110,7 +110,7 @@ def test_disturbed_rows_are_not_compared() -> None:
     assert not is_comparable({"status": "failed", "flags": ""})
 
 
-def test_threads_that_outnumber_the_cpus_wait_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_of_more_threads_than_cpus_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BWPROF_CPU_THREADS", str(2 * len(os.sched_getaffinity(0))))
     with _core.Device("cpu") as device, _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 16}) as case:
         assert math.isnan(case.measure(cache="hot", max_seconds=0.05)["waited_share"])
@@ -140,7 +140,7 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kept", "said"),
+    ("first", "second", "remaining", "message"),
     [
         (tried("noisy", 1.0), tried("", 0.9), 0.9, "the other try, 1 ms, was disturbed"),
         (tried("noisy", 1.0), tried("noisy", 0.9, width=0.005), 0.9, "the other try, 1 ms, was disturbed"),
@@ -150,10 +150,10 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
         (tried("noisy", 1.0), tried("", 0.0, status="skipped"), 1.0, "the other try skipped: it broke"),
     ],
 )
-def test_the_better_of_two_tries(first: RowDict, second: RowDict, kept: float, said: str) -> None:
+def test_the_better_of_two_tries(first: RowDict, second: RowDict, remaining: float, message: str) -> None:
     row = loop.choose_better(first, second)
-    assert (row["status"], row["time_ms"]) == ("ok", kept)
-    assert row["reason"] == f"measured twice: {said}"
+    assert (row["status"], row["time_ms"]) == ("ok", remaining)
+    assert row["reason"] == f"measured twice: {message}"
 
 
 def test_only_a_cpus_disturbed_rows_are_tried_again() -> None:
@@ -233,7 +233,7 @@ def test_second_tries_keep_to_the_time_limit(monkeypatch: pytest.MonkeyPatch) ->
     assert len(store.rows) == 20
 
 
-def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_second_try_loses_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     executor = Executor(SimpleNamespace(now=0.0), broken_after=21)
     store = Store({}, csv_targets=[tmp_path / "x.csv"])
     with pytest.raises(KeyboardInterrupt):
@@ -257,12 +257,12 @@ class Streams(Executor):
     def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
         outcome = super().measure(spec, max_seconds, deadline)
         seen = self.took[: len(self.tries)]
-        told = model.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
+        described = model.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
         wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
-        row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
-        if told.slowed > model.NOISY_SLOWED:
-            row |= {"flags": "noisy", "reason": model.describe_slowdown(told.slowed)[0]}
-        return Outcome(row, outcome.samples, references=told)
+        row = outcome.row | {"flags": "", "disturbed_pct": 100 * described.slowed, "time_ms_hi": wider}
+        if described.slowed > model.NOISY_SLOWED:
+            row |= {"flags": "noisy", "reason": model.describe_slowdown(described.slowed)[0]}
+        return Outcome(row, outcome.samples, references=described)
 
 
 def everywhere(store: Store, folder: Path) -> list[list[RowDict]]:
@@ -290,17 +290,15 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
         assert rows[0]["reason"] == model.describe_slowdown(slower[0] - 1)[0]
         assert "2 ms" in rows[1]["reason"]
-        (said,) = model.describe_slowdown(slower[2] - 1)
-        assert rows[2]["reason"].startswith(f"{said}; measured twice: ")
+        (message,) = model.describe_slowdown(slower[2] - 1)
+        assert rows[2]["reason"].startswith(f"{message}; measured twice: ")
         assert "3 ms" in rows[2]["reason"]
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
     assert flags == ["noisy", "noisy"], "of the case, and of one launch"
 
 
-def test_a_run_that_is_interrupted_holds_its_rows_against_its_best_stream(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_compares_rows_with_its_best_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     executor = Streams([1.2e6, 1e6, 1e6, 1e6], broken_after=3)
     store = Store({}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
     with pytest.raises(KeyboardInterrupt):
@@ -358,11 +356,11 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         assert memory == csv == json_, steps
         assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
         for row in memory:
-            told = model.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
+            described = model.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
             assert row["status"] == "ok"
-            assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
-            assert (row["reason"] or "").count("a reference stream") == len(told)
-            assert all(one in (row["reason"] or "") for one in told), (steps, row["reason"])
+            assert ("noisy" in row["flags"]) == bool(described), (steps, row["flags"], row["disturbed_pct"])
+            assert (row["reason"] or "").count("a reference stream") == len(described)
+            assert all(one in (row["reason"] or "") for one in described), (steps, row["reason"])
     assert steps > 10
 
 
@@ -378,7 +376,7 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         ("noisy", "cut sho", 0.12, 0.2, ("noisy", "cut sho; {new}")),
     ],
 )
-def test_what_a_row_says_of_slower_streams(
+def test_columns_of_a_row_with_slower_streams(
     flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
 ) -> None:
     words = {
@@ -401,14 +399,14 @@ def test_what_a_row_says_of_slower_streams(
 
 
 @pytest.mark.parametrize("took", [0.0, -1.0, math.nan])
-def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
+def test_a_stream_without_a_time_is_no_reference(took: float) -> None:
     slowed = math.inf if took == 0 else 0.0
     shares = dict.fromkeys(("waited_share", "throttled_share", "stolen_share", "pressed_share"), math.nan)
     result = shares | {"reference_ns": 1e6, "best_reference_ns": took, "slowed_share": slowed}
     assert model.References.of(result) is None
 
 
-def test_what_reference_streams_took_comes_back_from_a_child() -> None:
+def test_references_come_back_from_a_child() -> None:
     """And from this process: as much as a row of it needs to be held against later ones."""
     spec = plan.make_plan(
         SweepRequest(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
@@ -437,7 +435,7 @@ def test_comparisons_follow_the_row_that_stays() -> None:
     assert store.rows[1]["speedup_vs_fp32"] == pytest.approx(2.0)
 
 
-def test_how_much_longer_others_may_have_made_it_take() -> None:
+def test_prolonged_pct() -> None:
     """Half of the time taken away is twice the time; a share of each kind counts, one that is not known does not."""
     quiet = {"waited_share": 0.0, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.0}
     assert model.prolonged_pct(quiet) == 0

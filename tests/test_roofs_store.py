@@ -46,7 +46,7 @@ def test_the_folder_follows_xdg(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not Path("relative").exists()
 
 
-def test_what_is_stored_comes_back(cache: Path) -> None:
+def test_stored_roofs_are_loaded(cache: Path) -> None:
     assert store.load(me()) is None
     path = store.save(me(), ROOFS)
     assert path is not None
@@ -84,7 +84,7 @@ def test_settings_that_change_speed_make_it_stale(cache: Path, monkeypatch: pyte
     assert store.load(me()) is None, "other kernels"
 
 
-def test_what_is_not_known_equals_itself(cache: Path) -> None:
+def test_unknown_settings_equal_each_other(cache: Path) -> None:
     unknown = {"power_limit_w": math.nan}
     assert store.save(me(**unknown), ROOFS) is not None
     assert store.load(me(**unknown)) is not None
@@ -163,7 +163,7 @@ def test_a_damaged_value_is_ignored_with_a_warning(
     assert f"stored roofs are ignored: {path}" in caplog.text
 
 
-def test_what_is_no_file_of_ours_is_not_read(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pipes_and_large_files_are_not_read(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A pipe without a writer would never end."""
     path = store.path_of(me())
     path.parent.mkdir(parents=True)

@@ -72,7 +72,7 @@ def test_pairs_share_no_measurement() -> None:
 
 def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int = 1 << 20) -> dict[str, Any]:
     """The row of a copy whose counted rotation reads so many bytes of each launch from DRAM."""
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     class Counted:
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -91,7 +91,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int 
             return self.case.measure(**options) | {"cold": True}
 
         def count(self, *, rotated: bool = False) -> dict[str, Any]:
-            asked.append(rotated)
+            requested.append(rotated)
             found = dict.fromkeys(("dram_bytes_read", "dram_bytes_written", "l2_bytes"), 4.0 * elements)
             return found | ({"dram_bytes_read": rotation_reads} if rotated else {}) | {"counters_status": "ok"}
 
@@ -101,7 +101,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int 
         outcome = specs.measure(device, spec, Context("r", "cpu", {}, None), max_seconds=0.0)
     assert outcome.row["status"] == "ok", outcome.row["reason"]
     assert outcome.row["dram_bytes_read"] == 4 * elements  # of the flushed launch
-    assert asked == ([False, True] if elements >= 1 << 18 else [False])
+    assert requested == ([False, True] if elements >= 1 << 18 else [False])
     return outcome.row
 
 
@@ -180,7 +180,7 @@ def test_timers_agree_within_3_percent_or_150_ns(graph: float, total: float, spa
 
 
 @pytest.mark.parametrize(("throttle", "agrees"), [("sw_power_cap", "held"), ("none", "NO"), ("", "NO")])
-def test_a_clock_that_is_held_down_is_not_judged(throttle: str, agrees: str) -> None:
+def test_a_throttled_case_is_not_judged(throttle: str, agrees: str) -> None:
     bench = Bench(None, "cuda", 0, {}, ("graph", "cupti"), True, lambda _: None, lambda: None)
     spec = Spec("attention", "attention_prefill", "fp16", {}, None, None, "cold", 0)
     row = parts._row_of_timers(spec, Timers(11.0, 10.0, 10.0, throttle), bench)
@@ -194,7 +194,7 @@ def test_a_clock_that_is_held_down_is_not_judged(throttle: str, agrees: str) -> 
     assert ("not judged" in " ".join(alone.summary)) is (agrees == "held")
 
 
-def test_nothing_measured_is_nothing_judged() -> None:
+def test_no_rows_have_no_verdict() -> None:
     assert parts._report_timers([], "no memory").passed is None
 
 
@@ -228,7 +228,7 @@ def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["timer"], "unknown part of the self-test 'timer': did you mean 'timers'?"),
         (["--backend", "cudda"], "unknown backend 'cudda'"),
@@ -236,9 +236,9 @@ def test_the_command_writes_json(tmp_path: Path, capfd: pytest.CaptureFixture[st
         (["timers", "--backend", "cpu", "--device", "7"], "has no device 7"),
     ],
 )
-def test_bad_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main_selftest(arguments) == 2
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err
 
 
 def test_the_methods_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,9 +135,9 @@ def test_a_check_knows_its_point() -> None:
 
 def test_progress_in_lines(capfd: pytest.CaptureFixture[str]) -> None:
     bwprof.sweep(lambda n: None, n=[1], progress=True, **QUICK)
-    said = capfd.readouterr().err
-    assert "<lambda> n=1: " in said
-    assert "GB/s" not in said
+    message = capfd.readouterr().err
+    assert "<lambda> n=1: " in message
+    assert "GB/s" not in message
 
 
 def test_sets_want_a_function_of_the_number() -> None:
@@ -158,7 +158,7 @@ def test_progress_and_time_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("inputs", "message"),
     [
         ({"suite": "default"}, "suite goes with operations"),
         ({"kv_lens": [1]}, "kv_lens goes with operations"),
@@ -176,9 +176,9 @@ def test_progress_and_time_limit() -> None:
         ({"max_total_seconds": -1}, "max_total_seconds is -1"),
     ],
 )
-def test_bad_arguments(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bwprof.sweep(lambda **_: None, **(QUICK | given))
+def test_bad_arguments(inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bwprof.sweep(lambda **_: None, **(QUICK | inputs))
 
 
 def test_parameters_the_function_does_not_take() -> None:
