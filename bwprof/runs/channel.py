@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from bwprof.text.terminal import escape_stream
 
@@ -36,16 +36,6 @@ class RunTimeoutError(Exception):
     """The time was over before an answer came."""
 
 
-class RequestHandler(Protocol):
-    """What answers requests in the child."""
-
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to one request."""
-
-    def close(self) -> None:
-        """Release everything: no more requests will come."""
-
-
 def python_flags() -> list[str]:
     """Return options for a Python child that is as isolated as this process, without its working directory."""
     return ["-P", *(option for option, name in _FLAGS.items() if getattr(sys.flags, name))]
@@ -56,10 +46,11 @@ def search_path() -> list[str]:
     return [folder for folder in sys.path if isinstance(folder, str)]
 
 
-def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int, answer_fd: int) -> None:
+def serve(make: Callable[[Callable[[], None]], Any], request_fd: int, answer_fd: int) -> None:
     """Answer every line of `request_fd` with one line on `answer_fd`, until the parent closes its end.
 
-    `make` makes the handler; it gets a function to call now and then, which ends an orphaned process.
+    `make` makes what answers requests, by its methods answer(request) and close(); it gets a function to call now and
+    then, which ends an orphaned process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     sys.stderr = escape_stream(sys.stderr)

@@ -103,6 +103,7 @@ class RunLoop:
     recalibrate: bool = False
     labels: Mapping[str, Any] = field(default_factory=dict)
     after: Callable[[Outcome], object] = lambda _: None
+    again_share: float | None = None  # second tries take this share of the cases' time; None: AGAIN_SHARE
 
     def measure_parts(self, parts: Sequence[DevicePart[T]], executor_of: Callable[[Choice], Executor[T]]) -> None:
         """Measure every part in turn; each gets an even share of the remaining time.
@@ -200,7 +201,8 @@ class RunLoop:
                 self.after(outcome)
             self._amend_rows(book)
             disturbed = [entry for entry in tried if entry[1].repeatable and is_disturbed(self.store.rows[entry[0]])]
-            self._measure_again(disturbed, executor, book, AGAIN_SHARE * (time.monotonic() - begun))
+            share = AGAIN_SHARE if self.again_share is None else self.again_share
+            self._measure_again(disturbed, executor, book, share * (time.monotonic() - begun))
         finally:
             self._amend_rows(book)
 
@@ -265,9 +267,9 @@ class ReferenceBook:
                 yield number, outcome.row, changed
 
 
-def finish_rows(outcomes: Iterable[Outcome], book: ReferenceBook | None = None) -> list[RowDict]:
-    """Return the rows of one device, each compared with the fastest reference stream of all, and those in the book."""
-    finished, book = list(outcomes), book or ReferenceBook()
+def finish_rows(outcomes: Iterable[Outcome]) -> list[RowDict]:
+    """Return the rows of one device, each compared with the fastest reference stream of all."""
+    finished, book = list(outcomes), ReferenceBook()
     for number, outcome in enumerate(finished):
         book.add(number, book.compare(outcome))
     for _, row, changed in book.list_changes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,12 +13,13 @@ from typing import Any
 from bwprof import _core, registry
 from bwprof.hardware import devices
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, describe_origin
+from bwprof.measuring.row import Context, describe_origin
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
+from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, ReferenceBook, choose_better, finish_rows, is_disturbed, share_seconds
+from bwprof.runs.loop import Executor, RunLoop, TimeBudget, share_seconds
 from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
@@ -78,13 +80,18 @@ def _measure_group(
         return [spec if isinstance(spec, str) else why for spec in specs]
     try:
         say(f"measuring again what failed: {plural(count, 'case')} on {device}")
-        progress.begin(count)
         caches = {row["cache"] for row in rows}
         found = _find_roofs(executor, facts, roofs, RoofRequest("cold" in caches, "hot" in caches, stored=True))
-        executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found))
-        return _measure_specs(specs, executor, _sampling_seconds(run), progress)
+        context = Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found)
+        executor.set_context(context)
+        limits = TimeBudget(None, None, time.monotonic(), max_seconds=_sampling_seconds(run))
+        store = Store({})
+        loop = RunLoop(store, limits, progress, again_share=math.inf)
+        loop.run_cases([spec for spec in specs if isinstance(spec, Spec)], executor, context)
     finally:
         executor.close()
+    measured = (PublicRow(row, samples or ()) for row, samples in zip(store.rows, store.samples, strict=True))
+    return [spec if isinstance(spec, str) else next(measured) for spec in specs]
 
 
 def _find_roofs(
@@ -93,33 +100,6 @@ def _find_roofs(
     if isinstance(roofs, Roofs):
         return match_roofs(roofs, facts)
     return executor.obtain_roofs(request, None) if roofs else None
-
-
-def _measure_specs(
-    specs: Sequence[Spec | str], executor: Executor[Any], seconds: float, progress: SilentProgress
-) -> list[PublicRow | str]:
-    book = ReferenceBook()
-    outcomes: list[Outcome | str] = []
-    for spec in specs:
-        if isinstance(spec, Spec):
-            outcomes.append(_measure_twice(spec, seconds, executor, book, progress))
-        else:
-            outcomes.append(spec)
-    finish_rows((outcome for outcome in outcomes if isinstance(outcome, Outcome)), book)
-    return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
-
-
-def _measure_twice(
-    spec: Spec, seconds: float, executor: Executor[Any], book: ReferenceBook, progress: SilentProgress
-) -> Outcome:
-    """Measure a case, a disturbed one twice, as a run does."""
-    progress.case(spec.title)
-    outcome = book.compare(executor.measure(spec, seconds, None))
-    if is_disturbed(outcome.row):
-        second = book.compare(executor.measure(spec, seconds, None))
-        outcome = second if choose_better(outcome.row, second.row) is second.row else outcome
-    progress.row(outcome.row)
-    return outcome
 
 
 def _open_device(
