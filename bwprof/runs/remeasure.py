@@ -66,12 +66,10 @@ def _measure_group(
     roofs: RoofsArgument,
 ) -> list[PublicRow | str]:
     """Do what `measure_again` does for rows of one device."""
-    first, device = rows[0], quote_text(rows[0].get("device"))
-    name = first.get("backend"), first.get("device")
-    numbers = [found["index"] for found in devices() if (found["backend"], found["name"]) == name]
-    numbers.sort(key=lambda number: number != run.get("device_index"))  # the run's own first
+    first = rows[0]
+    numbers = _find_devices(first, run)
     if not numbers:
-        return [f"{device} is not at hand"] * len(rows)
+        return [f"{quote_text(first.get('device'))} is not at hand"] * len(rows)
     planned = _read_plan(run, str(first["backend"]))
     specs = [_find_spec(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
     count = sum(isinstance(spec, Spec) for spec in specs)
@@ -79,7 +77,7 @@ def _measure_group(
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
     try:
-        say(f"measuring again what failed: {plural(count, 'case')} on {device}")
+        say(f"measuring again what failed: {plural(count, 'case')} on {quote_text(first['device'])}")
         caches = {row["cache"] for row in rows}
         found = _find_roofs(executor, facts, roofs, RoofRequest("cold" in caches, "hot" in caches, stored=True))
         context = Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found)
@@ -100,6 +98,13 @@ def _find_roofs(
     if isinstance(roofs, Roofs):
         return match_roofs(roofs, facts)
     return executor.obtain_roofs(request, None) if roofs else None
+
+
+def _find_devices(row: RowDict, run: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of the devices here with the row's device name, the run's own number first."""
+    name = row.get("backend"), row.get("device")
+    numbers = [device["index"] for device in devices() if (device["backend"], device["name"]) == name]
+    return sorted(numbers, key=lambda number: number != run.get("device_index"))
 
 
 def _open_device(
