@@ -123,26 +123,21 @@ def make_plan(request: SweepRequest, backend: str) -> Plan:
     suite = None
     if request.suite is not None or not (request.operations or request.seq_lengths):
         suite = suites.load("default" if request.suite is None else request.suite)
-    originals = _choose_entries(request, suite, backend)
-    entries = [_override(entry, request) for entry in originals]
-    _check_used(request, entries, backend)
-    total = sum(math.prod(map(len, entry.params.values())) for entry in entries)
-    if total > MAX_CASES:
-        raise ValueError(f"the lists of parameters make {total} cases: allowed are {MAX_CASES}")
-    specs = _expand_entries(originals, entries, request, suite, backend)
+    specs = _expand_entries(_choose_entries(request, suite, backend), request, suite, backend)
     # A limit for each case replaces the suite's target for all.
     target = suite.target_on(backend) if suite and request.max_seconds is None else None
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
 def _expand_entries(
-    originals: Sequence[SuiteCase],
-    entries: Sequence[SuiteCase],
-    request: SweepRequest,
-    suite: Suite | None,
-    backend: str,
+    originals: Sequence[SuiteCase], request: SweepRequest, suite: Suite | None, backend: str
 ) -> list[Spec]:
-    """Return the cases of all entries; ValueError for none, and for what no entry with a case has."""
+    """Return the cases of all entries; ValueError for none, for too many, and for what no entry with a case has."""
+    entries = [_override(entry, request) for entry in originals]
+    _check_used(request, entries, backend)
+    total = sum(math.prod(map(len, entry.params.values())) for entry in entries)
+    if total > MAX_CASES:
+        raise ValueError(f"the lists of parameters make {total} cases: allowed are {MAX_CASES}")
     default = suite.precisions_on(backend) if suite else DEFAULT_PRECISIONS
     specs: list[Spec] = []
     selected: list[SuiteCase] = []  # the entries with cases that `only` selects
