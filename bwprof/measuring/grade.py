@@ -141,8 +141,8 @@ def find_patterns(result: dict[str, Any]) -> Iterator[Finding]:
     if drift := result.get("drift"):
         rate = abs(drift) / (result.get("launches_per_sample") or 1)
         change = f"{rate * result['median_ns'] / 1e3:.3g} us ({100 * rate:.2g} % of the median)"
-        way = "longer" if drift > 0 else "less"
-        yield "drifting", f"drifting: each call takes {change} {way} than the one before"
+        way = f"{'longer' if drift > 0 else 'less'} than the one before"
+        yield "drifting", f"drifting: each call takes {change} {way}"
 
 
 def find_disturbances(row: RowDict, result: dict[str, Any]) -> list[str]:

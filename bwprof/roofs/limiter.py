@@ -366,7 +366,7 @@ def classify_columns(columns: Mapping[str, NumberOrArray], *, hot: Any = False, 
     # Shares of both roofs: 0 where nothing is moved or calculated.
     memory = _where(no_bytes, 0.0, _where(hot, math.nan, _ratio(bandwidth, stream)))
     arithmetic = _where(no_flops, 0.0, _ratio(_reached(row), rate))
-    nearer = _larger(memory, arithmetic)
+    nearer = _where(_known(memory) & _not(arithmetic > memory), memory, arithmetic)
     # Without a stream of its size, the memory share is only a lower bound: small transfers need not reach the ceiling.
     exact = _known(row["attainable_gb_s"]) | no_bytes
     both = _known(memory) & _known(arithmetic) & exact
@@ -452,11 +452,6 @@ def _known(value: NumberOrArray) -> Any:
 
 def _first(value: NumberOrArray, other: NumberOrArray) -> NumberOrArray:
     return _where(_known(value), value, other)
-
-
-def _larger(one: NumberOrArray, other: NumberOrArray) -> NumberOrArray:
-    """Return the larger number, or the known one."""
-    return _where(_known(one) & _not(other > one), one, other)
 
 
 def _ratio(part: NumberOrArray, whole: NumberOrArray) -> NumberOrArray:

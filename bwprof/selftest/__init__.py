@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core, hardware, registry
-from bwprof.selftest import parts as selftest_parts
-from bwprof.selftest.parts import Bench, PartReport
-from bwprof.text.parsing import describe_unknown, parse_bool
+from bwprof.selftest.parts import PARTS, Bench, PartReport
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_names
 
 
 def selftest(
@@ -56,17 +55,8 @@ def selftest(
     >>> bwprof.selftest("timers", backend="cpu", quick=True)["parts"][0]["left_out"]
     'cpu has one timer: there is nothing to compare it with'
     """
-    parse_bool(quick, "quick")
-    names = parts.split(",") if isinstance(parts, str) else list(parts or ())
+    names, quick = parse_names("parts", parts), parse_bool(quick, "quick")
     return run(names, quick=quick, backend=backend, device=device, progress=progress)
-
-
-PARTS: dict[str, Callable[[Bench], PartReport]] = {
-    selftest_parts.TIMERS: selftest_parts.run_timers,
-    selftest_parts.CACHE: selftest_parts.run_cache,
-    selftest_parts.COUNTERS: selftest_parts.run_counters,
-    selftest_parts.REPEAT: selftest_parts.run_repeat,
-}
 
 
 def run(

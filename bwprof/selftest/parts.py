@@ -51,10 +51,7 @@ class Bench:
     def measure_specs(
         self, name: str, measure: Callable[[Spec, _core.Case], TableRow | None]
     ) -> tuple[list[TableRow], str]:
-        """Return the rows that `measure` makes of the cases, and which are left out and why.
-
-        UnavailableError is raised when the first case with a row needs what the device lacks.
-        """
+        """Return the rows that `measure` makes, and which cases are left out; raise where the device can make none."""
         rows: list[TableRow] = []
         left_out: list[str] = []
         specs = self.specs()
@@ -453,3 +450,11 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     centre = (share + z * z / (2 * trials)) / scale
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+PARTS: dict[str, Callable[[Bench], PartReport]] = {
+    TIMERS: run_timers,
+    CACHE: run_cache,
+    COUNTERS: run_counters,
+    REPEAT: run_repeat,
+}
