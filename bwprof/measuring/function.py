@@ -1,4 +1,4 @@
-"""Measure a caller's function: any callable that launches GPU work, or works on the CPU."""
+"""Measure a caller's function, and chains of cases as one function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roofs as data: measured points, interpolation, doubts; and the argument `roofs=`."""
+"""Roofs as data: measured points, interpolation, doubts; the argument `roofs=`; signs of disturbance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure roofs: bandwidths of streams over size, with more sizes where they bend, and the best arithmetic rates."""
+"""Measure roofs: bandwidths of streams over size, more of them where curves bend, and the best arithmetic rates."""
 
 from __future__ import annotations
 

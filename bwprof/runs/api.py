@@ -1,4 +1,4 @@
-"""Run a sweep in this process and return its rows as a frame."""
+"""Run a sweep in this process, over operations or over a caller's function; return its rows as a frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchange JSON lines with a child process: one request, one answer, over two pipes.
+"""Exchange JSON lines with a child process, one request, one answer, over two pipes; note signals meanwhile.
 
 The child's standard output is the parent's standard error, so that nothing a library prints gets into the data.
 """

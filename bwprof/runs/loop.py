@@ -1,4 +1,4 @@
-"""Measure the items of a run in order, device after device, within its time budget, on any executor."""
+"""Measure the items of a run in order, device after device, on any executor; estimate and budget their time."""
 
 from __future__ import annotations
 

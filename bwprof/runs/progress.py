@@ -1,4 +1,4 @@
-"""Show the progress of a run: a bar on a terminal, lines elsewhere, or nothing."""
+"""Show the progress of a run as a bar on a terminal, as lines elsewhere, or not at all; record it as a trace."""
 
 from __future__ import annotations
 
