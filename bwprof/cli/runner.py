@@ -194,7 +194,7 @@ class _Run:
                 sys.stderr.write(f"bwprof: measuring {device}: {plural(len(part.items), 'case')}\n")
         progress: SilentProgress = choose_progress(quiet=quiet)
         if timeline is not None:
-            progress = timeline.forward_to(progress)
+            timeline.inner, progress = progress, timeline
         roofs, again = self.call.roofs or False, self.call.options.recalibrate
         try:
             RunLoop(self.store, limits, progress, roofs, again).measure_parts(parts, self._executor)

@@ -170,40 +170,35 @@ class Timeline(SilentProgress):
     """Record the progress of a run and forward it to another `SilentProgress`."""
 
     def __init__(self, progress: SilentProgress | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._next = progress or SilentProgress()
+        self.inner = progress or SilentProgress()  # that it forwards to
         self._clock = clock
         self._began = clock()
         self._current: tuple[str, float] | None = None  # name and begin
         self._stages: list[Slice] = []
         self._cases: dict[str, list[tuple[str, float, float, RowDict]]] = {}  # by device: name, begin, duration
 
-    def forward_to(self, progress: SilentProgress) -> Timeline:
-        """Forward to `progress` from now on; return self."""
-        self._next = progress
-        return self
-
     def stage(self, text: str) -> None:
         self._switch_to(text)
-        self._next.stage(text)
+        self.inner.stage(text)
 
     def ahead(self, least: float, most: float) -> None:
-        self._next.ahead(least, most)
+        self.inner.ahead(least, most)
 
     def begin(self, total: int) -> None:
         self._switch_to(None)
-        self._next.begin(total)
+        self.inner.begin(total)
 
     def case(self, text: str) -> None:
         self._switch_to(text)
-        self._next.case(text)
+        self.inner.case(text)
 
     def row(self, row: RowDict, samples: Sequence[float] = ()) -> None:
         self._record(row)
-        self._next.row(row, samples)
+        self.inner.row(row, samples)
 
     def again(self, row: RowDict) -> None:
         self._record(row, " once more")
-        self._next.again(row)
+        self.inner.again(row)
 
     def _record(self, row: RowDict, suffix: str = "") -> None:
         if self._current is not None:  # else it did not run
@@ -214,7 +209,7 @@ class Timeline(SilentProgress):
 
     def end(self) -> None:
         self._switch_to(None)
-        self._next.end()
+        self.inner.end()
 
     def text(self, run: Mapping[str, Any]) -> str:
         """Return the trace so far as JSON; `run` is the run's metadata."""
