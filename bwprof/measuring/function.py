@@ -371,20 +371,12 @@ def _verify(row: RowDict, subject: Subject) -> VerifyResult:
 
 def blank_row(subject: Subject, context: Context) -> RowDict:
     """Return the row before anything has run."""
-    labels = [(name, value) for name, value in subject.labels.items() if name != "kv_lens"]
-    row = schema.empty_row()
-    row.update(
-        operation=subject.name,
-        precision=subject.precision,
-        case=" ".join([subject.name, *(f"{name}={value}" for name, value in labels)]),
-        cache=subject.cache,
-        bytes_read=subject.bytes_read,
-        bytes_written=subject.bytes_written,
-        flops=subject.flops,  # intermediate bytes are unknown, and so are the algorithmic ones
-        **rows.describe_origin(context),
-    )
-    row.update(context.labels)
-    row.update(subject.labels)
+    labels = [f"{name}={value}" for name, value in subject.labels.items() if name != "kv_lens"]
+    # Intermediate bytes are unknown, and so are the algorithmic ones.
+    names = ("precision", "cache", "bytes_read", "bytes_written", "flops")
+    identity = {"operation": subject.name, "case": " ".join([subject.name, *labels])}
+    identity |= {name: getattr(subject, name) for name in names}
+    row = rows.make_blank(context, identity, subject.labels)
     row["case"] = registry.case_name(row["case"], row["kv_lens"])
     return row
 
@@ -515,7 +507,7 @@ class Chain:
         """Return the row before anything has run."""
         names = {"operation": self.name, "precision": self.precision, "case": self.case, "cache": self.cache}
         work = {name: value for name, value in self.work.items() if name in ("bytes_read", "bytes_written", "flops")}
-        return schema.empty_row() | names | work | rows.describe_origin(context) | context.labels | self.labels
+        return rows.make_blank(context, names | work, self.labels)
 
 
 def measure_chain(

@@ -15,12 +15,11 @@ from bwprof.measuring.row import (
     add_method,
     add_time,
     add_work,
-    describe_origin,
+    make_blank,
     make_failed,
     split_metrics,
     try_count,
 )
-from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import References
 from bwprof.text.formatting import format_bytes
@@ -102,19 +101,9 @@ class Spec:
 
     def blank_row(self, context: Context) -> RowDict:
         """Return the row before the case has run: identity, work and origin."""
-        row = schema.empty_row()
-        row.update(self.params)
-        row.update(
-            operation=self.operation,
-            precision=self.precision,
-            case=self.case,
-            kv_lens=registry.format_lengths(self.kv_lens),
-            variant=self.variant,
-            cache=self.cache,
-            seed=self.seed,
-            **describe_origin(context),
-        )
-        row.update(context.labels)
+        names = ("operation", "precision", "case", "variant", "cache", "seed")
+        identity = self.params | {name: getattr(self, name) for name in names}
+        row = make_blank(context, identity | {"kv_lens": registry.format_lengths(self.kv_lens)})
         with suppress(ValueError):  # a precision that the operation lacks: the row is skipped later
             add_work(row, _core.cost(self.operation, self.precision, self.params, self.kv_lens, None, None))
         return row

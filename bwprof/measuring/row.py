@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -123,6 +123,11 @@ def describe_origin(context: Context) -> RowDict:
         "hostname": platform.node() or None,
         "process": process_token(),
     }
+
+
+def make_blank(context: Context, identity: RowDict, labels: Mapping[str, Any] | None = None) -> RowDict:
+    """Return a row before anything has run: its identity, its origin, the run's labels and its own."""
+    return schema.empty_row() | identity | describe_origin(context) | context.labels | dict(labels or {})
 
 
 class MeasuredItem(Protocol):
