@@ -14,7 +14,7 @@ from bwprof.hardware import Device
 from bwprof.results import reader, schema
 from bwprof.results.atomic import Claim, is_plain_target
 from bwprof.roofs.model import RoofsArgument, check_roofs
-from bwprof.runs import callables
+from bwprof.runs import api
 from bwprof.runs.api import ProgressArgument, RunOptions, run_sweep
 from bwprof.runs.plan import SweepRequest, expand_caches, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
@@ -208,20 +208,20 @@ def sweep(
             raise ValueError(f"device is {repr_short(device)}: a callable is measured on one device")
         if precision is not None:
             params["precision"] = precision
-        call_options = {name: params.pop(name) for name in callables.OPTIONS if name in params}
+        call_options = {name: params.pop(name) for name in api.OPTIONS if name in params}
         call_options |= {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
-        call_request = callables.CallRequest(
+        call_request = api.CallRequest(
             operations,
             parse_axes(merge_keywords(grid, params, "grid")),
             call_options,
             expand_caches(parse_names("cache", cache)),
             backend,
             cast("Device", device),
-            (*_option_names(), *callables.OPTIONS),
+            (*_option_names(), *api.OPTIONS),
             frozenset(grid or ()),
             **stop,
         )
-        return callables.sweep_callable(call_request, options)
+        return api.sweep_callable(call_request, options)
     params = merge_keywords(grid, params, "grid")
     _check_names(params, label_columns)
     request = SweepRequest(

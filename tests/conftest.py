@@ -198,7 +198,7 @@ def one_thread() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(_THREADS, "1")
-        patch.setattr(loop, "_AGAIN_SHARE", 0.0)
+        patch.setattr(loop, "AGAIN_SHARE", 0.0)
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bwprof.measuring.chain import Chain
+from bwprof.measuring.function import Chain
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest

@@ -19,26 +19,27 @@ def _never(*_: object) -> LocalExecutor:
 
 def test_cases_of_others_are_not_measured() -> None:
     own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
-    assert remeasure.measure_again([own], {}, _never, progress.SilentProgress()) == [
-        "my_function is a caller's own function"
-    ]
+    (message,) = remeasure.measure_again([own], {}, _never, progress.SilentProgress())
+    assert isinstance(message, str)
+    assert message.startswith("my_function is ")
     other = own | {"operation": "gemm", "precision": "fp99"}
-    (said,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
-    assert isinstance(said, str)
-    assert said.startswith("its case cannot be told (")
+    (message,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
+    assert isinstance(message, str)
+    assert "'plain'" in message
     assert remeasure.measure_again([own | {"status": "failed"}], {}, _never, progress.SilentProgress()) == [
         "it is failed"
     ]
 
 
-def test_another_machine_of_the_same_name_is_another_one() -> None:
+def test_a_device_of_another_host_is_not_used() -> None:
     device = bwprof.devices()["cpu:0"]
     row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
-    (said,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
-    assert said == f"the {device['name']} at hand is another one"
+    (message,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
+    assert isinstance(message, str)
+    assert device["name"] in message
 
 
-def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(cpu: _core.Device) -> None:
+def test_a_row_is_measured_again_with_its_settings_and_roofs(cpu: _core.Device) -> None:
     facts = cpu.facts()
     roofs = replace(ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
     with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:

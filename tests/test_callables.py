@@ -64,22 +64,22 @@ def test_time_against_the_functions_own_clock(cache: str) -> None:
     # The shortest of many: other processes make a time too long, never too short.
     assert min(spin.took) / 1e6 <= row["time_ms_min"] < min(spin.took) / 1e6 + 0.2
     assert (row["operation"], row["timer"], row["backend"]) == ("Spin", "monotonic", "cpu")
-    assert ("read flush before each call" in (row["reason"] or "")) == (cache == "cold")
+    assert ("read flush" in (row["reason"] or "")) == (cache == "cold")
 
 
 @pytest.mark.parametrize(("cache", "flags"), [("cold", "not_cold"), ("hot", "")])
-def test_what_another_gpu_ran_is_told(cache: str, flags: str) -> None:
+def test_kernels_on_another_gpu_are_reported(cache: str, flags: str) -> None:
     row = {"flags": "", "reason": None, "cache": cache, "timer": "cupti", "verified": True}
     result = {"kernels_elsewhere": 2.0, "kernel_sum_ns": 1.0, "median_ns": 1.0, "flush_bytes": 0}
     measuring_function._add_notes(row, result, "", [])
     assert row["flags"] == flags
-    assert row["reason"].startswith("another GPU ran 2 of the call's kernels and copies: ")
+    assert row["reason"].startswith("another GPU ran 2 ")
     row |= {"flags": "", "reason": None}
     measuring_function._add_notes(row, result | {"kernels_elsewhere": math.nan}, "", [])
     assert (row["flags"], row["reason"]) == ("", None)
 
 
-def test_a_row_is_the_schemas_row() -> None:
+def test_a_row_has_the_columns_of_the_schema() -> None:
     a, b = np.ones(1 << 15), np.empty(1 << 15)
     row = bwprof.measure(
         lambda: np.copyto(b, a),
@@ -108,14 +108,14 @@ def test_a_row_is_the_schemas_row() -> None:
     assert list(table.columns)[: len(schema.column_names())] == list(schema.column_names())
 
 
-def test_what_nobody_said_stays_empty() -> None:
+def test_unknown_columns_stay_empty() -> None:
     row = bwprof.measure(lambda: None, counters=True, **QUICK)
     for name in ("bytes_read", "bandwidth_gb_s", "flops", "tflops", "dram_gb_s", "pct_attainable", "verified"):
         assert row[name] is None, name
     assert row["flags"].split(";")[-1] == "unverified"
     assert "hot" in row["counters_status"]
     row = bwprof.measure(lambda: None, counters=True, device="cpu", max_seconds=0.0)
-    assert row["counters_status"] == "the cpu backend has no hardware counters"
+    assert "cpu" in row["counters_status"]
     assert row["bytes_read"] is None
 
 
@@ -123,8 +123,8 @@ def test_an_empty_function_is_near_the_floor() -> None:
     row = bwprof.measure(functools.partial(int), **QUICK)
     assert row["operation"] == "int"
     assert 0 < row["timer_floor_us"] < 1.0
-    for given in ({"fn": lambda: None}, {"fn": lambda number: None, "sets": 2}):
-        row = bwprof.measure(**given, **QUICK)
+    for inputs in ({"fn": lambda: None}, {"fn": lambda number: None, "sets": 2}):
+        row = bwprof.measure(**inputs, **QUICK)
         assert "near_timer_floor" in row["flags"], row
         assert row["bound"] == "latency" or row["bound"] is None
 
@@ -138,7 +138,7 @@ def test_a_function_of_sets_rotates() -> None:
     assert "not_cold" not in row["flags"]
 
 
-def test_roofs_may_be_given() -> None:
+def test_the_argument_roofs_is_used() -> None:
     with _core.Device("cpu") as device:
         facts = device.facts()
     roofs = replace(toy_roofs.ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
@@ -148,31 +148,31 @@ def test_roofs_may_be_given() -> None:
     assert row["attainable_gb_s"] == pytest.approx(roofs.attainable_gb_s(a.nbytes, b.nbytes))
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / row["attainable_gb_s"])
     other = bwprof.Roofs("another", "", "", "", 0.0, ())
-    with pytest.raises(ValueError, match="these roofs are of another"):
+    with pytest.raises(ValueError, match="of another, "):
         bwprof.measure(lambda: None, roofs=other, **QUICK)
 
 
-def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_roofs_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left out: the stored ones, nothing is measured. "auto": what `obtain` says. False: none."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked: list[tuple[RoofRequest, object]] = []
+    requested: list[tuple[RoofRequest, object]] = []
     found = Roofs("", "", "", "", 0.0, (RoofPoint("copy", 0.5, 2 << 20, 1e-3),))
 
     def obtain(device: _core.Device, wanted: RoofRequest, *, deadline: float | None, poll: object) -> Roofs:
-        asked.append((wanted, deadline))
+        requested.append((wanted, deadline))
         return found
 
     monkeypatch.setattr(contexts, "obtain", obtain)
 
-    def attainable(**given: Any) -> float | None:
+    def attainable(**inputs: Any) -> float | None:
         work = {"bytes_read": 1 << 20, "bytes_written": 1 << 20}
-        row = bwprof.measure(lambda: None, device="cpu", max_seconds=0.0, **work, **given)
+        row = bwprof.measure(lambda: None, device="cpu", max_seconds=0.0, **work, **inputs)
         return None if row["attainable_gb_s"] is None else float(row["attainable_gb_s"])
 
     assert attainable() is None
     assert attainable(roofs="auto") == pytest.approx((2 << 20) / 1e6)
     assert attainable(roofs="auto", cache="hot") is None, "a hot row has no attainable stream"
-    assert [wanted for wanted, _ in asked] == [RoofRequest(cold=True, hot=False), RoofRequest(cold=False, hot=True)]
+    assert [wanted for wanted, _ in requested] == [RoofRequest(cold=True, hot=False), RoofRequest(cold=False, hot=True)]
     with _core.Device("cpu") as device:
         facts = hardware.facts(device)
         found = replace(found, device=facts["name"], driver=facts["driver"])
@@ -181,10 +181,10 @@ def test_roofs_are_those_that_are_stored(tmp_path: Path, monkeypatch: pytest.Mon
     assert path.parent.parent == tmp_path
     assert attainable() == pytest.approx((2 << 20) / 1e6)
     assert attainable(roofs=False) is None
-    assert len(asked) == 2
+    assert len(requested) == 2
     bwprof.sweep(lambda: None, device="cpu", cache="both", max_total_seconds=60.0, recalibrate=True)
-    assert asked[2][0] == RoofRequest(cold=True, hot=True, recalibrate=True)
-    assert asked[2][1] is not None, "the roofs get a part of max_total_seconds"
+    assert requested[2][0] == RoofRequest(cold=True, hot=True, recalibrate=True)
+    assert requested[2][1] is not None, "the roofs get a part of max_total_seconds"
 
 
 class OwnError(Exception):
@@ -231,18 +231,18 @@ def test_ctrl_c_ends_it() -> None:
 
 
 def test_a_wrong_result_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="nothing: its check says that the result is wrong"):
+    with pytest.raises(RuntimeError, match="nothing: its check"):
         bwprof.measure(lambda: None, name="nothing", check=lambda: False, **QUICK)
 
 
-def test_it_can_measure_what_measures() -> None:
+def test_a_function_that_measures_can_be_measured() -> None:
     """Each measurement has a handle of its own."""
     row = bwprof.measure(lambda: bwprof.measure(lambda: None, **(QUICK | {"max_seconds": 0.0})), **QUICK)
     assert row["status"] == "ok"
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "said"),
+    ("inputs", "error", "message"),
     [
         ({"bytes_read": -1}, ValueError, "bytes_read is -1: allowed is a whole number from 0 to 2"),
         ({"bytes_read": True}, ValueError, "bytes_read is True"),
@@ -272,9 +272,9 @@ def test_it_can_measure_what_measures() -> None:
         ({"min_samples": 0}, ValueError, "min_samples = 0"),
     ],
 )
-def test_bad_arguments(given: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        bwprof.measure(lambda: None, **({"device": "cpu", "max_seconds": 0.01} | given))
+def test_bad_arguments(inputs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        bwprof.measure(lambda: None, **({"device": "cpu", "max_seconds": 0.01} | inputs))
 
 
 async def coroutine() -> None:
@@ -314,19 +314,19 @@ def wrapped() -> object:
         *(wrapped, lambda: wrapped() or None),
     ],
 )
-def test_what_does_no_work_when_it_is_called(function: Callable[[], object]) -> None:
-    with pytest.raises(TypeError, match=r"(fn is|fn returned a coroutine).*it does no work"):
+def test_coroutine_functions_are_refused(function: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=r"fn (is|returned a) .*coroutine"):
         bwprof.measure(function, device="cpu")
-    with pytest.raises(TypeError, match=r"(check is|check returned a coroutine).*it does no work"):
+    with pytest.raises(TypeError, match=r"check (is|returned a) .*coroutine"):
         bwprof.measure(lambda: None, check=function, **QUICK)
 
 
-def test_what_only_makes_a_coroutine_fails_in_a_sweep_and_with_sets_too() -> None:
+def test_coroutines_fail_in_sweeps_and_with_sets() -> None:
     for sets, fn in ((None, lambda n: coroutine()), (None, lambda n: wrapped_twice), (2, lambda n: takes_a_set)):
         frame = bwprof.sweep(fn, n=[1], sets=sets, footprint_bytes=1, device="cpu", roofs=False)
         assert frame["status"].tolist() == ["failed"]
         assert "returned a coroutine" in frame["reason"][0]
-    with pytest.raises(TypeError, match=r"fn returned a coroutine.*it does no work"):
+    with pytest.raises(TypeError, match="fn returned a coroutine"):
         bwprof.measure(takes_a_set, sets=2, footprint_bytes=1, **QUICK)
     with pytest.raises(ValueError, match="unknown roofs 'x'"):
         bwprof.sweep(lambda: None, device="cpu", roofs="x")
@@ -396,9 +396,7 @@ def later() -> Later:
 
 
 def test_every_way_to_measure_a_function_waits_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        runs_loop, "_AGAIN_SHARE", 0.0
-    )  # a second try of a disturbed row looks at a first result as well
+    monkeypatch.setattr(runs_loop, "AGAIN_SHARE", 0.0)  # a second try has a first result as well
     Later.unfinished = 0
     bwprof.measure(later, **QUICK)
     assert Later.unfinished == 1, "the first, which is looked at alone"
@@ -422,7 +420,7 @@ def test_what_mlx_returns_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made[1:] == evaluated
 
 
-def test_an_ordinary_result_is_timed_without_a_look_at_it() -> None:
+def test_a_host_result_needs_no_wait() -> None:
     fn = lambda: [np.ones(3), {"a": 1.0}, Later, open]  # noqa: E731
     assert callables.wrap_with_wait(fn, fn(), "fn") is fn
 
@@ -434,7 +432,7 @@ class Guarded:
         raise RuntimeError(name)
 
 
-def test_a_result_of_any_attributes_is_an_ordinary_one() -> None:
+def test_attributes_that_raise_are_ignored() -> None:
     for returned in (pd.DataFrame({"is_cpu": [1, 2], "is_meta": [0, 0]}), Guarded()):
         fn = lambda returned=returned: [returned]  # noqa: E731
         assert callables.wrap_with_wait(fn, fn(), "fn") is fn
@@ -456,10 +454,10 @@ def processes() -> Iterator[object]:
     yield type("Delayed", (), {"__dask_graph__": None})()
 
 
-def test_what_has_not_been_done_when_it_is_returned_is_refused() -> None:
+def test_pending_results_are_refused() -> None:
     for made in processes():
         for returned in (made, [made], {"a": (made,)}, Pair(1, made), {1: made}.items()):
-            with pytest.raises(TypeError, match=f"fn returned a {type(made).__name__}: "):
+            with pytest.raises(TypeError, match=f"fn returned a {type(made).__name__}, "):
                 callables.check_finished(returned, "fn")
 
 
@@ -481,10 +479,10 @@ def test_files_and_cursors_are_no_lazy_results(tmp_path: Path) -> None:
             callables.check_finished(one, "fn")
 
 
-def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traffic_ratio_needs_both_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted bytes over stated ones say something only where all were stated."""
     counted = {"dram_bytes_read": 1000.0, "dram_bytes_written": 1000.0, "l2_bytes": 0.0, "counters_status": "ok"}
-    monkeypatch.setattr(measuring_function, "_count_bytes", lambda *_: dict(counted))
+    monkeypatch.setattr(measuring_function, "_count_traffic", lambda *_: dict(counted))
     row = bwprof.measure(lambda: None, bytes_read=np.int64(1000), counters=True, **QUICK)
     assert (row["bytes_read"], row["bytes_written"], row["traffic_ratio"]) == (1000, 1000, None)
     assert type(row["bytes_read"]) is int
@@ -492,7 +490,7 @@ def test_one_stated_count_and_one_counted(monkeypatch: pytest.MonkeyPatch) -> No
     assert row["traffic_ratio"] == pytest.approx(4 / 3)
 
 
-def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_timer_is_used_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it cannot be had, and where it loses records; not where the device is lost."""
 
     class Device:
@@ -511,7 +509,8 @@ def test_an_unfit_timer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = measuring_function.Subject(lambda: None, "f", stream=0)
     result, _, notes = measuring_function.time_call(Device(), subject, {"max_seconds": 1.0}, None, None)
     assert result == {"timer": "events"}
-    assert notes == ["timer cupti cannot be had: lost records", "timer graph cannot be had: no capture"]
+    assert [note.split()[1] for note in notes] == ["cupti", "graph"]
+    assert [note.rpartition(": ")[2] for note in notes] == ["lost records", "no capture"]
     lost = _core.DeviceError("lost")
     lost.fatal = True
     monkeypatch.setattr(Device, "measure_call", lambda *_, **__: (_ for _ in ()).throw(lost))
@@ -554,10 +553,10 @@ def test_a_precision_by_any_case() -> None:
     assert bwprof.measure(lambda: None, precision="Int4", **QUICK)["precision"] == "Int4"
 
 
-def test_what_is_no_function() -> None:
-    with pytest.raises(TypeError, match="fn is 3, a callable is needed"):
+def test_values_that_are_no_function_are_refused() -> None:
+    with pytest.raises(TypeError, match="fn is 3"):
         bwprof.measure(3, device="cpu")  # type: ignore[arg-type]
-    with _core.Device("cpu") as device, pytest.raises(TypeError, match="a callable is needed, not 3"):
+    with _core.Device("cpu") as device, pytest.raises(TypeError, match=r"callable .* 3"):
         device.measure_call(3, do_nothing)  # type: ignore[arg-type]
 
 
@@ -569,13 +568,11 @@ def test_streams_as_ints_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         def __cuda_stream__(self) -> tuple[int, int]:
             return (0, 11)
 
-    assert hardware.stream_handle(0, 0) == 0
-    assert hardware.stream_handle(7, 0) == 7
-    assert hardware.stream_handle(Protocol(), 0) == 11
-    assert hardware.stream_handle(types.SimpleNamespace(cuda_stream=12), 0) == 12
-    assert hardware.stream_handle(types.SimpleNamespace(ptr=13), 0) == 13
+    named = types.SimpleNamespace
+    for stream, handle in ((0, 0), (7, 7), (Protocol(), 11), (named(cuda_stream=12), 12), (named(ptr=13), 13)):
+        assert hardware.stream_handle(stream, 0) == handle
     for wrong in (-1, True, "0", 1.0, object()):
-        with pytest.raises(TypeError, match=r"allowed are an int \(cudaStream_t\)"):
+        with pytest.raises(TypeError, match="cudaStream_t"):
             hardware.stream_handle(wrong, 0)
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)

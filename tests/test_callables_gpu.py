@@ -63,12 +63,12 @@ def test_the_best_timer_is_taken(gpu: _core.Device, case: _core.Case, monkeypatc
     monkeypatch.setattr(hardware, "_idle", {})  # a handle that was used before has its library open
     row = bwprof.measure(case.enqueue, stream=gpu.stream, max_seconds=0.2)
     assert row["timer"] == "graph"
-    assert "timer cupti cannot be had: " in row["reason"]
+    assert "timer cupti" in row["reason"]
     # This one waits for its stream, which a capture does not allow.
     row = bwprof.measure(case.launch, stream=gpu.stream, max_seconds=0.2)
     assert row["timer"] == "events"
     assert "event_bias" in row["flags"]
-    assert "timer graph cannot be had: the function cannot be captured in a CUDA graph: " in row["reason"]
+    assert "timer graph" in row["reason"]
     row = bwprof.measure(lambda: None, stream=gpu.stream, max_seconds=0.0, timer="events")
     assert "near_timer_floor" in row["flags"]
 
@@ -99,14 +99,14 @@ def test_a_capture_that_fails_leaves_everything_usable(gpu: _core.Device, case: 
 @pytest.mark.parametrize("cache", ["cold", "hot"])
 def test_a_function_that_launches_nothing(gpu: _core.Device, timer: str, cache: str) -> None:
     needs(gpu, timer)
-    with pytest.raises(ValueError, match=r"enqueued nothing on the GPU: .*backend='cpu'"):
+    with pytest.raises(ValueError, match="backend='cpu'"):
         bwprof.measure(lambda: None, stream=gpu.stream, timer=timer, cache=cache)
 
 
 @pytest.mark.cuda
-def test_another_stream_than_the_one_given(gpu: _core.Device, case: _core.Case) -> None:
+def test_a_wrong_stream_is_refused(gpu: _core.Device, case: _core.Case) -> None:
     needs(gpu, "cupti")
-    with pytest.raises(ValueError, match="another stream than the one given"):
+    with pytest.raises(ValueError, match="another stream"):
         bwprof.measure(case.enqueue, stream=0, timer="cupti")
 
 
@@ -145,7 +145,7 @@ def test_counted_bytes_of_a_function(gpu: _core.Device) -> None:
     for found in (row, again):
         assert found["bytes_read"] == pytest.approx(64 * MIB, rel=0.01)
         assert found["bytes_written"] == pytest.approx(64 * MIB, rel=0.02)
-        assert "bytes_read and bytes_written: as counted" in found["reason"]
+        assert "bytes_read and bytes_written" in found["reason"]
         assert found["traffic_ratio"] is None
 
 
@@ -161,7 +161,7 @@ def raiser(work: Callable[[], object], *, after: int) -> Callable[[], None]:
 
 
 @pytest.mark.cuda
-def test_the_current_device_is_kept() -> None:
+def test_the_current_device_does_not_change() -> None:
     before = _core.current_device("cuda")
     bwprof.measure(lambda: None, device="cpu", max_seconds=0.0)
     _core.make_current("cuda", before)
@@ -233,7 +233,7 @@ def test_every_cuda_call_of_counting_a_function_fails_in_turn(gpu: _core.Device)
             finally:
                 device._inject_fault(0)
         assert all(outcomes)
-        assert any("CUDA call" in said for said in outcomes)
+        assert any("CUDA call" in message for message in outcomes)
         assert device.count_call(small.enqueue)["counters_status"] == "ok"
 
 
@@ -249,7 +249,7 @@ def test_metrics_of_a_function(gpu: _core.Device, case: _core.Case) -> None:
     assert row["dram_pct"] == pytest.approx(found["dram_pct"], rel=0.25)
     assert (row["tensor_pct"], row["stall_reasons"]) == (None, None), "nobody asked for them"
     hot = bwprof.measure(case.enqueue, stream=gpu.stream, metrics="sm", cache="hot", max_seconds=0.1)
-    assert hot["metrics_status"] == "not counted: metrics see a cold call, this row is hot"
+    assert hot["metrics_status"].startswith("not counted: ")
 
 
 @pytest.mark.cuda
@@ -305,7 +305,7 @@ def test_a_function_of_another_card_is_refused(gpu: _core.Device, second: _core.
     """By both cards' numbers, whether that one has finished or is still at it."""
     needs(gpu, "cupti")
     for work in (second.launch, second.enqueue):
-        with pytest.raises(ValueError, match=r"ran on GPU 1, while GPU 0 is measured.*device='cuda:1'"):
+        with pytest.raises(ValueError, match=r"GPU 1.*'cuda:1'"):
             bwprof.measure(staying(work), device="cuda:0", timer="cupti", cache=cache, max_seconds=0.1)
 
 
@@ -323,7 +323,7 @@ def test_a_function_of_two_cards_is_measured_and_says_so(
 
     row = bwprof.measure(both, device="cuda:0", stream=gpu.stream, timer="cupti", max_seconds=0.1)
     assert "not_cold" in row["flags"]
-    assert "another GPU ran 1 of the call's kernels" in row["reason"]
+    assert "another GPU ran 1 " in row["reason"]
 
 
 # ---- PyTorch ----
@@ -353,7 +353,7 @@ def test_pytorch_on_its_streams(torch: Any, gpu: _core.Device) -> None:
     assert times["cupti"] == pytest.approx(plain["time_ms"], rel=0.05)
     # The graph also pays for the write-back of what the kernel left in the cache: at most all that it wrote.
     assert plain["time_ms"] * 0.97 <= times["graph"] <= plain["time_ms"] * 1.6
-    with pytest.raises(ValueError, match="another stream than the one given"):
+    with pytest.raises(ValueError, match="another stream"):
         bwprof.measure(lambda: torch.mul(a, 2.0, out=out), stream=side, timer="cupti")
 
 
@@ -380,12 +380,12 @@ def test_pytorch_copies_are_seen(torch: Any, gpu: _core.Device) -> None:
 @pytest.mark.cuda
 def test_pytorchs_errors_come_out(torch: Any) -> None:
     a = torch.randn(3, 4, device="cuda")
-    with pytest.raises(RuntimeError, match=r"cannot be multiplied|mat1 and mat2"):
+    with pytest.raises(RuntimeError, match=r"multiplied|mat1"):
         bwprof.measure(lambda: torch.matmul(a, a))
     # Moving a result to the host waits, which no capture allows; nothing of that stays behind.
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        with pytest.raises(_core.UnavailableError, match="cannot be captured in a CUDA graph"):
+        with pytest.raises(_core.UnavailableError, match="CUDA graph"):
             bwprof.measure(lambda: a.sum().item(), timer="graph")
         assert bwprof.measure(lambda: a.sum().item(), timer="events", max_seconds=0.05)["status"] == "ok"
     assert float((a - a).sum()) == 0.0

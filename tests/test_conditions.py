@@ -84,7 +84,7 @@ def test_the_wait_can_be_interrupted() -> None:
 
 
 def test_no_second_try_without_time_for_it() -> None:
-    result, waited = measuring_row.measure_cool(answers({"conditions": HOT}), answers(), may_repeat=lambda: False)
+    result, waited = measuring_row.measure_cool(answers({"conditions": HOT}), answers(), deadline=0.0)
     assert (result["conditions"], waited) == (HOT, 0.0)
 
 

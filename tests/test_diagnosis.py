@@ -467,7 +467,7 @@ def test_a_functions_bytes_say_nothing_of_its_intermediates() -> None:
 def test_counted_bytes_are_not_held_against_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a function of which nobody has said what it must move, or not all of it."""
     counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
-    monkeypatch.setattr(function, "_count_bytes", lambda *_: dict(counted))
+    monkeypatch.setattr(function, "_count_traffic", lambda *_: dict(counted))
     told = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
     for stated in ({}, {"bytes_read": 10**9}):
         row = dict(bwprof.measure(lambda: None, counters=True, **stated, **NOTHING)) | told

@@ -29,10 +29,9 @@ from bwprof.cli.guard import guarded
 from bwprof.measuring.operation import Spec
 from bwprof.results import csv_file
 from bwprof.results import frame as results_frame
-from bwprof.runs import channel, child, estimate, plan
-from bwprof.runs.channel import ChildProcess, RunTimeoutError
+from bwprof.runs import channel, child, loop, plan
+from bwprof.runs.channel import ChildProcess, Interrupts, RunTimeoutError
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.plan import SweepRequest
 from bwprof.runs.progress import BarProgress
 
@@ -289,18 +288,18 @@ def spec_of(**params: int) -> Spec:
 def test_a_case_may_take_ten_minutes_and_fifty_times_its_estimate() -> None:
     """At 2 TFLOP/s a product of 2^39 multiplications and additions takes 0.55 s, ten of them 5.5 s."""
     facts = {"peak_gb_s": 100.0, "peak_tflops": {"fp32": 2.0}}
-    assert 600 < estimate.estimate_limit(spec_of(M=1, N=1, K=1), facts, "cpu") < 660
+    assert 600 < loop.estimate_limit(spec_of(M=1, N=1, K=1), facts, "cpu") < 660
     size = 2**13
     launch = 2 * size**3 / 2e12
     fill = 3 * size**2 * 4 / 85e9 / 0.1
     expected = 600 + 50 * (10 * launch + fill)
-    assert estimate.estimate_limit(spec_of(M=size, N=size, K=size), facts, "cpu") == pytest.approx(expected, rel=1e-3)
-    assert estimate.estimate_limit(spec_of(M=1, N=1, K=1), {}, "cpu") > 600, "nothing is known of the device"
+    assert loop.estimate_limit(spec_of(M=size, N=size, K=size), facts, "cpu") == pytest.approx(expected, rel=1e-3)
+    assert loop.estimate_limit(spec_of(M=1, N=1, K=1), {}, "cpu") > 600, "nothing is known of the device"
 
 
 def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body="time.sleep(600)"))
-    monkeypatch.setattr(estimate, "estimate_limit", lambda *_: 0.3)
+    monkeypatch.setattr(loop, "estimate_limit", lambda *_: 0.3)
     assert main_sweep([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
     assert "not finished within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
 

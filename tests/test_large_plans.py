@@ -38,7 +38,7 @@ def test_a_plan_goes_through_its_lists_a_few_times_only(monkeypatch: pytest.Monk
     assert Counted.passes <= 8
 
 
-def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_has_at_most_so_many_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SuiteCase("a", "gemm", {"M": tuple(range(1, 51))})
     monkeypatch.setattr(plan, "MAX_CASES", 100)
     for count, fits in ((2, True), (3, False)):
@@ -47,7 +47,7 @@ def test_a_plan_of_all_suites_entries_has_a_limit(monkeypatch: pytest.MonkeyPatc
         if fits:
             assert len(plan.make_plan(SweepRequest(suite="a.toml"), "cpu").specs) == 50, "each once"
         else:
-            with pytest.raises(ValueError, match="more than 100 cases"):
+            with pytest.raises(ValueError, match="150 cases"):
                 plan.make_plan(SweepRequest(suite="a.toml"), "cpu")
 
 
@@ -76,13 +76,13 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
     assert lines[-1].startswith("1200 cases on cpu:0")
 
 
-def test_many_cases_are_drawn_as_far_as_they_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_picture_has_as_many_cases_as_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of axes of 8 inches 0.51 are the legend's; a case has 0.12: 62 of them."""
     rows = [made for number in range(70) for made in pair(f"case {number}", 100.0, 80.0)]
     axes = bars.comparison(frame.from_rows(rows), ax=plot_axes())
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"case {number}" for number in range(62)]
-    assert "the first 62 of 70 cases" in axes.get_title(loc="left")
-    assert "the picture shows the first 62 of 70 cases" in caplog.text
+    assert "62 of 70 cases" in axes.get_title(loc="left")
+    assert "62 of 70 cases" in caplog.text
 
 
 def plot_axes() -> Any:
@@ -92,22 +92,14 @@ def plot_axes() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        (".".join(["a"] * 50_000) + " = 1", "is nested too deeply"),
-        (" . ".join(['"a b"'] * 5_000) + " = 1", "is nested too deeply"),
         ("text = " + "[" * 900 + "]" * 900, "nested too deeply"),
         ("a = " + "{a = " * 900 + "1" + "}" * 900, "nested too deeply"),
         ("#" * 10_000_001, "more than 10000000 bytes"),
         ("target_seconds = " + "9" * 5000, "not a TOML file"),
     ],
 )
-def test_a_suite_that_would_take_for_ever(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"a.toml: .*{said}"):
+def test_nested_and_large_suites_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"a.toml: .*{message}"):
         suites.parse(text.encode(), source="a.toml")
-
-
-def test_a_text_with_many_dots_is_no_deep_key() -> None:
-    dots = "e.g. " * 200 + "1.5, 2.5. " * 200
-    found = suites.parse(f'text = "{dots}"\n[[case]]\noperation = "gemm"\n'.encode(), source="a.toml")
-    assert found.text == dots

@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
 DEVICE_FREE = {
     "text.parsing": set[str](),
-    "measuring.grade": {"results.columns", "results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
+    "measuring.grade": {"results.columns", "results.schema", "roofs.limiter", "roofs.model"},
     "roofs.limiter": {"text.formatting", "text.parsing"},
     "llm.architecture": {"text.formatting", "text.parsing"},
     "llm.checkpoints": {"llm.architecture", "llm.workload", "registry", "text.formatting", "text.parsing"},
@@ -465,7 +465,7 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 
 # Where the package spells a backend's name all the same: PyTorch's own module, and the lines of /proc/stat.
-MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/disturbance.py": {"busy_seconds"}}
+MAY_NAME_A_BACKEND = {"hardware.py": {"torch_cuda", "current_device"}, "roofs/survey.py": {"busy_seconds"}}
 
 
 def backends_named(nodes: Sequence[ast.AST]) -> set[str]:

@@ -67,57 +67,57 @@ WRONG: dict[str, Any] = {
 }
 
 
-def of_suite(given: Any) -> Any:
+def of_suite(inputs: Any) -> Any:
     text = json.dumps(
-        given if isinstance(given, str) else [item.item() if hasattr(item, "item") else item for item in given]
+        inputs if isinstance(inputs, str) else [item.item() if hasattr(item, "item") else item for item in inputs]
     )
     found = f'[[case]]\nname = "x"\noperation = "attention_decode"\nkv_lens = {text}'
     return suites.parse(found.encode(), source="a.toml").cases[0].kv_lens
 
 
-def of_shell(given: Any) -> Any:
-    text = given if isinstance(given, str) else ",".join(map(str, given))
+def of_shell(inputs: Any) -> Any:
+    text = inputs if isinstance(inputs, str) else ",".join(map(str, inputs))
     return options.read_request(options.parser("x").parse_args(["--kv-lens", text])).kv_lens
 
 
-def of_case(given: Any) -> Any:
-    with bwprof.Case("attention_decode", precision="fp32", device="cpu", kv_lens=given, **HEADS) as case:
+def of_case(inputs: Any) -> Any:
+    with bwprof.Case("attention_decode", precision="fp32", device="cpu", kv_lens=inputs, **HEADS) as case:
         assert case.params["batch"] == 2
         return registry.row_lengths(case.measure(cache="hot", max_seconds=0, roofs=False))
 
 
-def of_ab(given: Any) -> Any:
+def of_ab(inputs: Any) -> Any:
     how: dict[str, Any] = {"precision": "fp32", "cache": "hot", "device": "cpu", "max_seconds": 0.01, "seed": 1}
-    found = bwprof.ab("attention_decode:simple", "attention_decode:splitkv", kv_lens=given, **HEADS, **how)
+    found = bwprof.ab("attention_decode:simple", "attention_decode:splitkv", kv_lens=inputs, **HEADS, **how)
     return (64, 1024) if found["case"].item().endswith(" kv_lens=64,1024 fp32") else found["case"]
 
 
-def of_cost(given: Any) -> Any:
-    whole = bwprof.cost("attention_decode", kv_lens=given, **HEADS)
+def of_cost(inputs: Any) -> Any:
+    whole = bwprof.cost("attention_decode", kv_lens=inputs, **HEADS)
     return (64, 1024) if whole == bwprof.cost("attention_decode", kv_lens=[64, 1024], **HEADS) else whole
 
 
-def of_sweep(given: Any) -> Any:
-    return registry.row_lengths(bwprof.sweep("attention_decode", kv_lens=given, **HEADS, **QUICK).iloc[0].to_dict())
+def of_sweep(inputs: Any) -> Any:
+    return registry.row_lengths(bwprof.sweep("attention_decode", kv_lens=inputs, **HEADS, **QUICK).iloc[0].to_dict())
 
 
-def of_predict(given: Any) -> Any:
-    return registry.row_lengths(bwprof.predict("attention_decode", kv_lens=given, **HEADS).iloc[0].to_dict())
+def of_predict(inputs: Any) -> Any:
+    return registry.row_lengths(bwprof.predict("attention_decode", kv_lens=inputs, **HEADS).iloc[0].to_dict())
 
 
-def of_measure(given: Any) -> Any:
+def of_measure(inputs: Any) -> Any:
     return registry.row_lengths(
-        bwprof.measure(lambda: None, name="f", kv_lens=given, device="cpu", roofs=False, max_seconds=0)
+        bwprof.measure(lambda: None, name="f", kv_lens=inputs, device="cpu", roofs=False, max_seconds=0)
     )
 
 
-def of_variants(given: Any) -> Any:
-    bwprof.variants("attention_decode", "cpu", kv_lens=given, batch=2, **HEADS)
+def of_variants(inputs: Any) -> Any:
+    bwprof.variants("attention_decode", "cpu", kv_lens=inputs, batch=2, **HEADS)
     return 64, 1024
 
 
-def of_ablation(given: Any) -> Any:
-    found = bwprof.ablation("attention_decode", variant="simple", kv_lens=given, **HEADS, **QUICK)
+def of_ablation(inputs: Any) -> Any:
+    found = bwprof.ablation("attention_decode", variant="simple", kv_lens=inputs, **HEADS, **QUICK)
     assert found["shape"].unique().tolist() == ["num_heads=2 num_kv_heads=1 head_dim=8 kv_lens=64,1024"]
     return 64, 1024
 
@@ -129,21 +129,21 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("use", USES)
-def test_lengths_are_given_the_same_way_everywhere(use: str, form: str) -> None:
+def test_lengths_are_read_alike_everywhere(use: str, form: str) -> None:
     assert USES[use](FORMS[form]()) == (64, 1024)
 
 
 @pytest.mark.parametrize("kind", WRONG)
 @pytest.mark.parametrize("use", sorted(USES.keys() - {"suite", "shell"}))
-def test_what_is_no_list_of_lengths_is_refused(use: str, kind: str) -> None:
+def test_malformed_lengths_are_refused(use: str, kind: str) -> None:
     with pytest.raises(ValueError, match="kv_lens"):
         USES[use](WRONG[kind])
 
 
-@pytest.mark.parametrize("said", ["", "64,,1", "long", "64.5"])
-def test_the_shell_and_a_suite_refuse_in_their_own_words(said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"a\.toml, case 1 \('x'\): kv_lens"):
-        of_suite(said)
+@pytest.mark.parametrize("message", ["", "64,,1", "long", "64.5"])
+def test_shell_and_suite_refuse_malformed_lengths(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=r"a\.toml, .*'x'.* kv_lens"):
+        of_suite(message)
     for command in (
         ["sweep"],
         ["variants"],
@@ -151,7 +151,7 @@ def test_the_shell_and_a_suite_refuse_in_their_own_words(said: str, capsys: pyte
         ["predict"],
         ["ab", "--device", "cpu", "attention_decode:simple"],
     ):
-        assert main([*command, "attention_decode", "--kv-lens", said]) == 2
+        assert main([*command, "attention_decode", "--kv-lens", message]) == 2
         assert "--kv-lens" in capsys.readouterr().err, command
 
 
@@ -174,9 +174,9 @@ def test_two_lists_never_have_one_name() -> None:
 
 def test_a_name_has_lengths_once_and_only_where_there_are_some() -> None:
     assert registry.case_name("decode kv_len=64", None) == "decode kv_len=64"
-    for said in LISTS[:-1]:
-        once = registry.case_name("decode", said)
-        assert registry.case_name(once, registry.parse_lengths(said)) == once != "decode"
+    for message in LISTS[:-1]:
+        once = registry.case_name("decode", message)
+        assert registry.case_name(once, registry.parse_lengths(message)) == once != "decode"
     assert registry.case_name("decode", "of its own") == "decode"
     assert registry.case_name("decode kv_lens=64,32", "64;3") == "decode kv_lens=64,32 kv_lens=64,3"
 
@@ -184,9 +184,9 @@ def test_a_name_has_lengths_once_and_only_where_there_are_some() -> None:
 def ragged(case: str = "decode") -> list[dict[str, Any]]:
     """As files had them that were written before names told lengths."""
     made = []
-    for number, said in enumerate(LISTS):
+    for number, message in enumerate(LISTS):
         for precision, speed in (("fp32", 100.0 + number), ("fp16", 90.0 + number)):
-            made.append(row(case, precision, gb_s=speed, **RAGGED, num_heads=8, kv_lens=said))
+            made.append(row(case, precision, gb_s=speed, **RAGGED, num_heads=8, kv_lens=message))
     return made
 
 
@@ -195,17 +195,17 @@ def own(one: dict[str, Any]) -> dict[str, Any]:
     return {name: one[name] for name in (*RAGGED, "kv_lens")}
 
 
-NAMES = [registry.case_name("decode", said) for said in LISTS]
+NAMES = [registry.case_name("decode", message) for message in LISTS]
 
 
-def test_rows_of_older_files_are_told_apart(tmp_path: Path) -> None:
+def test_rows_of_older_files_differ_by_their_lengths(tmp_path: Path) -> None:
     data = frame.from_rows(ragged())
     assert [one["case"] for one in frame.to_rows(data)][::2] == NAMES
     for name in ("a.csv", "a.json"):
         path = tmp_path / name
         text = bwprof.save(data, path).read_text()
-        for told, said in zip(NAMES, LISTS, strict=True):  # as an older version wrote it
-            text = text.replace(told, "decode") if said else text
+        for described, message in zip(NAMES, LISTS, strict=True):  # as an older version wrote it
+            text = text.replace(described, "decode") if message else text
         path.write_text(text)
         assert bwprof.load(path)["case"].tolist()[::2] == NAMES
     parsed, _ = parse_row({**ragged()[0], "schema_version": 1}, "x")
@@ -237,26 +237,26 @@ def test_nothing_is_merged_or_named_alike(tmp_path: Path) -> None:
     assert found["case"].tolist()[::2] == NAMES
     for day, time_ms in ((1, 1.0), (2, 2.0)):
         write(tmp_path, day, [timed(one["case"], one["precision"], time_ms, **own(one)) for one in ragged()])
-    told = bwprof.history(tmp_path)
-    assert sorted(told["case"].unique()) == sorted(NAMES)
-    assert told["series"].nunique() == 2 * len(LISTS)
+    described = bwprof.history(tmp_path)
+    assert sorted(described["case"].unique()) == sorted(NAMES)
+    assert described["series"].nunique() == 2 * len(LISTS)
 
 
-def test_pictures_tell_them_apart() -> None:
+def test_pictures_distinguish_lengths() -> None:
     long = "attention_decode num_heads=8 num_kv_heads=2 head_dim=64"
     data = frame.from_rows(frame.to_rows(frame.from_rows(ragged(long))))
     for kind in (bars.comparison, stacked.speedup):
         ax = kind(data)
         labels = [tick.get_text() for tick in ax.get_yticklabels()] + [text.get_text() for text in ax.texts]
-        for said in LISTS[:-1]:
-            told = registry.case_name("", said)
-            assert any(told in label for label in labels), (kind, told, labels)
+        for message in LISTS[:-1]:
+            described = registry.case_name("", message)
+            assert any(described in label for label in labels), (kind, described, labels)
 
 
 def test_a_picture_keeps_the_lengths_of_a_name() -> None:
     name = "attention_decode num_heads=8 kv_lens=16 of 12..8192 #2ba358d9"
     assert cut(name, 80) == name
-    assert cut(name, 44) == "attention_… kv_lens=16 of 12..8192 #2ba358d9"
+    assert cut(name, 44) == "attention_… " + name.partition("num_heads=8 ")[2]
     assert cut(name, 20) == "… 12..8192 #2ba358d9"
     assert cut("attention_decode num_heads=8", 12) == "attention_d…"
 
@@ -274,9 +274,9 @@ def grid(*lists: str | None) -> pd.DataFrame:
             **RAGGED,
             num_heads=heads,
             num_kv_heads=2,
-            kv_lens=said,
+            kv_lens=message,
         )
-        for place, said in enumerate(lists)
+        for place, message in enumerate(lists)
         for heads in ((8, 16) if place else (8, 16, 32))
     ]
     return frame.from_rows(rows)
@@ -284,11 +284,11 @@ def grid(*lists: str | None) -> pd.DataFrame:
 
 def test_a_cell_of_a_heatmap_stands_for_one_list() -> None:
     ax = heatmaps.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
-    told = " ".join(texts(ax))
-    assert "kv_lens=64,32,16" in told
-    assert "not drawn: 4 rows of other kv_lens" in told
-    assert "fastest of several" not in told
-    assert {"108", "116", "132"} <= set(told.split())
+    described = " ".join(texts(ax))
+    assert "kv_lens=64,32,16" in described
+    assert "4 rows of other" in described
+    assert "fastest of several" not in described
+    assert {"108", "116", "132"} <= set(described.split())
     alone = " ".join(texts(heatmaps.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
     assert "kv_lens=64,32,16" in alone
     assert "not drawn" not in alone
@@ -300,12 +300,13 @@ def test_lines_are_called_by_their_lengths() -> None:
     assert {registry.case_name("", "64;32;16;8"), registry.case_name("", "64;16;32;8")} <= labels
 
 
-def test_what_is_measured_is_named_so(tmp_path: Path) -> None:
+def test_measured_cases_are_named_by_their_lengths(tmp_path: Path) -> None:
     found = bwprof.sweep("attention_decode", kv_lens=[9, 5], **HEADS, **QUICK, output=tmp_path / "a.json")
-    assert found["case"].tolist() == ["attention_decode num_heads=2 num_kv_heads=1 head_dim=8 kv_lens=9,5"]
+    heads = " ".join(f"{name}={value}" for name, value in HEADS.items())
+    assert found["case"].tolist() == [f"attention_decode {heads} kv_lens=9,5"]
     assert bwprof.load(tmp_path / "a.json")["case"].tolist() == found["case"].tolist()
     alike = bwprof.sweep("attention_decode", batch=2, kv_len=9, **HEADS, **QUICK)
-    assert alike["case"].tolist() == ["attention_decode batch=2 kv_len=9 num_heads=2 num_kv_heads=1 head_dim=8"]
+    assert alike["case"].tolist() == [f"attention_decode batch=2 kv_len=9 {heads}"]
     with bwprof.Case("attention_decode", device="cpu", kv_lens="9,5", **HEADS) as case:
         assert case.measure(cache="hot", max_seconds=0, roofs=False).case == found["case"].item()
     own = bwprof.measure(lambda: None, name="f", n=3, kv_lens=[9, 5], device="cpu", roofs=False, max_seconds=0)
@@ -316,7 +317,9 @@ def test_what_is_measured_is_named_so(tmp_path: Path) -> None:
 def test_cases_of_a_suite_with_one_name(tmp_path: Path) -> None:
     one = '[[case]]\nname = "decode"\noperation = "attention_decode"\nparams = { num_heads = 2, num_kv_heads = 1 }\n'
     path = tmp_path / "s.toml"
-    path.write_text('precisions = ["fp32"]\n' + "".join(f'{one}kv_lens = "{said}"\n' for said in ("9,5", "9,4")) + one)
+    path.write_text(
+        'precisions = ["fp32"]\n' + "".join(f'{one}kv_lens = "{message}"\n' for message in ("9,5", "9,4")) + one
+    )
     found = bwprof.sweep(suite=path, only="decode", **{**QUICK, "precision": None})
     assert found["case"].tolist() == ["decode kv_lens=9,5", "decode kv_lens=9,4", "decode"]
 
@@ -324,19 +327,19 @@ def test_cases_of_a_suite_with_one_name(tmp_path: Path) -> None:
 # ---- variants that a build cannot know ----
 
 
-def test_a_build_without_a_backend_says_that_it_has_none_of_its_rungs(
+def test_a_build_without_a_backend_has_no_variant_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = _core.backends()
     listed[0] |= {"built": False, "reason": "no compiler was found", "devices": []}
     monkeypatch.setattr(_core, "backends", lambda: listed)
     name, remedy = listed[0]["name"], _core.backend_facts(listed[0]["name"])["remedy"]
-    said = f"bwprof: this build has no {name} backend, hence no {name} variants: no compiler was found; {remedy}\n"
+    message = f"bwprof: this build has no {name} backend, hence no {name} variants: no compiler was found; {remedy}\n"
     assert main(["variants", "gemm", "--precision", "fp32,fp16"]) == 0
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == message
     assert main(["variants", "gemm", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == said
+    assert err == message
     assert {item["backend"] for item in json.loads(out)} >= {name, "cpu"}
     assert main(["variants", "gemm", "--device", "cpu"]) == 0
     assert capsys.readouterr().err == ""

@@ -24,7 +24,7 @@ from bwprof.llm import executor as llm_executor
 from bwprof.llm.executor import PiecesExecutor
 from bwprof.llm.result import ModelStep
 from bwprof.llm.workload import DECODE, LABELS, PREFILL, ModelRequest, StepPoint
-from bwprof.measuring.chain import Chain
+from bwprof.measuring.function import Chain
 from bwprof.measuring.row import Context
 from bwprof.results import columns, schema
 from bwprof.results import frame as frames

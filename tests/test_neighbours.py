@@ -25,14 +25,13 @@ from bwprof.results import csv_file, json_file
 from bwprof.results.pairs import is_comparable
 from bwprof.results.schema import RowDict, empty_row
 from bwprof.results.writer import Store
-from bwprof.roofs import disturbance
+from bwprof.roofs import model
 from bwprof.runs import loop, plan
+from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.plan import SweepRequest
-from bwprof.runs.progress import SilentProgress
-from bwprof.runs.timeline import Timeline
+from bwprof.runs.progress import SilentProgress, Timeline
 
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
@@ -70,7 +69,7 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "spread", "said"),
+    ("found", "spread", "message"),
     [
         ({}, 0.05, ""),
         (UNKNOWN, 0.09, ""),  # a GPU's
@@ -83,20 +82,20 @@ def test_a_crowded_cpu_is_seen_and_flagged(crowded_cpu: int) -> None:
         ({"slowed_share": 0.12}, 0.01, "a reference stream beside the samples took 12% longer"),
     ],
 )
-def test_what_makes_a_row_noisy(found: dict[str, Any], spread: float, said: str) -> None:
+def test_causes_of_a_noisy_row(found: dict[str, Any], spread: float, message: str) -> None:
     row = empty_row() | {"noise": spread}
-    assert said in "; ".join(grade.find_disturbances(row, QUIET | found))
-    assert bool(said) == bool(grade.find_disturbances(row, QUIET | found))
+    assert message in "; ".join(grade.find_disturbances(row, QUIET | found))
+    assert bool(message) == bool(grade.find_disturbances(row, QUIET | found))
 
 
-def test_a_quota_is_nobody_else() -> None:
+def test_a_quota_also_slows_the_reference_streams() -> None:
     """It slows reference streams as well, which then say nothing of others."""
     slow = QUIET | {"throttled_share": 0.4, "slowed_share": 1.5, "reference_ns": 2e6, "best_reference_ns": 1e6}
-    (reason,) = disturbance.describe_disturbances(slow)
-    assert "quota held threads back 40%" in reason
-    assert "something else" not in "".join(disturbance.describe_disturbances(slow | {"waited_share": 0.5}))
-    assert disturbance.References.of(slow) is None
-    assert disturbance.References.of(slow | {"throttled_share": math.nan}) is not None
+    (reason,) = model.describe_disturbances(slow)
+    assert "quota" in reason
+    assert "40%" in reason
+    assert model.References.of(slow) is None
+    assert model.References.of(slow | {"throttled_share": math.nan}) is not None
 
 
 def test_disturbed_rows_are_not_compared() -> None:
@@ -111,7 +110,7 @@ def test_disturbed_rows_are_not_compared() -> None:
     assert not is_comparable({"status": "failed", "flags": ""})
 
 
-def test_threads_that_outnumber_the_cpus_wait_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_of_more_threads_than_cpus_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BWPROF_CPU_THREADS", str(2 * len(os.sched_getaffinity(0))))
     with _core.Device("cpu") as device, _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 16}) as case:
         assert math.isnan(case.measure(cache="hot", max_seconds=0.05)["waited_share"])
@@ -141,7 +140,7 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kept", "said"),
+    ("first", "second", "remaining", "message"),
     [
         (tried("noisy", 1.0), tried("", 0.9), 0.9, "the other try, 1 ms, was disturbed"),
         (tried("noisy", 1.0), tried("noisy", 0.9, width=0.005), 0.9, "the other try, 1 ms, was disturbed"),
@@ -151,10 +150,10 @@ def tried(flags: str, time_ms: float, *, width: float = 0.01, status: str = "ok"
         (tried("noisy", 1.0), tried("", 0.0, status="skipped"), 1.0, "the other try skipped: it broke"),
     ],
 )
-def test_the_better_of_two_tries(first: RowDict, second: RowDict, kept: float, said: str) -> None:
+def test_the_better_of_two_tries(first: RowDict, second: RowDict, remaining: float, message: str) -> None:
     row = loop.choose_better(first, second)
-    assert (row["status"], row["time_ms"]) == ("ok", kept)
-    assert row["reason"] == f"measured twice: {said}"
+    assert (row["status"], row["time_ms"]) == ("ok", remaining)
+    assert row["reason"] == f"measured twice: {message}"
 
 
 def test_only_a_cpus_disturbed_rows_are_tried_again() -> None:
@@ -200,7 +199,7 @@ def run(
     )
     specs = plan.make_plan(request, "cpu").specs
     limits = loop.TimeBudget(None, max_total_seconds, 0.0)
-    loop.run_cases(specs, executor, CONTEXT, store, limits=limits, progress=progress or SilentProgress())
+    loop.RunLoop(store, limits, progress or SilentProgress()).run_cases(specs, executor, CONTEXT)
 
 
 def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_disturbed_cases_are_measured_again_at_the_end(monkeypatch: pytest.Monke
         assert [row["M"] for row in rows] == list(range(1, 21))
         assert [row["flags"] for row in rows[:12]] == [""] * 10 + ["noisy", ""]
         assert samples is None or samples == [[time_ms] for time_ms in expected]
-    assert store.rows[0]["reason"] == "measured twice: the other try, 1 ms, was disturbed"
+    assert store.rows[0]["reason"] == loop.choose_better(tried("noisy", 1.0), tried("", 2.0))["reason"]
 
 
 def test_second_tries_keep_to_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +233,7 @@ def test_second_tries_keep_to_the_time_limit(monkeypatch: pytest.MonkeyPatch) ->
     assert len(store.rows) == 20
 
 
-def test_a_second_try_that_is_interrupted_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupted_second_try_loses_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     executor = Executor(SimpleNamespace(now=0.0), broken_after=21)
     store = Store({}, csv_targets=[tmp_path / "x.csv"])
     with pytest.raises(KeyboardInterrupt):
@@ -258,12 +257,12 @@ class Streams(Executor):
     def measure(self, spec: Spec, max_seconds: float, deadline: float | None) -> Outcome:
         outcome = super().measure(spec, max_seconds, deadline)
         seen = self.took[: len(self.tries)]
-        told = disturbance.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
+        described = model.References(seen[-1], min(seen), seen[-1] / min(seen) - 1)
         wider = outcome.row["time_ms"] * (1 + 1e-3 * len(seen))  # from try to try
-        row = outcome.row | {"flags": "", "disturbed_pct": 100 * told.slowed, "time_ms_hi": wider}
-        if told.slowed > disturbance.NOISY_SLOWED:
-            row |= {"flags": "noisy", "reason": disturbance.describe_slowdown(told.slowed)[0]}
-        return Outcome(row, outcome.samples, references=told)
+        row = outcome.row | {"flags": "", "disturbed_pct": 100 * described.slowed, "time_ms_hi": wider}
+        if described.slowed > model.NOISY_SLOWED:
+            row |= {"flags": "noisy", "reason": model.describe_slowdown(described.slowed)[0]}
+        return Outcome(row, outcome.samples, references=described)
 
 
 def everywhere(store: Store, folder: Path) -> list[list[RowDict]]:
@@ -289,18 +288,17 @@ def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.Mo
         assert [row["flags"] for row in rows] == ["noisy", "", "noisy", "", "", "", "noisy", "noisy"]
         slower = [taken / 0.94e6 for taken in [took[0], 0.94e6, 1.2e6, *took[3:]]]
         assert [row["disturbed_pct"] for row in rows] == pytest.approx([100 * (one - 1) for one in slower])
-        assert rows[0]["reason"] == disturbance.describe_slowdown(slower[0] - 1)[0]
-        assert rows[1]["reason"].endswith("the other try, 2 ms, was disturbed")
-        (said,) = disturbance.describe_slowdown(slower[2] - 1)
-        assert rows[2]["reason"] == f"{said}; measured twice: the other try, 3 ms, was disturbed"
+        assert rows[0]["reason"] == model.describe_slowdown(slower[0] - 1)[0]
+        assert "2 ms" in rows[1]["reason"]
+        (message,) = model.describe_slowdown(slower[2] - 1)
+        assert rows[2]["reason"].startswith(f"{message}; measured twice: ")
+        assert "3 ms" in rows[2]["reason"]
     events = json.loads(timeline.text({}))["traceEvents"]
     flags = [event["args"].get("flags") for event in events if event.get("args", {}).get("time_ms") == 1.0]
     assert flags == ["noisy", "noisy"], "of the case, and of one launch"
 
 
-def test_a_run_that_is_interrupted_holds_its_rows_against_its_best_stream(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_compares_rows_with_its_best_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     executor = Streams([1.2e6, 1e6, 1e6, 1e6], broken_after=3)
     store = Store({}, csv_targets=[tmp_path / "x.csv"], json_targets=[tmp_path / "x.json"])
     with pytest.raises(KeyboardInterrupt):
@@ -358,11 +356,11 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         assert memory == csv == json_, steps
         assert [row["M"] for row in memory] == list(dict.fromkeys(executor.tries))
         for row in memory:
-            told = disturbance.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
+            described = model.describe_slowdown((row["disturbed_pct"] or 0.0) / 100)
             assert row["status"] == "ok"
-            assert ("noisy" in row["flags"]) == bool(told), (steps, row["flags"], row["disturbed_pct"])
-            assert (row["reason"] or "").count("a reference stream") == len(told)
-            assert all(one in (row["reason"] or "") for one in told), (steps, row["reason"])
+            assert ("noisy" in row["flags"]) == bool(described), (steps, row["flags"], row["disturbed_pct"])
+            assert (row["reason"] or "").count("a reference stream") == len(described)
+            assert all(one in (row["reason"] or "") for one in described), (steps, row["reason"])
     assert steps > 10
 
 
@@ -378,37 +376,37 @@ def test_an_interrupt_leaves_files_that_agree_and_whole_rows(monkeypatch: pytest
         ("noisy", "cut sho", 0.12, 0.2, ("noisy", "cut sho; {new}")),
     ],
 )
-def test_what_a_row_says_of_slower_streams(
+def test_columns_of_a_row_with_slower_streams(
     flags: str, reason: str | None, before: float, slowed: float, expected: tuple[str, str | None]
 ) -> None:
     words = {
-        "old": "".join(disturbance.describe_slowdown(before)),
-        "new": "".join(disturbance.describe_slowdown(slowed)),
+        "old": "".join(model.describe_slowdown(before)),
+        "new": "".join(model.describe_slowdown(slowed)),
     }
     shares = {"waited_share": 0.5, "stolen_share": math.nan, "pressed_share": 0.0}
     row = empty_row() | {
         "flags": flags,
         "reason": reason and reason.format(**words),
-        "disturbed_pct": disturbance.prolonged_pct(shares | {"slowed_share": before}),
+        "disturbed_pct": model.prolonged_pct(shares | {"slowed_share": before}),
     }
     took = {"reference_ns": 1e6 * (1 + before), "best_reference_ns": 1e6, "slowed_share": before}
-    seen = disturbance.References.of(shares | took)
+    seen = model.References.of(shares | took)
     assert seen is not None
     for _ in range(2):
         row |= grade.update_slowdown(row, seen, 1e6 * (1 + before) / (1 + slowed))
     assert (row["flags"], row["reason"]) == (expected[0], expected[1] and expected[1].format(**words))
-    assert row["disturbed_pct"] == pytest.approx(disturbance.prolonged_pct(shares | {"slowed_share": slowed}))
+    assert row["disturbed_pct"] == pytest.approx(model.prolonged_pct(shares | {"slowed_share": slowed}))
 
 
 @pytest.mark.parametrize("took", [0.0, -1.0, math.nan])
-def test_a_stream_that_took_no_time_tells_nothing(took: float) -> None:
+def test_a_stream_without_a_time_is_no_reference(took: float) -> None:
     slowed = math.inf if took == 0 else 0.0
     shares = dict.fromkeys(("waited_share", "throttled_share", "stolen_share", "pressed_share"), math.nan)
     result = shares | {"reference_ns": 1e6, "best_reference_ns": took, "slowed_share": slowed}
-    assert disturbance.References.of(result) is None
+    assert model.References.of(result) is None
 
 
-def test_what_reference_streams_took_comes_back_from_a_child() -> None:
+def test_references_come_back_from_a_child() -> None:
     """And from this process: as much as a row of it needs to be held against later ones."""
     spec = plan.make_plan(
         SweepRequest(("stream_copy",), {"elements": (1 << 16,)}, precisions=("fp32",), backend="cpu"), "cpu"
@@ -437,15 +435,13 @@ def test_comparisons_follow_the_row_that_stays() -> None:
     assert store.rows[1]["speedup_vs_fp32"] == pytest.approx(2.0)
 
 
-def test_how_much_longer_others_may_have_made_it_take() -> None:
+def test_prolonged_pct() -> None:
     """Half of the time taken away is twice the time; a share of each kind counts, one that is not known does not."""
     quiet = {"waited_share": 0.0, "stolen_share": 0.0, "pressed_share": 0.0, "slowed_share": 0.0}
-    assert disturbance.prolonged_pct(quiet) == 0
-    assert disturbance.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
-    assert disturbance.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(
-        150
-    )  # 1 / 0.4
-    assert disturbance.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
-    assert disturbance.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
-    assert disturbance.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
-    assert math.isfinite(disturbance.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)
+    assert model.prolonged_pct(quiet) == 0
+    assert model.prolonged_pct(quiet | {"waited_share": 0.5}) == pytest.approx(100)
+    assert model.prolonged_pct(quiet | {"waited_share": 0.5, "stolen_share": 0.2}) == pytest.approx(150)  # 1 / 0.4
+    assert model.prolonged_pct(quiet | {"throttled_share": 0.5}) == pytest.approx(100)
+    assert model.prolonged_pct(quiet | {"slowed_share": 0.3, "pressed_share": math.nan}) == pytest.approx(30)
+    assert model.prolonged_pct(dict.fromkeys(quiet, math.nan)) is None
+    assert math.isfinite(model.prolonged_pct(quiet | {"waited_share": 1.0}) or math.inf)

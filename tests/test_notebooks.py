@@ -28,7 +28,7 @@ import matplotlib
 matplotlib.rcParams["figure.dpi"] = 40
 obtain, survey = (importlib.import_module(f"bwprof.roofs.{name}") for name in ("obtain", "survey"))
 survey.measure = functools.partial(survey.measure, budget_seconds=0.1)
-obtain._check_stored = lambda device, identity, stored, deadline, poll: stored
+obtain._Job.check = lambda job, stored: stored
 function = importlib.import_module("bwprof.measuring.function")
 timed = function.time_call
 function.time_call = lambda device, subject, options, *rest: timed(
@@ -36,7 +36,7 @@ function.time_call = lambda device, subject, options, *rest: timed(
 )
 loop = importlib.import_module("bwprof.runs.loop")
 loop.share_seconds = lambda *_: 0.01
-loop._AGAIN_SHARE = 0.0
+loop.AGAIN_SHARE = 0.0
 paired = importlib.import_module("bwprof.experiments.ab")
 seconds = paired.parse_seconds
 paired.parse_seconds = lambda *given: min(seconds(*given), 0.3)

@@ -56,7 +56,6 @@ def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("roofs are measured")
 
     monkeypatch.setattr("bwprof.roofs.survey.measure", refuse)
-    monkeypatch.setattr("bwprof.roofs.survey.measure_hot", refuse)
 
 
 # ---- the stop rule ----

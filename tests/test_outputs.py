@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof.measuring import verify
-from bwprof.measuring.verify import Expected
+from bwprof.measuring import callables
+from bwprof.measuring.callables import Expected
 
 QUICK: dict[str, Any] = {"device": "cpu", "cache": "hot", "max_seconds": 0.0, "roofs": False}
 FP32 = (4 + 1024) * 2.0**-24  # of a number: what rounding may do to it
@@ -61,7 +62,7 @@ def test_a_right_product_is_verified() -> None:
 
 
 @pytest.mark.parametrize(("terms", "noise", "verified"), [(1 << 16, 0.0, True), (1 << 16, 5e-4, None)])
-def test_long_sums_are_right_and_coarser_arithmetic_is_seen(terms: int, noise: float, verified: bool | None) -> None:
+def test_long_sums_pass_and_coarser_arithmetic_does_not(terms: int, noise: float, verified: bool | None) -> None:
     """In FP32, term after term; and with inputs rounded as TF32 rounds them, of which each is off by up to 2^-11."""
     a, b = RNG.standard_normal((2, 64, terms))
     a, b = a.astype("float32"), b.astype("float32")
@@ -79,14 +80,12 @@ def test_an_error_above_the_tolerance_fails_the_row() -> None:
     row = measured(output=wrong, reference=reference, tolerance=0.3)
     assert (row["status"], row["verified"], row["time_ms"]) == ("failed", False, None)
     assert (row["max_error"], row["tolerance"]) == (0.5, 0.3)
-    assert row["reason"] == (
-        "wrong result: output[1, 2] is 6.5, the reference 6: the error 0.5 is above the tolerance 0.3"
-    )
+    assert re.findall(r"output\[1, 2\]|[\d.]+\d", row["reason"]) == ["output[1, 2]", "6.5", "0.5", "0.3"]
     right = measured(output=wrong, reference=reference, tolerance=0.5)
     assert (right["verified"], right["max_error"], right["status"]) == (True, 0.5, "ok")
 
 
-def test_an_error_that_nobody_set_a_limit_to_is_shown_and_not_judged() -> None:
+def test_an_error_without_a_tolerance_is_reported_and_not_judged() -> None:
     """Of 1024 in FP16: 4 roundings of 2^-11 are 2, and 1024 of FP32's 2^-24 are 1/16: 3 is beyond, 2 is not."""
     reference = np.full(8, 1024.0)
     for off, verified in ((2, True), (3, None)):
@@ -95,13 +94,10 @@ def test_an_error_that_nobody_set_a_limit_to_is_shown_and_not_judged() -> None:
         assert (row["status"], row["verified"]) == ("ok", verified)
         assert (row["max_error"], row["tolerance"]) == (off, 2.0625)
         assert ("unverified" in row["flags"]) == (verified is None)
-    assert (
-        "output[3] is 1027, the reference 1024: the error 3 is above what rounding does, 2.06: tolerance="
-        in row["reason"]
-    )
+    assert re.search(r"output\[3\].*1027.*1024.*2\.06.*tolerance=", row["reason"])
 
 
-def test_small_elements_are_held_to_their_neighbours_size_and_not_to_the_largest() -> None:
+def test_small_elements_are_compared_with_the_root_mean_square() -> None:
     """One element of 10^6 among ten thousand of 1: their root mean square is 10^4."""
     reference = np.ones(10_000)
     reference[17] = 1e6
@@ -118,35 +114,35 @@ def test_small_elements_are_held_to_their_neighbours_size_and_not_to_the_largest
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_fails(bad: float) -> None:
+def test_outputs_that_are_not_finite_fail(bad: float) -> None:
     out = np.ones((2, 3), "float32")
     out[1, 0] = out[1, 2] = bad
     for more in ({}, {"reference": np.ones((2, 3))}, {"reference": np.ones((2, 3)), "tolerance": 1e30}):
         row = measured(output=out, **more)
         assert (row["status"], row["verified"], row["time_ms"], row["max_error"]) == ("failed", False, None, None)
-        assert row["reason"] == f"wrong result: output is not finite: 2 of 6 elements; the first[1, 0] is {bad}"
+        assert re.search(rf"2 of 6.*\[1, 0\].*{bad}$", row["reason"])
 
 
-def test_an_output_alone_is_looked_at_and_not_verified() -> None:
+def test_an_output_without_a_reference_is_not_verified() -> None:
     row = measured(output=np.ones(4))
     assert (row["status"], row["verified"], row["max_error"]) == ("ok", None, None)
     assert "unverified" in row["flags"]
-    assert "the output is finite, and was compared with nothing" in row["reason"]
+    assert "compared with nothing" in row["reason"]
     checked = measured(output=np.ones(4), check=lambda: True)
     assert checked["verified"] is True
-    with pytest.raises(RuntimeError, match="its check says that the result is wrong"):
+    with pytest.raises(RuntimeError, match="its check"):
         measured(output=np.ones(4), reference=np.ones(4), check=lambda: False)
 
 
 def test_functions_are_called_once_after_the_timing() -> None:
     calls: list[str] = []
 
-    def told(name: str, value: Any) -> Callable[[], Any]:
+    def described(name: str, value: Any) -> Callable[[], Any]:
         return lambda: (calls.append(name), value)[1]
 
     ones = np.ones(3)
     row = bwprof.measure(
-        lambda: calls.append("fn"), output=told("output", ones), reference=told("reference", ones), **QUICK
+        lambda: calls.append("fn"), output=described("output", ones), reference=described("reference", ones), **QUICK
     )
     assert row["verified"] is True
     assert calls[-2:] == ["output", "reference"]
@@ -156,13 +152,13 @@ def test_functions_are_called_once_after_the_timing() -> None:
 def test_several_outputs_are_named() -> None:
     one, two = np.zeros(2), np.arange(3.0)
     row = measured(output=[one, two + 1], reference=(one, two), tolerance=0.5)
-    assert "output 1[0] is 1, the reference 0" in row["reason"]
+    assert "output 1[0] is 1" in row["reason"]
     assert measured(output=[one, two], reference=[one, two])["verified"] is True
     assert measured(output=[1.0, 2.0], reference=[1.0, 2.5], tolerance=1)["max_error"] == 0.5
 
 
 @pytest.mark.parametrize("size", [1e200, 1.7e308, 1e-200])
-def test_elements_whose_squares_no_float_holds(size: float) -> None:
+def test_elements_whose_squares_overflow(size: float) -> None:
     reference = np.array([1.0, -0.5, 0.25]) * size
     assert Expected(reference, reference).compare().verified is True
     found = Expected(-reference, reference).compare()
@@ -195,7 +191,7 @@ def test_whole_numbers_are_exact() -> None:
         (np.int64(2**63 - 1), np.int64(-(2**63)), 2**64),
     ],
 )
-def test_whole_numbers_that_no_float64_holds_are_exact(ours: Any, theirs: Any, error: int) -> None:
+def test_whole_numbers_beyond_float64_are_exact(ours: Any, theirs: Any, error: int) -> None:
     one, other = (np.array([5, value], dtype=value.dtype) for value in (ours, theirs))
     found = Expected(one, other).compare()
     assert (found.verified, found.max_error) == (None, float(error))
@@ -233,7 +229,7 @@ def test_arrays_of_other_libraries() -> None:
 
 def test_any_layout_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of elements, transposed and strided arrays: the error is found where it is."""
-    monkeypatch.setattr(verify, "_BLOCK", 7)
+    monkeypatch.setattr(callables, "_BLOCK", 7)
     reference = RNG.standard_normal((9, 5))
     out = reference.copy()
     out[6, 2] += 1
@@ -243,12 +239,12 @@ def test_any_layout_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"output[{at[0]}, {at[1]}]" in found.wrong
         assert found.max_error == pytest.approx(1.0)
     out[6, 2] = math.nan
-    assert "1 of 45 elements; the first[6, 2] is nan" in Expected(out).compare().wrong
+    assert re.search(r"1 of 45.*\[6, 2\].*nan", Expected(out).compare().wrong)
     assert Expected(np.float64(2.0), 2.0).compare().verified is True
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "said"),
+    ("inputs", "error", "message"),
     [
         ({"reference": np.ones(2)}, ValueError, "reference= goes with output="),
         ({"tolerance": 1.0}, ValueError, "tolerance= goes with output="),
@@ -279,12 +275,12 @@ def test_any_layout_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_bad_input(given: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        measured(**given)
+def test_bad_input(inputs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        measured(**inputs)
 
 
-def test_what_is_wrong_before_the_timing_is_said_before_it() -> None:
+def test_shapes_are_checked_before_the_timing() -> None:
     def never() -> None:
         raise AssertionError("it was measured")
 
@@ -292,7 +288,7 @@ def test_what_is_wrong_before_the_timing_is_said_before_it() -> None:
         bwprof.measure(never, output=Tensor(np.ones((2, 3))), reference=np.ones((3, 2)), **QUICK)
 
 
-def test_what_the_callers_functions_raise_comes_out() -> None:
+def test_exceptions_of_the_callers_functions_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         measured(output=lambda: 1 / 0)
 

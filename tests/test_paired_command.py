@@ -28,7 +28,7 @@ from bwprof.experiments import ab_process
 from bwprof.experiments.ab_process import Place, ProcessSide
 from bwprof.experiments.ab_run import ABTable
 from bwprof.experiments.ab_sides import Call, SideError
-from bwprof.runs.interrupts import NoInterrupts
+from bwprof.runs.channel import NoInterrupts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

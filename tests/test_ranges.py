@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
         ("1..8Ei:x2".replace("8Ei", str(2**63 - 1)), tuple(2**power for power in range(63))),
     ],
 )
-def test_a_range_and_what_it_holds(text: str, numbers: tuple[int, ...]) -> None:
+def test_values_of_a_range(text: str, numbers: tuple[int, ...]) -> None:
     assert parse_counts(text, "M") == numbers
 
 
 @settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 10**6))
-def test_nothing_is_beyond_the_end_and_nothing_is_left_out(start: int, more: int, step: int) -> None:
+def test_a_range_is_complete_and_ends_at_its_end(start: int, more: int, step: int) -> None:
     end = start + more
     if more // step < MOST_IN_RANGE:
         assert parse_counts(f"{start}..{end}:+{step}", "M") == tuple(number for number in range(start, end + 1, step))
@@ -52,7 +53,7 @@ def test_nothing_is_beyond_the_end_and_nothing_is_left_out(start: int, more: int
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("1..8", r"M: '1\.\.8' is not a range: START\.\.END:xFACTOR or START\.\.END:\+STEP is needed"),
         ("1..8:2", "is not a range"),
@@ -76,15 +77,15 @@ def test_nothing_is_beyond_the_end_and_nothing_is_left_out(start: int, more: int
         ("1..8:x2" * 20_000, "is not a range"),
     ],
 )
-def test_what_is_no_range_is_refused_at_once(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said) as caught:
+def test_malformed_ranges_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         parse_counts(text, "M")
     assert len(str(caught.value)) < 600
 
 
-def test_a_list_of_ranges_has_an_end_too() -> None:
+def test_a_list_of_ranges_has_a_limit() -> None:
     assert expand_ranges([1, "2..8:x2", "4Ki", 5.5], "M") == [1, 2, 4, 8, 4096, 5.5]
-    with pytest.raises(ValueError, match="M: the list's ranges hold more than 100000 values together"):
+    with pytest.raises(ValueError, match=r"M: .* 100000 values"):
         expand_ranges(["1..10000:+1"] * 1000, "M")
     assert len(expand_ranges(["7"] * 200_000, "M")) == 200_000
 
@@ -92,13 +93,13 @@ def test_a_list_of_ranges_has_an_end_too() -> None:
 SUITE = b'[[case]]\nname = "x"\noperation = "attention_decode"\n'
 
 
-def test_python_the_shell_and_suites_read_alike() -> None:
+def test_python_shell_and_suites_read_ranges_alike() -> None:
     wanted = (1, 2, 4, 8, 100)
     shell = options.read_request(options.parser("x").parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
     assert shell.params == {"M": wanted}
     assert shell.kv_lens == wanted
-    asked = options.parser("x").parse_args(["--seq-lengths", "1..8:x2,100"])
-    assert options.read_request(asked).seq_lengths == wanted
+    requested = options.parser("x").parse_args(["--seq-lengths", "1..8:x2,100"])
+    assert options.read_request(requested).seq_lengths == wanted
     suite = suites.parse(SUITE + b'params = { kv_len = ["1..8:x2", 100] }\nkv_lens = "1..3:+1"', source="a.toml")
     assert suite.cases[0].params == {"kv_len": wanted}
     assert suite.cases[0].kv_lens == (1, 2, 3)
@@ -124,4 +125,4 @@ def test_a_cost_and_a_case_take_lengths_as_ranges() -> None:
 def test_the_command_refuses_a_hostile_range(here: Here) -> None:
     code, _, err = here("gemm", "-p", "M=1..1G:+1", "--dry-run")
     assert code == 2
-    assert "--param M: the range '1..1G:+1' holds 1000000000 values: allowed are 10000" in err
+    assert re.search(r"--param M:.*'1\.\.1G:\+1'.* 1000000000.* 10000$", err, re.MULTILINE)

@@ -63,7 +63,7 @@ def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.path_of(store.identity("cpu", facts)) != store.path_of(store.identity("cpu", whole))
         with _core.Case(device, "gemm", "fp32", {"M": 7, "N": 33, "K": 65}) as case:
             assert case.verify()["verified"]
-            with pytest.raises(ValueError, match="is open: close it first"):
+            with pytest.raises(ValueError, match="is open"):
                 device.limit_threads(1)
         for wrong in (0, -1, 2, 2**40, "x", 1.5, None):
             with pytest.raises(ValueError, match="threads"):
@@ -72,7 +72,7 @@ def test_a_handle_of_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         device.limit_threads(1)
 
 
-def test_nobody_sees_half_of_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limiting_threads_is_atomic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BWPROF_CPU_THREADS", "2")
     interval = sys.getswitchinterval()
     seen: set[str] = set()
@@ -96,7 +96,7 @@ def test_nobody_sees_half_of_the_change(monkeypatch: pytest.MonkeyPatch) -> None
         assert seen <= {before, repr(device.facts())}
 
 
-def test_one_threads_roofs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roofs_record_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BWPROF_CPU_THREADS", "2")
     with _core.Device("cpu") as device:
         assert survey._blank(device).threads == 2
@@ -105,7 +105,7 @@ def test_one_threads_roofs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.cuda
-def test_a_gpu_has_none_that_could_be_fewer() -> None:
+def test_a_gpu_has_no_threads_to_limit() -> None:
     with _core.Device("cuda") as device, pytest.raises(_core.UnsupportedError, match="not done by threads"):
         device.limit_threads(1)
 
@@ -125,7 +125,7 @@ def test_a_gpu_has_none_that_could_be_fewer() -> None:
         (10.0, 10.0, 0.1, False),  # another thread does it
     ],
 )
-def test_by_the_clocks(
+def test_single_threaded_by_the_clocks(
     monkeypatch: pytest.MonkeyPatch, wall: float, all_threads: float, this_one: float, is_alone: bool
 ) -> None:
     clocks = iter([(100.0, 50.0, 7.0), (100.0 + wall, 50.0 + all_threads, 7.0 + this_one)])
@@ -133,7 +133,7 @@ def test_by_the_clocks(
     assert contexts.is_single_threaded(lambda: None) is is_alone
 
 
-def test_by_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_threaded_by_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     def spin() -> None:
         end = time.thread_time() + 0.02
         while time.thread_time() < end:
@@ -153,16 +153,16 @@ def test_by_what_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_function_on_one_thread_is_held_against_one() -> None:
+def test_a_single_threaded_function_has_the_roofs_of_one_thread() -> None:
     row = bwprof.measure(lambda: None, roofs="auto", **WORK)
     assert row["attainable_gb_s"] == pytest.approx(10.0)
     assert row["pct_attainable"] == pytest.approx(100 * row["bandwidth_gb_s"] / 10.0)
     assert "single_thread" in row["flags"].split(";")
-    assert "ran on one thread, and is held against the roofs of one (of 3)" in row["reason"]
+    assert "one (of 3)" in row["reason"]
 
 
 @pytest.mark.usefixtures("three")
-def test_one_on_all_threads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_on_all_threads_has_all_roofs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contexts, "is_single_threaded", lambda _: False)
     row = bwprof.measure(lambda: None, roofs="auto", **WORK)
     assert row["attainable_gb_s"] == pytest.approx(25.0)
@@ -170,7 +170,7 @@ def test_one_on_all_threads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_without_roofs_of_one_thread_it_is_said() -> None:
+def test_missing_roofs_of_one_thread_are_reported() -> None:
     """Left out, nothing is measured: what is stored decides."""
     assert "single_thread" not in bwprof.measure(lambda: None, **WORK)["flags"], "held against nothing"
     with _core.Device("cpu") as device:
@@ -178,7 +178,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
         row = bwprof.measure(lambda: None, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(25.0)
         assert "single_thread" in row["flags"].split(";")
-        assert "held against the roofs of all 3: roofs='auto' measures those of one" in row["reason"]
+        assert "all 3" in row["reason"]
         whole = roofs_for(device)
         row = bwprof.measure(lambda: None, roofs=whole, **WORK)
         assert (row["attainable_gb_s"], "single_thread" in row["flags"]) == (pytest.approx(25.0), True)
@@ -194,7 +194,7 @@ def test_without_roofs_of_one_thread_it_is_said() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_the_caller_may_say_how_many() -> None:
+def test_the_argument_roof_threads() -> None:
     for threads in (1, 2, np.int64(3)):
         row = bwprof.measure(lambda: None, roofs="auto", roof_threads=threads, **WORK)
         assert row["attainable_gb_s"] == pytest.approx(GB_S[int(threads)])
@@ -203,7 +203,7 @@ def test_the_caller_may_say_how_many() -> None:
         device.limit_threads(2)
         two = roofs_for(device)
     assert bwprof.measure(lambda: None, roofs=two, roof_threads=2, **WORK)["attainable_gb_s"] == pytest.approx(20.0)
-    with pytest.raises(ValueError, match="these roofs are of 2 threads, roof_threads is 1"):
+    with pytest.raises(ValueError, match=r"2 threads.*roof_threads is 1"):
         bwprof.measure(lambda: None, roofs=two, roof_threads=1, **WORK)
 
 
@@ -226,16 +226,16 @@ def test_a_row_that_beats_its_roof_marks_those_of_its_threads() -> None:
 @pytest.mark.parametrize("wrong", ["x", "1", 0, -1, True, 1.5, 4, 10**30, [1]])
 def test_wrong_numbers_of_threads(wrong: Any) -> None:
     called: list[int] = []
-    said = "roof_threads is .*: allowed is a whole number (1 to 3, the device's|from 1 to the device's) threads"
-    with pytest.raises(ValueError, match=said):
+    message = "roof_threads is .*: allowed is a whole number (1 to 3, the device's|from 1 to the device's) threads"
+    with pytest.raises(ValueError, match=message):
         bwprof.measure(lambda: called.append(1), roofs="auto", roof_threads=wrong, **WORK)
     with pytest.raises(ValueError, match="roof_threads is "):
         bwprof.sweep(lambda n: called.append(2 * n), n=[1, 2], device="cpu", roof_threads=wrong)
     assert called == []
 
 
-def test_threads_go_with_a_cpu() -> None:
-    with pytest.raises(ValueError, match="roof_threads is 1: it goes with a CPU"):
+def test_roof_threads_need_a_cpu() -> None:
+    with pytest.raises(ValueError, match="roof_threads is 1"):
         contexts.check_threads(1, 0)
     assert contexts.check_threads(None, 0) is None
 
@@ -243,19 +243,19 @@ def test_threads_go_with_a_cpu() -> None:
 @pytest.mark.usefixtures("alone")
 def test_sweeps_over_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread and all of them in one sweep; the roofs of one are obtained once."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     def obtain(device: _core.Device, *_: object, **__: object) -> Roofs:
-        asked.append(device.facts()["units"])
+        requested.append(device.facts()["units"])
         return roofs_for(device)
 
-    def alone_where_asked(call: Callable[[], object]) -> bool:
+    def alone_at_calls(call: Callable[[], object]) -> bool:
         call()
         return last[0] == 1
 
     last = [0]
     monkeypatch.setattr(contexts, "obtain", obtain)
-    monkeypatch.setattr(contexts, "is_single_threaded", alone_where_asked)
+    monkeypatch.setattr(contexts, "is_single_threaded", alone_at_calls)
     monkeypatch.setattr(loop, "share_seconds", lambda *_: 0.0)
 
     def work(threads: int) -> None:
@@ -264,8 +264,8 @@ def test_sweeps_over_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = bwprof.sweep(work, threads=[1, 3, 1], bytes_read=MIB, bytes_written=MIB, device="cpu")
     assert frame["attainable_gb_s"].tolist() == pytest.approx([10.0, 25.0, 10.0])
     assert ["single_thread" in flags for flags in frame["flags"]] == [True, False, True]
-    assert asked == [3, 1]
+    assert requested == [3, 1]
     frame = bwprof.sweep(work, threads=[1], roof_threads=2, bytes_read=MIB, bytes_written=MIB, device="cpu")
     assert frame["attainable_gb_s"].tolist() == pytest.approx([20.0])
     assert "roof_threads" not in frame
-    assert asked == [3, 1, 2]
+    assert requested == [3, 1, 2]

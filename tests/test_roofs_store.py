@@ -46,7 +46,7 @@ def test_the_folder_follows_xdg(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not Path("relative").exists()
 
 
-def test_what_is_stored_comes_back(cache: Path) -> None:
+def test_stored_roofs_are_loaded(cache: Path) -> None:
     assert store.load(me()) is None
     path = store.save(me(), ROOFS)
     assert path is not None
@@ -80,11 +80,11 @@ def test_settings_that_change_speed_make_it_stale(cache: Path, monkeypatch: pyte
     assert store.save(me(), ROOFS) is not None
     assert store.path_of(me(ecc=False)) == store.path_of(me())
     assert store.load(me(ecc=False)) is None
-    monkeypatch.setattr(store, "_build_stamp", lambda: [1, 2])
+    monkeypatch.setattr(store, "_read_build_stamp", lambda: [1, 2])
     assert store.load(me()) is None, "other kernels"
 
 
-def test_what_is_not_known_equals_itself(cache: Path) -> None:
+def test_unknown_settings_equal_each_other(cache: Path) -> None:
     unknown = {"power_limit_w": math.nan}
     assert store.save(me(**unknown), ROOFS) is not None
     assert store.load(me(**unknown)) is not None
@@ -160,24 +160,24 @@ def test_a_damaged_value_is_ignored_with_a_warning(
     path.write_text(json.dumps(found))
     with caplog.at_level(logging.WARNING, "bwprof.roofs"):
         assert store.load(me()) is None
-    assert f"stored roofs are ignored: {path} is damaged" in caplog.text
+    assert f"stored roofs are ignored: {path}" in caplog.text
 
 
-def test_what_is_no_file_of_ours_is_not_read(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pipes_and_large_files_are_not_read(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A pipe without a writer would never end."""
     path = store.path_of(me())
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
     with caplog.at_level(logging.WARNING, "bwprof.roofs"):
         assert store.load(me()) is None
-    assert f"stored roofs are ignored: {path} is a pipe" in caplog.text
+    assert f"{path} is a pipe" in caplog.text
     path.unlink()
     with path.open("wb") as file:
         file.truncate((4 << 20) + 1)
     caplog.clear()
     with caplog.at_level(logging.WARNING, "bwprof.roofs"):
         assert store.load(me()) is None
-    assert f"stored roofs are ignored: {path}: no file of roofs" in caplog.text
+    assert f"stored roofs are ignored: {path}: ValueError" in caplog.text
 
 
 @pytest.mark.parametrize("is_there", [True, False])

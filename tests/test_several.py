@@ -16,7 +16,7 @@ from bwprof.cli import main as bwprof_main
 from bwprof.cli import runner as command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.runs import api, loop
-from bwprof.runs.interrupts import StoppedError
+from bwprof.runs.channel import StoppedError
 from bwprof.runs.local import LocalExecutor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -222,13 +222,13 @@ def test_a_device_that_cannot_be_opened_costs_its_own_rows(
 
 def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    real = loop.prepare_device
+    real = loop.RunLoop.prepare
 
-    def prepare(*arguments: Any, limits: loop.TimeBudget, **more: Any) -> Any:
-        shares.append(limits.left())
-        return real(*arguments, limits=limits, **more)
+    def prepare(job: loop.RunLoop, *arguments: Any) -> Any:
+        shares.append(job.limits.left())
+        return real(job, *arguments)
 
-    monkeypatch.setattr(loop, "prepare_device", prepare)
+    monkeypatch.setattr(loop.RunLoop, "prepare", prepare)
     found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=3000, **POINT)  # type: ignore[call-overload]
     assert set(found["status"]) == {"ok"}
     assert 900 < shares[0] <= 1000, "a third"

@@ -79,7 +79,7 @@ def test_precisions_compare() -> None:
 def test_a_point_may_fail() -> None:
     def work(n: int) -> object:
         if n == 2:
-            raise RuntimeError("two is too many")
+            raise RuntimeError("two")
         if n == 3:
             raise MemoryError
         if n == 6:
@@ -88,7 +88,7 @@ def test_a_point_may_fail() -> None:
 
     found = bwprof.sweep(work, n=[1, 2, 3, 4, 6, 5], **QUICK)
     assert found["status"].tolist() == ["ok", "failed", "skipped", "failed", "failed", "ok"]
-    assert found["reason"].iloc[1] == "RuntimeError: two is too many"
+    assert found["reason"].iloc[1] == "RuntimeError: two"
     assert found["reason"].iloc[2] == "out of memory"
     assert found["reason"].iloc[3] == "ZeroDivisionError: division by zero"
 
@@ -135,16 +135,15 @@ def test_a_check_knows_its_point() -> None:
 
 def test_progress_in_lines(capfd: pytest.CaptureFixture[str]) -> None:
     bwprof.sweep(lambda n: None, n=[1], progress=True, **QUICK)
-    said = capfd.readouterr().err
-    assert "<lambda> n=1: " in said
-    assert "GB/s" not in said
+    message = capfd.readouterr().err
+    assert "<lambda> n=1: " in message
+    assert "GB/s" not in message
 
 
 def test_sets_want_a_function_of_the_number() -> None:
     found = bwprof.sweep(lambda n: None, n=[1], sets=3, **QUICK)
-    assert found["reason"].tolist() == [
-        "TypeError: with sets= <lambda> must return a function that takes a set's number"
-    ]
+    assert found["status"].tolist() == ["failed"]
+    assert found["reason"][0].startswith("TypeError: with sets= ")
 
 
 def test_progress_and_time_limit() -> None:
@@ -159,7 +158,7 @@ def test_progress_and_time_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("inputs", "message"),
     [
         ({"suite": "default"}, "suite goes with operations"),
         ({"kv_lens": [1]}, "kv_lens goes with operations"),
@@ -177,17 +176,17 @@ def test_progress_and_time_limit() -> None:
         ({"max_total_seconds": -1}, "max_total_seconds is -1"),
     ],
 )
-def test_bad_arguments(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bwprof.sweep(lambda **_: None, **(QUICK | given))
+def test_bad_arguments(inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bwprof.sweep(lambda **_: None, **(QUICK | inputs))
 
 
 def test_parameters_the_function_does_not_take() -> None:
-    with pytest.raises(TypeError, match="<lambda> cannot be called with turns"):
+    with pytest.raises(TypeError, match=r"<lambda> .*turns"):
         bwprof.sweep(lambda n=1: None, turns=[1], **QUICK)
-    with pytest.raises(TypeError, match="<lambda> cannot be called with nothing: missing a required argument: 'n'"):
+    with pytest.raises(TypeError, match=r"<lambda> .* 'n'"):
         bwprof.sweep(lambda n: None, **QUICK)
-    with pytest.raises(ValueError, match="'max_second' is no option: did you mean 'max_seconds'"):
+    with pytest.raises(ValueError, match=r"'max_second' .*'max_seconds'"):
         bwprof.sweep(lambda **_: None, max_second=3, **QUICK)
     for wrong, right in (("byte_read", "bytes_read"), ("flop", "flops"), ("set", "sets"), ("checks", "check")):
         with pytest.raises(ValueError, match=f"'{wrong}' is no option: did you mean '{right}'"):
@@ -201,5 +200,5 @@ def test_parameters_the_function_does_not_take() -> None:
 def test_roofs_of_another_device_are_refused() -> None:
     others = bwprof.Roofs("x", "", "", "", 0.0, ())
     for what in ("stream_copy", lambda: None):
-        with pytest.raises(ValueError, match=r"these roofs are of x, the device is"):
+        with pytest.raises(ValueError, match="of x, "):
             bwprof.sweep(what, device="cpu", roofs=others)

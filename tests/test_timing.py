@@ -187,7 +187,7 @@ def test_profiler_timing_against_torch_events() -> None:
     assert ours == pytest.approx(theirs, rel=0.15)
 
 
-def test_what_was_measured_a_moment_ago_is_warmed_up_by_one_replay(one_thread: _core.Device) -> None:
+def test_one_replay_warms_up_a_case_measured_just_before(one_thread: _core.Device) -> None:
     """A turn of several: two calls say how long one is, one warms up, and the samples; nobody asks for the floor."""
     calls: list[None] = []
 

@@ -302,7 +302,7 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_second_tries_are_in_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "is_disturbed", lambda _row: True)
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 100.0)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 100.0)
     target = tmp_path / "trace.json"
     frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", trace=target, **QUICK)
     cases = [one for one in slices(checked(target.read_text())) if one["tid"] == 2]

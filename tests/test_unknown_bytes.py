@@ -49,7 +49,7 @@ def test_the_stored_rate_counts(tmp_path: Path, unknown: str, form: str) -> None
     assert lacking.equals(whole)
 
 
-def test_no_bytes_and_no_rate_are_unknown() -> None:
+def test_without_bytes_and_rate_the_limiter_is_unknown() -> None:
     rows = without(recorded(), "bytes_read", "bytes_written", "bandwidth_gb_s", "byte_ratio_vs_fp32")
     assert improvement_table(frame.from_rows(rows)).empty
     pairs.fill_comparisons(rows)

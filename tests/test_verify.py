@@ -44,15 +44,15 @@ def test_a_signal_ends_a_verification(long_case):
 
 def test_a_signal_ends_the_verification_of_a_measurement(long_case):
     """The caller's own function is asked between rows, too: before the first, and the case is not even warmed up."""
-    asked = []
+    requested = []
 
     def stop() -> None:
-        asked.append(True)
+        requested.append(True)
         raise LookupError("stop")
 
     with pytest.raises(LookupError, match="stop"):
         long_case.measure(verify_budget_s=600, poll=stop)
-    assert asked == [True]
+    assert requested == [True]
     assert long_case.verify(budget_s=0)["rows_checked"] == 4  # corners alone
 
 

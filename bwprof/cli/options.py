@@ -32,7 +32,7 @@ from bwprof.results.reader import find_recorded
 from bwprof.results.schema import range_of
 from bwprof.roofs import store
 from bwprof.roofs.model import ROOF_CHOICES, RoofsArgument, check_roofs
-from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.channel import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.parsing import (
     describe_unknown,

@@ -34,13 +34,12 @@ from bwprof.results.writer import Claims, Store, claim_files, release_claims
 from bwprof.roofs import model
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata
+from bwprof.runs.channel import Interrupts, StoppedError
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Interrupts, StoppedError
-from bwprof.runs.loop import Executor, TimeBudget
-from bwprof.runs.metadata import DEVICES, DevicePart, Finisher, finish_nothing
+from bwprof.runs.loop import DevicePart, Executor, RunLoop, TimeBudget
+from bwprof.runs.metadata import DEVICES, Finisher, finish_nothing
 from bwprof.runs.plan import Plan, drop_duplicates
-from bwprof.runs.progress import SilentProgress, choose_progress
-from bwprof.runs.timeline import Timeline
+from bwprof.runs.progress import SilentProgress, Timeline, choose_progress
 from bwprof.text.formatting import format_path, format_seconds, plural
 from bwprof.text.parsing import describe_unknown, finite_or_none, quote_text, repr_short
 from bwprof.text.terminal import make_console
@@ -195,12 +194,10 @@ class _Run:
                 sys.stderr.write(f"bwprof: measuring {device}: {plural(len(part.items), 'case')}\n")
         progress: SilentProgress = choose_progress(quiet=quiet)
         if timeline is not None:
-            progress = timeline.forward_to(progress)
+            timeline.inner, progress = progress, timeline
         roofs, again = self.call.roofs or False, self.call.options.recalibrate
         try:
-            metadata.measure_parts(
-                parts, self._executor, self.store, limits=limits, progress=progress, roofs=roofs, recalibrate=again
-            )
+            RunLoop(self.store, limits, progress, roofs, again).measure_parts(parts, self._executor)
         finally:
             progress.end()
 

@@ -19,6 +19,7 @@ from bwprof.experiments.ab_process import ProcessSide
 from bwprof.experiments.ab_session import FAILED, UNDECIDED, Comparison, StopRule
 from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, SideInfo, later_timer
 from bwprof.hardware import Choice
+from bwprof.measuring.callables import Expected
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.verify import Expected
 from bwprof.results.json_file import to_json_value

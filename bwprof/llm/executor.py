@@ -28,7 +28,7 @@ from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.llm.figures import gain, part_from_row
 from bwprof.llm.workload import LABELS, LAYER, ModelRequest, StepPart, StepPoint
-from bwprof.measuring.chain import Chain
+from bwprof.measuring.function import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
 from bwprof.measuring.row import Context, Outcome, make_unmeasured
 from bwprof.results.schema import RowDict

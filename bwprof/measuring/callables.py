@@ -1,4 +1,4 @@
-"""Inspect a caller's functions: their names, and whether a call does all of its work."""
+"""Inspect a caller's functions: their names, whether a call does all of its work, whether what it writes is right."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import dataclasses
 import functools
 import inspect
 import io
+import math
 import sys
 from collections import UserList, deque
 from collections.abc import AsyncIterator, Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bwprof.text.parsing import repr_short
 
@@ -73,11 +75,15 @@ def check_finished(returned: object, what: str) -> None:
             continue
         if inspect.iscoroutine(leaf):
             leaf.close()  # else Python warns that it was never awaited
-        name = f"{what} returned a {type(leaf).__name__}"
-        if _is_elsewhere(leaf) or any(all(hasattr(type(leaf), method) for method in pair) for pair in _PENDING):
-            raise TypeError(f"{name}: its work may go on after the call; wait for it inside the function")
-        if _is_lazy(leaf):
-            raise TypeError(f"{name}: calling it does no work; do all of the work inside the function")
+        is_pending = any(all(hasattr(type(leaf), method) for method in pair) for pair in _PENDING)
+        # What works only when it is iterated over, awaited or collected; files and cursors do not count.
+        is_source = isinstance(leaf, io.IOBase) or _read_attribute(leaf, "fetchone")
+        is_lazy = inspect.isawaitable(leaf) or any(hasattr(type(leaf), method) for method in _LAZY)
+        is_lazy |= isinstance(leaf, (Iterator, AsyncIterator)) and not is_source
+        if is_pending or is_lazy or _is_elsewhere(leaf):
+            raise TypeError(
+                f"{what} returned a {type(leaf).__name__}, whose work is not done: do all of it inside the function"
+            )
 
 
 def wrap_with_wait(function: Callable[..., object], returned: object, what: str) -> Callable[..., object]:
@@ -128,14 +134,6 @@ def _is_elsewhere(value: Any) -> bool:
     return is_away or _read_attribute(value, "__cuda_array_interface__") is not None
 
 
-def _is_lazy(value: Any) -> bool:
-    """Return whether it works only when it is iterated over, awaited or collected; files and cursors do not count."""
-    if any(hasattr(type(value), name) for name in _LAZY) or inspect.isawaitable(value):
-        return True
-    is_source = isinstance(value, io.IOBase) or _read_attribute(value, "fetchone")
-    return isinstance(value, (Iterator, AsyncIterator)) and not is_source
-
-
 def check_callable(value: object, name: str) -> None:
     """Raise TypeError unless it is None, or a function that works when it is called."""
     if value is None:
@@ -152,3 +150,259 @@ def name_callable(fn: Any) -> str:
     """Return the name of a callable."""
     inner = getattr(fn, "func", fn)  # functools.partial
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    _Arrays = dict[str, tuple[Array, float]]  # by name: an array, and what rounding does, as a fraction of an element
+    _Shapes = dict[str, tuple[int, ...]]
+
+OWN_ROUNDINGS = 4
+SUM_ROUNDINGS = 1024
+
+_BLOCK = 1 << 20  # elements that are float64 at a time
+# Bits of the significand, with the hidden one, of types that NumPy lacks.
+_SIGNIFICANDS = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """The result of a comparison."""
+
+    verified: bool | None  # None: not compared, or no tolerance
+    max_error: float | None = None  # the error nearest to its tolerance, or furthest past it
+    tolerance: float | None = None
+    wrong: str = ""  # why the output is wrong
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An output, its reference and the tolerance; checked as far as possible without calling a function.
+
+    Each is an array (NumPy, PyTorch, CuPy, ...), a list of arrays, or a function that returns either. Errors are
+    absolute, in float64. Without a tolerance, an element may be off by `OWN_ROUNDINGS` roundings of the output's type
+    and `SUM_ROUNDINGS` of FP32 (of FP64 for FP64), which holds for sums of a million terms with random errors. The
+    roundings are those of the element, or of all elements' root mean square where that is larger, since sums cancel.
+    """
+
+    output: Any
+    reference: Any = None
+    tolerance: Any = None  # becomes a float
+
+    def __post_init__(self) -> None:
+        if self.output is None:
+            name = "reference" if self.reference is not None else "tolerance"
+            raise ValueError(f"{name}= goes with output=: what the function has written")
+        if self.tolerance is not None and self.reference is None:
+            raise ValueError("tolerance= goes with reference=: what the output should be, in float64")
+        object.__setattr__(self, "tolerance", _parse_tolerance(self.tolerance))
+        shapes = []
+        for name in ("output", "reference"):
+            value = getattr(self, name)
+            if callable(value):
+                check_callable(value, name)
+            elif value is not None:
+                shapes.append(_read_shapes(value, name))
+        if len(shapes) == 2:
+            _check_shapes(*shapes)
+
+    def compare(self) -> VerifyResult:
+        """Call the functions and compare.
+
+        TypeError or ValueError for what is no array of numbers, has another shape than the reference, and for a
+        reference that is not finite; and whatever the caller's functions raise.
+        """
+        outputs = _read_arrays(_call(self.output, "output"), "output")
+        for name, (array, _) in outputs.items():
+            if flaw := _describe_nonfinite(array):
+                return VerifyResult(False, wrong=f"{name} is not finite: {flaw}")
+        if self.reference is None:
+            return VerifyResult(None, note="the output is finite, and was compared with nothing")
+        references = _read_arrays(_call(self.reference, "reference"), "reference")
+        _check_shapes(*({name: array.shape for name, (array, _) in side.items()} for side in (outputs, references)))
+        for name, (array, _) in references.items():
+            if flaw := _describe_nonfinite(array):
+                raise ValueError(f"{name} is not finite: {flaw}")
+        return self._judge(outputs, [array for array, _ in references.values()])
+
+    def _judge(self, outputs: _Arrays, references: list[Array]) -> VerifyResult:
+        errors = []
+        for (name, (output, rounding)), reference in zip(outputs.items(), references, strict=True):
+            share, error, allowed, at = _find_worst(output, reference, rounding, self.tolerance)
+            found, right = (_format(array.flat[at]) for array in (output, reference))
+            where = f"{name}{_format_index(at, output.shape)}"
+            errors.append((share, error, allowed, f"{where} is {found}, the reference {right}: the error {error:.3g}"))
+        share, error, allowed, text = max(errors, key=lambda entry: entry[0])
+        if share <= 1:
+            return VerifyResult(True, error, allowed)
+        if self.tolerance is not None:
+            return VerifyResult(False, error, allowed, wrong=f"{text} is above the tolerance {self.tolerance:.3g}")
+        note = f"{text} is above what rounding does, {allowed:.3g}: tolerance= says what it may be"
+        return VerifyResult(None, error, allowed, note=note)
+
+
+def _find_worst(
+    output: Array, reference: Array, rounding: float, tolerance: float | None
+) -> tuple[float, float, float, int]:
+    """Return error / allowed, error, allowed and the flat index of the element with the largest share."""
+    import numpy as np
+
+    worst = (-1.0, 0.0, 0.0, 0)
+    typical = _root_mean_square(reference) if tolerance is None else 0.0
+    for start, ours, theirs in _blocks(output, reference):
+        with np.errstate(over="ignore", under="ignore"):
+            errors = np.minimum(np.abs(ours - theirs).astype(float), np.finfo(float).max)  # a row's numbers are finite
+            allowed = np.full_like(errors, tolerance or 0.0)
+            if tolerance is None:
+                allowed = rounding * np.maximum(np.abs(theirs), typical)
+            shares = np.divide(errors, allowed, out=np.where(errors > 0, np.inf, 0.0), where=allowed > 0)
+        at = int(shares.argmax())
+        if shares[at] > worst[0]:
+            worst = (float(shares[at]), float(errors[at]), float(allowed[at]), start + at)
+    return worst
+
+
+def _root_mean_square(array: Array) -> float:
+    """Return it for finite elements, scaled by the largest, whose square may overflow."""
+    import numpy as np
+
+    peak = max(float(np.abs(part).max()) for _, part in _blocks(array))
+    with np.errstate(under="ignore"):
+        total = sum(float(np.square(part / (peak or 1.0)).sum()) for _, part in _blocks(array))
+    return peak * math.sqrt(total / array.size)
+
+
+def _describe_nonfinite(array: Array) -> str:
+    """Return how many elements are NaN or infinite, and the first one; "" where none is."""
+    import numpy as np
+
+    count, first = 0, -1
+    for start, values in _blocks(array):
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size and not count:
+            first = start + int(wrong[0])
+        count += wrong.size
+    if not count:
+        return ""
+    where = f"the first{_format_index(first, array.shape)} is {float(array.flat[first])}"
+    return f"{count} of {array.size} elements; {where}"
+
+
+def _blocks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
+    """Yield the start and the arrays' elements from there, a block at a time, in float64.
+
+    Several arrays of integers are long doubles, which hold all 64 bits.
+    """
+    import numpy as np
+
+    integers = len(arrays) > 1 and all(array.dtype.kind in "iub" for array in arrays)
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, _BLOCK):
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite
+            yield start, *(part[start : start + _BLOCK].astype("longdouble" if integers else float) for part in flat)
+
+
+def _format(value: Any) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):.6g}"
+
+
+def _format_index(flat: int, shape: tuple[int, ...]) -> str:
+    import numpy as np
+
+    return f"[{', '.join(str(int(index)) for index in np.unravel_index(flat, shape))}]" if shape else ""
+
+
+def _call(value: Any, name: str) -> Any:
+    if not callable(value):
+        return value
+    result = value()
+    check_finished(result, name)
+    if result is None:
+        raise TypeError(f"{name} returned nothing: it should return an array, or a list of them")
+    return result
+
+
+def _parse_tolerance(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        tolerance = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (OverflowError, TypeError, ValueError):
+        tolerance = math.nan
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance is {repr_short(value)}: allowed is a number from 0, the largest absolute error")
+    return tolerance
+
+
+def _check_shapes(outputs: _Shapes, references: _Shapes) -> None:
+    if len(outputs) != len(references):
+        raise ValueError(f"there are {len(outputs)} outputs and {len(references)} references: one for each is needed")
+    for (name, output), reference in zip(outputs.items(), references.values(), strict=True):
+        if output != reference:
+            raise ValueError(f"{name} has the shape {output}, its reference {reference}: the same is needed")
+
+
+def _read_shapes(value: Any, name: str) -> _Shapes:
+    """Return the shapes of arrays, without a copy of what may be on a GPU; TypeError or ValueError for others."""
+    shapes = {}
+    for label, array in _name_arrays(value, name).items():
+        may_be_away = hasattr(array, "detach") or hasattr(array, "__cuda_array_interface__")
+        known = array if may_be_away and hasattr(array, "shape") else _read_array(array, label)[0]
+        shapes[label] = tuple(map(int, known.shape))
+    return shapes
+
+
+def _read_arrays(value: Any, name: str) -> _Arrays:
+    return {label: _read_array(array, label) for label, array in _name_arrays(value, name).items()}
+
+
+def _name_arrays(value: Any, name: str) -> dict[str, Any]:
+    """Return one array under the name, several under the name and their numbers."""
+    arrays = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not arrays:
+        raise ValueError(f"{name} is empty: an array is needed, or a list of them")
+    return {f"{name} {number}" if len(arrays) > 1 else name: array for number, array in enumerate(arrays)}
+
+
+def _read_array(value: Any, name: str) -> tuple[Array, float]:
+    """Return the array on the host, and what rounding does to an element of its type, as a fraction of it."""
+    import numpy as np
+
+    problem = f"{name} is a {type(value).__name__}: an array of numbers is needed (NumPy, PyTorch, CuPy, ...)"
+    if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
+        raise TypeError(problem)
+    dtype = str(getattr(value, "dtype", "")).rpartition(".")[2]
+    try:
+        array = np.asarray(_copy_to_host(value, dtype))
+    except (BufferError, OverflowError, TypeError, ValueError) as error:
+        raise TypeError(f"{problem}; {type(error).__name__}: {error}") from None
+    if array.dtype.kind == "c":
+        raise TypeError(f"{name} holds complex numbers: compare .real and .imag, as a list of two")
+    if array.dtype.kind not in "fiub" and dtype not in _SIGNIFICANDS:
+        raise TypeError(f"{problem}, not of {array.dtype}")
+    if not array.size:
+        raise ValueError(f"{name} has the shape {array.shape} and no elements: there is nothing to compare")
+    own = 0.0
+    if dtype in _SIGNIFICANDS:
+        own = 2.0 ** -_SIGNIFICANDS[dtype]
+    elif array.dtype.kind == "f":
+        own = float(np.finfo(array.dtype).eps) / 2
+    return array, OWN_ROUNDINGS * own + SUM_ROUNDINGS * min(own, 2.0**-24)
+
+
+def _copy_to_host(value: Any, dtype: str) -> Any:
+    """Return what NumPy can read; types that NumPy lacks become FP32."""
+    if hasattr(value, "detach"):
+        tensor = value.detach().cpu()
+        return (tensor.float() if dtype in _SIGNIFICANDS else tensor).numpy()
+    for copy in ("get", "copy_to_host"):  # CuPy's, Numba's
+        if hasattr(value, "__cuda_array_interface__") and hasattr(value, copy):
+            return getattr(value, copy)()
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        import numpy as np
+
+        return np.from_dlpack(value)
+    return value

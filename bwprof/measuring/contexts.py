@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bwprof import _core, hardware
@@ -40,8 +40,8 @@ def find_roofs(
     facts: dict[str, Any],
     roofs: RoofsArgument,
     caches: tuple[str, ...],
-    *,
     recalibrate: bool = False,
+    *,
     deadline: float | None = None,
     poll: Callable[[], object] | None = None,
 ) -> Roofs | None:
@@ -82,69 +82,51 @@ def update_context(context: Context, outcome: Outcome) -> Context:
     )
 
 
+@dataclass(slots=True)
 class Contexts:
     """The contexts of a run's rows by the number of threads of their roofs; None: all."""
 
-    def __init__(
-        self,
-        run_id: str,
-        device: _core.Device,
-        roofs: RoofsArgument,
-        caches: tuple[str, ...],
-        *,
-        recalibrate: bool = False,
-        deadline: Callable[[], float | None] = lambda: None,
-        poll: Callable[[], object] | None = None,
-        labels: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.roofs = roofs  # the caller's argument
-        self._run_id, self._device, self._caches = run_id, device, caches
-        self._labels = dict(labels or {})
-        self._recalibrate, self._deadline, self._poll = recalibrate, deadline, poll
-        self._found: dict[int | None, Context] = {}
+    run_id: str
+    device: _core.Device
+    roofs: RoofsArgument  # the caller's argument
+    caches: tuple[str, ...]
+    recalibrate: bool = False
+    deadline: Callable[[], float | None] = lambda: None
+    poll: Callable[[], object] | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    _found: dict[int | None, Context] = field(default_factory=dict, init=False)
 
     @property
     def threads(self) -> int:
         """The number of the device's threads; 0 on a GPU."""
-        runs_on_host = _core.backend_facts(self._device.backend)["runs_on_host"]
-        return int(self._device.facts()["units"]) if runs_on_host else 0
+        runs_on_host = _core.backend_facts(self.device.backend)["runs_on_host"]
+        return int(self.device.facts()["units"]) if runs_on_host else 0
 
     def of(self, threads: int | None) -> Context:
         """Return the context of so many threads; its roofs are obtained at the first call.
 
-        Raises
-        ------
-        ValueError
-            For more threads than there are, and for the caller's roofs of another number.
+        ValueError for more threads than there are, and for the caller's roofs of another number.
         """
         if threads is not None and check_threads(threads, self.threads) == self.threads:
             threads = None
         if threads not in self._found:
-            self._found[threads] = self._make(threads)
+            if threads is None:
+                self._found[threads] = self._make(self.device)
+            elif isinstance(self.roofs, Roofs) and self.roofs.threads != threads:
+                own = f"{self.roofs.threads} threads" if self.roofs.threads else "a number of threads that is not known"
+                raise ValueError(f"these roofs are of {own}, roof_threads is {threads}")
+            else:
+                with hardware.borrow_device(self.device.backend, self.device.index) as fewer:
+                    fewer.limit_threads(threads)
+                    self._found[threads] = self._make(fewer)
         return self._found[threads]
 
-    def _make(self, threads: int | None) -> Context:
-        if threads is None:
-            return self._context(self._device)
-        if isinstance(self.roofs, Roofs) and self.roofs.threads != threads:
-            own = f"{self.roofs.threads} threads" if self.roofs.threads else "a number of threads that is not known"
-            raise ValueError(f"these roofs are of {own}, roof_threads is {threads}")
-        with hardware.borrow_device(self._device.backend, self._device.index) as fewer:
-            fewer.limit_threads(threads)
-            return self._context(fewer)
-
-    def _context(self, device: _core.Device) -> Context:
+    def _make(self, device: _core.Device) -> Context:
         facts = hardware.facts(device)
         roofs = find_roofs(
-            device,
-            facts,
-            self.roofs,
-            self._caches,
-            recalibrate=self._recalibrate,
-            deadline=self._deadline(),
-            poll=self._poll,
+            device, facts, self.roofs, self.caches, self.recalibrate, deadline=self.deadline(), poll=self.poll
         )
-        return Context(self._run_id, device.backend, facts, roofs, self._labels)
+        return Context(self.run_id, device.backend, facts, roofs, dict(self.labels))
 
     def for_call(self, context: Context, call: Callable[[], object]) -> tuple[Context, str]:
         """Return the context of a call without `roof_threads`, and a note where it runs on one thread of many."""

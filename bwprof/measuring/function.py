@@ -1,18 +1,21 @@
-"""Measure a caller's function: any callable that launches GPU work, or works on the CPU."""
+"""Measure a caller's function, and chains of cases as one function."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
 
 from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring import row as rows
 from bwprof.measuring.callables import (
+    Expected,
+    VerifyResult,
     check_callable,
     check_finished,
     do_nothing,
@@ -22,14 +25,12 @@ from bwprof.measuring.callables import (
 )
 from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, count_moved_bytes, explain_unknown_limiter
-from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, make_failed
-from bwprof.measuring.verify import Expected, VerifyResult, make_expected
+from bwprof.measuring.operation import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
+from bwprof.measuring.row import Context, Outcome, make_failed, make_failed_by
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
-from bwprof.roofs.disturbance import References
-from bwprof.roofs.model import RoofsArgument, check_roofs
+from bwprof.roofs.model import References, RoofsArgument, check_roofs
 from bwprof.text.parsing import (
     describe_unknown,
     merge_keywords,
@@ -168,8 +169,8 @@ def measure(
     fn : callable
         PyTorch, CuPy, Triton, a ctypes call: anything that launches GPU work, or works on the CPU.
     bytes_read, bytes_written : int, optional
-        Bytes that one call must move. If only one is given, the other is 0. If neither is, the bandwidth columns stay
-        empty, or, with `counters`, use the counted DRAM bytes; `reason` then says so.
+        Bytes that one call must move; 0 if only the other is given. Without both, the bandwidth columns stay empty,
+        or, with `counters`, use the counted DRAM bytes; `reason` then says so.
     flops : int, optional
         Floating-point operations of one call.
     stream : optional
@@ -180,14 +181,13 @@ def measure(
     counters : bool
         Count the DRAM and L2 bytes of one more call in hardware; `counters_status` reports failures.
     metrics : str or iterable of str, optional
-        Other metrics to count in further calls: names of `bwprof.Case.count` ("dram", "sm", "stalls", ...), or "all";
-        `metrics_status` reports failures.
+        Names of `bwprof.Case.count` to count in further calls, or "all"; `metrics_status` reports failures.
     timer : {"cupti", "graph", "events"}, optional
         Default: kernel timestamps (cupti); without CUPTI a captured graph; where `fn` cannot be captured, event pairs
         with the flag `event_bias`. On a CPU "monotonic".
     cache : {"cold", "hot"}
         Cold: before each call, outside the timing, other memory of four times the cache's size is read. The next flush
-        may then write back a kernel's last writes. With `sets` and a large enough footprint there is no flush.
+        may then write back a kernel's last writes.
     sets : int, optional
         The number of buffer sets; `fn` takes the number of the set to work on, from 0. Cold needs no flush if
         sets x footprint is at least four times the cache.
@@ -200,7 +200,7 @@ def measure(
         What `fn` has written, or a function that returns it, read after the timing: arrays of NumPy, tensors of PyTorch
         or CuPy on any device. A NaN or an infinity makes the row a failed one.
     reference : array, list of them, or callable, optional
-        The right values of `output`, best in float64, of the same shapes; compared in float64.
+        The right values of `output`, of the same shapes; compared in float64.
     tolerance : float, optional
         The largest allowed absolute error; a larger one makes the row a failed one. Default: 4 roundings of the
         output's type and 1024 of FP32 (FP64 for FP64), of the element or of all elements' root mean square, whichever
@@ -212,8 +212,8 @@ def measure(
     backend : str, optional
         A device's name without a number.
     roofs : {"auto", "stored", False} or Roofs
-        The roofs to grade the row with. "stored": stored ones, unchecked, if any. "auto": stored ones that still hold,
-        else measured now. False: none.
+        The roofs to grade the row with: stored ones, unchecked, if any ("stored"); stored ones that still hold, else
+        measured now ("auto"); none (False).
     roof_threads : int, optional
         On a CPU: use the roofs of this many threads. Default: all, or one if the calling thread does all the work of a
         cold call (a few extra calls find that out; flag `single_thread`).
@@ -258,6 +258,8 @@ def measure(
     """
     check_spelling(more_labels, inspect.signature(measure).parameters)
     roofs = check_roofs(roofs)
+    compares = any(value is not None for value in (output, reference, tolerance))
+    expected = Expected(output, reference, tolerance) if compares else None
     subject = Subject(
         fn,
         name or name_callable(fn),
@@ -273,7 +275,7 @@ def measure(
         timer=timer,
         cache=cache,
         check=check,
-        expected=make_expected(output, reference, tolerance),
+        expected=expected,
         roof_threads=roof_threads,
         labels=merge_keywords(labels, more_labels, "labels"),
     )
@@ -283,15 +285,7 @@ def measure(
         registry.check_metrics(subject.metrics, handle.backend)
         contexts = Contexts(new_run_id(), handle, roofs, (cache,), poll=poll)
         check_threads(roof_threads, contexts.threads)
-        outcome = measure_on(
-            handle,
-            subject,
-            contexts,
-            rel_ci=rel_ci,
-            min_samples=min_samples,
-            max_seconds=max_seconds,
-            poll=poll,
-        )
+        outcome = measure_on(subject, contexts, rel_ci=rel_ci, min_samples=min_samples, max_seconds=max_seconds)
     return PublicRow(outcome.row, outcome.samples or ())
 
 
@@ -301,7 +295,6 @@ def call_once(subject: Subject) -> Callable[[], object]:
 
 
 def measure_on(
-    device: _core.Device,
     subject: Subject,
     contexts: Contexts,
     *,
@@ -309,9 +302,9 @@ def measure_on(
     rel_ci: float = DEFAULT_REL_CI,
     min_samples: int = 10,
     deadline: float | None = None,
-    poll: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Measure on an open device; raise what goes wrong."""
+    """Measure on the device of the contexts; raise what goes wrong."""
+    device = contexts.device
     is_valid = subject.sets is None or (isinstance(subject.sets, int) and subject.sets > 0)  # else: refused below
     on_host = _core.backend_facts(device.backend)["runs_on_host"]  # a GPU's stream shows what does no work
     if on_host and is_valid and not subject.tried:
@@ -319,9 +312,8 @@ def measure_on(
     context = contexts.of(subject.roof_threads)
     row = blank_row(subject, context)
     options = {"precision_target": rel_ci, "min_samples": min_samples, "max_seconds": max_seconds}
-    result, waited, notes = time_call(device, subject, options, deadline, poll)
-    result |= _count_bytes(device, subject)
-    result |= _count_metrics(device, subject)
+    result, waited, notes = time_call(device, subject, options, deadline, contexts.poll)
+    result |= _count_traffic(device, subject)
     notes += _fill_bytes(row, subject, result)
     rows.add_method(row, result)
     verdict = _verify(row, subject)
@@ -379,36 +371,26 @@ def _verify(row: RowDict, subject: Subject) -> VerifyResult:
 
 def blank_row(subject: Subject, context: Context) -> RowDict:
     """Return the row before anything has run."""
-    labels = [(name, value) for name, value in subject.labels.items() if name != "kv_lens"]
-    row = schema.empty_row()
-    row.update(
-        operation=subject.name,
-        precision=subject.precision,
-        case=" ".join([subject.name, *(f"{name}={value}" for name, value in labels)]),
-        cache=subject.cache,
-        bytes_read=subject.bytes_read,
-        bytes_written=subject.bytes_written,
-        flops=subject.flops,  # intermediate bytes are unknown, and so are the algorithmic ones
-        **rows.describe_origin(context),
-    )
-    row.update(context.labels)
-    row.update(subject.labels)
+    labels = [f"{name}={value}" for name, value in subject.labels.items() if name != "kv_lens"]
+    # Intermediate bytes are unknown, and so are the algorithmic ones.
+    names = ("precision", "cache", "bytes_read", "bytes_written", "flops")
+    identity = {"operation": subject.name, "case": " ".join([subject.name, *labels])}
+    identity |= {name: getattr(subject, name) for name in names}
+    row = rows.make_blank(context, identity, subject.labels)
     row["case"] = registry.case_name(row["case"], row["kv_lens"])
     return row
 
 
-def _footprint(subject: Subject) -> int | None:
-    if subject.footprint_bytes is not None:
-        return int(subject.footprint_bytes)
-    if subject.bytes_read is None and subject.bytes_written is None:
-        return None
-    return int(subject.bytes_read or 0) + int(subject.bytes_written or 0)
+def _find_footprint(subject: Subject) -> int | None:
+    """Return the distinct bytes of a call; None where nothing is known of its bytes."""
+    if subject.footprint_bytes is None and (subject.bytes_read, subject.bytes_written) != (None, None):
+        return int(subject.bytes_read or 0) + int(subject.bytes_written or 0)
+    return None if subject.footprint_bytes is None else int(subject.footprint_bytes)
 
 
 def _list_timers(device: _core.Device, timer: str | None) -> list[str | None]:
-    return (
-        [timer] if timer is not None else _core.backend_facts(device.backend)["call_timers"] or [None]
-    )  # None: the device's own
+    """Return the timers to try; None: the device's own."""
+    return [timer] if timer is not None else _core.backend_facts(device.backend)["call_timers"] or [None]
 
 
 def time_call(
@@ -431,7 +413,7 @@ def time_call(
                 do_nothing if subject.sets is None else do_nothing_with,
                 stream=stream,
                 sets=subject.sets,
-                footprint_bytes=_footprint(subject) or 0,
+                footprint_bytes=_find_footprint(subject) or 0,
                 cache=subject.cache,
                 poll=poll,
                 timer=timer,
@@ -440,7 +422,7 @@ def time_call(
 
         try:
             result, waited = rows.measure_cool(
-                once, device.conditions, poll, may_repeat=rows.may_repeat(deadline, options["max_seconds"])
+                once, device.conditions, poll, deadline=deadline, max_seconds=options["max_seconds"]
             )
         except (_core.UnavailableError, _core.DeviceError) as error:  # lost records of CUPTI are a DeviceError
             if timer == timers[-1] or getattr(error, "fatal", False):
@@ -451,31 +433,24 @@ def time_call(
     raise AssertionError("the last timer's failure is raised")
 
 
-def _count_bytes(device: _core.Device, subject: Subject) -> dict[str, Any]:
-    def count() -> dict[str, Any]:
+def _count_traffic(device: _core.Device, subject: Subject) -> dict[str, Any]:
+    """Count the bytes and the metrics of further calls, where they are asked for; raise what loses the device."""
+    found: dict[str, Any] = {}
+
+    def count_metrics() -> dict[str, Any]:
+        groups = registry.check_metrics(subject.metrics, device.backend)
+        return rows.split_metrics(device.count_call_metrics(subject.function, groups, sets=subject.sets))
+
+    def count_bytes() -> dict[str, Any]:
         return hardware.note_counting(device, device.count_call(subject.function, sets=subject.sets))
 
-    return _try_count("counters", subject, count) if subject.counters else {}
-
-
-def _count_metrics(device: _core.Device, subject: Subject) -> dict[str, Any]:
-    def count() -> dict[str, Any]:
-        groups = registry.check_metrics(subject.metrics, device.backend)
-        found = device.count_call_metrics(subject.function, groups, sets=subject.sets)
-        return {"metrics_status": found.pop("metrics_status"), "metrics": found}
-
-    return _try_count("metrics", subject, count) if subject.metrics else {}
-
-
-def _try_count(kind: str, subject: Subject, count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    if subject.cache != "cold":
-        return {f"{kind}_status": f"not counted: {kind} see a cold call, this row is hot"}
-    try:
-        return count()
-    except (_core.DeviceError, _core.MemoryLimitError) as error:
-        if getattr(error, "fatal", False):
-            raise
-        return {f"{kind}_status": str(error)}
+    if subject.counters:
+        found |= rows.try_count("counters_status", subject.cache, count_bytes)
+    if subject.metrics and "lost" not in found:
+        found |= rows.try_count("metrics_status", subject.cache, count_metrics)
+    if "lost" in found:
+        raise found["lost"]
+    return found
 
 
 def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[str]:
@@ -486,8 +461,97 @@ def _fill_bytes(row: RowDict, subject: Subject, result: dict[str, Any]) -> list[
             if row[name] is None:
                 row[name] = round(result[f"dram_{name}"])
                 taken.append(name)
-    row["footprint_bytes"] = _footprint(subject)
+    row["footprint_bytes"] = _find_footprint(subject)
     moved = count_moved_bytes(row)
     if row["flops"] is not None and moved:
         row["arithmetic_intensity"] = row["flops"] / moved
     return [f"{' and '.join(taken)}: {AS_COUNTED}"] if taken else []
+
+
+_VERIFY_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Cases in launch order, each on its own buffers; `name` is the row's operation."""
+
+    case: str
+    name: str
+    precision: str
+    specs: tuple[Spec, ...]
+    labels: dict[str, Any] = field(default_factory=dict)
+    cache: str = DEFAULT_CACHE
+    repeatable: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """Case and precision, for progress lines."""
+        return f"{self.case} {self.precision}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Chain:
+        """Read what `to_dict` returns."""
+        return cls(**{**found, "specs": tuple(map(Spec.from_dict, found["specs"]))})
+
+    @property
+    def work(self) -> dict[str, int]:
+        """The sums of the cases' bytes and FLOPs."""
+        costs = [_core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens) for spec in self.specs]
+        return {name: sum(cost[name] for cost in costs) for name in costs[0]}
+
+    def blank_row(self, context: Context) -> RowDict:
+        """Return the row before anything has run."""
+        names = {"operation": self.name, "precision": self.precision, "case": self.case, "cache": self.cache}
+        work = {name: value for name, value in self.work.items() if name in ("bytes_read", "bytes_written", "flops")}
+        return rows.make_blank(context, names | work, self.labels)
+
+
+def measure_chain(
+    device: _core.Device,
+    chain: Chain,
+    context: Context,
+    *,
+    max_seconds: float,
+    poll: Callable[[], object] | None = None,
+) -> Outcome:
+    """Measure a chain; an error becomes a skipped or failed row."""
+    row = chain.blank_row(context)
+    work: dict[str, Any] = {name: chain.work[name] for name in WORK}
+    try:
+        with ExitStack() as stack:
+            cases = [stack.enter_context(spec.open(device)) for spec in chain.specs]
+            for case in cases:  # this prepares it, too: nothing may be searched during a capture
+                found = case.verify(_VERIFY_SECONDS)
+                if not found["verified"]:
+                    name = f"{case.operation} ({case.variant}, {case.precision})"
+                    raise RuntimeError(f"{name} is wrong: {found['reason']}")
+
+            def launch(_set: int = 0) -> None:
+                for case in cases:
+                    case.enqueue()
+
+            subject = Subject(
+                launch,
+                chain.name,
+                precision=chain.precision,
+                **work,
+                sets=1,
+                stream=device.stream if _core.backend_facts(device.backend)["has_streams"] else None,
+                timer=registry.timer_names(device.backend)[0],
+                cache=chain.cache,
+                check=lambda: True,  # each case is verified above
+            )
+            # The cases' handle is in use while they launch: another one measures.
+            with hardware.borrow_device(device.backend, device.index) as handle:
+                contexts = Contexts(context.run_id, handle, context.roofs or False, (chain.cache,), poll=poll)
+                outcome = measure_on(subject, contexts, max_seconds=max_seconds)
+            names = ("algorithmic_bytes_read", "algorithmic_bytes_written")  # with intermediate results
+            stored = {name: sum(case.cost[name] for case in cases) for name in names}
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+        return make_failed_by(error, row)
+    outcome.row.update({"case": chain.case, **stored, **context.labels, **chain.labels})
+    return outcome

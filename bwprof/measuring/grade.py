@@ -8,9 +8,16 @@ from typing import Any
 
 from bwprof.results.schema import RowDict
 from bwprof.roofs import limiter
-from bwprof.roofs.disturbance import References, describe_disturbances, describe_slowdown, replace_disturbance
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
-from bwprof.roofs.model import NOISE_LIMIT, Roofs
+from bwprof.roofs.model import (
+    NOISE_LIMIT,
+    References,
+    Roofs,
+    describe_disturbances,
+    describe_slowdown,
+    multiply_slowdown,
+    replace_disturbance,
+)
 
 RowFacts = dict[str, Any]
 Finding = tuple[str, str]  # a flag and its reason; either may be ""
@@ -60,9 +67,7 @@ def flag_row(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs
     findings = (  # in the order of a row's flags and reasons
         *_find_excess_speed(row, result, facts, roofs),
         *find_roof_doubts(row, roofs),
-        *_find_throttling(result, waited),
-        *_find_warm_inputs(row, result),
-        *_find_notes(result),
+        *_find_doubts(row, result, waited),
         *find_patterns(result),
         *(("noisy", sign) for sign in find_disturbances(row, result)),
     )
@@ -112,23 +117,16 @@ def find_roof_doubts(row: RowDict, roofs: Roofs | None) -> Iterator[Finding]:
         yield "near_timer_floor", ""
 
 
-def _find_throttling(result: dict[str, Any], waited: float) -> Iterator[Finding]:
+def _find_doubts(row: RowDict, result: dict[str, Any], waited: float) -> Iterator[Finding]:
+    """Yield what held the clock down, why a cold row may be warm, and notes of the measurement."""
     if causes := list_throttle_reasons(result["conditions"]):
         yield "throttled", f"the clock was held down ({', '.join(causes)})"
     if waited:
         yield "", f"measured again after {waited:.2g} s: heat had held the clock down"
-
-
-def _find_warm_inputs(row: RowDict, result: dict[str, Any]) -> Iterator[Finding]:
     reads = nan_to_none(result.get("cold_reads"))
     warm = reads is not None and reads < COLD_MIN_READS
     if row["cache"] == "cold" and (not result["cold"] or warm):
-        yield "not_cold", ""
-    if warm:
-        yield "", f"{reads:.0%} of the inputs came from DRAM, by its counters"
-
-
-def _find_notes(result: dict[str, Any]) -> Iterator[Finding]:
+        yield "not_cold", f"{reads:.0%} of the inputs came from DRAM, by its counters" if warm else ""
     yield "", result.get("cache_note") or ""
     yield "", result["variant_note"]
     if not result["converged"]:
@@ -140,14 +138,11 @@ def find_patterns(result: dict[str, Any]) -> Iterator[Finding]:
     if result.get("two_states"):
         states = "the samples lie in two states, a fast one and a slow one"
         yield "two_states", f"{states}: the interval says which may be typical"
-    drift = result.get("drift") or 0.0
-    if drift:
+    if drift := result.get("drift"):
         rate = abs(drift) / (result.get("launches_per_sample") or 1)
         change = f"{rate * result['median_ns'] / 1e3:.3g} us ({100 * rate:.2g} % of the median)"
-        yield (
-            "drifting",
-            f"drifting: each call takes {change} {'longer' if drift > 0 else 'less'} than the one before",
-        )
+        way = f"{'longer' if drift > 0 else 'less'} than the one before"
+        yield "drifting", f"drifting: each call takes {change} {way}"
 
 
 def find_disturbances(row: RowDict, result: dict[str, Any]) -> list[str]:
@@ -175,7 +170,7 @@ def update_slowdown(row: RowDict, seen: References, best_ns: float) -> RowDict:
     slowed = seen.compare(best_ns)
     if slowed <= seen.slowed:
         return {}
-    changed: RowDict = {"disturbed_pct": seen.prolonged_pct(slowed)}
+    changed: RowDict = {"disturbed_pct": multiply_slowdown(slowed, seen.others)}
     flags = row["flags"] or ""
     for text in describe_slowdown(slowed):
         changed["reason"] = replace_disturbance(row["reason"], text)

@@ -9,10 +9,19 @@ from typing import Any, ClassVar
 
 from bwprof import _core, registry
 from bwprof.measuring import row as measuring_row
-from bwprof.measuring.row import Context, Outcome, add_method, add_time, add_work, describe_origin, make_failed
-from bwprof.results import schema
+from bwprof.measuring.row import (
+    Context,
+    Outcome,
+    add_method,
+    add_time,
+    add_work,
+    make_blank,
+    make_failed,
+    split_metrics,
+    try_count,
+)
 from bwprof.results.schema import RowDict
-from bwprof.roofs.disturbance import References
+from bwprof.roofs.model import References
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import describe_unknown, parse_bool, parse_fraction, repr_short
 
@@ -92,19 +101,9 @@ class Spec:
 
     def blank_row(self, context: Context) -> RowDict:
         """Return the row before the case has run: identity, work and origin."""
-        row = schema.empty_row()
-        row.update(self.params)
-        row.update(
-            operation=self.operation,
-            precision=self.precision,
-            case=self.case,
-            kv_lens=registry.format_lengths(self.kv_lens),
-            variant=self.variant,
-            cache=self.cache,
-            seed=self.seed,
-            **describe_origin(context),
-        )
-        row.update(context.labels)
+        names = ("operation", "precision", "case", "variant", "cache", "seed")
+        identity = self.params | {name: getattr(self, name) for name in names}
+        row = make_blank(context, identity | {"kv_lens": registry.format_lengths(self.kv_lens)})
         with suppress(ValueError):  # a precision that the operation lacks: the row is skipped later
             add_work(row, _core.cost(self.operation, self.precision, self.params, self.kv_lens, None, None))
         return row
@@ -134,8 +133,6 @@ def measure(
     A case that heat slowed is measured twice, unless that would pass `deadline`, a time.monotonic().
     """
     row = spec.blank_row(context)
-    lost = False
-
     try:
         with spec.open(device, nvtx=nvtx) as case:
             row["variant"] = case.variant
@@ -154,39 +151,30 @@ def measure(
                 ),
                 device.conditions,
                 poll,
-                may_repeat=measuring_row.may_repeat(deadline, max_seconds),
+                deadline=deadline,
+                max_seconds=max_seconds,
             )
-            if spec.counters and result["verified"]:
-                counted, lost = _count_bytes(case, spec)
-                result |= counted
-            if spec.metrics and result["verified"] and not lost:
-                counted, lost = _count_metrics(case, spec)
-                result |= counted | {"launch": _describe_launch(device, case, spec)}
+            if result["verified"]:
+                result |= _count_traffic(device, case, spec)
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             add_work(row, case.cost)
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
         predicted = registry.is_predicted(spec.operation, spec.precision, context.backend)
         return measuring_row.make_failed_by(error, row, refused="predicted" if predicted else "skipped")
-    return replace(finish_row(row, result, context, waited), fatal=lost)
+    return replace(finish_row(row, result, context, waited), fatal="lost" in result)
 
 
-def _count_bytes(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
-    """Count bytes of a cold launch and of the rotation; return columns, and whether the device is lost."""
-    found, lost = _try_count("counters_status", spec, case.count)
-    if not lost and found["counters_status"] == "ok":
-        rotation, lost = _try_count("rotation_status", spec, lambda: _count_rotation(case))
-        found |= rotation
-    return found, lost
-
-
-def _count_metrics(case: _core.Case, spec: Spec) -> tuple[dict[str, Any], bool]:
-    """Count the metrics of a cold launch, likewise."""
-
-    def counted() -> dict[str, Any]:
-        found = case.count_metrics(spec.metrics)
-        return {"metrics_status": found.pop("metrics_status"), "metrics": found}
-
-    return _try_count("metrics_status", spec, counted)
+def _count_traffic(device: _core.Device, case: _core.Case, spec: Spec) -> dict[str, Any]:
+    """Count the bytes of a cold launch and of the rotation, and the metrics, where they are asked for."""
+    found: dict[str, Any] = {}
+    if spec.counters:
+        found |= try_count("counters_status", spec.cache, case.count)
+        if found["counters_status"] == "ok":
+            found |= try_count("rotation_status", spec.cache, lambda: _count_rotation(case))
+    if spec.metrics and "lost" not in found:
+        found |= try_count("metrics_status", spec.cache, lambda: split_metrics(case.count_metrics(spec.metrics)))
+        found["launch"] = _describe_launch(device, case, spec)
+    return found
 
 
 def _describe_launch(device: _core.Device, case: _core.Case, spec: Spec) -> RowDict:
@@ -206,20 +194,6 @@ def _describe_launch(device: _core.Device, case: _core.Case, spec: Spec) -> RowD
         "shared_bytes": kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"],
         "waves": kernel["blocks"] / at_once if at_once else None,
     }
-
-
-def _try_count(status: str, spec: Spec, count: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-    """Return what `count` returns, or {status: why not}; and whether the device is lost.
-
-    An error is no exception here: the row has its time already.
-    """
-    if spec.cache != "cold":
-        return {status: "not counted: counters see a cold launch, this row is hot"}, False
-    try:
-        return count(), False
-    except (RuntimeError, ValueError, MemoryError, OSError) as error:
-        why = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
-        return {status: f"not counted: {why}"}, bool(getattr(error, "fatal", False))
 
 
 def _count_rotation(case: _core.Case) -> dict[str, Any]:

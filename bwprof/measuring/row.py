@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -15,8 +15,7 @@ from bwprof.measuring import grade
 from bwprof.measuring.grade import count_moved_bytes, list_throttle_reasons, nan_to_none
 from bwprof.results import columns, schema
 from bwprof.results.schema import RowDict
-from bwprof.roofs.disturbance import References, prolonged_pct
-from bwprof.roofs.model import Roofs
+from bwprof.roofs.model import References, Roofs, prolonged_pct
 from bwprof.text import formatting
 
 COOL_SECONDS = 3.0  # to wait at most before the second try
@@ -37,43 +36,24 @@ def is_hot(conditions: dict[str, Any]) -> bool:
     return not _THERMAL.isdisjoint(list_throttle_reasons(conditions))
 
 
-def may_repeat(deadline: float | None, max_seconds: float) -> Callable[[], bool]:
-    """Return a function that says whether there is time for a second measurement."""
-    return lambda: deadline is None or time.monotonic() + COOL_SECONDS + max_seconds < deadline
-
-
 def measure_cool(
     measure: Callable[[], Result],
     conditions: Callable[[], dict[str, Any]],
     poll: Callable[[], object] | None = None,
     *,
-    may_repeat: Callable[[], bool] = lambda: True,
+    deadline: float | None = None,
+    max_seconds: float = 0.0,
     pause: Callable[[float], object] = time.sleep,
 ) -> tuple[Result, float]:
     """Measure; where heat held the clock down, wait until the device is cool and measure once more.
 
-    Parameters
-    ----------
-    measure : callable
-        Makes one measurement; its result has `conditions`.
-    conditions : callable
-        Reads the device's sensors.
-    poll : callable, optional
-        Called while waiting; what it raises ends the wait.
-    may_repeat : callable
-        Returns whether there is time for a second measurement.
-    pause : callable
-        Waits for so many seconds.
-
-    Returns
-    -------
-    tuple
-        The last result, and the seconds waited before it (0: measured once).
+    Return the last result, and the seconds waited before it (0: measured once). `poll` may raise to end the wait. There
+    is no second measurement of `max_seconds` that might pass the deadline, a time.monotonic().
     """
-    result = measure()
-    if not is_hot(result["conditions"]) or not may_repeat():
-        return result, 0.0
-    waited = 0.0
+    result, waited = measure(), 0.0
+    late = deadline is not None and time.monotonic() + COOL_SECONDS + max_seconds >= deadline
+    if late or not is_hot(result["conditions"]):
+        return result, waited
     while waited < COOL_SECONDS:
         if poll is not None:
             poll()
@@ -82,6 +62,25 @@ def measure_cool(
         if not is_hot(conditions()):
             break
     return measure(), waited
+
+
+def try_count(status: str, cache: str, count: Callable[[], Result]) -> Result:
+    """Return what `count` returns, or {status: why not}; an error that loses the device is in it as `lost`.
+
+    An error is no exception here: the row has its time already.
+    """
+    if cache != "cold":
+        return {status: "not counted: only cold launches are counted, this row is hot"}
+    try:
+        return count()
+    except (RuntimeError, ValueError, MemoryError, OSError) as error:
+        why = str(error) or ("out of memory" if isinstance(error, MemoryError) else type(error).__name__)
+        return {status: f"not counted: {why}"} | ({"lost": error} if getattr(error, "fatal", False) else {})
+
+
+def split_metrics(found: Result) -> Result:
+    """Return counted metrics with their status beside them."""
+    return {"metrics_status": found.pop("metrics_status"), "metrics": found}
 
 
 STALL_SHARE_LEAST = 0.01  # of all waiting warps; rarer reasons are left out
@@ -124,6 +123,11 @@ def describe_origin(context: Context) -> RowDict:
         "hostname": platform.node() or None,
         "process": process_token(),
     }
+
+
+def make_blank(context: Context, identity: RowDict, labels: Mapping[str, Any] | None = None) -> RowDict:
+    """Return a row before anything has run: its identity, its origin, the run's labels and its own."""
+    return schema.empty_row() | identity | describe_origin(context) | context.labels | dict(labels or {})
 
 
 class MeasuredItem(Protocol):
@@ -181,8 +185,8 @@ def add_method(row: RowDict, result: dict[str, Any]) -> None:
         cache=result["cache"],
         buffer_sets=result["buffer_sets"],
         launches_per_sample=result["launches_per_sample"],
-        timer_floor_us=_scaled(result["timer_floor_ns"], 1e-3),
-        host_launch_us=_scaled(result["host_launch_ns"], 1e-3),
+        timer_floor_us=nan_to_none(result["timer_floor_ns"] / 1e3),
+        host_launch_us=nan_to_none(result["host_launch_ns"] / 1e3),
     )
 
 
@@ -236,8 +240,3 @@ def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     ordered = sorted(stalls.items(), key=lambda stall: stall[1], reverse=True)
     row.update(result.get("launch", {}))
     row["stall_reasons"] = ";".join(f"{name}={value:.2f}" for name, value in ordered if value > least) or None
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    found = nan_to_none(value)
-    return None if found is None else found * factor

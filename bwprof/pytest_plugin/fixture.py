@@ -25,8 +25,8 @@ from bwprof.results.columns import FLAGS
 from bwprof.results.pairs import DISTURBED, split_flags
 from bwprof.results.row import Row
 from bwprof.roofs.model import check_roofs
+from bwprof.runs.channel import NoInterrupts
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import NoInterrupts
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
 from bwprof.text.parsing import describe_unknown, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short

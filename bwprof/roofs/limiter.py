@@ -330,7 +330,8 @@ def with_limits(frame: pd.DataFrame) -> pd.DataFrame:
     if "flags" in frame.columns and faster.any():
         flags = frame["flags"].to_numpy(object, copy=True)
         for place in numpy.flatnonzero(faster):
-            flags[place] = _add_flag(flags[place])
+            before = flags[place].split(";") if isinstance(flags[place], str) and flags[place] else []
+            flags[place] = ";".join(dict.fromkeys([*before, "noisy_roof"]))
             reasons[place] = _add_reason(reasons[place], explain_beaten(frame.iloc[place]) or "", _BEATEN)
         columns["flags"] = pd.Series(flags, frame.index, dtype="string")
     if unknown.any() or faster.any() or "reason" in frame.columns:
@@ -343,11 +344,6 @@ def _add_reason(before: Any, why: str, mark: str) -> str:
     if not isinstance(before, str) or not before:
         return why
     return before if mark in before else f"{before}; {why}"
-
-
-def _add_flag(before: Any) -> str:
-    flags = before.split(";") if isinstance(before, str) and before else []
-    return ";".join([*flags, *(["noisy_roof"] if "noisy_roof" not in flags else [])])
 
 
 def classify_columns(columns: Mapping[str, NumberOrArray], *, hot: Any = False, predicted: Any = False) -> Limiter:
@@ -370,7 +366,7 @@ def classify_columns(columns: Mapping[str, NumberOrArray], *, hot: Any = False, 
     # Shares of both roofs: 0 where nothing is moved or calculated.
     memory = _where(no_bytes, 0.0, _where(hot, math.nan, _ratio(bandwidth, stream)))
     arithmetic = _where(no_flops, 0.0, _ratio(_reached(row), rate))
-    nearer = _larger(memory, arithmetic)
+    nearer = _where(_known(memory) & _not(arithmetic > memory), memory, arithmetic)
     # Without a stream of its size, the memory share is only a lower bound: small transfers need not reach the ceiling.
     exact = _known(row["attainable_gb_s"]) | no_bytes
     both = _known(memory) & _known(arithmetic) & exact
@@ -456,11 +452,6 @@ def _known(value: NumberOrArray) -> Any:
 
 def _first(value: NumberOrArray, other: NumberOrArray) -> NumberOrArray:
     return _where(_known(value), value, other)
-
-
-def _larger(one: NumberOrArray, other: NumberOrArray) -> NumberOrArray:
-    """Return the larger number, or the known one."""
-    return _where(_known(one) & _not(other > one), one, other)
 
 
 def _ratio(part: NumberOrArray, whole: NumberOrArray) -> NumberOrArray:

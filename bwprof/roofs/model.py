@@ -1,15 +1,16 @@
-"""Roofs as data: measured points, interpolation, doubts; and the argument `roofs=`."""
+"""Roofs as data: measured points, interpolation, doubts; the argument `roofs=`; signs of disturbance."""
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, cast
+from itertools import accumulate
+from typing import Any, Literal, TypeVar, cast
 
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import describe_unknown, repr_short
@@ -19,6 +20,7 @@ UNCERTAINTY_LIMIT = 0.02  # half the width of the median's 95 % interval, over t
 NOISE_LIMIT = 0.10  # interquartile range over the median
 OTHERS_LIMIT = 0.05  # other processes' share of the processor time
 
+T = TypeVar("T")
 DEVIATION_LIMIT = 0.03  # two measurements of a point that differ by more contradict each other
 
 
@@ -48,11 +50,6 @@ class RoofPoint:
         return self.stream, self.total_bytes
 
     @property
-    def measurement(self) -> tuple[str, int, float]:
-        """What no other measurement shares."""
-        return self.stream, self.total_bytes, self.seconds
-
-    @property
     def gb_s(self) -> float:
         """Bandwidth in GB/s."""
         return self.total_bytes / self.seconds / 1e9
@@ -60,21 +57,18 @@ class RoofPoint:
     @property
     def doubt(self) -> str:
         """Why the point is in doubt; "" when it is not."""
-        what = f"the roof ({self.stream} of {format_bytes(self.total_bytes)})"
-        if self.beaten:
-            return f"{what} was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"
-        if self.others_share > OTHERS_LIMIT:
-            share = f"{100 * self.others_share:.0f} %"
-            return f"{what} was measured while other processes took {share} of the processors"
-        if self.disturbance:
-            return f"{what} was measured while others disturbed it ({self.disturbance})"
-        if self.uncertainty > UNCERTAINTY_LIMIT:
-            return f"{what} is known to {100 * self.uncertainty:.0f} % only"
-        if self.noise > NOISE_LIMIT:
-            return f"{what} was measured while others disturbed it (noise {100 * self.noise:.0f} %)"
-        if self.throttle:
-            return f"{what} was measured while the clock was held down ({self.throttle})"
-        return ""
+        others = f"{100 * self.others_share:.0f} % of the processors"
+        noise = f"noise {100 * self.noise:.0f} %" if self.noise > NOISE_LIMIT else ""
+        causes = (
+            (self.beaten, f"was beaten by {100 * self.beaten:.0f} %: it was probably measured too low"),
+            (self.others_share > OTHERS_LIMIT, f"was measured while other processes took {others}"),
+            (self.disturbance, f"was measured while others disturbed it ({self.disturbance})"),
+            (self.uncertainty > UNCERTAINTY_LIMIT, f"is known to {100 * self.uncertainty:.0f} % only"),
+            (noise, f"was measured while others disturbed it ({noise})"),
+            (self.throttle, f"was measured while the clock was held down ({self.throttle})"),
+        )
+        text = next((text for holds, text in causes if holds), "")
+        return text and f"the roof ({self.stream} of {format_bytes(self.total_bytes)}) {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +185,9 @@ class Roofs:
     def from_dict(cls, found: dict[str, Any]) -> Roofs:
         """Read what `to_dict` returns; ValueError for any other object."""
         try:
-            roofs = cls(
-                **{
-                    **found,
-                    "points": tuple(RoofPoint(**point) for point in found["points"]),
-                    "hot_points": tuple(RoofPoint(**point) for point in found.get("hot_points", ())),
-                    "rates": tuple(Rate(**rate) for rate in found.get("rates", ())),
-                    "checks": tuple(RoofCheck(**check) for check in found.get("checks", ())),
-                }
-            )
-            parts: tuple[_Part, ...] = (roofs, *roofs.points, *roofs.hot_points, *roofs.rates, *roofs.checks)
-            for part in parts:
+            plain = {"hot_points": (), "rates": (), "checks": (), **found}
+            roofs = cls(**plain | {name: tuple(kind(**part) for part in plain[name]) for name, kind in _PARTS.items()})
+            for part in (roofs, *roofs.points, *roofs.hot_points, *roofs.rates, *roofs.checks):
                 _check_fields(part)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
@@ -236,7 +222,7 @@ class Roofs:
 
     def ceiling_gb_s(self, bytes_read: int, bytes_written: int) -> float:
         """Return the GB/s of this mix at the largest size measured; NaN where it is unknown."""
-        return self._interpolate(bytes_read, bytes_written, None)
+        return self._interpolate(bytes_read, bytes_written, math.inf)
 
     def cache_gb_s(self, total_bytes: int) -> float:
         """Return the GB/s of the fastest hot stream near this many bytes; NaN where it is unknown.
@@ -244,16 +230,14 @@ class Roofs:
         The mix is ignored: a cache may move bytes both ways at once, so mixes cannot be interpolated. The better of the
         neighbouring sizes counts: a cache's bandwidth has peaks.
         """
-        if total_bytes <= 0 or not self._hot_curves:
-            return math.nan
-        return max(point.gb_s for point in self._hot_around(total_bytes))
+        return max((point.gb_s for point in self._hot_around(total_bytes)), default=math.nan)
 
     def cache_doubt(self, total_bytes: int) -> str:
         """Return why `cache_gb_s` is in doubt; "" when it is not."""
         return _first_doubt(self._hot_around(total_bytes))
 
     def _hot_around(self, total_bytes: int) -> list[RoofPoint]:
-        return [point for curve in self._hot_curves for point in curve.around(total_bytes)]
+        return [point for curve in self._hot_curves if total_bytes > 0 for point in curve.around(total_bytes)]
 
     def measured_tflops(self, precision: str) -> float:
         """Return the best measured arithmetic rate of a precision, TFLOP/s; NaN where there is none."""
@@ -265,39 +249,31 @@ class Roofs:
         if total <= 0 or not self.points:
             return ""
         mix = self._around(bytes_read / total)
-        used = [point for curve in mix for size in (total, None) for point in curve.around(size)]
+        used = [point for curve in mix for size in (total, math.inf) for point in curve.around(size)]
         return self.unconfirmed or _first_doubt(used)
 
     def behind(self, bytes_read: int, bytes_written: int, *, hot: bool = False) -> tuple[RoofPoint, ...]:
         """Return the measured points behind `attainable_gb_s`, or `cache_gb_s`, of these bytes."""
         total = bytes_read + bytes_written
-        if total <= 0 or not (self.hot_points if hot else self.points):
-            return ()
-        if hot:
-            return tuple(self._hot_around(total))
+        if hot or total <= 0:
+            return tuple(self._hot_around(total)) if hot else ()
         return tuple(point for curve in self._around(bytes_read / total) for point in curve.around(total))
 
     def beaten(self, points: Collection[RoofPoint], by: float) -> Roofs:
         """Return the roofs with these points in doubt: a row was faster by the fraction `by`."""
-        known = {point.measurement for point in points}
+        known = {(*point.key, point.seconds) for point in points}  # what no other measurement shares
 
         def marked(point: RoofPoint) -> RoofPoint:
-            return replace(point, beaten=max(by, point.beaten)) if point.measurement in known else point
+            return replace(point, beaten=max(by, point.beaten)) if (*point.key, point.seconds) in known else point
 
         return replace(self, points=tuple(map(marked, self.points)), hot_points=tuple(map(marked, self.hot_points)))
 
     def _around(self, read_fraction: float) -> list[_Curve]:
         """Return the one or two curves that a mix lies on or between."""
-        curves = self._curves
-        at = bisect_left([curve.read_fraction for curve in curves], read_fraction)
-        if at == len(curves):
-            return curves[-1:]
-        if at == 0 or curves[at].read_fraction == read_fraction:
-            return curves[at : at + 1]
-        return curves[at - 1 : at + 1]
+        return _find_neighbours(self._curves, lambda curve: curve.read_fraction, read_fraction)
 
-    def _interpolate(self, bytes_read: int, bytes_written: int, size: int | None) -> float:
-        """Return the GB/s of a mix at a size; None: the largest. Seconds per byte are linear in the read fraction."""
+    def _interpolate(self, bytes_read: int, bytes_written: int, size: float) -> float:
+        """Return the GB/s of a mix at a size; inf: the largest. Seconds per byte are linear in the read fraction."""
         total = bytes_read + bytes_written
         if total <= 0 or not self.points:
             return math.nan
@@ -314,10 +290,10 @@ _LEAST_SECONDS = 1e-12  # no stream takes less
 _MAY_BE_INFINITE = ("uncertainty", "noise")  # after too few samples
 _FREE_TEXT = ("device", "device_uuid", "driver", "source", "unconfirmed")
 _MOST_BYTES = 2**63 - 1
-_Part = Roofs | RoofPoint | Rate | RoofCheck
+_PARTS: dict[str, Any] = {"points": RoofPoint, "hot_points": RoofPoint, "rates": Rate, "checks": RoofCheck}
 
 
-def _check_fields(part: _Part) -> None:
+def _check_fields(part: Any) -> None:
     """Raise ValueError for a field of a wrong type, and for an impossible number or text."""
     for field in fields(part):
         value = getattr(part, field.name)
@@ -332,15 +308,7 @@ def _check_fields(part: _Part) -> None:
             most = math.inf if field.name in _MAY_BE_INFINITE else sys.float_info.max
             right = type(value) in (int, float) and 0 <= float(value) <= most
         if not right:
-            raise ValueError(f"{field.name} is {_short(value)}")
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of too many digits"
-    return text if len(text) <= 40 else text[:37] + "..."
+            raise ValueError(f"{field.name} is {repr_short(value)}")
 
 
 def _first_doubt(points: Iterable[RoofPoint]) -> str:
@@ -355,41 +323,39 @@ class _Curve:
     """
 
     def __init__(self, points: Iterable[RoofPoint]) -> None:
-        self.measured = sorted(points, key=lambda point: point.total_bytes)
+        self.measured = sorted(points, key=_size_of)
         self.read_fraction = self.measured[-1].read_fraction
-        lowered: list[RoofPoint] = []
-        least = math.inf
-        for point in reversed(self.measured):
-            least = min(least, point.seconds)
-            lowered.append(replace(point, seconds=least))
-        self._points = lowered[::-1]
-        self._sizes = [point.total_bytes for point in self._points]
+        least = [*accumulate((point.seconds for point in reversed(self.measured)), min)][::-1]
+        self._points = [replace(point, seconds=time) for point, time in zip(self.measured, least, strict=True)]
 
-    def around(self, total_bytes: int | None) -> list[RoofPoint]:
-        """Return the one or two measured points that a size lies on or between; None: the largest."""
-        if total_bytes is None:
-            return self.measured[-1:]
-        at = bisect_left(self._sizes, total_bytes)
-        if at == len(self._sizes):
-            return self.measured[-1:]
-        if at == 0 or self._sizes[at] == total_bytes:
-            return self.measured[at : at + 1]
-        return self.measured[at - 1 : at + 1]
+    def around(self, total_bytes: float) -> list[RoofPoint]:
+        """Return the one or two measured points that a size lies on or between."""
+        return _find_neighbours(self.measured, _size_of, total_bytes)
 
-    def seconds_per_byte(self, total_bytes: int | None, floor_seconds: float) -> float:
-        """Return the seconds per byte at a size; None, and sizes above: those of the largest."""
-        first, last = self._points[0], self._points[-1]
-        if total_bytes is None or total_bytes >= last.total_bytes:
-            return last.seconds / last.total_bytes
-        if total_bytes <= first.total_bytes:
+    def seconds_per_byte(self, total_bytes: float, floor_seconds: float) -> float:
+        """Return the seconds per byte at a size; above the largest size: those of the largest."""
+        near = _find_neighbours(self._points, _size_of, total_bytes)
+        low, high = near[0], near[-1]
+        if total_bytes >= high.total_bytes:
+            return high.seconds / high.total_bytes
+        if low is high:
             # Below the smallest size, the time shrinks towards an empty launch, in proportion to the bytes.
-            floor = min(floor_seconds, first.seconds)
-            return (floor + (first.seconds - floor) * total_bytes / first.total_bytes) / total_bytes
-        for low, high in pairwise(self._points):
-            if total_bytes <= high.total_bytes:
-                weight = (total_bytes - low.total_bytes) / (high.total_bytes - low.total_bytes)
-                return (low.seconds + weight * (high.seconds - low.seconds)) / total_bytes
-        raise AssertionError("a size within the curve lies between two of its points")
+            floor = min(floor_seconds, low.seconds)
+            return (floor + (low.seconds - floor) * total_bytes / low.total_bytes) / total_bytes
+        weight = (total_bytes - low.total_bytes) / (high.total_bytes - low.total_bytes)
+        return (low.seconds + weight * (high.seconds - low.seconds)) / total_bytes
+
+
+def _size_of(point: RoofPoint) -> int:
+    return point.total_bytes
+
+
+def _find_neighbours(items: list[T], key: Callable[[T], float], value: float) -> list[T]:
+    """Return the one or two sorted items that a value lies on or between; outside the items the nearest one."""
+    at = bisect_left(items, value, key=key)
+    if 0 < at < len(items) and key(items[at]) != value:
+        return items[at - 1 : at + 1]
+    return items[at : at + 1] or items[-1:]
 
 
 def _curves(points: Iterable[RoofPoint]) -> list[_Curve]:
@@ -423,3 +389,87 @@ def match_roofs(roofs: Roofs, facts: dict[str, object]) -> Roofs:
     if not roofs.belongs_to(facts):
         raise ValueError(f"these roofs are of {roofs.device}, the device is {facts['name']}")
     return roofs
+
+
+# Shares of the sampling time, from which limit on they are signs of disturbance, and the signs in words.
+_THROTTLED = "throttled_share"
+_SIGNS = (
+    ("waited_share", 0.02, "threads waited for a CPU {:.0%} of the time"),
+    (_THROTTLED, 0.02, "the container's own CPU quota held threads back {:.0%} of the time"),
+    ("stolen_share", 0.05, "the hypervisor took the CPUs {:.0%} of the time"),
+    ("pressed_share", 0.01, "processes waited for memory {:.0%} of the time"),
+)
+_MOST_SHARE = 0.99  # larger shares make the ratio infinite
+NOISY_SLOWED = 0.10  # undisturbed reference streams differ by about half of that
+_SLOWED = "a reference stream beside the samples took {} longer than it can: others use the memory"
+_SLOWED_BEFORE = re.compile(_SLOWED.format(r"\S+"))
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Times of the reference streams beside a measurement."""
+
+    upper_ns: float  # the upper quartile of its own streams
+    best_ns: float  # the lowest median that the device's handle has seen until then
+    slowed: float  # the fraction by which its streams are slower than the best
+    others: float = 1.0  # the factor by which everything but memory may have prolonged the samples
+
+    @classmethod
+    def of(cls, result: Mapping[str, float]) -> References | None:
+        """Read the references of a measurement's result; None where it has none."""
+        slowed = result["slowed_share"]
+        found = cls(result["reference_ns"], result["best_reference_ns"], slowed, _prolonging_factor(result) or 1.0)
+        is_throttled = any(name == _THROTTLED for name, _ in _find_signs(result))
+        return found if found.best_ns > 0 and slowed < math.inf and not is_throttled else None
+
+    def compare(self, best_ns: float) -> float:
+        """Return `slowed` once a stream took `best_ns`."""
+        return max(self.slowed, self.upper_ns / best_ns - 1)
+
+
+def prolonged_pct(result: Mapping[str, float]) -> float | None:
+    """Return how much others may have prolonged the launches, in percent; None where it is unknown (a GPU).
+
+    Threads that waited for a CPU half of the time may have taken twice as long. The factors of all shares multiply.
+    """
+    others, slowed = _prolonging_factor(result), result["slowed_share"]
+    if others is None and math.isnan(slowed):
+        return None
+    return multiply_slowdown(0.0 if math.isnan(slowed) else slowed, others or 1.0)
+
+
+def multiply_slowdown(slowed: float, others: float) -> float:
+    """Return, in percent, what a slowdown of the memory and the factor of all other causes prolong together."""
+    return 100 * ((1 + max(slowed, 0.0)) * others - 1)
+
+
+def _prolonging_factor(result: Mapping[str, float]) -> float | None:
+    """Return the factor of all causes but memory; None where none is known."""
+    shares = [result.get(name, math.nan) for name, _, _ in _SIGNS]
+    known = [min(share, _MOST_SHARE) for share in shares if not math.isnan(share)]
+    return 1 / math.prod(1 - share for share in known) if known else None
+
+
+def describe_disturbances(result: dict[str, Any]) -> list[str]:
+    """Return signs, in words, that other processes, other guests or the container's quota slowed the CPUs.
+
+    A quota that holds threads back slows the reference streams as well.
+    """
+    found = dict(_find_signs(result))
+    return [*found.values(), *(() if _THROTTLED in found else describe_slowdown(result["slowed_share"]))]
+
+
+def _find_signs(result: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the shares above their limits, with the signs; an unknown share is NaN, which is above no limit."""
+    return [(name, sign.format(result[name])) for name, least, sign in _SIGNS if result.get(name, 0.0) > least]
+
+
+def describe_slowdown(share: float) -> list[str]:
+    """Return a sentence on reference streams that were slowed by this share; none for an ordinary share."""
+    return [_SLOWED.format(f"{share:.0%}")] if share > NOISY_SLOWED else []
+
+
+def replace_disturbance(reason: str | None, text: str) -> str:
+    """Return a row's reason with the sentence of `describe_slowdown` replaced or added."""
+    found, count = _SLOWED_BEFORE.subn(text, reason or "")
+    return found if count else f"{reason}; {text}" if reason else text

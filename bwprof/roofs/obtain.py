@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.roofs import disturbance, store, survey
+from bwprof.roofs import store, survey
 from bwprof.roofs.model import DEVIATION_LIMIT, RoofCheck, RoofPoint, Roofs
 
 _log = logging.getLogger("bwprof.roofs")
@@ -28,6 +28,7 @@ _UNCONFIRMED = "the stored roofs could not be confirmed"
 _MEND_SECONDS = 0.5  # for stored points in doubt
 Poll = Callable[[], object] | None
 _Pair = tuple[RoofPoint, RoofPoint]  # a stored point and a new measurement of it
+_Points = tuple[RoofPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +55,25 @@ def obtain(
     Points in doubt are stored as such. The next use measures them again for half a second and replaces them by better
     ones. A new point in doubt replaces a stored one without doubt only if it is faster by 3 %.
 
-    Parameters
-    ----------
-    device : bwprof._core.Device
-        An open device.
-    request : RoofRequest, optional
-        Default: roofs for cold rows.
-    deadline : float, optional
-        A time.monotonic() after which nothing is measured. Incomplete roofs are not stored.
-    poll : callable, optional
-        Called between batches; what it raises ends the measurement.
+    After `deadline`, a time.monotonic(), nothing is measured; incomplete roofs are not stored. `poll` is called between
+    batches; what it raises ends the measurement.
     """
     request = request or RoofRequest()
-    identity = store.identity(device.backend, hardware.facts(device))
-    stored = store.load(identity)
+    job = _Job(device, store.identity(device.backend, hardware.facts(device)), deadline, poll)
+    stored = store.load(job.identity)
     if request.stored:
         return stored
     found = None if request.recalibrate else stored
     if request.cold:
         if found is not None and found.points:
-            found = _check_stored(device, identity, found, deadline, poll)
+            found = job.check(found)
         else:
-            new = survey.measure(device, deadline=deadline, poll=poll)
-            found = replace(new, source=NEW, hot_points=found.hot_points if found else ())
+            found = replace(job.measure_new("cold"), hot_points=found.hot_points if found else ())
     if request.hot:
-        found = _add_hot(device, found, deadline, poll)
+        found = job.add_hot(found)
     if found is None:
         return None
-    _store_roofs(identity, found)
+    _store_roofs(job.identity, found)
     return found if found.points or found.hot_points else None
 
 
@@ -119,6 +111,117 @@ def _store_roofs(identity: store.Identity, found: Roofs) -> None:
     store.save(identity, plain)
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Measurements on a device until a deadline, beside what is stored under its identity."""
+
+    device: _core.Device
+    identity: store.Identity
+    deadline: float | None
+    poll: Poll
+
+    def measure_new(self, cache: survey.Cache) -> Roofs:
+        """Measure new roofs."""
+        return replace(survey.measure(self.device, cache, deadline=self.deadline, poll=self.poll), source=NEW)
+
+    def check(self, stored: Roofs) -> Roofs:
+        """Return the stored roofs, checked and mended, or new ones."""
+        try:
+            looks = self._look(stored)
+        except survey.SurveyTimeoutError:
+            return stored  # nothing speaks against them
+        checks = tuple(_check_of(*look) for look in looks)
+        wrong = next((check for check in checks if check.too_low or check.too_high), None)
+        doubtful = _mostly_doubted(stored.points) and not any(check.doubt for check in checks)
+        if wrong or not checks or doubtful:
+            return self._replace(stored, looks, wrong)
+        if unclear := next((check for check in checks if check.unclear), None):
+            stored = replace(stored, unconfirmed=f"{_UNCONFIRMED} ({unclear}): {unclear.doubt}")
+            _log.warning("%s", stored.unconfirmed)
+        return replace(stored, checks=checks, points=self._mend(stored.points, "cold"))
+
+    def _look(self, stored: Roofs) -> list[_Pair]:
+        """Return a few stored points with new measurements, until one is certainly wrong."""
+        end = time.monotonic() + _LOOK_SECONDS
+        looks = []
+        for point, seconds in _probes(stored.points, self.device.backend):
+            now = self._remeasure(point, seconds, end)
+            if now is not None:
+                looks.append((point, now))
+                check = _check_of(point, now)
+                if check.too_low or check.too_high:
+                    break
+        return looks
+
+    def _remeasure(self, point: RoofPoint, seconds: float, end: float) -> RoofPoint | None:
+        """Return the best new measurement of a stored point; None when it cannot be measured."""
+        best = self._measure(point, "cold", seconds)
+        for look in range(1, _LOOKS):
+            if best is None or abs(_check_of(point, best).deviation) <= DEVIATION_LIMIT:
+                break
+            if look > 1 and (not best.doubt or time.monotonic() > end):
+                break
+            best = survey.choose_better(best, self._measure(point, "cold", _LONGER * seconds))
+        return best
+
+    def _measure(self, point: RoofPoint, cache: survey.Cache, seconds: float) -> RoofPoint | None:
+        stream = next((stream for stream in survey.list_streams() if stream["name"] == point.stream), None)
+        if stream is None:
+            return None
+        watch = survey.watch_deadline(self.deadline, self.poll)
+        with survey.watch_others(self.device.backend) as others:
+            found = survey.measure_point(self.device, stream, point.total_bytes, seconds, cache=cache, poll=watch)
+        return None if found is None else replace(found, others_share=others.share)
+
+    def _replace(self, stored: Roofs, looks: Sequence[_Pair], wrong: RoofCheck | None) -> Roofs:
+        """Measure new roofs in place of the stored ones; return what is best of both."""
+        before, too_low = stored.points, wrong is not None and wrong.too_low
+        if too_low:  # at once: however this run ends, the old points are not used again
+            stored = _raise_points(stored, looks)
+            store.save(self.identity, stored.with_source())
+        why = str(wrong or "most of them are in doubt")
+        _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
+        new = self.measure_new("cold")
+        if too_low and not new.points:
+            return stored
+        if too_low or not wrong:
+            mostly_low = too_low and _are_mostly_faster(new.points, before)
+            return replace(new, points=_merge(new.points, [now for _, now in looks] if mostly_low else stored.points))
+        doubt = _mostly_doubted(new.points)
+        if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
+            return new
+        checks = tuple(_check_of(*look) for look in looks)
+        return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
+
+    def _mend(self, points: _Points, cache: survey.Cache) -> _Points:
+        """Measure points in doubt again, for half a second; the least tried first, then the largest."""
+        end = time.monotonic() + _MEND_SECONDS
+        seconds = _LONGER * survey.point_seconds(self.device.backend, cache)
+        mended = list(points)
+        doubted = [index for index, point in enumerate(points) if point.doubt]
+        for index in sorted(doubted, key=lambda index: (points[index].tries, -points[index].total_bytes)):
+            if time.monotonic() >= end:
+                break
+            try:
+                best = _choose_point(points[index], self._measure(points[index], cache, seconds))
+            except survey.SurveyTimeoutError:
+                break
+            mended[index] = replace(best, tries=points[index].tries + 1) if best.doubt else best
+        return tuple(mended)
+
+    def add_hot(self, found: Roofs | None) -> Roofs:
+        """Add the roofs of the cache: stored ones, mended, or new ones where there are none or most are in doubt."""
+        if found is not None and found.hot_points:
+            found = replace(found, hot_points=self._mend(found.hot_points, "hot"))
+            if not _mostly_doubted(found.hot_points):
+                return found
+        new = self.measure_new("hot")
+        if found is None:
+            return new
+        merged = _merge(new.hot_points, found.hot_points) if new.hot_points else found.hot_points
+        return replace(found, hot_points=merged, complete=found.complete and new.complete)
+
+
 def _doubted_share(points: Sequence[RoofPoint]) -> float:
     return sum(bool(point.doubt) for point in points) / len(points) if points else 0.0
 
@@ -128,74 +231,12 @@ def _mostly_doubted(points: Sequence[RoofPoint]) -> str:
     return next(point.doubt for point in points if point.doubt) if _doubted_share(points) > 0.5 else ""
 
 
-def _check_stored(
-    device: _core.Device, identity: store.Identity, stored: Roofs, deadline: float | None, poll: Poll
-) -> Roofs:
-    """Return the stored roofs, checked and mended, or new ones."""
-    watch = survey.watch_deadline(deadline, poll)
-    try:
-        looks = tuple(_measure_checks(device, stored, watch))
-    except survey.SurveyTimeoutError:
-        return stored  # nothing speaks against them
-    checks = [_check_of(*look) for look in looks]
-    wrong = next((check for check in checks if check.too_low or check.too_high), None)
-    doubtful = _mostly_doubted(stored.points) and not any(check.doubt for check in checks)
-    if wrong or not checks or doubtful:
-        return _replace_stored(device, identity, stored, looks, wrong, deadline, poll)
-    if unclear := next((check for check in checks if check.unclear), None):
-        stored = replace(stored, unconfirmed=f"{_UNCONFIRMED} ({unclear}): {unclear.doubt}")
-        _log.warning("%s", stored.unconfirmed)
-    return replace(stored, checks=tuple(checks), points=_mend(device, stored.points, "cold", watch))
-
-
-def _replace_stored(
-    device: _core.Device,
-    identity: store.Identity,
-    stored: Roofs,
-    looks: Collection[_Pair],
-    wrong: RoofCheck | None,
-    deadline: float | None,
-    poll: Poll,
-) -> Roofs:
-    """Measure new roofs in place of the stored ones; return what is best of both."""
-    before, too_low = stored.points, wrong is not None and wrong.too_low
-    if too_low:  # at once: however this run ends, the old points are not used again
-        stored = _raise_points(stored, looks)
-        store.save(identity, stored.with_source())
-    why = str(wrong or "most of them are in doubt")
-    _log.warning("the roofs of %s no longer hold (%s): measuring them again", stored.measured or "before", why)
-    new = replace(survey.measure(device, deadline=deadline, poll=poll), source=NEW)
-    if too_low and not new.points:
-        return stored
-    if too_low or not wrong:
-        mostly_low = too_low and _are_mostly_faster(new.points, before)
-        others = tuple(now for _, now in looks) if mostly_low else stored.points
-        return replace(new, points=_merge(new.points, others))
-    doubt = _mostly_doubted(new.points)
-    if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
-        return new
-    checks = tuple(_check_of(*look) for look in looks)
-    return replace(stored, checks=checks, unconfirmed=f"{_UNCONFIRMED} ({why}): {doubt}")
-
-
 def _are_mostly_faster(new: Sequence[RoofPoint], stored: Sequence[RoofPoint]) -> bool:
     pairs = _pairs(new, stored)
     return 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
 
 
-def _measure_checks(device: _core.Device, stored: Roofs, poll: Poll) -> Iterator[_Pair]:
-    """Yield a few stored points with new measurements, until one is certainly wrong."""
-    end = time.monotonic() + _LOOK_SECONDS
-    for point, seconds in _probes(stored.points, device.backend):
-        now = _remeasure(device, point, seconds, end, poll)
-        if now is not None:
-            yield point, now
-            check = _check_of(point, now)
-            if check.too_low or check.too_high:
-                return
-
-
-def _raise_points(stored: Roofs, looks: Collection[_Pair]) -> Roofs:
+def _raise_points(stored: Roofs, looks: Sequence[_Pair]) -> Roofs:
     """Return the stored roofs with faster points replaced, and all others in doubt."""
     marked = stored.beaten(stored.points, max(_check_of(*look).deviation for look in looks))
     new = {now.key: now for point, now in looks if now.seconds < point.seconds}
@@ -215,52 +256,9 @@ def _probes(points: Sequence[RoofPoint], backend: str) -> list[tuple[RoofPoint, 
     return list(found.items())
 
 
-def _remeasure(device: _core.Device, point: RoofPoint, seconds: float, end: float, poll: Poll) -> RoofPoint | None:
-    """Return the best new measurement of a stored point; None when it cannot be measured."""
-    best = _measure_stored(device, point, "cold", seconds, poll)
-    if best is None:
-        return None
-    for look in range(1, _LOOKS):
-        enough = look > 1 and (not best.doubt or time.monotonic() > end)
-        if enough or abs(_check_of(point, best).deviation) <= DEVIATION_LIMIT:
-            break
-        best = survey.choose_better(best, _measure_stored(device, point, "cold", _LONGER * seconds, poll))
-    return best
-
-
 def _check_of(point: RoofPoint, now: RoofPoint) -> RoofCheck:
     uncertainty = point.uncertainty + now.uncertainty
     return RoofCheck(point.stream, point.total_bytes, point.gb_s, now.gb_s, uncertainty, now.doubt)
-
-
-def _measure_stored(
-    device: _core.Device, point: RoofPoint, cache: survey.Cache, seconds: float, poll: Poll
-) -> RoofPoint | None:
-    stream = next((stream for stream in survey.list_streams() if stream["name"] == point.stream), None)
-    if stream is None:
-        return None
-    with disturbance.watch_others(device.backend) as others:
-        found = survey.measure_point(device, stream, point.total_bytes, seconds, cache=cache, poll=poll)
-    return None if found is None else replace(found, others_share=others.share)
-
-
-def _mend(
-    device: _core.Device, points: tuple[RoofPoint, ...], cache: survey.Cache, poll: Poll
-) -> tuple[RoofPoint, ...]:
-    """Measure points in doubt again, for half a second; the least tried first, then the largest."""
-    end = time.monotonic() + _MEND_SECONDS
-    seconds = survey.point_seconds(device.backend, cache)
-    mended = list(points)
-    doubted = [index for index, point in enumerate(points) if point.doubt]
-    for index in sorted(doubted, key=lambda index: (points[index].tries, -points[index].total_bytes)):
-        if time.monotonic() >= end:
-            break
-        try:
-            best = _choose_point(points[index], _measure_stored(device, points[index], cache, _LONGER * seconds, poll))
-            mended[index] = replace(best, tries=points[index].tries + 1) if best.doubt else best
-        except survey.SurveyTimeoutError:
-            break
-    return tuple(mended)
 
 
 def _choose_point(stored: RoofPoint, now: RoofPoint | None) -> RoofPoint:
@@ -280,22 +278,8 @@ def _pairs(new: Iterable[RoofPoint], stored: Iterable[RoofPoint]) -> list[_Pair]
     return [(point, found[point.key]) for point in stored if point.key in found]
 
 
-def _merge(new: tuple[RoofPoint, ...], stored: tuple[RoofPoint, ...]) -> tuple[RoofPoint, ...]:
+def _merge(new: _Points, stored: Sequence[RoofPoint]) -> _Points:
     """Return the better of each pair, and the other stored points without doubt."""
     merged = {point.key: point for point in (*new, *(point for point in stored if not point.doubt))}
     merged |= {now.key: _choose_point(point, now) for point, now in _pairs(new, stored)}
     return tuple(merged.values())
-
-
-def _add_hot(device: _core.Device, found: Roofs | None, deadline: float | None, poll: Poll) -> Roofs:
-    """Add the roofs of the cache: stored ones, mended, or new ones where there are none or most are in doubt."""
-    if found is not None and found.hot_points:
-        mended = _mend(device, found.hot_points, "hot", survey.watch_deadline(deadline, poll))
-        found = replace(found, hot_points=mended)
-        if not _mostly_doubted(mended):
-            return found
-    new = replace(survey.measure_hot(device, deadline=deadline, poll=poll), source=NEW)
-    if found is None:
-        return new
-    merged = _merge(new.hot_points, found.hot_points) if new.hot_points else found.hot_points
-    return replace(found, hot_points=merged, complete=found.complete and new.complete)

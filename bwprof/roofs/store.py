@@ -50,7 +50,7 @@ def identity(backend: str, facts: dict[str, Any]) -> Identity:
     key: dict[str, Any] = {"format": FORMAT, "bwprof_version": _core.__version__, "backend": backend}
     key |= {name: facts.get(name) for name in _KEY}
     settings: dict[str, Any] = {name: facts.get(name) for name in _SETTINGS}
-    settings["kernels"] = _build_stamp()
+    settings["kernels"] = _read_build_stamp()
     if not facts.get("uuid"):  # a CPU: its processors decide which memory is near
         settings["processors"] = sorted(os.sched_getaffinity(0))
     # Through JSON, to compare with a file's; NaN becomes None, which equals itself.
@@ -58,7 +58,7 @@ def identity(backend: str, facts: dict[str, Any]) -> Identity:
     return identity
 
 
-def _build_stamp() -> list[int]:
+def _read_build_stamp() -> list[int]:
     """Return what changes whenever the kernels are compiled: size and time of the library."""
     state = os.stat(Path(_core.__file__).parent / "lib" / "libbwprof.so")
     return [state.st_size, state.st_mtime_ns]
@@ -73,31 +73,22 @@ def path_of(identity: Identity) -> Path:
 
 def load(identity: Identity) -> Roofs | None:
     """Return the stored roofs of a device; None where there are none. A damaged file is ignored with a warning."""
-    path = None
+    where = ""
     try:
-        refuse_foreign(path_of(identity))
         path = path_of(identity)
+        refuse_foreign(path)
+        where = f"{path}: "
         found = json.loads(read_text(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: there is no home folder
-        _log.warning("stored roofs are ignored: %s%s", "" if path is None else f"{path}: ", error)
-        return None
-    try:
-        stored = found["identity"]
-        if stored != identity:
-            parts = [
-                (name, value, stored.get(part, {})) for part, own in identity.items() for name, value in own.items()
-            ]
-            changed = ", ".join(name for name, value, before in parts if before.get(name) != value)
-            _log.info("stored roofs are out of date (%s): %s", changed, path)
+        if dict(found["identity"]) != identity:
+            _log.info("stored roofs are out of date: %s", path)
             return None
         roofs = Roofs.from_dict(found["roofs"])
-        key = identity["key"]
-        if [roofs.device, roofs.device_uuid, roofs.driver] != [key["name"], key["uuid"], key["driver"]]:
+        if not roofs.belongs_to(identity["key"]):
             raise ValueError("roofs of another device")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        _log.warning("stored roofs are ignored: %s is damaged (%s: %s)", path, type(error).__name__, error)
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        _log.warning("stored roofs are ignored: %s%s: %s", where, type(error).__name__, error)
         return None
     return roofs.with_source(str(path))
 
@@ -136,17 +127,12 @@ def export(roofs: Roofs, path: Path) -> None:
 def read(path: Path) -> Roofs:
     """Read the roofs of an exported file, a stored file, or a run (its folder or JSON file).
 
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file or folder.
-    ValueError
-        When it has no roofs, or another version of bwprof wrote it.
+    FileNotFoundError where it is missing; ValueError where it has no roofs, or another version of bwprof wrote it.
     """
     place = reader.find_recorded(path)
     if not place.exists():
         raise FileNotFoundError(f"no such file or folder: {quote_text(path)}")
-    found = _exported(place)
+    found = _read_exported(place)
     if found is None:
         found = reader.read_rows(place)[2].get("roofs")
         if not found:
@@ -157,22 +143,19 @@ def read(path: Path) -> Roofs:
         raise ValueError(f"{quote_text(path)}: {error}") from None
 
 
-def _exported(path: Path) -> dict[str, Any] | None:
+def _read_exported(path: Path) -> dict[str, Any] | None:
     """Return the roofs of an exported or stored file; None for a file of another kind."""
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or ("identity" not in found and found.get("format") != EXPORT_FORMAT):
         return None
-    if "identity" in found and isinstance(found.get("roofs"), dict):
-        return dict(found["roofs"])
-    if found.get("format") != EXPORT_FORMAT:
-        return None
-    if found.get("version") != VERSION:
-        version = repr_short(found.get("version"))
+    version = found.get("version", VERSION if "identity" in found else None)
+    if version != VERSION:
         raise ValueError(
-            f"{quote_text(path)} was written by another version of bwprof: its version is {version}, not {VERSION}"
+            f"{quote_text(path)} was written by another version of bwprof: "
+            f"its version is {repr_short(version)}, not {VERSION}"
         )
     roofs = found.get("roofs")
     return roofs if isinstance(roofs, dict) else {}

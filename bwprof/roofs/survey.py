@@ -1,20 +1,22 @@
-"""Measure roofs: bandwidths of streams over size, with more sizes where they bend, and the best arithmetic rates."""
+"""Measure roofs: bandwidths of streams over size, more of them where curves bend, and the best arithmetic rates."""
 
 from __future__ import annotations
 
 import heapq
 import logging
 import math
+import os
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 from bwprof import _core, hardware
-from bwprof.roofs import disturbance
-from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs
+from bwprof.roofs.model import DEVIATION_LIMIT, Rate, RoofPoint, Roofs, describe_disturbances
 
 _log = logging.getLogger("bwprof.roofs")
 Poll = Callable[[], object] | None
@@ -59,65 +61,33 @@ def watch_deadline(deadline: float | None, poll: Poll) -> Callable[[], None]:
 
 def measure(
     device: _core.Device,
+    cache: Cache = "cold",
     *,
     budget_seconds: float | None = None,
     deadline: float | None = None,
     poll: Poll = None,
 ) -> Roofs:
-    """Measure the arithmetic rates, then the cold streams, for as long as the budget lasts.
+    """Measure cold streams, after the arithmetic rates; or hot streams, which are up to four times the cache.
 
-    Every stream gets its largest and smallest size even when the budget is short. Streams and sizes that do not fit
-    into memory are left out.
-
-    Parameters
-    ----------
-    device : bwprof._core.Device
-        An open device.
-    budget_seconds : float, optional
-        For the streams. Default: 6 s on a CPU, 1.9 s on a GPU.
-    deadline : float, optional
-        A time.monotonic() after which nothing is measured; the roofs are then not `complete`. Without both ends of
-        every curve there are no points at all: some would stand for mixes that were not measured.
-    poll : callable, optional
-        Called between batches; what it raises ends the measurement.
+    Hot streams work on one set of buffers. Every stream gets its largest and smallest size even when the budget is
+    short. Streams and sizes that do not fit into memory are left out. After `deadline`, a time.monotonic(), nothing is
+    measured, and the roofs are not `complete`. Without both ends of every curve there are no points at all: some would
+    stand for mixes that were not measured. `poll` is called between batches; what it raises ends the measurement.
     """
-    budget = _budget(device, "cold", budget_seconds)
+    budget = budget_seconds
+    if budget is None:
+        budget = float(_core.backend_facts(device.backend)[f"{cache}_streams_s"])
     rates: tuple[Rate, ...] = ()
-    complete = deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
-    if complete:  # else the streams need the time
-        rates = measure_rates(device, poll=poll)
+    complete = cache == "hot" or deadline is None or time.monotonic() + _RATES_SHARE * budget < deadline
+    if cache == "cold" and complete:  # else the streams need the time
+        rates = measure_rates(device, poll)
         _wait_for_full_clock(device, poll)
-    points, all_points = _measure_streams(device, "cold", budget, deadline, poll)
-    return replace(_blank(device), points=points, rates=rates, complete=complete and all_points)
-
-
-def measure_hot(
-    device: _core.Device,
-    *,
-    budget_seconds: float | None = None,
-    deadline: float | None = None,
-    poll: Poll = None,
-) -> Roofs:
-    """Measure streams on one set of buffers, up to four times the cache; arguments as for `measure`.
-
-    The default budget is 1.8 s on a CPU and 0.9 s on a GPU.
-    """
-    points, complete = _measure_streams(device, "hot", _budget(device, "hot", budget_seconds), deadline, poll)
-    return replace(_blank(device), hot_points=points, complete=complete)
-
-
-def _budget(device: _core.Device, cache: Cache, seconds: float | None) -> float:
-    return float(_core.backend_facts(device.backend)[f"{cache}_streams_s"]) if seconds is None else seconds
-
-
-def _measure_streams(
-    device: _core.Device, cache: Cache, budget: float, deadline: float | None, poll: Poll
-) -> tuple[tuple[RoofPoint, ...], bool]:
-    """Return the points, with the share of other processes, and whether the survey is complete."""
-    with disturbance.watch_others(device.backend) as others:
+    with watch_others(device.backend) as others:
         survey = _Survey(device, cache, budget, watch_deadline(deadline, poll))
-        points = survey.points()
-    return tuple(replace(point, others_share=others.share) for point in points), survey.complete
+        found = survey.points()
+    points = tuple(replace(point, others_share=others.share) for point in found)
+    roofs = replace(_blank(device), rates=rates, complete=complete and survey.complete)
+    return replace(roofs, hot_points=points) if cache == "hot" else replace(roofs, points=points)
 
 
 def _wait_for_full_clock(device: _core.Device, poll: Poll) -> None:
@@ -152,7 +122,6 @@ def coarse_sizes(smallest_bytes: int, largest_bytes: int) -> list[int]:
     """Return the first sizes, ordered so that every prefix is a useful curve: the ends, then middles of gaps."""
     smallest = min(smallest_bytes, largest_bytes)
     count = max(1, round(math.log(largest_bytes / smallest, _STEP)))
-    grid = [round(smallest * (largest_bytes / smallest) ** (step / count)) for step in range(count + 1)]
     order = [count, 0]
     gaps = [(0, count)]
     while gaps:
@@ -161,7 +130,7 @@ def coarse_sizes(smallest_bytes: int, largest_bytes: int) -> list[int]:
         if middle not in (low, high):
             order.append(middle)
             gaps += [(low, middle), (middle, high)]
-    return list(dict.fromkeys(grid[step] for step in order))
+    return list(dict.fromkeys(round(smallest * (largest_bytes / smallest) ** (step / count)) for step in order))
 
 
 class _Survey:
@@ -169,8 +138,8 @@ class _Survey:
 
     def __init__(self, device: _core.Device, cache: Cache, budget_seconds: float, poll: Poll) -> None:
         self._device, self._cache, self._poll = device, cache, poll
-        self._budget = budget_seconds
         self._deadline = time.monotonic() + budget_seconds
+        self._most_seconds = point_seconds(device.backend, cache)
         self._streams = {stream["name"]: stream for stream in list_streams()}
         self._found: dict[str, dict[int, RoofPoint]] = {name: {} for name in self._streams}
         self._required = 0  # points that are still measured whatever the time
@@ -187,22 +156,18 @@ class _Survey:
             if self._required:
                 _log.warning("no time for the roofs: rows are not held against any")
                 return ()
-        found = tuple(point for curve in self._found.values() for _, point in sorted(curve.items()))
-        spent = self._budget - self._left()
-        _log.debug("%d %s roof points in %.2f s", len(found), self._cache, spent)
-        return found
+        return tuple(point for curve in self._found.values() for _, point in sorted(curve.items()))
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
 
     def _limits(self) -> tuple[int, int]:
-        facts = self._device.facts()
+        cache_bytes = _CACHE_FACTOR * self._device.facts()["cache_bytes"]
         fitting = max(SMALLEST_BYTES, self._device.memory()[0] // 8)
         largest = min(_core.backend_facts(self._device.backend)["largest_stream_bytes"], fitting)
         if self._cache == "hot":
-            cache_bytes = _CACHE_FACTOR * facts["cache_bytes"] or largest
-            return SMALLEST_BYTES, max(SMALLEST_BYTES, min(largest, cache_bytes))
-        return max(SMALLEST_BYTES, _CACHE_FACTOR * facts["cache_bytes"] // _MOST_SETS), largest
+            return SMALLEST_BYTES, max(SMALLEST_BYTES, min(largest, cache_bytes or largest))
+        return max(SMALLEST_BYTES, cache_bytes // _MOST_SETS), largest
 
     def _coarse(self) -> None:
         plan = [(name, size) for size in coarse_sizes(*self._limits()) for name in self._streams]
@@ -221,7 +186,8 @@ class _Survey:
         for name, point in sorted(doubted, key=lambda found: -found[1].total_bytes):
             if self._left() <= 0:
                 return
-            self._found[name][point.total_bytes] = self._longer(name, point, point.total_bytes, self._point_seconds())
+            again = self._measure(name, point.total_bytes, _MENDING * self._most_seconds)
+            self._found[name][point.total_bytes] = choose_better(point, again)
 
     def _refine(self) -> None:
         """Measure the middles of intervals, the largest error first; 1 stands for an unknown error."""
@@ -249,26 +215,18 @@ class _Survey:
 
     def _take(self, name: str, size: int, share_seconds: float) -> RoofPoint | None:
         """Measure a point; one in doubt is measured longer while there is time."""
-        most = self._point_seconds()
-        seconds = max(min(0.01, most), min(most, share_seconds))
+        seconds = max(min(0.01, self._most_seconds), min(self._most_seconds, share_seconds))
         start = time.monotonic()
-        point = measure_point(self._device, self._streams[name], size, seconds, cache=self._cache, poll=self._poll)
+        point = self._measure(name, size, seconds)
         spent = time.monotonic() - start
         if point is not None and point.doubt and self._left() > (self._required + 2) * spent:
-            point = self._longer(name, point, size, seconds)
+            point = choose_better(point, self._measure(name, size, _MENDING * seconds))
         if point is not None:
             self._found[name][point.total_bytes] = point
         return point
 
-    def _longer(self, name: str, point: RoofPoint, size: int, seconds: float) -> RoofPoint:
-        """Measure a point in doubt for longer; return the better of both."""
-        again = measure_point(
-            self._device, self._streams[name], size, _MENDING * seconds, cache=self._cache, poll=self._poll
-        )
-        return choose_better(point, again)
-
-    def _point_seconds(self) -> float:
-        return point_seconds(self._device.backend, self._cache)
+    def _measure(self, name: str, size: int, seconds: float) -> RoofPoint | None:
+        return measure_point(self._device, self._streams[name], size, seconds, cache=self._cache, poll=self._poll)
 
 
 def point_seconds(backend: str, cache: Cache) -> float:
@@ -301,8 +259,7 @@ def measure_point(
     (param,) = (param["name"] for param in stream["params"])
     unit = _core.cost(stream["name"], PRECISION, {param: 1024})
     elements = max(1, round(total_bytes * 1024 / (unit["bytes_read"] + unit["bytes_written"])))
-    what = f"roof {stream['name']} at {total_bytes} bytes"
-    measured = _measure_case(device, stream["name"], PRECISION, {param: elements}, cache, seconds, what, poll)
+    measured = _measure_case(device, (stream["name"], PRECISION, {param: elements}), cache, seconds, poll)
     if measured is None:
         return None
     result, cost, _ = measured
@@ -317,22 +274,17 @@ def measure_point(
         uncertainty=min(uncertainty, 1.0),  # too few samples have an infinite interval, which JSON lacks
         noise=result["noise"],
         throttle=result["conditions"]["throttle"].replace("none", ""),
-        disturbance="; ".join(disturbance.describe_disturbances(result)),
+        disturbance="; ".join(describe_disturbances(result)),
     )
     return replace(point, seconds=result["min_ns"] / 1e9) if cache == "hot" or point.doubt else point
 
 
 def _measure_case(
-    device: _core.Device,
-    operation: str,
-    precision: str,
-    params: dict[str, int],
-    cache: Cache,
-    seconds: float,
-    what: str,
-    poll: Poll,
+    device: _core.Device, identity: tuple[str, str, dict[str, int]], cache: Cache, seconds: float, poll: Poll
 ) -> tuple[dict[str, Any], dict[str, int], str] | None:
-    """Measure a case; return result, cost and variant, or None, logged, where the device cannot."""
+    """Measure (operation, precision, parameters); return result, cost and variant, or None where the device cannot."""
+    operation, precision, params = identity
+    what = f"{operation} {precision} {params}"
     try:
         with _core.Case(device, operation, precision, params) as case:
             if not case.memory_needed(cache)["fits"]:
@@ -342,26 +294,32 @@ def _measure_case(
             )
             measured = result, case.cost, case.variant
     except (_core.UnsupportedError, _core.UnavailableError, MemoryError) as error:
-        _log.info("%s left out: %s", what, error)
+        _log.info("no roof of %s: %s", what, error)
         return None
     if not result["verified"] or not min(result["median_ns"], result["min_ns"]) > 0:
-        _log.warning("%s left out: %s", what, result["reason"])
+        _log.warning("no roof of %s: %s", what, result["reason"])
         return None
     return measured
 
 
-def measure_rates(device: _core.Device, *, poll: Poll = None) -> tuple[Rate, ...]:
+def measure_rates(device: _core.Device, poll: Poll = None) -> tuple[Rate, ...]:
     """Measure the rate of a large square matrix product for each precision of the device, on its default variant."""
     peaks = device.facts()["peak_tflops"]
     compute = {precision["name"]: precision["compute"] for precision in _core.precisions()}
-    rates = [
-        _measure_rate(device, operation, precision, peaks.get(precision, math.nan), poll)
-        for operation in _core.operations()
-        if operation["is_product"]
-        for precision in operation["precisions"]
-        if compute[precision] == precision  # else its products are another precision's
-    ]
-    return tuple(rate for rate in rates if rate is not None)
+    rates = []
+    for operation in _core.operations():
+        for precision in operation["precisions"] if operation["is_product"] else ():
+            if compute[precision] != precision:  # its products are another precision's
+                continue
+            size = product_size(peaks.get(precision, math.nan))
+            params = {param["name"]: size for param in operation["params"] if param["unit"]}
+            # Hot: the cache does not matter to a product of this size, and one set of buffers is made sooner.
+            measured = _measure_case(device, (operation["name"], precision, params), "hot", _RATE_SECONDS, poll)
+            if measured is not None:
+                result, cost, variant = measured
+                fastest, median = (cost["flops"] / result[time_ns] / 1e3 for time_ns in ("min_ns", "median_ns"))
+                rates.append(Rate(precision, operation["name"], variant, size, fastest, median, result["noise"]))
+    return tuple(rates)
 
 
 def product_size(peak_tflops: float) -> int:
@@ -377,24 +335,53 @@ def product_size(peak_tflops: float) -> int:
     return int(2 ** math.floor(math.log2(peak_tflops * 1e12 * _PRODUCT_SECONDS / 2) / 3))
 
 
-def _measure_rate(
-    device: _core.Device, operation: dict[str, Any], precision: str, peak_tflops: float, poll: Poll
-) -> Rate | None:
-    size = product_size(peak_tflops)
-    params = {param["name"]: size for param in operation["params"] if param["unit"]}
-    # Hot: the cache does not matter to a product of this size, and one set of buffers is made sooner.
-    measured = _measure_case(
-        device, operation["name"], precision, params, "hot", _RATE_SECONDS, f"{precision} rate", poll
-    )
-    if measured is None:
+STATISTICS = Path("/proc/stat")
+_LEAST_TICKS = 3  # of the processors' clocks: fewer are within the clocks' resolution
+
+# Words of a processor's line in /proc/stat, in ticks: user, nice, system, then idle and iowait, irq, softirq, steal.
+_BUSY = (1, 2, 3, 6, 7, 8)
+
+
+@dataclass(slots=True)
+class Others:
+    """`share`: processor time of other processes over all processor time; 0 where unknown."""
+
+    share: float = 0.0
+
+
+def busy_seconds(text: str, processors: set[int], ticks_per_second: float) -> float | None:
+    """Return the seconds that these processors were busy, from the text of /proc/stat; None where it lacks them."""
+    names = {f"cpu{number}" for number in processors}
+    lines = [words for words in map(str.split, text.splitlines()) if words and words[0] in names]
+    try:
+        ticks = sum(int(words[column]) for words in lines for column in _BUSY)
+    except (IndexError, ValueError):
         return None
-    result, cost, variant = measured
-    return Rate(
-        precision=precision,
-        operation=operation["name"],
-        variant=variant,
-        size=size,
-        tflops=cost["flops"] / result["min_ns"] / 1e3,
-        median_tflops=cost["flops"] / result["median_ns"] / 1e3,
-        noise=result["noise"],
-    )
+    return ticks / ticks_per_second if len(lines) == len(names) else None
+
+
+@contextmanager
+def watch_others(backend: str) -> Iterator[Others]:
+    """Yield an `Others`, filled at the end of the block; on a GPU it stays 0: the host's processes do not slow it."""
+    others = Others()
+    if not _core.backend_facts(backend)["runs_on_host"]:
+        yield others
+        return
+    processors = os.sched_getaffinity(0)
+    begun = _read_clocks(processors)
+    yield others
+    ended = _read_clocks(processors)
+    if begun is None or ended is None:
+        return
+    wall, busy, own = (end - begin for begin, end in zip(begun, ended, strict=True))
+    if wall > 0 and busy - own >= _LEAST_TICKS / os.sysconf("SC_CLK_TCK"):
+        others.share = (busy - own) / (wall * len(processors))
+
+
+def _read_clocks(processors: set[int]) -> tuple[float, float, float] | None:
+    """Return wall, busy and this process's own seconds; None where the system has no counters."""
+    try:
+        busy = busy_seconds(STATISTICS.read_text(), processors, os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError):
+        return None
+    return None if busy is None else (time.monotonic(), busy, time.process_time())

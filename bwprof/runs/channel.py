@@ -1,4 +1,4 @@
-"""Exchange JSON lines with a child process: one request, one answer, over two pipes.
+"""Exchange JSON lines with a child process, one request, one answer, over two pipes; note signals meanwhile.
 
 The child's standard output is the parent's standard error, so that nothing a library prints gets into the data.
 """
@@ -14,11 +14,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+from typing import Any
 
-from bwprof.runs.interrupts import InterruptSource
 from bwprof.text.terminal import escape_stream
 
 _log = logging.getLogger("bwprof.sweep")
@@ -36,16 +36,6 @@ class RunTimeoutError(Exception):
     """The time was over before an answer came."""
 
 
-class RequestHandler(Protocol):
-    """What answers requests in the child."""
-
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to one request."""
-
-    def close(self) -> None:
-        """Release everything: no more requests will come."""
-
-
 def python_flags() -> list[str]:
     """Return options for a Python child that is as isolated as this process, without its working directory."""
     return ["-P", *(option for option, name in _FLAGS.items() if getattr(sys.flags, name))]
@@ -56,15 +46,22 @@ def search_path() -> list[str]:
     return [folder for folder in sys.path if isinstance(folder, str)]
 
 
-def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int, answer_fd: int) -> None:
+def serve(make: Callable[[Callable[[], None]], Any], request_fd: int, answer_fd: int) -> None:
     """Answer every line of `request_fd` with one line on `answer_fd`, until the parent closes its end.
 
-    `make` makes the handler; it gets a function to call now and then, which ends an orphaned process.
+    `make` makes what answers requests, by its methods answer(request) and close(); it gets a function to call now and
+    then, which ends an orphaned process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     sys.stderr = escape_stream(sys.stderr)
     logging.basicConfig(stream=sys.stderr, format="bwprof: %(levelname)s: %(message)s", level=logging.WARNING)
-    handler = make(_exit_when_orphaned(os.getppid()))
+    parent = os.getppid()
+
+    def exit_when_orphaned() -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    handler = make(exit_when_orphaned)
     with os.fdopen(request_fd, encoding="utf-8") as requests, os.fdopen(answer_fd, "w", encoding="utf-8") as answers:
         for line in requests:
             if not line.endswith("\n"):  # the parent ended in the middle of it
@@ -78,28 +75,19 @@ def serve(make: Callable[[Callable[[], None]], RequestHandler], request_fd: int,
     handler.close()
 
 
-def _exit_when_orphaned(parent: int) -> Callable[[], None]:
-    def poll() -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return poll
-
-
 class ChildProcess:
     """A process that answers JSON lines, and its two pipes."""
 
     def __init__(self, command: Callable[[int, int], list[str]], folder: str | None = None) -> None:
-        request_read, self._request = os.pipe()
-        try:
-            self._answer, answer_write = os.pipe()
-        except OSError:
-            os.close(request_read)
-            os.close(self._request)
-            raise
-        os.set_blocking(self._request, False)  # a process that does not read must not block this one
         self._buffer = b""
-        try:
+        with ExitStack() as theirs, ExitStack() as ours:
+            request_read, self._request = os.pipe()
+            theirs.callback(os.close, request_read)
+            ours.callback(os.close, self._request)
+            self._answer, answer_write = os.pipe()
+            theirs.callback(os.close, answer_write)
+            ours.callback(os.close, self._answer)
+            os.set_blocking(self._request, False)  # a process that does not read must not block this one
             # Its own process group: Ctrl-C goes to the command, which decides. File descriptor 2 for both outputs.
             self._process = subprocess.Popen(
                 command(request_read, answer_write),
@@ -109,13 +97,7 @@ class ChildProcess:
                 process_group=0,
                 cwd=folder,
             )
-        except BaseException:
-            os.close(self._request)
-            os.close(self._answer)
-            raise
-        finally:
-            os.close(request_read)
-            os.close(answer_write)
+            ours.pop_all()  # this side's ends stay open
 
     def ask(self, request: dict[str, Any], interrupts: InterruptSource, until: float) -> dict[str, Any]:
         """Send one line and wait for one line, until a time.monotonic(); RunTimeoutError after that."""
@@ -131,28 +113,22 @@ class ChildProcess:
                     raise RunTimeoutError
                 for key, _ in selector.select(min(left, _LONGEST_WAIT)):
                     if key.fd == self._answer:
-                        self._receive()
+                        data = os.read(self._answer, 1 << 16)
+                        if not data:
+                            raise ChildDiedError(self._describe_end())
+                        self._buffer += data
                     elif key.fd == self._request:
-                        unsent = unsent[self._send(unsent) :]
+                        try:
+                            unsent = unsent[os.write(self._request, unsent) :]
+                        except BlockingIOError:
+                            continue
+                        except BrokenPipeError:
+                            raise ChildDiedError(self._describe_end()) from None
                         if not unsent:
                             selector.unregister(self._request)
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _send(self, data: memoryview) -> int:
-        try:
-            return os.write(self._request, data)
-        except BlockingIOError:
-            return 0
-        except BrokenPipeError:
-            raise ChildDiedError(self._describe_end()) from None
-
-    def _receive(self) -> None:
-        data = os.read(self._answer, 1 << 16)
-        if not data:
-            raise ChildDiedError(self._describe_end())
-        self._buffer += data
 
     def _describe_end(self) -> str:
         try:
@@ -179,11 +155,83 @@ class ChildProcess:
                 self._process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._wait_for_killed()
+                try:
+                    self._process.wait(_KILLED_SECONDS)
+                except subprocess.TimeoutExpired:
+                    _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
+                    threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends
 
-    def _wait_for_killed(self) -> None:
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StoppedError(Exception):
+    """The user wants to stop."""
+
+
+class NoInterrupts:
+    """While entered, handle no signal: Ctrl-C stays the caller's exception."""
+
+    def __enter__(self) -> NoInterrupts:
+        self.wakeup_fd = os.eventfd(0)  # never readable
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.wakeup_fd)
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
+class Interrupts:
+    """While entered, note the first signal; a second one raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._at_once = False
+        self.wakeup_fd = -1
+        self._write_fd = -1
+        self._old_handlers: list[tuple[signal.Signals, Any]] = []
+        self._old_wakeup = -1
+
+    def __enter__(self) -> Interrupts:
+        self.wakeup_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._write_fd, False)
+        self._old_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        # nohup ignores SIGHUP: the run goes on without a terminal.
+        handled = [n for n in _SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+        self._old_handlers = [(number, signal.signal(number, self._note)) for number in handled]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old_handlers:
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_wakeup)
+        for fd in (self.wakeup_fd, self._write_fd):
+            with suppress(OSError):
+                os.close(fd)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+        if self._at_once:
+            self.check()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal end the block where it is, by StoppedError: for long steps, and waits for a pipe."""
+        before, self._at_once = self._at_once, True
         try:
-            self._process.wait(_KILLED_SECONDS)
-        except subprocess.TimeoutExpired:
-            _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
-            threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends later
+            self.check()
+            yield
+        finally:
+            self._at_once = before
+
+    def check(self) -> None:
+        """Raise StoppedError when a signal has come."""
+        if self.signal is not None:
+            raise StoppedError(signal.Signals(self.signal).name)
+
+
+InterruptSource = Interrupts | NoInterrupts

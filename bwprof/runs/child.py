@@ -11,15 +11,21 @@ from dataclasses import asdict
 from typing import Any
 
 from bwprof import _core
-from bwprof.measuring.chain import Chain
+from bwprof.measuring.function import Chain
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome, make_unmeasured
-from bwprof.roofs.disturbance import References
-from bwprof.roofs.model import Roofs
+from bwprof.roofs.model import References, Roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs import estimate
-from bwprof.runs.channel import ChildDiedError, ChildProcess, RunTimeoutError, python_flags, search_path, serve
-from bwprof.runs.interrupts import InterruptSource
+from bwprof.runs import loop
+from bwprof.runs.channel import (
+    ChildDiedError,
+    ChildProcess,
+    InterruptSource,
+    RunTimeoutError,
+    python_flags,
+    search_path,
+    serve,
+)
 from bwprof.runs.local import LocalExecutor
 from bwprof.runs.loop import MAX_TIME
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -57,8 +63,7 @@ class RunWorker:
                     request["backend"], request["index"], poll=self._poll, nvtx=request.get("nvtx")
                 )
                 return {"facts": self._executor.open()}
-            if self._executor is None:
-                return {"error": "no device is open"}
+            assert self._executor is not None  # a child opens a device first
             if request["do"] == "roofs":
                 found = self._executor.obtain_roofs(RoofRequest(**request["roofs"]), request["deadline"])
                 return {"roofs": found.to_dict() if found else None}
@@ -70,14 +75,7 @@ class RunWorker:
             # The monotonic clock is the system's: the command's deadline holds in this process too.
             kind: type[Spec | Chain] = Chain if request["do"] == "chain" else Spec
             spec = kind.from_dict(request["spec"])
-            outcome = self._executor.measure(spec, request["max_seconds"], request["deadline"])
-            references = outcome.references and asdict(outcome.references)
-            return {
-                "row": outcome.row,
-                "samples": outcome.samples,
-                "fatal": outcome.fatal,
-                "references": references,
-            }
+            return asdict(self._executor.measure(spec, request["max_seconds"], request["deadline"]))
         except (_core.UnavailableError, _core.DeviceError, ValueError, MemoryError, OSError) as error:
             return {"error": str(error) or type(error).__name__}
 
@@ -146,7 +144,11 @@ class ChildExecutor:
         if context is None:
             raise RuntimeError("set_context comes before measure")
         until = _with_grace(deadline)
-        limit = self._max_case_seconds or self._estimate_limit(spec, max_seconds, context)
+        limit = self._max_case_seconds
+        if not limit:
+            cases = spec.specs if isinstance(spec, Chain) else (spec,)
+            limit = max(0.0, max_seconds - DEFAULT_CASE_SECONDS)  # sampling beyond what the estimate assumes
+            limit += sum(loop.estimate_limit(case, context.facts, self._backend) for case in cases)
         try:
             if self._child is None:
                 self.open(until)
@@ -170,12 +172,7 @@ class ChildExecutor:
         if answer["fatal"]:
             self.close()
         references = answer["references"] and References(**answer["references"])
-        return Outcome(answer["row"], answer["samples"], answer["fatal"], references=references)
-
-    def _estimate_limit(self, spec: Spec | Chain, max_seconds: float, context: Context) -> float:
-        longer = max(0.0, max_seconds - DEFAULT_CASE_SECONDS)  # sampling beyond what the estimate assumes
-        cases = spec.specs if isinstance(spec, Chain) else (spec,)
-        return longer + sum(estimate.estimate_limit(case, context.facts, self._backend) for case in cases)
+        return Outcome(**answer | {"references": references})
 
     def _request(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from bwprof import _core, hardware
-from bwprof.measuring import chain as chains
+from bwprof.measuring import function as functions
 from bwprof.measuring import operation as measuring
-from bwprof.measuring.chain import Chain
 from bwprof.measuring.contexts import update_context
+from bwprof.measuring.function import Chain
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import obtain
@@ -60,7 +60,7 @@ class LocalExecutor:
         if self._context is None:
             raise RuntimeError("set_context comes before measure")
         if isinstance(spec, Chain):
-            return chains.measure(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
+            return functions.measure_chain(self.device, spec, self._context, max_seconds=max_seconds, poll=self._poll)
         with hardware.preserve_current_device(self._backend):
             outcome = measuring.measure(
                 self.device,

@@ -1,30 +1,29 @@
-"""Measure the items of a run in order, within its time budget, on any executor."""
+"""Measure the items of a run in order, device after device, on any executor; estimate and budget their time."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
 
-from bwprof import _core
+from bwprof import _core, registry
+from bwprof.hardware import Choice
 from bwprof.measuring.grade import update_slowdown
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, MeasuredItem, Outcome, make_unmeasured
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
-from bwprof.roofs.disturbance import References
+from bwprof.roofs import store as stored_roofs
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs import estimate
 from bwprof.runs.channel import RunTimeoutError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.runs.progress import SilentProgress
 
 MAX_TIME = "--max-total-seconds"
-_AGAIN_SHARE = estimate.AGAIN_SHARE
 Item_contra = TypeVar("Item_contra", bound=MeasuredItem, contravariant=True)
 T = TypeVar("T", bound=MeasuredItem)
 
@@ -83,106 +82,163 @@ class TimeBudget:
         return None if self.deadline is None else self.deadline - self.left() / 2
 
 
-def prepare_device(
-    executor: Executor[T],
-    run: dict[str, Any],
-    items: Sequence[T],
-    *,
-    limits: TimeBudget,
-    progress: SilentProgress,
-    roofs: RoofsArgument = "auto",
-    recalibrate: bool = False,
-    labels: Mapping[str, Any] | None = None,
-) -> Context:
-    """Open the device and get its roofs; write both into `run`, the run's metadata.
+@dataclass(frozen=True, slots=True)
+class DevicePart(Generic[T]):
+    """What is measured on one device; `run` is its metadata: the run's own where there is one device only."""
 
-    Only the roofs that the items need are measured, in at most half of the remaining time. A device that opens too
-    late leaves no time for any case.
-    """
-    progress.stage("opening the device")
-    facts: dict[str, Any] = {}
-    found: Roofs | None = None
-    with suppress(RunTimeoutError):
-        run["facts"] = facts = executor.open(limits.deadline)
-        if isinstance(roofs, Roofs):
-            found = match_roofs(roofs, facts)
-        elif roofs and not recalibrate:
-            found = _earlier_roofs(run, facts)
-        caches = {item.cache for item in items}
-        if found is None and roofs and limits.left() > 0 and caches:
-            progress.stage("looking for the roofs")
-            request = RoofRequest("cold" in caches, "hot" in caches, recalibrate, roofs == "stored")
-            found = executor.obtain_roofs(request, limits.half())
-        if roofs or "roofs" not in run:  # else the finished rows of a resumed run may have used the roofs in it
-            run["roofs"] = found.to_dict() if found else None
-    context = Context(run["run_id"], run["backend"], facts, found, dict(labels or {}))
-    executor.set_context(context)
-    return context
+    choice: Choice
+    items: Sequence[T]
+    run: dict[str, Any]
+    target_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLoop:
+    """Measure items and store a row for each; `after` is called with each outcome once its row is stored."""
+
+    store: Store
+    limits: TimeBudget
+    progress: SilentProgress = field(default_factory=SilentProgress)
+    roofs: RoofsArgument = "auto"
+    recalibrate: bool = False
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    after: Callable[[Outcome], object] = lambda _: None
+    again_share: float | None = None  # second tries take this share of the cases' time; None: AGAIN_SHARE
+
+    def measure_parts(self, parts: Sequence[DevicePart[T]], executor_of: Callable[[Choice], Executor[T]]) -> None:
+        """Measure every part in turn; each gets an even share of the remaining time.
+
+        Of several devices, one that cannot be opened leaves failed rows; `--resume` tries them again.
+        """
+        several = len(parts) > 1
+        for number, part in enumerate(parts):
+            if several and not part.items:
+                continue
+            job = self
+            if several:
+                share = self.limits.left() / (len(parts) - number)
+                until = None if self.limits.deadline is None else time.monotonic() + share
+                job = replace(self, limits=replace(self.limits, target_seconds=part.target_seconds, until=until))
+            with closing(executor_of(part.choice)) as executor:
+                try:
+                    context = job.prepare(executor, part.run, part.items)
+                except (_core.UnavailableError, _core.DeviceError) as error:
+                    if not several:
+                        raise
+                    self._add_failed(part, f"the device could not be opened: {error}")
+                    continue
+                if several:
+                    # The facts must be in the file before the device's first row: they tell which rows are its own.
+                    if number == 0:
+                        self.store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
+                    self.store.write_metadata()
+                job.run_cases(part.items, executor, context)
+
+    def _add_failed(self, part: DevicePart[T], reason: str) -> None:
+        facts = {"name": part.choice.name}
+        context = Context(part.run["run_id"], part.choice.backend, facts, None, dict(self.labels))
+        for item in part.items:
+            self.store.add(make_unmeasured(item, context, "failed", reason).row)
+
+    def prepare(self, executor: Executor[T], run: dict[str, Any], items: Sequence[T]) -> Context:
+        """Open the device and get its roofs; write both into `run`, the device's metadata.
+
+        Only the roofs that the items need are measured, in at most half of the remaining time. A device that opens too
+        late leaves no time for any case.
+        """
+        self.progress.stage("opening the device")
+        facts: dict[str, Any] = {}
+        found: Roofs | None = None
+        with suppress(RunTimeoutError):
+            run["facts"] = facts = executor.open(self.limits.deadline)
+            if isinstance(self.roofs, Roofs):
+                found = match_roofs(self.roofs, facts)
+            elif self.roofs and not self.recalibrate:
+                found = _earlier_roofs(run, facts)
+            caches = {item.cache for item in items}
+            if found is None and self.roofs and self.limits.left() > 0 and caches:
+                self.progress.stage("looking for the roofs")
+                request = RoofRequest("cold" in caches, "hot" in caches, self.recalibrate, self.roofs == "stored")
+                found = executor.obtain_roofs(request, self.limits.half())
+            if self.roofs or "roofs" not in run:  # else finished rows of a resumed run may have used the roofs in it
+                run["roofs"] = found.to_dict() if found else None
+        context = Context(run["run_id"], run["backend"], facts, found, dict(self.labels))
+        executor.set_context(context)
+        return context
+
+    def run_cases(self, items: Sequence[T], executor: Executor[T], context: Context) -> None:
+        """Measure items in order; each leaves a row in the store.
+
+        At the end, CPU rows that other processes disturbed are measured once more, for a limited time. The undisturbed
+        or later row stays; a CSV file holds the first one until the run ends. However the run ends, each row is
+        compared with the fastest reference stream of all rows: a neighbour that was busy from the start is only visible
+        once it stops.
+        """
+        begun, limits = time.monotonic(), self.limits
+        tried: list[tuple[int, T, float]] = []
+        book = ReferenceBook()
+        specs = [item for item in items if isinstance(item, Spec)]
+        if specs and len(specs) == len(items):  # the time of a caller's function is not known ahead
+            target, most = limits.target_seconds, limits.max_seconds
+            self.progress.ahead(*estimate_cases(specs, context.facts, context.backend, target, most))
+        self.progress.begin(len(items))
+        try:
+            for number, item in enumerate(items):
+                seconds = 0.0
+                if limits.left() <= 0:
+                    reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
+                    outcome = make_unmeasured(item, context, "skipped", reason)
+                else:
+                    self.progress.case(item.title)
+                    target = math.inf
+                    if limits.target_seconds is not None:
+                        target = begun + limits.target_seconds - time.monotonic()
+                    seconds = share_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
+                    outcome = book.compare(executor.measure(item, seconds, limits.deadline))
+                tried.append((self.store.add(outcome.row, outcome.samples), item, seconds))
+                book.add(tried[-1][0], outcome)
+                self.progress.row(outcome.row, outcome.samples or ())
+                self.after(outcome)
+            self._amend_rows(book)
+            disturbed = [entry for entry in tried if entry[1].repeatable and is_disturbed(self.store.rows[entry[0]])]
+            share = AGAIN_SHARE if self.again_share is None else self.again_share
+            self._measure_again(disturbed, executor, book, share * (time.monotonic() - begun))
+        finally:
+            self._amend_rows(book)
+
+    def _amend_rows(self, book: ReferenceBook) -> None:
+        for number, row, changed in book.list_changes():
+            if self.store.rows[number] is row:  # else an interrupt came while a second try replaced it
+                self.store.amend(number, changed)
+
+    def _measure_again(
+        self, disturbed: Sequence[tuple[int, T, float]], executor: Executor[T], book: ReferenceBook, seconds_left: float
+    ) -> None:
+        """Measure (row number, item, seconds of sampling) a second time, as many as there is time for."""
+        until = time.monotonic() + min(seconds_left, self.limits.left())
+        if disturbed:
+            self.progress.stage("disturbed cases once more")
+        for number, item, seconds in disturbed:
+            if time.monotonic() >= until:
+                return
+            self.progress.case(item.title)
+            outcome = book.compare(executor.measure(item, min(seconds, self.limits.left()), self.limits.deadline))
+            row = choose_better(self.store.rows[number], outcome.row)
+            self.store.replace(number, row, outcome.samples if row is outcome.row else None)
+            if row is outcome.row:
+                book.add(number, outcome)
+            self.progress.again(outcome.row)
 
 
 def _earlier_roofs(run: dict[str, Any], facts: dict[str, Any]) -> Roofs | None:
     """Return the roofs of the resumed run if they are this device's."""
-    if not run.get("roofs"):
-        return None
     try:
-        found = Roofs.from_dict(run["roofs"])
+        found = Roofs.from_dict(run["roofs"]) if run.get("roofs") else None
     except ValueError:
         return None
-    same_threads = found.threads in (0, facts.get("units"))
-    return found if found.points and same_threads and found.belongs_to(facts) else None
-
-
-def run_cases(
-    items: Sequence[T],
-    executor: Executor[T],
-    context: Context,
-    store: Store,
-    *,
-    limits: TimeBudget,
-    progress: SilentProgress,
-    after: Callable[[Outcome], None] | None = None,
-) -> None:
-    """Measure items in order; each leaves a row in the store.
-
-    At the end, CPU rows that other processes disturbed are measured once more, for a limited time. The undisturbed or
-    later row stays; a CSV file holds the first one until the run ends. However the run ends, each row is compared with
-    the fastest reference stream of all rows: a neighbour that was busy from the start is only visible once it stops.
-
-    Parameters
-    ----------
-    after : callable, optional
-        Called with each outcome once its row is stored.
-    """
-    begun = time.monotonic()
-    tried: list[tuple[int, T, float]] = []
-    book = ReferenceBook()
-    specs = [item for item in items if isinstance(item, Spec)]
-    if specs and len(specs) == len(items):  # the time of a caller's function is not known ahead
-        target, most = limits.target_seconds, limits.max_seconds
-        progress.ahead(*estimate.estimate_cases(specs, context.facts, context.backend, target, most))
-    progress.begin(len(items))
-    try:
-        for number, item in enumerate(items):
-            seconds = 0.0
-            if limits.left() <= 0:
-                reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
-                outcome = make_unmeasured(item, context, "skipped", reason)
-            else:
-                progress.case(item.title)
-                target = math.inf if limits.target_seconds is None else begun + limits.target_seconds - time.monotonic()
-                seconds = share_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
-                outcome = book.compare(executor.measure(item, seconds, limits.deadline))
-            tried.append((store.add(outcome.row, outcome.samples), item, seconds))
-            book.add(tried[-1][0], outcome)
-            progress.row(outcome.row, outcome.samples or ())
-            if after is not None:
-                after(outcome)
-        _amend_rows(book, store)
-        disturbed = [entry for entry in tried if entry[1].repeatable and is_disturbed(store.rows[entry[0]])]
-        seconds_left = _AGAIN_SHARE * (time.monotonic() - begun)
-        _measure_again(disturbed, executor, store, book, seconds_left, limits, progress)
-    finally:
-        _amend_rows(book, store)
+    if found is None or not found.points or found.threads not in (0, facts.get("units")):
+        return None
+    return found if found.belongs_to(facts) else None
 
 
 class ReferenceBook:
@@ -190,7 +246,7 @@ class ReferenceBook:
 
     def __init__(self) -> None:
         self._best_ns = math.inf
-        self._entries: dict[int, tuple[RowDict, References]] = {}
+        self._outcomes: dict[int, Outcome] = {}
 
     def compare(self, outcome: Outcome) -> Outcome:
         """Compare the outcome's row with the streams so far, its own included; return the outcome."""
@@ -201,60 +257,30 @@ class ReferenceBook:
 
     def add(self, number: int, outcome: Outcome) -> None:
         """Store a compared row under its number."""
-        self._entries.pop(number, None)
-        if outcome.references is not None:
-            self._entries[number] = outcome.row, outcome.references
+        self._outcomes[number] = outcome
 
-    def list_changes(self) -> list[tuple[int, RowDict, RowDict]]:
-        """Return (number, row, changed columns) of the rows that a later stream changes."""
-        changes = ((n, row, update_slowdown(row, seen, self._best_ns)) for n, (row, seen) in self._entries.items())
-        return [change for change in changes if change[2]]
-
-    def finish_rows(self, outcomes: Iterable[Outcome]) -> list[RowDict]:
-        """Return the final rows of compared outcomes when no more will come."""
-        finished = list(outcomes)
-        for number, outcome in enumerate(finished):
-            self.add(number, outcome)
-        for _, row, changed in self.list_changes():
-            row.update(changed)
-        return [outcome.row for outcome in finished]
+    def list_changes(self) -> Iterator[tuple[int, RowDict, RowDict]]:
+        """Yield (number, row, changed columns) of the rows that a later stream changes."""
+        for number, outcome in self._outcomes.items():
+            seen = outcome.references
+            if seen is not None and (changed := update_slowdown(outcome.row, seen, self._best_ns)):
+                yield number, outcome.row, changed
 
 
-def _amend_rows(book: ReferenceBook, store: Store) -> None:
-    for number, row, changed in book.list_changes():
-        if store.rows[number] is row:  # else an interrupt came while a second try replaced it
-            store.amend(number, changed)
+def finish_rows(outcomes: Iterable[Outcome]) -> list[RowDict]:
+    """Return the rows of one device, each compared with the fastest reference stream of all."""
+    finished, book = list(outcomes), ReferenceBook()
+    for number, outcome in enumerate(finished):
+        book.add(number, book.compare(outcome))
+    for _, row, changed in book.list_changes():
+        row.update(changed)
+    return [outcome.row for outcome in finished]
 
 
 def is_disturbed(row: RowDict) -> bool:
     """Return whether a second try may be better: a CPU row that is noisy. A GPU's rows are noisy for other reasons."""
     noisy = row["status"] == "ok" and "noisy" in (row["flags"] or "").split(";")
     return noisy and bool(_core.backend_facts(row["backend"])["runs_on_host"])
-
-
-def _measure_again(
-    disturbed: Sequence[tuple[int, T, float]],
-    executor: Executor[T],
-    store: Store,
-    book: ReferenceBook,
-    seconds_left: float,
-    limits: TimeBudget,
-    progress: SilentProgress,
-) -> None:
-    """Measure (row number, item, seconds of sampling) a second time, as many as there is time for."""
-    until = time.monotonic() + min(seconds_left, limits.left())
-    if disturbed:
-        progress.stage("disturbed cases once more")
-    for number, item, seconds in disturbed:
-        if time.monotonic() >= until:
-            return
-        progress.case(item.title)
-        outcome = book.compare(executor.measure(item, min(seconds, limits.left()), limits.deadline))
-        row = choose_better(store.rows[number], outcome.row)
-        store.replace(number, row, outcome.samples if row is outcome.row else None)
-        if row is outcome.row:
-            book.add(number, outcome)
-        progress.again(outcome.row)
 
 
 def choose_better(first: RowDict, second: RowDict) -> RowDict:
@@ -280,3 +306,92 @@ def rank_doubt(row: RowDict) -> tuple[bool, bool]:
 def share_seconds(seconds_left: float, cases_left: int, most: float | None = None) -> float:
     """Return the seconds of sampling for the next case: an even share of the time left, at most `most`."""
     return _core.case_seconds(seconds_left, cases_left, DEFAULT_CASE_SECONDS if most is None else most)
+
+
+AGAIN_SHARE = 0.25  # second tries take this share of the cases' time
+
+# A case is ended when it takes this much longer than estimated: a slow kernel does not hang.
+LIMIT_SECONDS = 600.0
+LIMIT_FACTOR = 50.0
+_FILL_SHARE = 0.1  # inputs are made and checked at about this share of the memory's speed
+_LAUNCHES = 10
+_START_SECONDS = 2.0  # to start processes, and to draw the picture
+_WARM_UP = 1.3  # sampling with its warm-up, over sampling
+_RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # to measure arithmetic rates; to check stored roofs
+_EARLY_SECONDS = DEFAULT_CASE_SECONDS / 4  # sampling of a case that converges early
+
+
+def estimate_launch(work: Mapping[str, int], precision: str, facts: Mapping[str, Any], backend: str) -> float:
+    """Return the seconds of one launch at the device's best."""
+    seconds = (work["algorithmic_bytes_read"] + work["algorithmic_bytes_written"]) / _gb_s(facts, backend) / 1e9
+    rate = facts.get("peak_tflops", {}).get(precision, math.nan)
+    return max(seconds, work["flops"] / rate / 1e12) if rate > 0 else seconds
+
+
+def estimate_case(
+    launch: float, memory_bytes: int, facts: Mapping[str, Any], backend: str, sampling: float = _EARLY_SECONDS
+) -> float:
+    """Return the seconds of a case: make and check inputs, warm up, sample for `sampling` seconds at least."""
+    fill = memory_bytes / _gb_s(facts, backend) / 1e9 / _FILL_SHARE
+    return fill + max(_LAUNCHES * launch, _WARM_UP * sampling)
+
+
+def estimate_cases(
+    specs: Sequence[Spec], facts: Mapping[str, Any], backend: str, target: float | None, most: float | None
+) -> tuple[float, float]:
+    """Return the seconds of a run's cases when all converge early, and when none does.
+
+    `target` is the run's time for all cases, `most` the sampling of each (None: as long as a run does), in seconds.
+    """
+    longest = DEFAULT_CASE_SECONDS if most is None else most
+    share = math.inf if target is None else target / max(1, len(specs))
+    free = facts.get("memory_free_bytes", math.inf)
+    measured = [spec for spec in specs if not registry.is_predicted(spec.operation, spec.precision, backend)]
+
+    def add_up(sampling: float) -> float:
+        cases = (_estimate_spec(spec, facts, backend, sampling, free) for spec in measured)
+        return sum(min(share, seconds) for seconds in cases if seconds is not None)
+
+    return add_up(min(longest, _EARLY_SECONDS)), add_up(longest)
+
+
+def estimate_run(
+    cases: tuple[float, float], facts: dict[str, Any], backend: str, request: RoofRequest | None
+) -> tuple[float, float]:
+    """Return the least and most seconds of a run from those of its cases; `request` None: no roofs are measured.
+
+    The least assumes a check of stored roofs, the most new roofs and, on a CPU, second tries.
+    """
+    known = _core.backend_facts(backend)
+    least, most = _START_SECONDS + cases[0], _START_SECONDS + cases[1] * (1 + AGAIN_SHARE * known["runs_on_host"])
+    if request is None:
+        return least, most
+    new = _RATES_SECONDS + request.cold * known["cold_streams_s"] + request.hot * known["hot_streams_s"]
+    stored = None if request.recalibrate else stored_roofs.load(stored_roofs.identity(backend, facts))
+    usable = stored and (stored.points or not request.cold) and (stored.hot_points or not request.hot)
+    return least + (_CHECK_SECONDS if usable else new), most + new
+
+
+def estimate_limit(spec: Spec, facts: Mapping[str, Any], backend: str) -> float:
+    """Return the seconds after which a case without a limit is taken to hang."""
+    seconds = _estimate_spec(spec, facts, backend, _EARLY_SECONDS)
+    return LIMIT_SECONDS if seconds is None else LIMIT_SECONDS + LIMIT_FACTOR * seconds
+
+
+def _estimate_spec(
+    spec: Spec, facts: Mapping[str, Any], backend: str, sampling: float, free: float = math.inf
+) -> float | None:
+    """Return the seconds of a case; None where the device refuses it, or `free` bytes are too few."""
+    try:
+        work = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, backend, spec.variant)
+    except (ValueError, _core.UnsupportedError):
+        return None
+    if work["footprint_bytes"] > free:
+        return None
+    launch = estimate_launch(work, spec.precision, facts, backend)
+    return estimate_case(launch, work["footprint_bytes"], facts, backend, sampling)
+
+
+def _gb_s(facts: Mapping[str, Any], backend: str) -> float:
+    peak = facts.get("peak_gb_s", math.nan)
+    return peak * 0.85 if peak > 0 else float(_core.backend_facts(backend)["guessed_gb_s"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -37,10 +36,7 @@ def iterate_points(axes: Mapping[str, Sequence[V]]) -> Iterator[dict[str, V]]:
 def parse_axes(params: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """Return each parameter's values: those of an iterable; text, mappings and all else are one value.
 
-    Raises
-    ------
-    ValueError
-        For a parameter without values, and for more than `MAX_CASES` combinations.
+    ValueError for a parameter without values, and for more than `MAX_CASES` combinations.
     """
     axes = {}
     points = 1
@@ -122,52 +118,60 @@ def expand_caches(caches: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def make_plan(request: SweepRequest, backend: str) -> Plan:
-    """Return the cases of a request on a backend.
-
-    Raises
-    ------
-    ValueError
-        For a name or number that is unknown, out of range or contradictory; the message names the nearest right one.
-    """
-    precisions = tuple(registry.check_precision(name) for name in request.precisions)
-    expand_caches(request.caches)
-    registry.check_timer(request.timer, backend)
-    registry.check_seed(request.seed)
-    metrics = registry.check_metrics(request.metrics, backend)
-    request = _resolve_cases(replace(request, precisions=precisions, metrics=metrics))
-    suite = _choose_suite(request)
-    originals = _choose_entries(request, suite, backend)
-    entries = [_override(entry, request) for entry in originals]
-    _check_used(request, entries, backend)
-    _check_count(entries)
-    default = suite.precisions_on(backend) if suite else DEFAULT_PRECISIONS
-    specs: list[Spec] = []
-    selected: list[SuiteCase] = []  # the entries with cases that `only` selects
-    for entry, original in zip(entries, originals, strict=True):
-        with _naming_case(suite, entry):
-            cases = expand_entry(entry, request, default, backend, original)
-        specs += cases
-        selected += [entry] if cases else []
-    specs = drop_duplicates(specs)
-    _check_only(request.only, entries, specs)
-    if request.only and selected:
-        _check_used(request, selected, backend)
-    if not specs:
-        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(precisions or default)}")
+    """Return the cases of a request on a backend; ValueError for what is unknown, out of range or contradictory."""
+    request = _resolve_cases(_check_request(request, backend))
+    suite = None
+    if request.suite is not None or not (request.operations or request.seq_lengths):
+        suite = suites.load("default" if request.suite is None else request.suite)
+    specs = _expand_entries(_choose_entries(request, suite, backend), request, suite, backend)
     # A limit for each case replaces the suite's target for all.
     target = suite.target_on(backend) if suite and request.max_seconds is None else None
     return Plan(tuple(specs), suite.name if suite else None, request.target_seconds or target, request.max_seconds)
 
 
-@contextmanager
-def _naming_case(suite: Suite | None, entry: SuiteCase) -> Iterator[None]:
-    """Add the suite and the case to the message of a ValueError."""
-    try:
-        yield
-    except ValueError as error:
-        if suite is None:
-            raise
-        raise ValueError(f"suite {suite.name}, case '{entry.name}': {error}") from None
+def _expand_entries(
+    originals: Sequence[SuiteCase], request: SweepRequest, suite: Suite | None, backend: str
+) -> list[Spec]:
+    """Return the cases of all entries; ValueError for none, for too many, and for what no entry with a case has."""
+    entries = [_override(entry, request) for entry in originals]
+    _check_used(request, entries, backend)
+    total = sum(math.prod(map(len, entry.params.values())) for entry in entries)
+    if total > MAX_CASES:
+        raise ValueError(f"the lists of parameters make {total} cases: allowed are {MAX_CASES}")
+    default = suite.precisions_on(backend) if suite else DEFAULT_PRECISIONS
+    specs: list[Spec] = []
+    selected: list[SuiteCase] = []  # the entries with cases that `only` selects
+    for entry, original in zip(entries, originals, strict=True):
+        try:
+            cases = expand_entry(entry, request, default, backend, original)
+        except ValueError as error:
+            where = f"suite {suite.name}, case '{entry.name}': " if suite else ""
+            raise ValueError(f"{where}{error}") from None
+        specs += cases
+        selected += [entry] if cases else []
+    if request.only:
+        _check_only(request.only, entries, specs)
+        _check_used(request, selected or entries, backend)
+    if not specs:
+        raise ValueError(f"nothing to measure on {backend} with precision {', '.join(request.precisions or default)}")
+    return drop_duplicates(specs)
+
+
+def _check_request(request: SweepRequest, backend: str) -> SweepRequest:
+    """Return the request with precisions and metrics by their names; ValueError for unknown names and numbers."""
+    precisions = tuple(registry.check_precision(name) for name in request.precisions)
+    expand_caches(request.caches)
+    registry.check_timer(request.timer, backend)
+    registry.check_seed(request.seed)
+    return replace(request, precisions=precisions, metrics=registry.check_metrics(request.metrics, backend))
+
+
+def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequence[Spec]) -> None:
+    """Raise ValueError for a pattern that matches no case."""
+    known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
+    for pattern in only:
+        if not _matches(pattern, *known, *(spec.case for spec in specs)):
+            raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
 def make_plans(request: SweepRequest, choices: Sequence[Choice], *, runs: bool = True) -> list[tuple[Choice, Plan]]:
@@ -188,27 +192,8 @@ def drop_duplicates(specs: Sequence[Spec], *, ignore: tuple[str, ...] = ()) -> l
     return list(seen.values())
 
 
-def _check_count(entries: Sequence[SuiteCase]) -> None:
-    total = 0
-    for entry in entries:
-        count = math.prod(len(values) for values in entry.params.values())
-        total += count
-        if count > MAX_CASES:
-            raise ValueError(f"{entry.name}: the lists of parameters make {count} cases: allowed are {MAX_CASES}")
-    if total > MAX_CASES:
-        raise ValueError(f"the suite makes more than {MAX_CASES} cases, which is the most there can be")
-
-
 def _matches(pattern: str, *names: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in names)
-
-
-def _check_only(only: tuple[str, ...], entries: Sequence[SuiteCase], specs: Sequence[Spec]) -> None:
-    """Raise ValueError for a pattern that matches no case."""
-    known = dict.fromkeys(name for entry in entries for name in (entry.name, entry.operation))
-    for pattern in only:
-        if not _matches(pattern, *known, *(spec.case for spec in specs)):
-            raise ValueError(describe_unknown("case or operation", pattern, known, where="only"))
 
 
 def _resolve_cases(request: SweepRequest) -> SweepRequest:
@@ -229,27 +214,20 @@ def _resolve_cases(request: SweepRequest) -> SweepRequest:
     return request
 
 
-def _choose_suite(request: SweepRequest) -> Suite | None:
-    if request.suite is None and (request.operations or request.seq_lengths):
-        return None
-    return suites.load("default" if request.suite is None else request.suite)
-
-
 def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
+    """Return the suite's entries of the operations, or an entry for each operation."""
     operations = request.operations
     for name in operations:
         registry.operation(name)  # raises for an unknown one
     if suite is None:
         return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
     entries = [entry for entry in suite.cases if entry.runs_on(backend)]
-    if operations:
-        present = {entry.operation for entry in entries}
-        if absent := [name for name in operations if name not in present]:
-            raise ValueError(f"suite {suite.name} has no case of {', '.join(absent)} on {backend}")
-        return [entry for entry in entries if entry.operation in operations]
     if not entries:
         raise ValueError(f"suite {suite.name} has no case for backend {backend}")
-    return entries
+    present = {entry.operation for entry in entries}
+    if absent := ", ".join(name for name in operations if name not in present):
+        raise ValueError(f"suite {suite.name} has no case of {absent} on {backend}")
+    return [entry for entry in entries if entry.operation in (operations or present)]
 
 
 def _operations_over_sequences() -> list[str]:
@@ -304,40 +282,17 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
         raise ValueError(f"kv_lens: {listed} takes none")
 
 
-def _name_parameters(original: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
-    """Return the parameters in a case's name, which make it unique.
-
-    They are those with several values, and those of the request that differ from the suite or the operation. Lengths
-    are always part of the name.
-    """
-    fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
-    changed = [name for name, value in fixed.items() if set(original.params.get(name, ())) != {value}]
-    try:
-        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if changed else []
-    except ValueError:  # these alone do not fit together
-        unusual = changed
-    named = {name for name in changed if name in original.params or name in unusual}
-    return [name for name in entry.params if name not in fixed or name in named]
-
-
 def expand_entry(
     entry: SuiteCase, request: SweepRequest, default: tuple[str, ...], backend: str, original: SuiteCase | None = None
 ) -> list[Spec]:
-    """Return an entry's cases.
+    """Return the cases of an entry with the request's parameters; `original` is the entry without them.
 
-    Parameters
-    ----------
-    entry : SuiteCase
-        The entry with the request's parameters.
-    default : tuple of str
-        The precisions of entries without their own, where the request names none.
-    original : SuiteCase, optional
-        The entry without the request's parameters; `entry` when left out.
+    `default` are the precisions of entries without their own, where the request names none.
     """
     precisions = _choose_precisions(entry, request, default)
-    caches = expand_caches(request.caches or entry.caches or ())
     turns = _order_turns(entry, request, precisions, backend)
     named = _name_parameters(original or entry, entry, _usable(entry, *precisions))
+    options = request.seed, request.timer, request.counters, request.metrics, request.rel_ci
     specs: list[Spec] = []
     for params in iterate_points(entry.params):
         name = " ".join([entry.name, *(f"{param}={params[param]}" for param in named)])
@@ -348,10 +303,9 @@ def expand_entry(
         for precision in precisions:
             found = registry.complete_params(entry.operation, _usable(entry, precision), params, entry.kv_lens)
             complete[precision] = next((same for same in complete.values() if same == found), found)
-        for cache in caches:
+        for cache in expand_caches(request.caches or entry.caches or ()):
             for precision, variant in turns:
                 identity = case, entry.operation, precision, complete[precision], entry.kv_lens, variant, cache
-                options = request.seed, request.timer, request.counters, request.metrics, request.rel_ci
                 specs.append(Spec(*identity, *options))
     return specs
 
@@ -376,6 +330,22 @@ def _order_turns(
     turns = [(name, variant) for name in precisions for variant in _list_variants(entry, request, name, backend)]
     variants = list(dict.fromkeys(variant for _, variant in turns))
     return sorted(turns, key=lambda turn: variants.index(turn[1]))
+
+
+def _name_parameters(original: SuiteCase, entry: SuiteCase, precision: str) -> list[str]:
+    """Return the parameters in a case's name, which make it unique.
+
+    They are those with several values, and those of the request that differ from the suite or the operation. Lengths
+    are always part of the name.
+    """
+    fixed = {name: values[0] for name, values in entry.params.items() if len(set(values)) == 1}
+    changed = [name for name, value in fixed.items() if set(original.params.get(name, ())) != {value}]
+    try:
+        unusual = registry.unusual_params(entry.operation, precision, fixed, entry.kv_lens) if changed else []
+    except ValueError:  # these alone do not fit together
+        unusual = changed
+    named = {name for name in changed if name in original.params or name in unusual}
+    return [name for name in entry.params if name not in fixed or name in named]
 
 
 def _list_variants(entry: SuiteCase, request: SweepRequest, precision: str, backend: str) -> list[str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,12 +13,13 @@ from typing import Any
 from bwprof import _core, registry
 from bwprof.hardware import devices
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.row import Context, Outcome, describe_origin
+from bwprof.measuring.row import Context, describe_origin
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
+from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument, match_roofs
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs.loop import Executor, ReferenceBook, choose_better, is_disturbed, share_seconds
+from bwprof.runs.loop import Executor, RunLoop, TimeBudget, share_seconds
 from bwprof.runs.metadata import key_of_row, key_of_spec
 from bwprof.runs.progress import SilentProgress
 from bwprof.text import formatting
@@ -38,23 +40,10 @@ def measure_again(
 ) -> list[PublicRow | str]:
     """Measure each row's case once more, with the same parameters, variant, cache, seed and timer.
 
-    Parameters
-    ----------
-    rows : sequence of dict
-        Rows of the run.
-    run : dict
-        The run's metadata ({}: unknown): how long each case was sampled, and its plan.
-    make : callable
-        Makes an executor, in a process of its own, from a backend and a device's number.
-    roofs : {False, "stored", "auto"} or Roofs
-        The roofs of the new rows; what is not stored is not measured for them.
-    say : callable
-        Gets a sentence when the cases of an available device begin.
-
-    Returns
-    -------
-    list
-        For each row a new row, or the reason (str) why there is none.
+    Return for each row a new row, or the reason (str) why there is none. `run` is the run's metadata ({}: unknown),
+    which says how long each case was sampled, and its plan. `make` makes an executor, in a process of its own, from a
+    backend and a device's number. `say` gets a sentence when the cases of an available device begin. Roofs that are
+    not stored are not measured for the new rows.
     """
     results: list[PublicRow | str] = [""] * len(rows)
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -81,23 +70,26 @@ def _measure_group(
     numbers = _find_devices(first, run)
     if not numbers:
         return [f"{quote_text(first.get('device'))} is not at hand"] * len(rows)
-    planned = _read_plan(run, str(first.get("backend")))
+    planned = _read_plan(run, str(first["backend"]))
     specs = [_find_spec(row, planned, finite_or_none(run.get("rel_ci"))) for row in rows]
-    if all(isinstance(spec, str) for spec in specs):
-        return [str(spec) for spec in specs]
-    executor, facts, why = _open_device(first, numbers, make)
+    count = sum(isinstance(spec, Spec) for spec in specs)
+    executor, facts, why = _open_device(first, numbers, make) if count else (None, {}, "")
     if executor is None:
         return [spec if isinstance(spec, str) else why for spec in specs]
     try:
-        count = sum(isinstance(spec, Spec) for spec in specs)
-        say(f"measuring again what failed: {plural(count, 'case')} on {quote_text(first.get('device'))}")
-        progress.begin(count)
-        caches = {str(row["cache"]) for row in rows}
+        say(f"measuring again what failed: {plural(count, 'case')} on {quote_text(first['device'])}")
+        caches = {row["cache"] for row in rows}
         found = _find_roofs(executor, facts, roofs, RoofRequest("cold" in caches, "hot" in caches, stored=True))
-        executor.set_context(Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found))
-        return _measure_specs(specs, executor, run, progress)
+        context = Context(f"again-{secrets.token_hex(4)}", str(first["backend"]), facts, found)
+        executor.set_context(context)
+        limits = TimeBudget(None, None, time.monotonic(), max_seconds=_sampling_seconds(run))
+        store = Store({})
+        loop = RunLoop(store, limits, progress, again_share=math.inf)
+        loop.run_cases([spec for spec in specs if isinstance(spec, Spec)], executor, context)
     finally:
         executor.close()
+    measured = (PublicRow(row, samples or ()) for row, samples in zip(store.rows, store.samples, strict=True))
+    return [spec if isinstance(spec, str) else next(measured) for spec in specs]
 
 
 def _find_roofs(
@@ -106,28 +98,6 @@ def _find_roofs(
     if isinstance(roofs, Roofs):
         return match_roofs(roofs, facts)
     return executor.obtain_roofs(request, None) if roofs else None
-
-
-def _measure_specs(
-    specs: Sequence[Spec | str], executor: Executor[Any], run: Mapping[str, Any], progress: SilentProgress
-) -> list[PublicRow | str]:
-    book = ReferenceBook()
-    outcomes = [spec if isinstance(spec, str) else _measure(spec, executor, run, book, progress) for spec in specs]
-    book.finish_rows(outcome for outcome in outcomes if isinstance(outcome, Outcome))
-    return [out if isinstance(out, str) else PublicRow(out.row, out.samples or ()) for out in outcomes]
-
-
-def _measure(
-    spec: Spec, executor: Executor[Any], run: Mapping[str, Any], book: ReferenceBook, progress: SilentProgress
-) -> Outcome:
-    """Measure a case, a disturbed one twice, as a run does."""
-    progress.case(spec.title)
-    outcome = book.compare(executor.measure(spec, _sampling_seconds(run), None))
-    if is_disturbed(outcome.row):
-        second = book.compare(executor.measure(spec, _sampling_seconds(run), None))
-        outcome = second if choose_better(outcome.row, second.row) is second.row else outcome
-    progress.row(outcome.row)
-    return outcome
 
 
 def _find_devices(row: RowDict, run: Mapping[str, Any]) -> list[int]:
@@ -146,22 +116,16 @@ def _open_device(
         executor = make(backend, number)
         try:
             facts = executor.open(None)
-        except _core.UnavailableError as error:
-            why = str(error)
-        else:
-            if _is_same_device(row, Context("", backend, facts, None)):
+            here = describe_origin(Context("", backend, facts, None))
+            # A device is known by its UUID, else by the machine's name.
+            name = "device_uuid" if row.get("device_uuid") and here["device_uuid"] else "hostname"
+            if not row.get(name) or row[name] == here[name]:
                 return executor, facts, ""
             why = f"the {quote_text(row.get('device'))} at hand is another one"
+        except _core.UnavailableError as error:
+            why = str(error)
         executor.close()
     return None, {}, why
-
-
-def _is_same_device(row: RowDict, context: Context) -> bool:
-    """Return whether the context's device measured the row: by its UUID, else by the machine's name."""
-    here = describe_origin(context)
-    if row.get("device_uuid") and here["device_uuid"]:
-        return bool(row["device_uuid"] == here["device_uuid"])
-    return not row.get("hostname") or row["hostname"] == here["hostname"]
 
 
 def _find_spec(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | None) -> Spec | str:
@@ -173,8 +137,10 @@ def _find_spec(row: RowDict, planned: Mapping[object, Spec], rel_ci: float | Non
         return f"{quote_text(row.get('operation'))} is a caller's own function"
     try:
         backend = str(row["backend"])
-        spec = planned.get(key_of_row(row))
-        return Spec.checked((_make_spec(row, rel_ci) if spec is None else _pin_choices(spec, row)).to_dict(), backend)
+        spec = planned.get(key_of_row(row)) or _make_spec(row, rel_ci)
+        # The device chose the row's variant and timer.
+        spec = replace(spec, variant=row.get("variant") or None, timer=row.get("timer") or None)
+        return Spec.checked(spec.to_dict(), backend)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return f"its case cannot be told ({error})"
 
@@ -190,29 +156,13 @@ def _read_plan(run: Mapping[str, Any], backend: str) -> dict[object, Spec]:
     return found
 
 
-def _pin_choices(spec: Spec, row: RowDict) -> Spec:
-    """Return the case with the variant and timer that the device chose for the row."""
-    return replace(spec, variant=row.get("variant") or None, timer=row.get("timer") or None)
-
-
 def _make_spec(row: RowDict, rel_ci: float | None) -> Spec:
     names = registry.param_names(str(row["operation"]))
     params = {name: int(row[name]) for name in names if not formatting.is_missing(row.get(name))}
-    found = registry.row_lengths(row)
-    lens = None if found is None else tuple(found)
-    seed = row.get("seed")
-    spec = Spec(
-        str(row["case"]),
-        str(row["operation"]),
-        str(row["precision"]),
-        params,
-        lens,
-        None,
-        str(row["cache"]),
-        0 if seed is None else int(seed),
-        rel_ci=rel_ci,
-    )
-    return _pin_choices(spec, row)
+    lens = registry.row_lengths(row)
+    identity = str(row["case"]), str(row["operation"]), str(row["precision"]), params
+    lens = None if lens is None else tuple(lens)
+    return Spec(*identity, lens, None, str(row["cache"]), int(row.get("seed") or 0), rel_ci=rel_ci)
 
 
 def _sampling_seconds(run: Mapping[str, Any]) -> float:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
 from bwprof import _core, hardware, registry
-from bwprof.selftest import cache, counters, repeat, timers
-from bwprof.selftest.bench import Bench, PartReport
-from bwprof.text.parsing import describe_unknown
-
-if TYPE_CHECKING:
-    from bwprof.hardware import Device
+from bwprof.selftest.parts import PARTS, Bench, PartReport
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_names
 
 
 def selftest(
@@ -19,7 +16,7 @@ def selftest(
     *,
     quick: bool = False,
     backend: str | None = None,
-    device: Device = None,
+    device: hardware.Device = None,
     progress: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
     """Compare bwprof's figures with independent measurements.
@@ -58,19 +55,8 @@ def selftest(
     >>> bwprof.selftest("timers", backend="cpu", quick=True)["parts"][0]["left_out"]
     'cpu has one timer: there is nothing to compare it with'
     """
-    from bwprof.text.parsing import parse_bool
-
-    parse_bool(quick, "quick")
-    names = parts.split(",") if isinstance(parts, str) else list(parts or ())
+    names, quick = parse_names("parts", parts), parse_bool(quick, "quick")
     return run(names, quick=quick, backend=backend, device=device, progress=progress)
-
-
-PARTS: dict[str, Callable[[Bench], PartReport]] = {
-    timers.NAME: timers.run,
-    cache.NAME: cache.run,
-    counters.NAME: counters.run,
-    repeat.NAME: repeat.run,
-}
 
 
 def run(
@@ -114,5 +100,5 @@ def run(
         "device": choice.name,
         "quick": quick,
         "facts": facts,
-        "parts": [report.to_dict() for report in reports],
+        "parts": [asdict(report) for report in reports],
     }

@@ -29,7 +29,7 @@ from bwprof.experiments.ab_process import Place, ProcessSide
 from bwprof.experiments.ab_session import FASTER, SAME, SLOWER, Comparison, StopRule, verdict_of
 from bwprof.experiments.ab_sides import ABSide, CallSide, CaseSide
 from bwprof.measuring.operation import Spec
-from bwprof.runs.interrupts import NoInterrupts
+from bwprof.runs.channel import NoInterrupts
 
 MORE = 1.02
 ELEMENTS = 6 << 20  # of 8 bytes: beyond the last-level cache of most

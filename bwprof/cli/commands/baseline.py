@@ -21,7 +21,7 @@ from bwprof.records.keys import read_metric
 from bwprof.records.source import Source, load_source
 from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.results.schema import RowDict
-from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.channel import Interrupts
 from bwprof.text import formatting
 from bwprof.text.formatting import format_figure, format_path, plural
 from bwprof.text.parsing import describe_unknown, parse_count, quote_text

@@ -19,8 +19,8 @@ from bwprof.kernels import Variants, variants
 from bwprof.results import columns as results_columns
 from bwprof.results.columns import COLUMN_FACTS
 from bwprof.results.json_file import to_json_value
-from bwprof.runs.interrupts import Interrupts
-from bwprof.selftest.bench import Cell, PartReport
+from bwprof.runs.channel import Interrupts
+from bwprof.selftest.parts import Cell, PartReport
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import describe_unknown, parse_names
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table

@@ -26,8 +26,8 @@ from bwprof.records.proof import ROOT
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
+from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan
 from bwprof.text.formatting import format_path

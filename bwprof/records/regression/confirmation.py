@@ -10,8 +10,8 @@ from bwprof.records.regression.verdicts import SLOWER, CaseVerdict
 from bwprof.records.source import Source
 from bwprof.results.schema import RowDict
 from bwprof.runs import remeasure
+from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
-from bwprof.runs.interrupts import Interrupts
 from bwprof.runs.progress import choose_progress
 
 # Processes of the base and second tries together. A case may have one state for as long as a process lasts: where it is
