@@ -10,9 +10,9 @@ import pytest
 from rows import pair, row
 
 import bwprof
+from bwprof.analysis.bandwidth import utilization_table
 from bwprof.analysis.bottleneck import bottlenecks, rank_losses, strengths
 from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table
-from bwprof.analysis.utilization import utilization_table
 from bwprof.results import frame
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bwprof import registry
 from bwprof.analysis import values
-from bwprof.analysis.bandwidth import IMPOSSIBLE
+from bwprof.analysis.bandwidth import IMPOSSIBLE, utilization_table
 from bwprof.analysis.bottleneck import (
     LEAST,
     Finding,
@@ -32,7 +32,6 @@ from bwprof.analysis.gains import (
     summarize_speedup,
 )
 from bwprof.analysis.rules import AT_ROOF, is_at_roof
-from bwprof.analysis.utilization import utilization_table
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
