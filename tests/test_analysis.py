@@ -158,7 +158,7 @@ def test_what_cannot_be(optional: dict[str, Any], said: str) -> None:
 
 
 def test_an_unknown_argument_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match="'lable'.*'label'"):
+    with pytest.raises(ValueError, match=r"'lable'.*'label'"):
         analysis(lable="x")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bwprof.analysis.checks import checklist
+from bwprof.analysis.rules import checklist
 
 # By the item's place: columns that pass it just so, and that fail it.
 CASES: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {

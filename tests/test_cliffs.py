@@ -11,7 +11,7 @@ from rows import row
 
 import bwprof
 from bwprof.analysis.answer import Answer
-from bwprof.analysis.cliffs import find_cliffs
+from bwprof.analysis.bottleneck import find_cliffs
 from bwprof.plot.styles import ink
 from bwprof.results import frame
 

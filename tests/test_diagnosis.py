@@ -14,11 +14,10 @@ import pytest
 from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
-from bwprof.analysis.checks import checklist
 from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, diagnose_rows
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED, Band
-from bwprof.analysis.rules import find_rule
+from bwprof.analysis.rules import checklist, find_rule
 from bwprof.measuring import function
 
 SEEDS = 12

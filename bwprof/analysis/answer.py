@@ -17,12 +17,11 @@ from bwprof.analysis.bottleneck import (
     Finding,
     bottlenecks,
     compute_losses,
+    find_cliffs,
     find_strengths,
     rank_losses,
     strengths,
 )
-from bwprof.analysis.checks import checklist
-from bwprof.analysis.cliffs import find_cliffs
 from bwprof.analysis.gains import (
     NO_GAIN,
     explain_equal_bandwidth,
@@ -31,7 +30,7 @@ from bwprof.analysis.gains import (
     list_precisions,
     summarize_speedup,
 )
-from bwprof.analysis.rules import AT_ROOF, is_at_roof
+from bwprof.analysis.rules import AT_ROOF, checklist, is_at_roof
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
@@ -158,8 +157,8 @@ class Answer:
             known = len(self.usable) > 0 and bool((self.limits.limiter > 0).any())
             return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if known else ""
         losses = compute_losses(self.usable, self.limits)
-        times = np.where(np.isnan(losses.total_ms), 0, values.numbers(self.usable, "time_ms") * losses.count)
-        total, lost = format_seconds(float(times.sum()) / 1e3), format_seconds(float(np.nansum(losses.total_ms)) / 1e3)
+        spent = (losses["time_ms"] * losses["count"])[losses["total_ms"].notna()]
+        total, lost = (format_seconds(float(ms) / 1e3) for ms in (spent.sum(), losses["total_ms"].sum()))
         first = self.findings[0]
         return (
             f"Up to {lost} of {total} could be won by kernels as fast as the device allows; "
@@ -269,17 +268,17 @@ def group_strengths(data: Any) -> list[str]:
     totals = Counter(name for name, timed in zip(names, values.has_time(frame), strict=True) if timed)
     rows = [label.removeprefix(name).strip() for label, name in zip(values.labels(frame), names, strict=True)]
     groups: dict[str, dict[str, list[str]]] = {}
-    for place, words, _ in find_strengths(frame):
-        for word in words:
-            groups.setdefault(word, {}).setdefault(names[place], []).append(rows[place])
+    found = find_strengths(frame)
+    for place, word in zip(found["place"], found["strength"], strict=True):
+        groups.setdefault(word, {}).setdefault(names[place], []).append(rows[place])
     return [
-        f"{word}: " + ", ".join(_case_text(name, which, totals[name]) for name, which in cases.items())
+        f"{word}: "
+        + ", ".join(
+            name if len(own) == totals[name] or not any(own) else f"{name} ({', '.join(own)})"
+            for name, own in cases.items()
+        )
         for word, cases in groups.items()
     ]
-
-
-def _case_text(name: str, rows: list[str], total: int) -> str:
-    return name if len(rows) == total or not any(rows) else f"{name} ({', '.join(rows)})"
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -67,7 +67,7 @@ def _report(options: argparse.Namespace) -> int:
         raise ValueError(f"{len(options.results)} runs are given: name a file for their report with -o")
     data, screen = load_rows(options.results[0], options.only), make_console(sys.stdout)
     if options.checklist:
-        from bwprof.analysis.checks import checklist
+        from bwprof.analysis.rules import checklist
 
         print_document(screen, Document("", "", (checklist_section(checklist(data)),)))
     elif data.attrs.get("run", {}).get("model") is not None:
