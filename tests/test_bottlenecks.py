@@ -279,8 +279,8 @@ def test_why_it_is_about_once() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"to": "fp61"}, "to: unknown precision 'fp61': did you mean 'fp16'"),
-        ({"from_": "x"}, "from_: unknown precision 'x'"),
+        ({"to": "fp61"}, "'fp61'.*'fp16'"),
+        ({"from_": "x"}, "unknown precision 'x'"),
         ({"from_": "fp16"}, "to is 'fp16', as from_ is"),
     ],
 )

@@ -191,8 +191,8 @@ def test_what_is_not_known_says_why(changes: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("from_", "to", "said"),
     [
-        ("fp17", "fp8_e4m3", "from_: unknown precision 'fp17'"),
-        ("fp16", "fp9", "to: unknown precision 'fp9'"),
+        ("fp17", "fp8_e4m3", "unknown precision 'fp17'"),
+        ("fp16", "fp9", "unknown precision 'fp9'"),
         ("fp16", "FP16", "to is 'fp16', as from_ is"),
         ("bf16", "fp8_e4m3", "from_ is 'bf16', and no row with a time has it: there are fp16"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from bwprof import costs, registry
 from bwprof.analysis import values
 from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
+from bwprof.results import pairs as results_pairs
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
@@ -29,13 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPair:
-    """One configuration in two precisions, both with a time."""
+    """One configuration in two precisions, both with a time and bytes."""
 
     label: str
     wide: RowDict
     narrow: RowDict
-    byte_ratio: float
-    time_ratio: float
+
+    @property
+    def byte_ratio(self) -> float:
+        """The wide row's bytes over the narrow row's."""
+        return (moved_bytes(self.wide) or 0) / (moved_bytes(self.narrow) or math.nan)
+
+    @property
+    def time_ratio(self) -> float:
+        """The wide row's time over the narrow row's."""
+        return float(self.wide["time_ms"] / self.narrow["time_ms"])
 
     @property
     def bandwidth_ratio(self) -> float:
@@ -85,11 +94,10 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     names += ["Bytes ratio", "Time speed-up"]
     lines = []
     for pair in find_precision_pairs(data, wide, narrow):
-        speeds = [
-            format_figure(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)
-        ]
+        speeds = ((moved_bytes(row) or 0) / row["time_ms"] / 1e6 for row in (pair.wide, pair.narrow))
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
-        lines.append([pair.label, *speeds, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
+        cells = [format_figure(speed, whole_from=100) for speed in speeds]
+        lines.append([pair.label, *cells, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
@@ -110,37 +118,30 @@ def explain_equal_bandwidth(data: pd.DataFrame, *, from_: str = "fp32", to: str 
 
 def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
     """Return two precisions by their names; ValueError for an unknown one, or the same twice."""
-    names = []
-    for argument, name in (("from_", from_), ("to", to)):
-        try:
-            names.append(registry.check_precision(name))
-        except ValueError as error:
-            raise ValueError(f"{argument}: {error}") from None
-    if names[0] == names[1]:
-        raise ValueError(f"to is '{names[1]}', as from_ is: pass two different precisions")
-    return names[0], names[1]
+    wide, narrow = registry.check_precision(from_), registry.check_precision(to)
+    if wide == narrow:
+        raise ValueError(f"to is '{narrow}', as from_ is: pass two different precisions")
+    return wide, narrow
 
 
 def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     """Find the configurations that have a time in both precisions, in the frame's order."""
     from bwprof.results import frame as results_frame
-    from bwprof.results import pairs as results_pairs
 
-    every = results_frame.to_rows(data)
-    groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
-    pairs = []
-    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
-        rows = [_with_bytes(group.rows[precision]) for precision in (wide, narrow) if precision in group.rows]
-        if len(rows) == 2 and rows[0] and rows[1]:
-            byte_ratio, time_ratio = (rows[0][name] / rows[1][name] for name in ("bytes", "time_ms"))
-            pairs.append(PrecisionPair(label, rows[0], rows[1], byte_ratio, time_ratio))
-    return pairs
+    return _pair_rows(results_frame.to_rows(data), wide, narrow)
 
 
-def _with_bytes(row: RowDict) -> RowDict | None:
-    """Add all bytes as `bytes`; None for a row without a time or bytes."""
-    time_ms, moved = measured_or_none(row["time_ms"]), moved_bytes(row)
-    return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
+def _pair_rows(rows: Sequence[RowDict], wide: str, narrow: str) -> list[PrecisionPair]:
+    groups = results_pairs.group_precisions((row for row in rows if row["status"] in ("ok", "predicted")), rows)
+    return [
+        PrecisionPair(label, group.rows[wide], group.rows[narrow])
+        for label, group in zip(results_pairs.label_groups(groups), groups, strict=True)
+        if all(name in group.rows and _has_rate(group.rows[name]) for name in (wide, narrow))
+    ]
+
+
+def _has_rate(row: RowDict) -> bool:
+    return (measured_or_none(row["time_ms"]) or 0) > 0 and bool(moved_bytes(row))
 
 
 def list_precisions(data: Any) -> list[str]:
@@ -228,18 +229,11 @@ def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int
     if timed and not places:
         names = ", ".join(dict.fromkeys(str(row["precision"]) for row in timed.values()))
         raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {names}")
-    pairs = find_precision_pairs(data, wide, narrow) if places else []
-    predictor = _SpeedupPredictor(narrow, pairs, _find_rate(timed.values(), narrow), read_run_roofs(data))
+    rates = (row["measured_tflops"] or row["peak_tflops"] for row in timed.values() if row["precision"] == narrow)
+    rate = next((float(rate) for rate in rates if rate), None)
+    predictor = _SpeedupPredictor(narrow, _pair_rows(rows, wide, narrow), rate, read_run_roofs(data))
     lines = [predictor.predict(rows[place]) for place in places]
     return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(COLUMNS)
-
-
-def _find_rate(rows: Iterable[RowDict], precision: str) -> float | None:
-    rates = (row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision)
-    return next((float(rate) for rate in rates if rate), None)
-
-
-_PAIR_KEY = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")
 
 
 class _SpeedupPredictor:
@@ -247,7 +241,7 @@ class _SpeedupPredictor:
 
     def __init__(self, narrow: str, pairs: Sequence[PrecisionPair], rate: float | None, roofs: Roofs | None) -> None:
         self.narrow = narrow
-        self.pairs = {self._key(pair.wide): pair for pair in pairs}
+        self.pairs = {id(pair.wide): pair for pair in pairs}
         self.rate = rate
         self.roofs = roofs
         self._ratios: dict[tuple[str, str | None], list[float]] = defaultdict(list)
@@ -258,17 +252,17 @@ class _SpeedupPredictor:
                 for variant in {None, pair.wide["variant"]}:
                     self._ratios[pair.wide["operation"], variant].append(ratio)
 
-    @staticmethod
-    def _key(row: RowDict) -> tuple[object, ...]:
-        return tuple(row[name] for name in _PAIR_KEY)
-
     def predict(self, row: RowDict) -> dict[str, Any]:
         """Return one line of the table."""
         count = measured_or_none(row.get("count"))
         line = {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
         line |= {"limiter": find_limiter(row), "count": 1.0 if count is None else count, "status": PREDICTED}
-        pair = self.pairs.get(self._key(row))
-        return line | (self._predict_by_bytes(row) if pair is None else _pair_columns(pair))
+        pair = self.pairs.get(id(row))
+        if pair is None:
+            return line | self._predict_by_bytes(row)
+        source, status = ("measured", MEASURED) if pair.is_measured else (PREDICTED, PREDICTED)
+        line |= {"byte_ratio": pair.byte_ratio, "efficiency_ratio": pair.bandwidth_ratio, "efficiency_source": source}
+        return line | {"speedup": pair.time_ratio, "time_ms_then": pair.narrow["time_ms"], "status": status}
 
     def _predict_by_bytes(self, row: RowDict) -> dict[str, Any]:
         now = moved_bytes(row)
@@ -318,17 +312,6 @@ class _SpeedupPredictor:
         return floors[reason], reason or None
 
 
-def _pair_columns(pair: PrecisionPair) -> dict[str, Any]:
-    return {
-        "byte_ratio": pair.byte_ratio,
-        "efficiency_ratio": pair.bandwidth_ratio,
-        "efficiency_source": "measured" if pair.is_measured else PREDICTED,
-        "speedup": pair.time_ratio,
-        "time_ms_then": pair.narrow["time_ms"],
-        "status": MEASURED if pair.is_measured else PREDICTED,
-    }
-
-
 def _bytes_in(row: RowDict, precision: str) -> tuple[int, int]:
     """Compute bytes read and written in another precision; ValueError where the row's parameters do not allow it."""
     params = {name: row[name] for name in registry.param_names(row["operation"]) if row.get(name) is not None}
@@ -371,14 +354,12 @@ def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e
     limits = f" (limited by: {limits})" if limits else ""
     unknown = int((table["speedup"].isna() & table["byte_ratio"].notna()).sum())
     cases = plural(len(known) + unknown, "case")
-    if not more.any():
-        parts = [f"{change}{NO_GAIN} in {len(known)} of {cases}{limits}"]
-    else:
+    parts = [f"{change}{NO_GAIN} in {len(known)} of {cases}{limits}"]
+    if more.any():
         parts = [f"{change}: {_factor_text(gains[more])} in {more.sum()} of {cases} ({source})"]
         parts += [f"no gain in {same.sum()}{limits}"] if len(same) else []
     parts += [f"slower in {less.sum()}, {_factor_text(gains[less])}"] if less.any() else []
-    parts += [f"not known in {unknown}"] if unknown else []
-    return "; ".join(parts)
+    return "; ".join([*parts, *([f"not known in {unknown}"] if unknown else [])])
 
 
 def limiter_text(limiter: str) -> str:
