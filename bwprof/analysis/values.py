@@ -197,14 +197,15 @@ def parse_stalls(text: str) -> dict[str, float]:
     return {name: 100 * value / total for name, value in stalls.items()} if total > 0 else {}
 
 
+def parse_waiting(reason: str) -> float:
+    """Parse the percentage of the time in which the GPU waited between kernels; NaN where a reason has none."""
+    match = _WAITED.search(reason)
+    return float(match[1]) if match else math.nan
+
+
 def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:
     """Read from `reason` the percentage of the time in which the GPU waited between kernels; NaN elsewhere."""
-
-    def share(text: str) -> float:
-        match = _WAITED.search(text)
-        return float(match[1]) if match else math.nan
-
-    return _map_distinct(data, "reason", share, math.nan)
+    return _map_distinct(data, "reason", parse_waiting, math.nan)
 
 
 def drop_repeated_shapes(data: pd.DataFrame) -> pd.DataFrame:

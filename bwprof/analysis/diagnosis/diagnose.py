@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis import values
-from bwprof.analysis.diagnosis import bounds, memory
+from bwprof.analysis.diagnosis import judges
 from bwprof.analysis.diagnosis.figures import BEYOND, RowFigures
 from bwprof.analysis.diagnosis.hypothesis import (
     BANDWIDTH,
@@ -33,7 +33,6 @@ from bwprof.analysis.diagnosis.hypothesis import (
     near_memory,
     share_text,
 )
-from bwprof.analysis.diagnosis.memory import WORTH
 from bwprof.analysis.rules import find_rule
 from bwprof.text.parsing import finite_or_none, join_words, repr_short
 
@@ -49,114 +48,114 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         "clock_held_down",
         "a clock that is held down",
         ("throttle", "sm_clock_mhz"),
-        f"the driver names a reason, and the clock is below {100 * bounds.CLOCK.no:g} % of the highest",
+        f"the driver names a reason, and the clock is below {100 * judges.CLOCK.no:g} % of the highest",
         "the driver says why it lowers the clock; ncu lowers it itself to the base clock, which is no fault",
         ("cool it, or raise the power limit", "measure again", "ncu: --clock-control none"),
-        bounds.clock_is_reduced,
+        judges.clock_is_reduced,
     ),
     Hypothesis(
         "launch_bound",
         "its launch",
         ("time_ms", "timer_floor_us", "wall_ms"),
-        f"time at most {bounds.AT_FLOOR.yes:g} empty launches (not known: {bounds.SHORT_US.yes:g} us), or kernels "
-        f"less than {bounds.HOST.yes:g} % of the wall time",
+        f"time at most {judges.AT_FLOOR.yes:g} empty launches (not known: {judges.SHORT_US.yes:g} us), or kernels "
+        f"less than {judges.HOST.yes:g} % of the wall time",
         "a third of the time is then that of a kernel which does nothing",
         (*find_rule("latency").fixes, *find_rule("host_bound").fixes[1:]),
-        bounds.launch_bound,
+        judges.launch_bound,
     ),
     Hypothesis(
         "small_grid",
         "too small a grid",
         ("grid_blocks", "waves", "multiprocessors", "sm_cycles_ratio"),
-        f"fewer blocks than multiprocessors, or over {100 * bounds.TAIL:g} % of all rounds empty, of a single one, too",
+        f"fewer blocks than multiprocessors, or over {100 * judges.TAIL:g} % of all rounds empty, of a single one, too",
         "multiprocessors without a block add nothing; blocks of equal work take whole rounds",
         ("more, smaller blocks", "split the reduction among blocks", "a persistent grid of as many blocks as fit"),
-        bounds.small_grid,
+        judges.small_grid,
     ),
     Hypothesis(
         "spills",
         "spilled registers",
         ("local_bytes", "l2_bytes"),
-        f"local memory is {memory.SPILLED.yes:g} % of the traffic (harmless up to {memory.SPILLED.no:g} %)",
+        f"local memory is {judges.SPILLED.yes:g} % of the traffic (harmless up to {judges.SPILLED.no:g} %)",
         "local memory is what registers spill to, and arrays whose index only the run knows; it goes through L1",
         ("fewer sums a thread", *find_rule("spills").fixes[:3], "indices that the compiler knows"),
-        memory.spills,
+        judges.spills,
     ),
     Hypothesis(
         "uncoalesced",
         "uncoalesced accesses",
         ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store", "lines_per_load"),
-        f"less than {memory.EFFICIENCY.yes:g} % of the sectors used (fine from {memory.EFFICIENCY.no:g} %), or more "
-        f"than {memory.SLACK * memory.WIDEST:g} sectors a request, or {memory.SLACK * memory.LINES:g} lines in busy L1",
+        f"less than {judges.EFFICIENCY.yes:g} % of the sectors used (fine from {judges.EFFICIENCY.no:g} %), or more "
+        f"than {judges.SLACK * judges.WIDEST:g} sectors a request, or {judges.SLACK * judges.LINES:g} lines in busy L1",
         "32 lanes of 4, 8 or 16 bytes side by side need 4, 8 or 16 sectors: no width explains more than 16; fewer may "
         "still be too many for narrow lanes, which the efficiency tells",
         find_rule("uncoalesced").fixes,
-        memory.uncoalesced,
+        judges.uncoalesced,
     ),
     Hypothesis(
         "bank_conflicts",
         "bank conflicts in shared memory",
         ("bank_conflicts", "shared_wavefronts", "lds_bank_conflict_pct", *_WAITS),
-        f"conflicts over {memory.CONFLICTS:g} % of the wavefronts, and {memory.SHARED_WAITS.yes:g} % of the stalls "
+        f"conflicts over {judges.CONFLICTS:g} % of the wavefronts, and {judges.SHARED_WAITS.yes:g} % of the stalls "
         "wait for shared memory",
         "a bare count says nothing: a large kernel has millions in a hundredth of its accesses",
         find_rule("bank_conflicts").fixes,
-        memory.bank_conflicts,
+        judges.bank_conflicts,
     ),
     Hypothesis(
         "divergence",
         "divergent warps",
         ("active_threads", *_WAITS),
-        f"at most {memory.ACTIVE.yes:g} of 32 threads take part in an instruction (fine from {memory.ACTIVE.no:g})",
+        f"at most {judges.ACTIVE.yes:g} of 32 threads take part in an instruction (fine from {judges.ACTIVE.no:g})",
         "a warp runs the branches of its threads one after the other; those that took another wait, and cost as much",
         ("threads of a warp on the same branch", "sort the work by its kind", "predicates instead of branches"),
-        memory.divergence,
+        judges.divergence,
     ),
     Hypothesis(
         "materialised",
         "intermediates that go through memory",
         ("algorithmic_bytes_read", "algorithmic_bytes_written", "bytes_read", "bytes_written"),
-        f"over {memory.STORED:g} times the compulsory bytes",
+        f"over {judges.STORED:g} times the compulsory bytes",
         "what is written to be read again moves twice",
         find_rule("materialised").fixes,
-        memory.materialised,
+        judges.materialised,
     ),
     Hypothesis(
         "cache_thrash",
         "data that the caches did not keep",
         ("traffic_ratio", *_DRAM[:4]),
-        f"counted over {memory.THRASH:g} times the bytes that it must move, while it waits for memory",
+        f"counted over {judges.THRASH:g} times the bytes that it must move, while it waits for memory",
         "counters agree with formulas within 2 %; what is more was fetched again",
         find_rule("extra_traffic").fixes,
-        memory.cache_thrash,
+        judges.cache_thrash,
     ),
     Hypothesis(
         "low_occupancy",
         "low occupancy",
         ("occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter", *_WAITS),
-        f"occupancy below {bounds.OCCUPANCY:g} %, resources hold it there, no roof is near, few warps are ready",
+        f"occupancy below {judges.OCCUPANCY:g} %, resources hold it there, no roof is near, few warps are ready",
         "50 to 75 % hide most latencies; a kernel at a roof needs no more warps",
         find_rule("low_occupancy").fixes,
-        bounds.low_occupancy,
+        judges.low_occupancy,
     ),
     Hypothesis(
         "barriers",
         "barriers",
         _WAITS,
-        f"{bounds.BARRIERS.yes:g} % of the stalls (fine up to {bounds.BARRIERS.no:g} %)",
+        f"{judges.BARRIERS.yes:g} % of the stalls (fine up to {judges.BARRIERS.no:g} %)",
         "warps that wait for each other ask for nothing",
         ("fewer barriers", "two buffers instead of one and a barrier", "smaller blocks", "even work between barriers"),
-        bounds.barriers,
+        judges.barriers,
     ),
     Hypothesis(
         "shared_memory_bound",
         "loads from shared memory",
         ("shared_pct", "shared_wavefronts", *_WAITS),
-        f"{memory.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({memory.SHARED_BOUND.no:g} % where it is "
+        f"{judges.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({judges.SHARED_BOUND.no:g} % where it is "
         f"busy {NEAR_PIPE.yes:g} % of the cycles), without conflicts to blame",
         "a load for each product or two: its pipe gives 128 bytes a cycle, whatever the arithmetic could do",
         ("more sums a thread in registers", "wider loads (16 bytes)", "tensor cores fed by ldmatrix"),
-        memory.shared_memory_bound,
+        judges.shared_memory_bound,
     ),
     Hypothesis(
         "issue_bound",
@@ -166,7 +165,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         "a scheduler issues one instruction a cycle at most, whatever it is: addresses, loops and loads take the turns "
         "of arithmetic",
         ("wider loads", "more sums a thread for what it loads", "constant strides", "unroll"),
-        bounds.issue_bound,
+        judges.issue_bound,
     ),
     Hypothesis(
         "compute_bound",
@@ -176,7 +175,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"{NEAR_BEST_RATE.yes:g} % of the best rate",
         "dependencies and issue leave a pipe little above 70 %; between, warps ready to issue tell",
         find_rule("compute").fixes,
-        bounds.compute_bound,
+        judges.compute_bound,
     ),
     Hypothesis(
         "memory_bound",
@@ -186,7 +185,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         f"{NEAR_PEAK.yes:g} % of theory ({NEAR_PEAK.no:g} %)",
         "plain streams reach 85 to 95 % of the theoretical bandwidth",
         find_rule("at_memory_roof").fixes,
-        bounds.memory_bound,
+        judges.memory_bound,
     ),
     Hypothesis(
         "latency_bound",
@@ -196,7 +195,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         "and fewer bytes are in flight than latency x bandwidth",
         "Little's law: bandwidth is bytes in flight over latency",
         find_rule("low_bytes_in_flight").fixes,
-        bounds.latency_bound,
+        judges.latency_bound,
     ),
 )
 
@@ -271,7 +270,7 @@ class Diagnosis:
                 else "; only fewer bytes make it faster"
             )
         gain = first.judgement.gain
-        return f"; without that at most {gain_text(gain)} as fast" if gain >= WORTH else ""
+        return f"; without that at most {gain_text(gain)} as fast" if gain >= judges.WORTH else ""
 
     def _describe_open(self) -> str:
         """Describe a row of which no hypothesis is supported."""

@@ -269,6 +269,11 @@ def first(*numbers: float) -> float:
     return next((number for number in numbers if not math.isnan(number)), math.nan)
 
 
+def largest(*numbers: float) -> float:
+    """Return the largest number that is known; NaN for none."""
+    return max((number for number in numbers if not math.isnan(number)), default=math.nan)
+
+
 def ratio(part: float, total: float) -> float:
     """Divide; NaN where either number is unknown or the second is not positive."""
     return part / total if total > 0 else math.nan
