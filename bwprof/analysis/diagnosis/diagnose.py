@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof.analysis import values
 from bwprof.analysis.diagnosis import judges
@@ -219,8 +220,7 @@ _MAX_NAMES = 3  # missing figures that a sentence names
 _AGAIN = Need("figures that agree", "measure again", "")
 
 
-@dataclass(frozen=True, slots=True)
-class HypothesisVerdict:
+class HypothesisVerdict(NamedTuple):
     """A hypothesis and the judgement on it."""
 
     hypothesis: Hypothesis
@@ -236,13 +236,19 @@ class HypothesisVerdict:
 class Diagnosis:
     """One row, its name, and the verdicts on it: supported ones first, causes before symptoms."""
 
-    place: int
     case: str
-    row: dict[str, Any]
-    doubts: tuple[str, ...]
-    small: bool
-    position: str
+    figures: RowFigures
     verdicts: tuple[HypothesisVerdict, ...]
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """The row."""
+        return self.figures.row
+
+    @property
+    def doubts(self) -> list[str]:
+        """The flags that doubt its figures."""
+        return self.figures.doubts
 
     def of(self, verdict: str) -> list[HypothesisVerdict]:
         """Select the hypotheses with one verdict."""
@@ -254,38 +260,32 @@ class Diagnosis:
         causes = self.of(SUPPORTED)
         clock = CLOCK in (entry.hypothesis.name for entry in causes)
         flags = [flag for flag in self.doubts if flag != "throttled" or not clock]
-        doubt = f" (in doubt: {', '.join(flags)})" if flags else ""
+        name = self.case + (f" (in doubt: {', '.join(flags)})" if flags else "")
         if not causes:
-            return f"{self.case}{doubt}: {self._describe_open()}."
+            return f"{name}: {self._describe_open()}."
         first, *rest = causes
         also = f", and by {join_words([entry.hypothesis.cause for entry in rest])}" if rest else ""
-        limit = f"limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}"
-        return f"{self.case}{doubt}: {limit}{self._describe_gain(first)}."
-
-    def _describe_gain(self, first: HypothesisVerdict) -> str:
+        gain = f"; without that at most {gain_text(first.judgement.gain)} as fast"
         if first.hypothesis.name == MEMORY:
-            return (
-                "; larger launches, or several as one, reach more"
-                if self.small
-                else "; only fewer bytes make it faster"
-            )
-        gain = first.judgement.gain
-        return f"; without that at most {gain_text(gain)} as fast" if gain >= judges.WORTH else ""
+            more = "larger launches, or several as one, reach more"
+            gain = f"; {more if self.figures.small else 'only fewer bytes make it faster'}"
+        elif not first.judgement.gain >= judges.WORTH:
+            gain = ""
+        return f"{name}: limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}{gain}."
 
     def _describe_open(self) -> str:
         """Describe a row of which no hypothesis is supported."""
         unsettled = self.of(CANNOT_TELL)
         if len(unsettled) == len(self.verdicts) and len({entry.judgement for entry in unsettled}) == 1:
             return unsettled[0].judgement.evidence
-        parts = [self.position] if self.position else []
         far = [entry.hypothesis.cause for entry in self.of(REFUTED) if entry.hypothesis.name in _ROOFS]
-        parts += [f"not limited by {' or '.join(far)}"] if far else []
-        if any(entry.judgement.evidence == _HOST for entry in unsettled):
-            return "; ".join([*parts, f"more cannot be told: {_HOST}"])
+        parts = [_describe_position(self.figures), f"not limited by {' or '.join(far)}" if far else ""]
         missing = _list_missing([need for entry in unsettled for need in entry.judgement.needs if need.has_source])
-        return "; ".join(
-            [*parts, f"more cannot be told yet, missing: {missing}" if missing else "nothing else stands out"]
-        )
+        if any(entry.judgement.evidence == _HOST for entry in unsettled):
+            parts.append(f"more cannot be told: {_HOST}")
+        else:
+            parts.append(f"more cannot be told yet, missing: {missing}" if missing else "nothing else stands out")
+        return "; ".join(filter(None, parts))
 
 
 def gain_text(gain: float) -> str:
@@ -352,19 +352,11 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.as_row(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
-    named_rows = zip(_row_names(frame), _read_rows(frame), strict=True)
-    return [_diagnose_row(at, name, row, latency) for at, (name, row) in enumerate(named_rows)]
-
-
-def _read_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Read each row without ncu's thousands of metrics, from which the other columns are made."""
-    bare = frame.copy(deep=False)
-    bare.attrs = {}  # else each column copies them
-    names = [str(name) for name in bare.columns]
-    columns = {name: bare.iloc[:, at].tolist() for at, name in enumerate(names) if "__" not in name}
-    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)] or [
-        {} for _ in range(len(frame))
-    ]
+    bare = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    bare.attrs = {}
+    # Not ncu's thousands of metrics, from which the other columns are made.
+    rows = bare[[name for name in bare.columns if "__" not in name]].to_dict("records")
+    return [_diagnose_row(name, RowFigures(row, latency)) for name, row in zip(_row_names(frame), rows, strict=True)]
 
 
 def _row_names(frame: pd.DataFrame) -> list[str]:
@@ -384,11 +376,10 @@ def _row_names(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def _diagnose_row(at: int, name: str, row: dict[str, Any], latency_us: float | None) -> Diagnosis:
-    figures = RowFigures(row, latency_us)
+def _diagnose_row(name: str, figures: RowFigures) -> Diagnosis:
     verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
     verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
-    return Diagnosis(at, name, row, tuple(figures.doubts), figures.small, _describe_position(figures), tuple(verdicts))
+    return Diagnosis(name, figures, tuple(verdicts))
 
 
 def _describe_position(figures: RowFigures) -> str:
