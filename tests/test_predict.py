@@ -14,9 +14,9 @@ import pytest
 import toy_roofs
 
 import bwprof
-from bwprof.analysis.prediction import streams
+from bwprof.analysis.prediction import catalogue
+from bwprof.analysis.prediction.catalogue import Streams
 from bwprof.analysis.prediction.predict import predict_rows
-from bwprof.analysis.prediction.streams import Streams
 from bwprof.results import columns, schema
 from bwprof.roofs import limiter
 from bwprof.roofs.limiter import with_limits
@@ -85,7 +85,7 @@ def test_streams_are_those_of_the_roofs() -> None:
 
 def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
     """Of half the bandwidth a large stream takes twice as long, a small one hardly longer: it waits."""
-    found = json.loads((Path(streams.__file__).parents[2] / "data" / "streams.json").read_text())
+    found = json.loads((Path(catalogue.__file__).parents[2] / "data" / "streams.json").read_text())
     curve = next(curve for curve in found["curves"] if curve["stream"] == "stream_read")
     small, large = curve["microseconds"][0], curve["microseconds"][-1]
     moving = curve["bytes"][0] * large / curve["bytes"][-1]

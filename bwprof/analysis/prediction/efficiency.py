@@ -17,9 +17,8 @@ import numpy as np
 
 from bwprof import registry
 from bwprof.analysis.prediction import catalogue
-from bwprof.analysis.prediction.catalogue import Card, card_from_entry, card_from_roofs, resolve_card
+from bwprof.analysis.prediction.catalogue import Card, Streams, card_from_entry, card_from_roofs, resolve_card
 from bwprof.analysis.prediction.regression import Neighbours
-from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import Estimate, Workload, make_workload
 from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
