@@ -13,8 +13,7 @@ import pytest
 
 import bwprof
 from bwprof.analysis.prediction.catalogue import resolve_card
-from bwprof.analysis.prediction.efficiency import transfer_times
-from bwprof.analysis.prediction.regression import Neighbours
+from bwprof.analysis.prediction.efficiency import Neighbours, transfer_times
 from bwprof.roofs.model import RoofPoint, Roofs
 
 GRID = {"M": [1, 8, 64, 512], "N": [1024, 4096, 16384], "K": [1024, 4096, 16384]}

@@ -240,7 +240,7 @@ def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
         losses.to_dict("records"),
         strict=True,
     )
-    return [Finding(*own, **figures) for *own, figures in facts]  # type: ignore[misc]
+    return [Finding(*own, **figures) for *own, figures in facts]
 
 
 def match_rules(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]:

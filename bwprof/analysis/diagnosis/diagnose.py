@@ -355,7 +355,7 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     bare = frame.set_axis([str(name) for name in frame.columns], axis=1)
     bare.attrs = {}
     # Not ncu's thousands of metrics, from which the other columns are made.
-    rows = bare[[name for name in bare.columns if "__" not in name]].to_dict("records")
+    rows: list[Any] = bare[[name for name in bare.columns if "__" not in name]].to_dict("records")
     return [_diagnose_row(name, RowFigures(row, latency)) for name, row in zip(_row_names(frame), rows, strict=True)]
 
 

@@ -469,7 +469,9 @@ def _card_from_numbers(text: str, streams: Streams | None) -> Card:
         {name: numbers[name] for name in rates if name in numbers},
         streams or bundled_streams(),
         f"the numbers given ({text})",
-        *(numbers.get(name, math.nan) for name in ("memory", "clock", "units")),
+        memory_gb=numbers.get("memory", math.nan),
+        clock_mhz=numbers.get("clock", math.nan),
+        units=numbers.get("units", math.nan),
     )
     return _scale_streams(card, numbers["floor"] * 1e-6 if "floor" in numbers else None)
 

@@ -15,11 +15,10 @@ from bwprof.analysis.prediction.catalogue import Card, resolve_card, split_devic
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.workload import (
-    Estimate,
     PredictedCase,
     Workload,
     combine_params,
-    expand_batches,
+    estimate_by_share,
     make_workload,
 )
 from bwprof.results import columns as results_columns
@@ -136,8 +135,11 @@ def _make_workloads(
         for chosen in _check_precisions(name, precision):
             if lengths is None or not takes_lengths[name]:
                 workloads.append(make_workload(name, chosen, columns, names=cases))
-            else:
-                workloads += expand_batches(name, chosen, columns, cases, lengths)
+                continue
+            rows = zip(*np.broadcast_arrays(*map(np.ravel, columns.values())), strict=True) if columns else [()]
+            for at, row in enumerate(rows):  # each with a batch of these lengths
+                one, case = dict(zip(columns, row, strict=True)), cases and [cases[at]]
+                workloads.append(make_workload(name, chosen, one, names=case, kv_lens=lengths))
     if not workloads:
         raise ValueError("no operation to predict")
     return workloads
@@ -196,10 +198,7 @@ def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency) -> Card:
-    """Return the device as a model's predictions use it, and log the id that stands for another name.
-
-    Streams that are not the device's own are scaled from the device of which the model was learned.
-    """
+    """Return the device as a model's predictions use it, and log the id that stands for another name."""
     if isinstance(device, str) and "=" not in device and catalogue.find(device) is None:
         taken, *others = (entry.id for entry in catalogue.find_similar(device) or [catalogue.find_entry(device)])
         _log.warning(
@@ -209,15 +208,7 @@ def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency
 
 
 def resolve_efficiency(efficiency: object) -> float | Efficiency:
-    """Check an efficiency; learn it from a frame.
-
-    Raises
-    ------
-    ValueError
-        For a number that is no share.
-    TypeError
-        For any other object.
-    """
+    """Check an efficiency; learn it from a frame. Raise ValueError for a number that is no share, else TypeError."""
     import pandas as pd
 
     efficiency = to_pandas(efficiency)
@@ -312,24 +303,14 @@ def is_lower_bound(frame: pd.DataFrame) -> NDArray[np.bool_]:
     return bounds
 
 
-def _estimate_share(workload: Workload, card: Card, share: float, stream: Any) -> Estimate:
-    """Estimate times at a share of the nearer roof; `stream` are the times of streams of these bytes."""
-    floor = card.streams.floor_seconds
-    rate, kind = card.rate(workload.precision)
-    memory = np.maximum(stream - floor, 0.0)
-    arithmetic = workload.flops / (rate * 1e12) if kind else np.zeros(workload.count)
-    reason = f"predicted: {share:.0%} of the nearer roof and an empty launch; {card.text(workload.precision)}"
-    unknown = np.full(workload.count, math.nan)
-    return Estimate(np.maximum(memory, arithmetic) / share + floor, unknown, unknown, reason)
-
-
 def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFrame:
     """Predict the rows of a workload."""
     from bwprof.results.frame import from_columns
 
     stream = card.streams.seconds(work.read, work.written)
     if isinstance(model, float):
-        estimate = _estimate_share(work, card, model, stream)
+        source = f"{model:.0%} of the nearer roof and an empty launch"
+        estimate = estimate_by_share(work, card, stream, model, source)
     else:
         estimate = model.estimate(work, card, stream)
     seconds, moved = estimate.seconds, work.read + work.written
