@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
-from bwprof.analysis.occupancy_model import is_known, occupancy
+from bwprof.analysis.occupancy_model import ARCHITECTURES, occupancy
 from bwprof.text.formatting import format_gain
 from bwprof.text.listing import Listing, format_html_table, format_table
 from bwprof.text.parsing import quote_text
@@ -318,7 +318,7 @@ def _known(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
     reasons = [] if symbol else ["kernels' names need CUDA 12.3: its driver, and a build with its toolkit"]
     shared = kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"]
     part = kernel | {"kernel": base_name(symbol) if symbol else None}
-    if is_known(arch):
+    if arch in ARCHITECTURES:
         limits = occupancy(kernel["registers"], shared, kernel["threads"], arch)
         part |= {"theoretical_pct": limits.theoretical_pct, "limiter": limits.limiter, "note": limits.note}
     else:

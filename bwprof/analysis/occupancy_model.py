@@ -87,11 +87,14 @@ class Occupancy:
         Achieved Occupancy: 45%
         Limiter: Registers (64 per thread, 32 max for 100%)
         """
-        achieved = (
-            "not measured (--metrics occupancy)" if achieved_pct is None else _percent(_check_achieved(achieved_pct))
-        )
+        achieved = "not measured (--metrics occupancy)"
+        if achieved_pct is not None:
+            pct = None if isinstance(achieved_pct, bool) else finite_or_none(achieved_pct)
+            if pct is None or not 0 <= pct <= 100:
+                raise ValueError(f"achieved_pct is {repr_short(achieved_pct)}: allowed is a number from 0 to 100")
+            achieved = f"{pct:.3g}%"
         return (
-            f"Theoretical Occupancy: {_percent(self.theoretical_pct)}\n"
+            f"Theoretical Occupancy: {self.theoretical_pct:.3g}%\n"
             f"Achieved Occupancy: {achieved}\n"
             f"Limiter: {_TITLES[self.limiter]} ({self._reason()})"
         )
@@ -100,7 +103,7 @@ class Occupancy:
         """Compare what the kernel uses of the limiter with the most for full occupancy."""
         warps = -(-self.threads // WARP)
         best_blocks = min(self.limits["threads"], self.limits["blocks"])
-        best = f"max for {_percent(100 * best_blocks * warps / self.max_warps)}"
+        best = f"max for {100 * best_blocks * warps / self.max_warps:.3g}%"
         if self.limiter == "registers":
             quarter = -(-best_blocks * warps // _QUARTERS)
             unit = _REGISTERS // _QUARTERS // quarter // _REGISTER_UNIT * _REGISTER_UNIT
@@ -149,7 +152,11 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
     registers = _check_range("registers", registers, 0, MOST_REGISTERS)
     shared_bytes = _check_range("shared_bytes", shared_bytes, 0, 2**63 - 1)
     threads = _check_range("threads", threads, 1, MOST_THREADS)
-    arch = _parse_arch(arch)
+    match = _ARCH.fullmatch(str(arch).strip().lower())
+    name = f"{int(match[1])}.{match[2]}" if match else ""
+    if name not in _MULTIPROCESSORS:
+        raise ValueError(f"arch is '{quote_text(arch)}': allowed are {', '.join(_MULTIPROCESSORS)}")
+    arch = name
     limits = FrozenDict(_limits(registers, shared_bytes, threads, arch))
     blocks = min(limits.values())
     limiting = [name for name in _TITLES if limits[name] == blocks]
@@ -172,11 +179,6 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
 def max_warps(arch: str) -> int | None:
     """Return the warps that a multiprocessor of an architecture runs at once; None for an unknown one."""
     return _MULTIPROCESSORS[arch].warps if arch in _MULTIPROCESSORS else None
-
-
-def is_known(arch: str) -> bool:
-    """Check for a known architecture."""
-    return arch in _MULTIPROCESSORS
 
 
 def _limits(registers: int, shared_bytes: int, threads: int, arch: str) -> dict[str, int]:
@@ -226,22 +228,3 @@ def _check_range(name: str, value: object, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is a whole number from {least} to {most}")
     return number
-
-
-def _parse_arch(arch: object) -> str:
-    match = _ARCH.fullmatch(str(arch).strip().lower())
-    name = f"{int(match[1])}.{match[2]}" if match else ""
-    if name not in _MULTIPROCESSORS:
-        raise ValueError(f"arch is '{quote_text(arch)}': allowed are {', '.join(_MULTIPROCESSORS)}")
-    return name
-
-
-def _check_achieved(value: object) -> float:
-    pct = None if isinstance(value, bool) else finite_or_none(value)
-    if pct is None or not 0 <= pct <= 100:
-        raise ValueError(f"achieved_pct is {repr_short(value)}: allowed is a number from 0 to 100")
-    return pct
-
-
-def _percent(value: float) -> str:
-    return f"{value:.3g}%"
