@@ -1,13 +1,18 @@
-"""Thresholds of figures: the rules of `bottlenecks` with what helps, and the sixteen questions of the checklist."""
+"""Compare figures with thresholds: the rules of `bottlenecks`, and the sixteen questions of the checklist.
+
+Rules and questions are in `bwprof/data/rules.toml`.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +58,8 @@ class RuleInputs:
 
     def figure(self, name: str) -> NDArray[np.float64]:
         """Compute a figure of `_FIGURES`, or read a column."""
-        return np.asarray(_FIGURES[name](self), float) if name in _FIGURES else self.column(name)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(_FIGURES[name](self), float) if name in _FIGURES else self.column(name)
 
     def ratio(self, numerator: str, denominator: str) -> NDArray[np.float64]:
         """Divide one column by another; NaN over zero."""
@@ -83,6 +89,12 @@ def _over_predicted(facts: RuleInputs) -> NDArray[np.float64]:
 def _is_latency(facts: RuleInputs) -> NDArray[np.bool_]:
     flagged = values.has_flag(facts.data, "near_timer_floor")
     return facts.limits.by("latency") | values.is_word(facts.data, "bound", "latency") | flagged
+
+
+def _misses_bandwidth(facts: RuleInputs) -> NDArray[np.bool_]:
+    """Check which rows left of the ridge are below 70 % of a stream of their bytes."""
+    kernel = facts.limits.by("kernel") & values.is_word(facts.data, "bound", "memory")
+    return (facts.limits.by("memory") | kernel) & (values.pct_attained(facts.data) < 70)
 
 
 def _transactions(facts: RuleInputs) -> NDArray[np.float64]:
@@ -156,6 +168,10 @@ _FIGURES: dict[str, Callable[[RuleInputs], Any]] = {
     "block_remainder": lambda facts: facts.column("block_threads") % 32,
     "empty_tail": _empty_tail,
     "has_build": _has_build,
+    "by_memory": lambda facts: facts.limits.by("memory"),
+    "misses_bandwidth": _misses_bandwidth,
+    "off_memory_roof": lambda facts: ~(facts.limits.by("memory") & (facts.limits.pct_limit >= AT_ROOF)),
+    "not_compute_nor_latency": lambda facts: ~facts.limits.by("compute", "latency"),
 }
 
 
@@ -190,259 +206,41 @@ class BottleneckRule(Condition):
     issue: str
     evidence: str
     fixes: tuple[str, ...]
-    when: Callable[[RuleInputs], Any] | None = None
+    when: str = ""
 
     def applies(self, facts: RuleInputs) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Return where the rule matches, and the figures."""
         matches, figures = Condition.applies(self, facts)
-        if self.when is not None:
-            with np.errstate(invalid="ignore"):
-                matches &= self.when(facts)
-        return matches, figures
-
-
-def _misses_bandwidth(facts: RuleInputs) -> NDArray[np.bool_]:
-    """Check which rows left of the ridge are below 70 % of a stream of their bytes."""
-    kernel = facts.limits.by("kernel") & values.is_word(facts.data, "bound", "memory")
-    return (facts.limits.by("memory") | kernel) & (values.pct_attained(facts.data) < 70)
-
-
-_AGAIN = ("measure again before anything else",)
-_OCCUPANCY_FIXES = (
-    "fewer registers (__launch_bounds__)",
-    "smaller tiles (64 to 32)",
-    "less shared memory",
-    "50-75 % is usually enough",
-)
-
-# In the order of their priority as a row's issue: doubtful figures first, causes before symptoms.
-RULES: tuple[BottleneckRule, ...] = (
-    BottleneckRule("throttled > 0", "throttled", "throttled: to be read with care", "flag throttled", _AGAIN),
-    BottleneckRule("noisy > 0", "noisy", "noisy: to be read with care", "flag noisy", _AGAIN),
-    BottleneckRule(
-        "local_sectors > 0",
-        "spills",
-        "registers spilled to memory",
-        "{:.0f} sectors of local memory",
-        _OCCUPANCY_FIXES,
-    ),
-    BottleneckRule(
-        "kernel_share < 90",
-        "host_bound",
-        "the GPU waits for the host",
-        "kernels run {:.0f} % of the time",
-        ("a CUDA graph", "fewer launches"),
-    ),
-    BottleneckRule(
-        "latency > 0",
-        "latency",
-        "launch latency",
-        "within three times an empty launch",
-        ("batch", "fuse", "CUDA graph"),
-    ),
-    BottleneckRule(
-        "load_efficiency < 50",
-        "uncoalesced",
-        "uncoalesced loads",
-        "load efficiency {:.0f} %",
-        (
-            "consecutive threads read consecutive addresses",
-            "tile through shared memory",
-            "vector loads",
-            "repack the layout once",
-        ),
-    ),
-    BottleneckRule(
-        "conflict_pct > 10",
-        "bank_conflicts",
-        "bank conflicts in shared memory",
-        "{:.0f} % of the wavefronts are conflicts",
-        ("pad [M][K+1]", "XOR swizzle", "reorder"),
-    ),
-    BottleneckRule(
-        "stored_ratio > 1.5",
-        "materialised",
-        "intermediates go through memory",
-        "{:.3g}x the compulsory bytes",
-        ("fuse (flash instead of unfused)",),
-    ),
-    BottleneckRule(
-        "traffic_ratio > 1.1",
-        "extra_traffic",
-        "more traffic than it should need",
-        "{:.2f}x the bytes that it needs came from or went to DRAM",
-        ("cache or tile", "larger tiles", "keep what is reused in registers"),
-    ),
-    BottleneckRule(
-        "memory_stalls >= 50",
-        "low_bytes_in_flight",
-        "too few bytes in flight",
-        "{:.0f} % of the stalls wait for memory",
-        ("more loads in flight", "larger blocks", "prefetch", "__restrict__", "drop redundant reads"),
-        _misses_bandwidth,
-    ),
-    BottleneckRule(
-        "compute > 0",
-        "compute",
-        "arithmetic limits",
-        "right of the ridge",
-        ("tensor cores", "more ILP", "less divergence"),
-    ),
-    BottleneckRule(
-        "occupancy_pct < 50",
-        "low_occupancy",
-        "low occupancy",
-        "occupancy {:.0f} %",
-        _OCCUPANCY_FIXES,
-        lambda facts: ~(facts.limits.by("memory") & (facts.limits.pct_limit >= AT_ROOF)),
-    ),
-    BottleneckRule(
-        "bandwidth_vs_fp32 < 0.9",
-        "narrow_slower",
-        "unpacking takes its time",
-        "{:.2f}x the GB/s of FP32",
-        ("wider loads", "packed arithmetic"),
-        lambda facts: ~facts.limits.by("compute", "latency"),
-    ),
-    BottleneckRule(
-        f"attained_pct >= {AT_ROOF:g}",
-        "at_memory_roof",
-        "at the memory roof",
-        "{:.0f} % of attainable",
-        ("fewer bytes only: narrower precision, fusion, GQA",),
-        lambda facts: facts.limits.by("memory"),
-    ),
-    BottleneckRule(
-        "over_predicted > 3",
-        "slower_than_predicted",
-        "far slower than its roofs allow",
-        "{:.3g}x the predicted time",
-        (
-            "check: right GPU, serialisation, allocation in the kernel, uneven grid",
-            "--counters --metrics all tell more",
-        ),
-    ),
-)
-
-
-def find_rule(name: str) -> BottleneckRule:
-    """Find the rule of an id."""
-    return next(rule for rule in RULES if rule.id == name)
-
-
-COLUMNS = ("Group", "Item", "Result", "Figure")
-PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+        return (matches & Condition(self.when).applies(facts)[0] if self.when else matches), figures
 
 
 @dataclass(frozen=True)
 class CheckItem(Condition):
     """A question, which rows pass where its condition holds.
 
-    `template` formats the figure, and `needs` is what measures it.
+    `template` formats the figure, and `needs` is what measures it; `everywhere`: on a CPU, too.
     """
 
+    group: str
     text: str
-    template: str
     needs: str
-    everywhere: bool = False  # on a CPU, too
+    template: str = ""
+    everywhere: bool = False
 
 
-_SOURCE = "column {} (true or false): a fact of the variant's source"
-_NCU = "column {} (ncu: {})"
+_TABLES = tomllib.loads((Path(__file__).parents[1] / "data" / "rules.toml").read_text(encoding="utf-8"))
 
-ITEMS: dict[str, tuple[CheckItem, ...]] = {
-    "Memory": (
-        CheckItem(
-            "load_efficiency >= 80",
-            "accesses are coalesced (load efficiency at least 80 %)",
-            "{:.1f} %",
-            _NCU.format("load_efficiency", "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"),
-        ),
-        CheckItem(
-            "traffic_ratio <= 1.1",
-            "shared memory holds what is reused (traffic ratio at most 1.1)",
-            "{:.2f}x",
-            "--counters",
-        ),
-        CheckItem(
-            "conflict_pct <= 1",
-            "no bank conflicts (at most 1 % of the wavefronts)",
-            "{:.1f} %",
-            "--metrics bank_conflicts",
-        ),
-        CheckItem(
-            "transactions <= 1.25",
-            "transactions are efficient (sectors of a request at most 1.25x the ideal)",
-            "{:.2f}x",
-            "--metrics sectors, and " + _NCU.format("load_efficiency", "as above"),
-        ),
-    ),
-    "Compute": (
-        CheckItem("occupancy_pct >= 50", "occupancy at least 50 %, or at a roof", "{:.0f} %", "--metrics occupancy"),
-        CheckItem("warp_primitives >= 1", "warp-level primitives", "", _SOURCE.format("warp_primitives")),
-        CheckItem(
-            "active_threads >= 28",
-            "little branch divergence (at least 28 of 32 threads active)",
-            "{:.1f} of 32",
-            "--metrics sm",
-        ),
-        CheckItem("unrolled >= 1", "loops are unrolled", "", _SOURCE.format("unrolled")),
-    ),
-    "Algorithm": (
-        CheckItem(
-            "stored_ratio <= 1",
-            "fused: no intermediates in memory (algorithmic = compulsory bytes)",
-            "{:.3g}x",
-            "an operation of bwprof's own: a function's intermediates are not known",
-            everywhere=True,
-        ),
-        CheckItem(
-            "sm_cycles_ratio <= 1.1",
-            "work is spread evenly (busiest over mean multiprocessor at most 1.1)",
-            "{:.2f}x",
-            "--metrics sm",
-        ),
-        CheckItem(
-            "barrier_stalls <= 10",
-            "few synchronisations (barriers at most 10 % of the stalls)",
-            "{:.0f} %",
-            "--metrics stalls",
-        ),
-        CheckItem(
-            "reuse <= 1.1",
-            "what is read is reused (counted at most 1.1x the compulsory bytes)",
-            "{:.2f}x",
-            "--counters",
-        ),
-    ),
-    "Configuration": (
-        CheckItem(
-            "block_remainder <= 0",
-            "the block is a multiple of 32 threads",
-            "remainder {:.0f}",
-            _NCU.format("block_threads", "launch__block_size"),
-        ),
-        CheckItem(
-            "empty_tail <= 20",
-            "the grid fills the device (at least a wave, its tail at most 20 % empty)",
-            "{:.0f} % of the last wave empty",
-            _NCU.format("waves_per_sm", "launch__waves_per_multiprocessor"),
-        ),
-        CheckItem(
-            "theoretical_occupancy_pct >= 50",
-            "registers and shared memory are balanced (neither allows less than 50 %)",
-            "{:.0f} %",
-            _NCU.format("theoretical_occupancy_pct", "sm__maximum_warps_per_active_cycle_pct"),
-        ),
-        CheckItem(
-            "has_build >= 1",
-            "built for this device",
-            "",
-            "a run's .json file, or folder: its metadata hold the build (bwprof info)",
-            everywhere=True,
-        ),
-    ),
-}
+RULES = tuple(
+    BottleneckRule(id=name, **{**rule, "fixes": tuple(rule["fixes"])}) for name, rule in _TABLES["rule"].items()
+)
+ITEMS = tuple(CheckItem(group=group, **check) for group, checks in _TABLES["check"].items() for check in checks)
+COLUMNS = ("Group", "Item", "Result", "Figure")
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+
+
+def find_rule(name: str) -> BottleneckRule:
+    """Find the rule of an id."""
+    return next(rule for rule in RULES if rule.id == name)
 
 
 def checklist(data: Any) -> pd.DataFrame:
@@ -471,7 +269,7 @@ def checklist(data: Any) -> pd.DataFrame:
     frame = frame[values.has_time(frame)] if "time_ms" in frame.columns else frame
     facts = RuleInputs(frame)
     names = values.labels(frame)
-    lines = [(group, item.text, *_check(item, facts, names)) for group, items in ITEMS.items() for item in items]
+    lines = [(item.group, item.text, *_check(item, facts, names)) for item in ITEMS]
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype("string")
 
 
