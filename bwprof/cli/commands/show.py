@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bwprof.analysis.views import VIEWS
+from bwprof.analysis.summarize import VIEWS
 from bwprof.cli.commands.analyze import checklist_section
 from bwprof.cli.display import print_document
 from bwprof.cli.guard import GATE_FAILED, OK
@@ -119,7 +119,7 @@ def main_show(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_rows(options: argparse.Namespace) -> int:
-    from bwprof.analysis.views import check_view
+    from bwprof.analysis.summarize import check_view
     from bwprof.cli.render import print_view
 
     view = VIEWS[0] if options.view is None else options.view
