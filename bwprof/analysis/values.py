@@ -229,8 +229,7 @@ def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
 
 _NAMES = ("case", "operation", "precision")
 
-# Columns that a label adds where they tell rows apart: a model's steps may share a shape.
-_DETAILS = {"variant": "{}", "weights": "weights {}", "kv": "cache {}"}
+_DETAILS = {"weights": "weights {}", "kv": "cache {}", "hot": "{}"}  # of a label, in brackets
 
 
 def labels(data: pd.DataFrame) -> list[str]:
@@ -242,44 +241,25 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     """Name some rows so that they differ from all others of the frame with their case and precision."""
     import pandas as pd
 
-    few = data.iloc[places]
-    twins = _may_be_twins(data, few)
-    details = {"variant": [""] * len(few)}
-    for name in (name for name in _DETAILS if name in data.columns):
-        texts = zip(_texts(few, name), _is_ambiguous(data, twins, name)[places], strict=True)
-        details[name] = [_DETAILS[name].format(text) if text and apart else "" for text, apart in texts]
-    details["hot"] = ["hot" if hot else "" for hot in is_word(few, "cache", "hot")]
-    details |= {name: _texts(few, name) for name in _NAMES}
-    rows = zip(pd.DataFrame(details).to_dict("records"), places.tolist(), strict=True)
-    return [_label(row) or f"row {place}" for row, place in rows]
-
-
-def _may_be_twins(data: pd.DataFrame, few: pd.DataFrame) -> NDArray[np.bool_]:
-    """Check which rows have the case, operation and precision of some rows; this limits the search for twins."""
-    twins = np.ones(len(data), bool)
+    few, keys = data.iloc[places], [name for name in _NAMES if name in data.columns]
+    twins = np.ones(len(data), bool)  # rows that may have the names of the few
     if len(few) < len(data):
-        for name in (name for name in _NAMES if name in data.columns):
+        for name in keys:
             twins &= data[name].isin(few[name].unique()).to_numpy(bool)
-    return twins
-
-
-def _label(row: Mapping[Any, str]) -> str:
-    more = ", ".join(filter(None, (row.get(name) for name in ("weights", "kv", "hot"))))
-    parts = (row["case"] or row["operation"], row["precision"], row["variant"], f"({more})" if more else "")
-    return " ".join(filter(None, parts))
-
-
-def _texts(data: pd.DataFrame, name: str) -> list[str]:
-    return list(words(data, name).astype(str))
-
-
-def _is_ambiguous(data: pd.DataFrame, rows: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
-    """Check which of some rows have a twin with the same case and precision but another value in a column."""
-    part = data if rows.all() else data[rows]
-    keys = [part[key].to_numpy() for key in _NAMES if key in data.columns] or [np.zeros(len(part))]
-    ambiguous = np.zeros(len(data), bool)
-    ambiguous[rows] = part[name].groupby(keys, sort=False, dropna=False).transform("nunique") > 1
-    return ambiguous
+    groups = [data[key].to_numpy()[twins] for key in keys] or [np.zeros(twins.sum())]
+    texts = pd.DataFrame({name: words(few, name).astype(str).to_numpy() for name in (*_NAMES, "variant", *_FORMATS)})
+    for name in ("variant", *_FORMATS):
+        apart = np.zeros(len(data), bool)
+        if name in data.columns:
+            apart[twins] = data[name][twins].groupby(groups, sort=False, dropna=False).transform("nunique") > 1
+        texts.loc[~apart[places], name] = ""
+    texts["hot"] = np.where(is_word(few, "cache", "hot"), "hot", "")
+    found = []
+    for place, row in zip(places.tolist(), texts.to_dict("records"), strict=True):
+        more = ", ".join(_DETAILS[name].format(row[name]) for name in ("weights", "kv", "hot") if row[name])
+        parts = (row["case"] or row["operation"], row["precision"], row["variant"], f"({more})" if more else "")
+        found.append(" ".join(filter(None, parts)) or f"row {place}")
+    return found
 
 
 def as_row(row: Any, name: str = "row") -> dict[str, Any]:
