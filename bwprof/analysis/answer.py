@@ -52,15 +52,7 @@ _BELOW = (
 
 @dataclass(frozen=True)
 class Answer:
-    """Summarize a frame's rows.
-
-    Attributes
-    ----------
-    data : pandas.DataFrame
-        From `bwprof.sweep`, `bwprof.load` or others.
-    top : int
-        The number of bottlenecks.
-    """
+    """Summarize the rows of a frame, with the `top` bottlenecks."""
 
     data: pd.DataFrame
     top: int = 3
@@ -92,20 +84,15 @@ class Answer:
 
     def lines(self) -> list[str]:
         """List what limits the rows, what could be won and by what, and how sure that is; only what is known."""
+        count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
         lines = (
             self.limiter_line(),
-            self._impossible_line(),
+            f"Impossible: {plural(count, 'row')} above the memory's peak: check bytes, time and peak." if count else "",
             self._loss_line(),
             self.narrower_line(),
             self._confidence_line(),
         )
         return [line for line in lines if line]
-
-    def _impossible_line(self) -> str:
-        count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
-        return (
-            f"Impossible: {plural(count, 'row')} above the memory's peak: check bytes, time and peak." if count else ""
-        )
 
     def limiter_line(self) -> str:
         """Count the rows that each roof limits, and say why that is not known of others."""
@@ -119,7 +106,7 @@ class Answer:
             why = _BELOW if below_peak else _NO_ROOFS if np.any(work) else _NO_WORK
             return f"Limits of {total}: not known: {why}."
         notes = {"kernel": " (below half of the roof)"}
-        parts = [f"{limiter_text(name)} {count}{notes.get(name, '')}" for name, count in self._limiter_counts()]
+        parts = [f"{limiter_text(name)} {count}{notes.get(name, '')}" for name, count in self._count_limiters()]
         if unknown.any():
             parts.append(f"not known {unknown.sum()}" + (f" ({_BELOW})" if below_peak else ""))
         at_roof, above = is_at_roof(self.usable, self.limits).sum(), values.is_above_roof(self.usable).sum()
@@ -129,22 +116,21 @@ class Answer:
     def _no_time_line(self) -> str:
         if not len(self.data):
             return "There are no measurements."
-        statuses = Counter(word or "ok" for word in values.words(self.data, "status").astype(str))
-        reasons = Counter(word for word in values.words(self.data, "reason").astype(str) if word)
-        often = f"; most often: {reasons.most_common(1)[0][0]}" if reasons else ""
-        counts = ", ".join(f"{name} {count}" for name, count in statuses.items())
+        statuses = values.words(self.data, "status").astype(str).replace("", "ok")
+        counts = ", ".join(f"{name} {count}" for name, count in Counter(statuses).items())
+        reasons = Counter(filter(None, values.words(self.data, "reason").astype(str))).most_common(1)
+        often = f"; most often: {reasons[0][0]}" if reasons else ""
         return f"No time in {plural(len(self.data), 'row')} ({counts}{often})."
 
-    def _limiter_counts(self) -> list[tuple[str, int]]:
+    def _count_limiters(self) -> list[tuple[str, int]]:
         """Count the rows of each limiter, the most first."""
-        counts = [(name, int(self.limits.by(name).sum())) for name in LIMITERS]
-        return sorted((pair for pair in counts if pair[1]), key=lambda pair: -pair[1])
+        return Counter(LIMITERS[code - 1] for code in sorted(self.limits.limiter) if code).most_common()
 
     def brief(self) -> list[str]:
         """List the same in a few short lines for the end of a sweep; none where no row's limiter is known."""
-        if not len(self.usable) or not (self.limits.limiter > 0).any():
+        counts = ", ".join(f"{name} {count}" for name, count in self._count_limiters())
+        if not counts:
             return []
-        counts = ", ".join(f"{name} {count}" for name, count in self._limiter_counts())
         lines = [f"limited by: {counts} of {plural(len(self.usable), 'row')}"]
         if self.findings:
             first = self.findings[0]
@@ -154,7 +140,7 @@ class Answer:
 
     def _loss_line(self) -> str:
         if not self.findings:
-            known = len(self.usable) > 0 and bool((self.limits.limiter > 0).any())
+            known = (self.limits.limiter > 0).any()
             return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if known else ""
         losses = compute_losses(self.usable, self.limits)
         spent = (losses["time_ms"] * losses["count"])[losses["total_ms"].notna()]
@@ -185,26 +171,22 @@ class Answer:
         total = len(self.usable)
         if not total:
             return ""
-        parts = [*self._checks(total)]
-        statuses = Counter(values.words(self.data[~values.has_time(self.data)], "status").astype(str))
-        parts += [f"{name}: {count}" for name, count in statuses.items() if name not in ("", "ok", "predicted")]
-        others = int(values.has_time(self.data).sum()) - total
-        parts += [f"left out: {plural(others, 'row')} of predicted times or repeated shapes"] if others else []
-        return f"How sure: {'; '.join(parts)}."
-
-    def _checks(self, total: int) -> list[str]:
-        """Count the verified results and the rows with flags."""
-        if self._is_predicted:
-            return ["all predicted, nothing measured"]
         checked = int((values.words(self.usable, "verified").astype(str).str.lower() == "true").sum())
         parts = [f"results verified: {checked} of {total}"]
-        if "flags" in self.usable.columns:
+        if self._is_predicted:
+            parts = ["all predicted, nothing measured"]
+        elif "flags" in self.usable.columns:
             flagged = [word for word in values.words(self.usable, "flags").astype(str) if word]
             names = [name for name, _ in Counter(flag for word in flagged for flag in word.split(";")).most_common()]
             more = f" and {len(names) - _MAX_FLAGS} more" if len(names) > _MAX_FLAGS else ""
-            names_text = f" ({', '.join(names[:_MAX_FLAGS])}{more})" if names else ""
-            parts.append(f"rows with warnings: {len(flagged)}{names_text}")
-        return parts
+            parts.append(f"rows with warnings: {len(flagged)}")
+            parts[-1] += f" ({', '.join(names[:_MAX_FLAGS])}{more})" if names else ""
+        timed = values.has_time(self.data)
+        statuses = Counter(values.words(self.data[~timed], "status").astype(str))
+        parts += [f"{name}: {count}" for name, count in statuses.items() if name not in ("", "ok", "predicted")]
+        others = int(timed.sum()) - total
+        parts += [f"left out: {plural(others, 'row')} of predicted times or repeated shapes"] if others else []
+        return f"How sure: {'; '.join(parts)}."
 
     def utilization(self) -> pd.DataFrame:
         """Tabulate each row's use of the theoretical peak."""
@@ -292,13 +274,12 @@ def markdown(table: pd.DataFrame) -> str:
     |---|---|
     | copy | good |
     """
-    lines = [list(map(_cell, table.columns)), *([_cell(cell) for cell in row] for row in table.itertuples(index=False))]
-    rows = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([rows[0], "|" + "---|" * len(table.columns), *rows[1:]])
-
-
-def _cell(value: Any) -> str:
-    return "" if is_missing(value) else str(value).replace("|", "\\|").replace("\n", " ")
+    cells = [
+        ["" if is_missing(cell) else str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+        for row in (table.columns, *table.itertuples(index=False))
+    ]
+    head, *rows = (f"| {' | '.join(row)} |" for row in cells)
+    return "\n".join([head, "|" + "---|" * len(table.columns), *rows])
 
 
 def _has_classic_columns(data: pd.DataFrame) -> bool:
