@@ -274,9 +274,10 @@ def markdown(table: pd.DataFrame) -> str:
     |---|---|
     | copy | good |
     """
+    lines: list[Any] = [table.columns, *table.itertuples(index=False)]
     cells = [
-        ["" if is_missing(cell) else str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
-        for row in (table.columns, *table.itertuples(index=False))
+        ["" if is_missing(cell) else str(cell).replace("|", "\\|").replace("\n", " ") for cell in line]
+        for line in lines
     ]
     head, *rows = (f"| {' | '.join(row)} |" for row in cells)
     return "\n".join([head, "|" + "---|" * len(table.columns), *rows])

@@ -1,38 +1,30 @@
-"""`bwprof.diagnose`: test hypotheses against the figures of rows.
-
-The hypotheses are data: causes come before their symptoms, roofs and waiting last. "DRAM below 70 %" is no proof: a
-kernel at half of the bandwidth may wait for latency, for barriers or for a grid that is too small. A figure between two
-thresholds leaves a hypothesis open.
-"""
+"""`bwprof.diagnose`: test the hypotheses of `bwprof/data/hypotheses.toml` against the figures of rows."""
 
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof.analysis import values
+from bwprof.analysis.diagnosis import hypothesis as constants
 from bwprof.analysis.diagnosis import judges
 from bwprof.analysis.diagnosis.figures import BEYOND, RowFigures
 from bwprof.analysis.diagnosis.hypothesis import (
     BANDWIDTH,
     CANNOT_TELL,
-    NEAR_BEST_RATE,
-    NEAR_PEAK,
-    NEAR_PIPE,
-    NEAR_STREAM,
     PIPES,
     REFUTED,
     SUPPORTED,
-    WAITING,
     Hypothesis,
     Judgement,
     Need,
     leave_open,
     near_memory,
-    share_text,
 )
 from bwprof.analysis.rules import find_rule
 from bwprof.text.parsing import finite_or_none, join_words, repr_short
@@ -40,166 +32,23 @@ from bwprof.text.parsing import finite_or_none, join_words, repr_short
 if TYPE_CHECKING:
     import pandas as pd
 
-_DRAM = ("dram_pct", "dram_gb_s", "dram_bytes_read", "dram_bytes_written", "pct_attainable")
-_RATE = ("tensor_pct", "fma_pct", "sm_pct", "issue_pct", "valu_busy_pct", "tflops")
-_WAITS = ("stall_reasons",)
+_FILE = Path(__file__).parents[2] / "data" / "hypotheses.toml"
 
-HYPOTHESES: tuple[Hypothesis, ...] = (
-    Hypothesis(
-        "clock_held_down",
-        "a clock that is held down",
-        ("throttle", "sm_clock_mhz"),
-        f"the driver names a reason, and the clock is below {100 * judges.CLOCK.no:g} % of the highest",
-        "the driver says why it lowers the clock; ncu lowers it itself to the base clock, which is no fault",
-        ("cool it, or raise the power limit", "measure again", "ncu: --clock-control none"),
-        judges.clock_is_reduced,
-    ),
-    Hypothesis(
-        "launch_bound",
-        "its launch",
-        ("time_ms", "timer_floor_us", "wall_ms"),
-        f"time at most {judges.AT_FLOOR.yes:g} empty launches (not known: {judges.SHORT_US.yes:g} us), or kernels "
-        f"less than {judges.HOST.yes:g} % of the wall time",
-        "a third of the time is then that of a kernel which does nothing",
-        (*find_rule("latency").fixes, *find_rule("host_bound").fixes[1:]),
-        judges.launch_bound,
-    ),
-    Hypothesis(
-        "small_grid",
-        "too small a grid",
-        ("grid_blocks", "waves", "multiprocessors", "sm_cycles_ratio"),
-        f"fewer blocks than multiprocessors, or over {100 * judges.TAIL:g} % of all rounds empty, of a single one, too",
-        "multiprocessors without a block add nothing; blocks of equal work take whole rounds",
-        ("more, smaller blocks", "split the reduction among blocks", "a persistent grid of as many blocks as fit"),
-        judges.small_grid,
-    ),
-    Hypothesis(
-        "spills",
-        "spilled registers",
-        ("local_bytes", "l2_bytes"),
-        f"local memory is {judges.SPILLED.yes:g} % of the traffic (harmless up to {judges.SPILLED.no:g} %)",
-        "local memory is what registers spill to, and arrays whose index only the run knows; it goes through L1",
-        ("fewer sums a thread", *find_rule("spills").fixes[:3], "indices that the compiler knows"),
-        judges.spills,
-    ),
-    Hypothesis(
-        "uncoalesced",
-        "uncoalesced accesses",
-        ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store", "lines_per_load"),
-        f"less than {judges.EFFICIENCY.yes:g} % of the sectors used (fine from {judges.EFFICIENCY.no:g} %), or more "
-        f"than {judges.SLACK * judges.WIDEST:g} sectors a request, or {judges.SLACK * judges.LINES:g} lines in busy L1",
-        "32 lanes of 4, 8 or 16 bytes side by side need 4, 8 or 16 sectors: no width explains more than 16; fewer may "
-        "still be too many for narrow lanes, which the efficiency tells",
-        find_rule("uncoalesced").fixes,
-        judges.uncoalesced,
-    ),
-    Hypothesis(
-        "bank_conflicts",
-        "bank conflicts in shared memory",
-        ("bank_conflicts", "shared_wavefronts", "lds_bank_conflict_pct", *_WAITS),
-        f"conflicts over {judges.CONFLICTS:g} % of the wavefronts, and {judges.SHARED_WAITS.yes:g} % of the stalls "
-        "wait for shared memory",
-        "a bare count says nothing: a large kernel has millions in a hundredth of its accesses",
-        find_rule("bank_conflicts").fixes,
-        judges.bank_conflicts,
-    ),
-    Hypothesis(
-        "divergence",
-        "divergent warps",
-        ("active_threads", *_WAITS),
-        f"at most {judges.ACTIVE.yes:g} of 32 threads take part in an instruction (fine from {judges.ACTIVE.no:g})",
-        "a warp runs the branches of its threads one after the other; those that took another wait, and cost as much",
-        ("threads of a warp on the same branch", "sort the work by its kind", "predicates instead of branches"),
-        judges.divergence,
-    ),
-    Hypothesis(
-        "materialised",
-        "intermediates that go through memory",
-        ("algorithmic_bytes_read", "algorithmic_bytes_written", "bytes_read", "bytes_written"),
-        f"over {judges.STORED:g} times the compulsory bytes",
-        "what is written to be read again moves twice",
-        find_rule("materialised").fixes,
-        judges.materialised,
-    ),
-    Hypothesis(
-        "cache_thrash",
-        "data that the caches did not keep",
-        ("traffic_ratio", *_DRAM[:4]),
-        f"counted over {judges.THRASH:g} times the bytes that it must move, while it waits for memory",
-        "counters agree with formulas within 2 %; what is more was fetched again",
-        find_rule("extra_traffic").fixes,
-        judges.cache_thrash,
-    ),
-    Hypothesis(
-        "low_occupancy",
-        "low occupancy",
-        ("occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter", *_WAITS),
-        f"occupancy below {judges.OCCUPANCY:g} %, resources hold it there, no roof is near, few warps are ready",
-        "50 to 75 % hide most latencies; a kernel at a roof needs no more warps",
-        find_rule("low_occupancy").fixes,
-        judges.low_occupancy,
-    ),
-    Hypothesis(
-        "barriers",
-        "barriers",
-        _WAITS,
-        f"{judges.BARRIERS.yes:g} % of the stalls (fine up to {judges.BARRIERS.no:g} %)",
-        "warps that wait for each other ask for nothing",
-        ("fewer barriers", "two buffers instead of one and a barrier", "smaller blocks", "even work between barriers"),
-        judges.barriers,
-    ),
-    Hypothesis(
-        "shared_memory_bound",
-        "loads from shared memory",
-        ("shared_pct", "shared_wavefronts", *_WAITS),
-        f"{judges.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({judges.SHARED_BOUND.no:g} % where it is "
-        f"busy {NEAR_PIPE.yes:g} % of the cycles), without conflicts to blame",
-        "a load for each product or two: its pipe gives 128 bytes a cycle, whatever the arithmetic could do",
-        ("more sums a thread in registers", "wider loads (16 bytes)", "tensor cores fed by ldmatrix"),
-        judges.shared_memory_bound,
-    ),
-    Hypothesis(
-        "issue_bound",
-        "instruction issue",
-        ("issue_pct", "sm_cycles_ratio"),
-        f"an instruction issued in {NEAR_PIPE.yes:g} % of the cycles (far below {NEAR_PIPE.no:g} %), no pipe near",
-        "a scheduler issues one instruction a cycle at most, whatever it is: addresses, loops and loads take the turns "
-        "of arithmetic",
-        ("wider loads", "more sums a thread for what it loads", "constant strides", "unroll"),
-        judges.issue_bound,
-    ),
-    Hypothesis(
-        "compute_bound",
-        "arithmetic",
-        (*_RATE, *_WAITS),
-        f"a pipe busy {NEAR_PIPE.yes:g} % of the cycles (far below {NEAR_PIPE.no:g} %), or FLOPs at "
-        f"{NEAR_BEST_RATE.yes:g} % of the best rate",
-        "dependencies and issue leave a pipe little above 70 %; between, warps ready to issue tell",
-        find_rule("compute").fixes,
-        judges.compute_bound,
-    ),
-    Hypothesis(
-        "memory_bound",
-        "the memory's bandwidth",
-        _DRAM,
-        f"at least {NEAR_STREAM.yes:g} % of what a stream of its bytes reaches (far below {NEAR_STREAM.no:g} %), or "
-        f"{NEAR_PEAK.yes:g} % of theory ({NEAR_PEAK.no:g} %)",
-        "plain streams reach 85 to 95 % of the theoretical bandwidth",
-        find_rule("at_memory_roof").fixes,
-        judges.memory_bound,
-    ),
-    Hypothesis(
-        "latency_bound",
-        "the memory's latency",
-        (*_DRAM, "occupancy_pct", "sectors_per_load", *_WAITS),
-        f"no roof is near, {WAITING.yes:g} % of the stalls wait for memory (few below {WAITING.no:g} %), "
-        "and fewer bytes are in flight than latency x bandwidth",
-        "Little's law: bandwidth is bytes in flight over latency",
-        find_rule("low_bytes_in_flight").fixes,
-        judges.latency_bound,
-    ),
-)
 
+def _read_hypotheses() -> Iterator[Hypothesis]:
+    for name, sheet in tomllib.loads(_FILE.read_text(encoding="utf-8")).items():
+        yield Hypothesis(
+            name,
+            sheet["cause"],
+            tuple(sheet["columns"]),
+            sheet["threshold"].format(**{**vars(constants), **vars(judges)}),
+            sheet["because"],
+            tuple(sheet["fixes"]) if "fixes" in sheet else find_rule(sheet["rule"]).fixes,
+            getattr(judges, sheet.get("judge", name)),
+        )
+
+
+HYPOTHESES = tuple(_read_hypotheses())
 COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "expected_gain", "needs")
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
@@ -339,11 +188,19 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     import pandas as pd
 
     diagnoses = diagnose_rows(data, latency_us=latency_us)
-    lines = [_table_line(row, entry) for row in diagnoses for entry in row.verdicts]
+    lines = [_table_line(row, *entry) for row in diagnoses for entry in row.verdicts]
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     frame = frame.astype({name: float if name == "expected_gain" else "string" for name in COLUMNS})
     frame.attrs["answers"] = tuple(row.sentence for row in diagnoses)
     return frame
+
+
+def _table_line(row: Diagnosis, hypothesis: Hypothesis, judgement: Judgement) -> tuple[Any, ...]:
+    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgement.verdict != CANNOT_TELL else ""
+    threshold, evidence = f"{hypothesis.threshold}: {hypothesis.because}", judgement.evidence + doubt
+    fixes = "; ".join(hypothesis.fixes) if judgement.verdict == SUPPORTED else ""
+    needs = "; ".join(map(str, judgement.needs))
+    return row.case, hypothesis.name, judgement.verdict, evidence, threshold, fixes, judgement.gain, needs
 
 
 def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
@@ -356,7 +213,13 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     bare.attrs = {}
     # Not ncu's thousands of metrics, from which the other columns are made.
     rows: list[Any] = bare[[name for name in bare.columns if "__" not in name]].to_dict("records")
-    return [_diagnose_row(name, RowFigures(row, latency)) for name, row in zip(_row_names(frame), rows, strict=True)]
+    diagnoses = []
+    for name, row in zip(_row_names(frame), rows, strict=True):
+        figures = RowFigures(row, latency)
+        verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
+        verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
+        diagnoses.append(Diagnosis(name, figures, tuple(verdicts)))
+    return diagnoses
 
 
 def _row_names(frame: pd.DataFrame) -> list[str]:
@@ -376,22 +239,16 @@ def _row_names(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def _diagnose_row(name: str, figures: RowFigures) -> Diagnosis:
-    verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
-    verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
-    return Diagnosis(name, figures, tuple(verdicts))
-
-
 def _describe_position(figures: RowFigures) -> str:
     """Describe a row that is neither near the memory roof nor certainly far from it; "" elsewhere."""
     verdict = near_memory(figures, doubted=figures.unsure)
     if not figures.memory.known or verdict == SUPPORTED:
         return ""
     if figures.memory.pct > BEYOND:
-        return f"at {share_text(figures.memory)}, which cannot be"
+        return f"at {figures.memory.text}, which cannot be"
     if figures.memory.least:
-        return f"at {share_text(figures.memory)}, by the bytes stated"
-    return f"between roof and latency ({share_text(figures.memory)})" if verdict == CANNOT_TELL else ""
+        return f"at {figures.memory.text}, by the bytes stated"
+    return f"between roof and latency ({figures.memory.text})" if verdict == CANNOT_TELL else ""
 
 
 def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
@@ -411,16 +268,6 @@ def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
     elif figures.of_amd:  # neither bwprof nor ncu counts on AMD cards
         needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in needs)
     return dataclasses.replace(judgement, needs=needs)
-
-
-def _table_line(row: Diagnosis, entry: HypothesisVerdict) -> tuple[Any, ...]:
-    hypothesis, judgement = entry.hypothesis, entry.judgement
-    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgement.verdict != CANNOT_TELL else ""
-    needs = "; ".join(map(str, judgement.needs))
-    threshold = f"{hypothesis.threshold}: {hypothesis.because}"
-    fixes = "; ".join(hypothesis.fixes) if judgement.verdict == SUPPORTED else ""
-    evidence = judgement.evidence + doubt
-    return row.case, hypothesis.name, judgement.verdict, evidence, threshold, fixes, judgement.gain, needs
 
 
 def _list_missing(needs: list[Need]) -> str:

@@ -49,6 +49,11 @@ class Share:
         return self.pct > BEYOND and not self.beaten
 
     @property
+    def text(self) -> str:
+        """The share in words: '88 % of the theoretical bandwidth'."""
+        return f"{self.pct:.3g} % {self.of}"
+
+    @property
     def known(self) -> bool:
         """Whether the percentage is known."""
         return not math.isnan(self.pct)

@@ -31,7 +31,6 @@ from bwprof.analysis.diagnosis.hypothesis import (
     near_memory,
     near_rate,
     refute,
-    share_text,
     support,
 )
 from bwprof.analysis.rules import find_rule
@@ -46,7 +45,7 @@ AT_FLOOR = Band(FLOOR_FACTOR, FLOOR_FACTOR + 1)  # empty launches
 # A kernel of a profiler's file that takes longer is no mere launch; an empty one takes 1 to 2 us.
 SHORT_US = Band(3.0, 10.0)
 HOST = Band(90.0, 97.0)  # percent of the time in which kernels run
-CLOCK = Band(0.85, 0.95)  # of the highest
+CLOCK = Band(85.0, 95.0)  # percent of the highest
 POWER = "sw_power_cap"  # the driver's power limit, which a busy pipe reaches by itself
 
 # L2 counts 1.5 bytes for each byte of a stream: 60 % of this share of the theoretical bandwidth is far from the roof.
@@ -57,7 +56,7 @@ _ENOUGH = 1.2  # of the bytes in flight that are needed
 _NEITHER = ": neither near nor far"
 OCCUPANCY = find_rule("low_occupancy").threshold  # percent
 HIDDEN = 20.0  # percent of the stalls that are warps ready to issue: from here on more warps find no turn
-TAIL = 0.2  # share of the rounds of blocks that is empty
+TAIL = 20.0  # percent of the rounds of blocks that is empty
 UNEVEN = Band(1.5, 1.1)  # busiest over mean multiprocessor
 BARRIERS = Band(30.0, 15.0)  # percent of the stalls
 
@@ -76,6 +75,7 @@ EFFICIENCY = Band(find_rule("uncoalesced").threshold, 80.0)  # percent of the se
 WIDEST = 16.0  # sectors of a request of 16 bytes a lane, the most that a lane can load
 LINES = 4.0  # 128-byte lines that such a request touches
 SLACK = 1.25  # factor over the ideal, for rows that begin in the middle of a sector
+MOST_SECTORS, MOST_LINES = SLACK * WIDEST, SLACK * LINES
 L2_OF_STREAM = 1.8  # L2 counts 1.4 to 1.6 bytes for each byte of a stream
 CONFLICTS = find_rule("bank_conflicts").threshold  # percent of the wavefronts
 SHARED_WAITS = Band(15.0, 10.0)  # percent of the stalls
@@ -113,7 +113,7 @@ def memory_bound(figures: RowFigures) -> Judgement:
         if stalled < IDLE:
             return refute(f"memory units stalled {stalled:.2g} % of the time")
         return leave_open("how near it is to the bandwidth is not known", BANDWIDTH)
-    verdict, evidence = near_memory(figures, doubted=figures.unsure), share_text(figures.memory)
+    verdict, evidence = near_memory(figures, doubted=figures.unsure), figures.memory.text
     if verdict != SUPPORTED and figures.memory.least:
         return leave_open(f"{evidence}, by the bytes stated: more may have been moved", COUNTED)
     if verdict == SUPPORTED and figures.small:
@@ -127,7 +127,7 @@ def compute_bound(figures: RowFigures) -> Judgement:
     """Compare the arithmetic pipes, or the FLOPs, with what they can do."""
     pipe, pct = next(iter(figures.pipes.items()), ("", math.nan))
     parts = [f"{name} pipe {value:.3g} %" for name, value in figures.pipes.items()]
-    parts += [share_text(figures.arithmetic)] if figures.arithmetic.known else []
+    parts += [figures.arithmetic.text] if figures.arithmetic.known else []
     evidence = "; ".join(parts)
     if near_rate(figures, doubted=figures.unsure) == SUPPORTED or pct >= NEAR_PIPE.yes:
         return support(evidence, 100 / largest(pct, figures.arithmetic.pct))
@@ -172,7 +172,7 @@ def _no_busy_unit(figures: RowFigures, evidence: str, pipe: str, pct: float) -> 
             return refute(evidence)
         return leave_open(evidence or "no pipe was counted, and its FLOPs are not known", PIPES)
     if near_memory(figures) == SUPPORTED:
-        return refute(f"{evidence}; memory is nearer ({share_text(figures.memory)})")
+        return refute(f"{evidence}; memory is nearer ({figures.memory.text})")
     return leave_open(evidence + _NEITHER, *(() if pipe else (PIPES,)))
 
 
@@ -211,7 +211,7 @@ def latency_bound(figures: RowFigures) -> Judgement:
         return conclude(verdict, evidence, between=": neither most nor few")
     if not figures.memory.known:
         return leave_open(f"{evidence}, at its full bandwidth or far from it", BANDWIDTH)
-    evidence = _join(evidence, share_text(figures.memory), flight)
+    evidence = _join(evidence, figures.memory.text, flight)
     if figures.memory.least:
         return leave_open(f"{evidence}, by the bytes stated", COUNTED)
     if near_memory(figures) == CANNOT_TELL:
@@ -275,7 +275,8 @@ def clock_is_reduced(figures: RowFigures) -> Judgement:
     """Check for a clock below the highest, by the driver's reason or by the catalogue."""
     reason = figures.word("throttle")
     clock, most = figures.number("sm_clock_mhz"), (figures.card and figures.card.clock_mhz) or math.nan
-    share = ratio(clock, most)
+    slower = ratio(clock, most)
+    share = 100 * slower
     at = "" if math.isnan(clock) else f"{clock:.0f} MHz" + ("" if math.isnan(most) else f" of {most:.0f}")
     if reason not in ("", "none") or "throttled" in figures.flags:
         evidence = _join(reason or "flag throttled", at)
@@ -284,7 +285,7 @@ def clock_is_reduced(figures: RowFigures) -> Judgement:
         if near_memory(figures) == SUPPORTED:
             return refute(f"{evidence}, which does not matter: {at_roof(figures)}")
         working = near_rate(figures) == SUPPORTED or busiest_pipe(figures)[1] >= NEAR_PIPE.yes
-        return dataclasses.replace(support(evidence, ratio(1, share)), follows=working and reason == POWER)
+        return dataclasses.replace(support(evidence, ratio(1, slower)), follows=working and reason == POWER)
     if reason == "none":
         return refute(_join("the driver did not hold it down", at))
     verdict = CLOCK.place(share)
@@ -345,10 +346,10 @@ def small_grid(figures: RowFigures) -> Judgement:
     if blocks < units:
         return support(evidence, figures.bounded(ratio(units, blocks)))
     rounds = math.ceil(waves)
-    empty = (rounds - waves) / rounds
+    empty = 100 * (rounds - waves) / rounds
     if empty <= TAIL:
         return refute(evidence)
-    what = "the device could hold more blocks" if rounds == 1 else f"{100 * empty:.0f} % of {rounds} rounds are empty"
+    what = "the device could hold more blocks" if rounds == 1 else f"{empty:.0f} % of {rounds} rounds are empty"
     return support(f"{evidence}: {what}", figures.bounded(rounds / waves))
 
 
@@ -382,7 +383,7 @@ def uncoalesced(figures: RowFigures) -> Judgement:
 def _judge_lines(figures: RowFigures) -> Judgement | None:
     """Judge the lines that a load touches, which take the L1 cache a turn each; None where they are few."""
     lines, sectors = figures.number("lines_per_load"), figures.number("sectors_per_load")
-    if not lines > SLACK * LINES or not sectors < 2 * lines:
+    if not lines > MOST_LINES or not sectors < 2 * lines:
         return None
     evidence = (
         f"a load touches {lines:.3g} lines, {sectors / lines:.3g} of 4 sectors of each; ideal are {LINES:g} lines"
@@ -414,7 +415,7 @@ def _judge_sectors(figures: RowFigures) -> Judgement:
         return leave_open("sectors of a request were not counted", need)
     evidence = f"{most:.3g} sectors a request"
     ideal = WARP * _element_bytes(figures.word("precision").lower()) / SECTOR  # of single elements; 0: not known
-    if most > SLACK * WIDEST:
+    if most > MOST_SECTORS:
         evidence = f"{evidence}, where even 16 bytes a lane need {WIDEST:.0f}"
         gain = figures.bounded(most / (ideal or WIDEST), useless=True)
         return _judge_harmless(figures, evidence) or support(evidence, gain)
