@@ -7,7 +7,7 @@ import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -264,32 +264,14 @@ class Streams:
 
     def seconds(self, read: Array, written: Array) -> Array:
         """Compute the time of a stream of this mix, launch included; an empty launch for no bytes."""
-        sizes, mixes, times, slopes = self._grid
-        total = read + written
-        moved = np.where(total > 0, total, 1.0)
-        fraction = read / moved
-        at = np.searchsorted(sizes[1:-1], moved, "right")
-        beyond = moved - sizes[at]
-        mix = np.searchsorted(mixes[1:-1], fraction, "right")
-        share = np.clip((fraction - mixes[mix]) / (mixes[mix + 1] - mixes[mix]), 0.0, 1.0)
-        at += mix * len(sizes)
-        low = times[at] + beyond * slopes[at]
-        at += len(sizes)
-        seconds = low + share * (times[at] + beyond * slopes[at] - low)
+        total = np.asarray(read + written, float)
+        fraction = read / np.where(total > 0, total, 1.0)
+        times = [curve.times(total, self.floor_seconds) for curve in self.curves]
+        seconds = times[0]
+        for (less, more), (low, high) in zip(pairwise(self.curves), pairwise(times), strict=True):
+            share = (fraction - less.read_fraction) / (more.read_fraction - less.read_fraction)
+            seconds = np.where(share > 0, low + np.minimum(share, 1.0) * (high - low), seconds)
         return np.where(total > 0, seconds, self.floor_seconds)
-
-    @cached_property
-    def _grid(self) -> tuple[Array, Array, Array, Array]:
-        """All measured sizes and one far beyond, mixes (at least two), and each mix's times and slopes at the sizes."""
-        curves = self.curves if len(self.curves) > 1 else self.curves * 2
-        mixes = np.array([curve.read_fraction for curve in curves])
-        if len(self.curves) == 1:
-            mixes[1] += 1.0
-        sizes = np.unique(np.concatenate([[0.0, _FAR], *(curve.sizes for curve in curves)]))
-        times = np.stack([curve.times(sizes, self.floor_seconds) for curve in curves])
-        slopes = np.zeros_like(times)
-        slopes[:, :-1] = np.diff(times) / np.diff(sizes)
-        return sizes, mixes, times.ravel(), slopes.ravel()
 
     def ceiling_gb_s(self, read: Array, written: Array) -> Array:
         """Compute the rate of a stream of this mix at the largest measured size, GB/s; NaN for no bytes."""
