@@ -203,12 +203,9 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
     Examples
     --------
     >>> import bwprof
-    >>> now = {"operation": "gemm", "precision": "fp16", "M": 1, "N": 4096, "K": 4096, "time_ms": 0.01}
-    >>> cost = bwprof.cost("gemm", precision="fp16", M=1, N=4096, K=4096)
-    >>> now |= {"bytes_read": cost.bytes_read, "bytes_written": cost.bytes_written, "bandwidth_gb_s": 3357.0}
-    >>> now |= {"attainable_gb_s": 4000.0, "flops": 0}
-    >>> bwprof.speedup(bwprof.frame(now))[["byte_ratio", "efficiency_source"]].round(2).values.tolist()
-    [[2.0, 'assumed: 1']]
+    >>> found = bwprof.speedup(bwprof.load_example("h200")).dropna(subset="speedup")
+    >>> found[["case", "byte_ratio"]].round(2).values.tolist()[0]
+    ['decode_gemm', 1.99]
     """
     return _speedup_table(values.as_frame(frame, "frame"), *check_precision_pair(from_, to))[1]
 
@@ -363,13 +360,7 @@ def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e
 
 
 def limiter_text(limiter: str) -> str:
-    """Name a limiter in a sentence.
-
-    Examples
-    --------
-    >>> limiter_text("compute"), limiter_text("kernel")
-    ('arithmetic', 'own kernel')
-    """
+    """Name a limiter in a sentence: "arithmetic" for compute, "own kernel" for kernel."""
     return _LIMITER_TEXTS.get(limiter) or quote_text(limiter)
 
 

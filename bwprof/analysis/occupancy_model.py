@@ -16,7 +16,6 @@ from bwprof.text.parsing import finite_or_none, parse_int, quote_text, repr_shor
 WARP, MOST_THREADS, MOST_REGISTERS = 32, 1024, 255
 _REGISTERS, _QUARTERS, _REGISTER_UNIT = 65536, 4, 256
 _KIB, _SHARED_UNIT, _RESERVED = 1024, 128, 1024  # a block's reserved bytes
-_STATIC_SHARED = 48 * _KIB  # a block that needs more must allocate it dynamically
 
 
 class _Multiprocessor(NamedTuple):
@@ -43,7 +42,7 @@ _MULTIPROCESSORS = {
 ARCHITECTURES = tuple(_MULTIPROCESSORS)
 _ARCH = re.compile(r"(?:sm_|compute_)?([0-9]{1,2})\.?([0-9])[af]?")
 
-# The first resource with the least blocks is the limiter; the note names the others.
+# The first resource with the least blocks is the limiter.
 _TITLES = {"threads": "Threads", "registers": "Registers", "shared": "Shared memory", "blocks": "Blocks"}
 
 
@@ -168,7 +167,7 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
         max_warps=most,
         limiter=limiting[0],
         limits=limits,
-        note="; ".join(_notes(shared_bytes, threads, arch, blocks, limiting)),
+        note="; ".join(_list_notes(threads, arch, [] if blocks else limiting)),
         registers=registers,
         shared_bytes=shared_bytes,
         threads=threads,
@@ -205,21 +204,15 @@ def _most_shared(arch: str) -> int:
     return _MULTIPROCESSORS[arch].shared_kib * _KIB
 
 
-def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, limiting: list[str]) -> list[str]:
-    notes = []
-    if not blocks:
-        most = _most_shared(arch) - _RESERVED
-        needs = {
-            "registers": f"a block may have {_REGISTERS} registers, in units of {_REGISTER_UNIT} for a warp",
-            "shared": f"a block may have {most} bytes of shared memory",
-        }
-        notes.append(f"it does not run: {' and '.join(needs[name] for name in limiting)}")
-    elif len(limiting) > 1 and limiting[0] != "threads":
-        notes.append(f"{' and '.join(limiting[1:])} {'limits' if len(limiting) == 2 else 'limit'} it just as much")
+def _list_notes(threads: int, arch: str, lacking: list[str]) -> list[str]:
+    """List what a kernel lacks to run, and idle lanes."""
+    needs = {
+        "registers": f"a block may have {_REGISTERS} registers, in units of {_REGISTER_UNIT} for a warp",
+        "shared": f"a block may have {_most_shared(arch) - _RESERVED} bytes of shared memory",
+    }
+    notes = [f"it does not run: {' and '.join(needs[name] for name in lacking)}"] if lacking else []
     if threads % WARP:
         notes.append(f"{threads} threads are no multiple of {WARP}: the last warp's other lanes idle")
-    if blocks and shared_bytes > _STATIC_SHARED:
-        notes.append(f"more than {_STATIC_SHARED} bytes of shared memory must be dynamic")
     return notes
 
 
