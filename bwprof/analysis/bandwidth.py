@@ -186,9 +186,11 @@ class BandwidthAnalysis:
         if (flops >= 0).all():
             optional.setdefault("flops", int(flops.sum()))
         for name, column, scale in _MEANS:
-            value = _mean(scale * numbers(data, column), times)
-            if value is not None:
-                optional.setdefault(name, value)
+            known = numbers(data, column) >= 0
+            if known.any():
+                weights = times[known] if (times[known] > 0).all() else None
+                mean = float(np.average(scale * numbers(data, column)[known], weights=weights))
+                optional.setdefault(name, mean)
         if optional.get("precision") is not None and "peak_tflops" not in optional:
             optional["peak_tflops"] = _catalogue_rate(str(words(longest, "device").iloc[0]), optional["precision"])
         analysis = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
@@ -458,18 +460,11 @@ def _catalogue_rate(device: str, precision: str) -> float | None:
 
 def _diagnosed_bound(launch: pd.DataFrame) -> str | None:
     """Return the bound of a launch by `bwprof.diagnose`; None where it is open."""
-    from bwprof.analysis.diagnosis.diagnose import diagnose_rows
-    from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
+    from bwprof.analysis.diagnosis.diagnose import diagnose
 
-    causes = (entry.hypothesis.name for entry in diagnose_rows(launch)[0].of(SUPPORTED))
-    return next((_HYPOTHESIS_BOUNDS[name] for name in causes if name in _HYPOTHESIS_BOUNDS), None)
-
-
-def _mean(values: Any, times: Any) -> float | None:
-    """Average over kernels, weighted by time where all times are known."""
-    known = values >= 0
-    weights = times[known] if (times[known] > 0).all() else np.ones(int(known.sum()))
-    return float(np.average(values[known], weights=weights)) if known.any() else None
+    found = diagnose(launch)
+    causes = found.loc[found["verdict"] == "supported", "hypothesis"].map(_HYPOTHESIS_BOUNDS).dropna()
+    return None if causes.empty else str(causes.iloc[0])
 
 
 def _check_number(value: Any, name: str) -> Any:
@@ -488,12 +483,9 @@ def _check_number(value: Any, name: str) -> Any:
 
 def _bytes_text(count: int) -> str:
     """Format bytes in decimal units: '117.45 MB'."""
-    value, units = float(count), ("B", "kB", "MB", "GB", "TB")
-    for unit in units:
-        if round(value, 2) < 1000 or unit == units[-1]:
-            break
-        value /= 1000
-    return f"{count} B" if unit == "B" else f"{format_short(value, '.2f')} {unit}"
+    units = ("B", "kB", "MB", "GB", "TB")
+    place = min((len(str(count)) - 1) // 3, len(units) - 1)
+    return f"{format_short(count / 1000**place, '.2f' if place else '.0f')} {units[place]}"
 
 
 def _four_digits(value: float) -> str:
@@ -501,9 +493,6 @@ def _four_digits(value: float) -> str:
     if value >= 1e4:
         return format_short(value, ".0f")
     return f"{value:#.4g}".rstrip(".") if value >= 1e-4 else f"{value:.3g}"
-
-
-UTILIZATION_COLUMNS = ("Kernel", "Measured BW", "Utilization", "Status")
 
 
 def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFrame:
@@ -533,21 +522,16 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
 
     frame = BandwidthAnalysis.from_frame(as_frame(data), peak_gb_s=peak_gb_s)
     frame = frame[values.has_time(frame)]
-    own = numbers(frame, "bandwidth_gb_s")
-    seconds = numbers(frame, "time_ms") / 1e3
-    speed = np.where(np.isnan(own), values.moved_bytes(frame) / seconds / 1e9, own)
-    used = numbers(frame, "utilization")
+    own, used = numbers(frame, "bandwidth_gb_s"), numbers(frame, "utilization")
+    speed = np.where(np.isnan(own), values.moved_bytes(frame) / numbers(frame, "time_ms") / 1e6, own)
     rating = words(frame, "rating").astype(object)
-    status = np.where(values.is_above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating)
-    return pd.DataFrame(
-        {
-            "Kernel": values.labels(frame),
-            "Measured BW": ["-" if np.isnan(one) else f"{format_figure(one, whole_from=100)} GB/s" for one in speed],
-            "Utilization": ["-" if np.isnan(one) else f"{format_short(100 * one, '.1f')} %" for one in used],
-            "Status": [word or "-" for word in status],
-        },
-        columns=list(UTILIZATION_COLUMNS),
-    ).astype("string")
+    table = {
+        "Kernel": values.labels(frame),
+        "Measured BW": ["-" if np.isnan(one) else f"{format_figure(one, whole_from=100)} GB/s" for one in speed],
+        "Utilization": ["-" if np.isnan(one) else f"{format_short(100 * one, '.1f')} %" for one in used],
+        "Status": np.where(values.is_above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating),
+    }
+    return pd.DataFrame(table).replace({"Status": {"": "-"}}).astype("string")
 
 
 def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:

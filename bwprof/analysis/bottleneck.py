@@ -83,7 +83,10 @@ def tabulate_findings(findings: Sequence[Finding]) -> pd.DataFrame:
     """Tabulate findings as `bottlenecks` does."""
     import pandas as pd
 
-    lines = [finding.line() for finding in sort_by_priority(findings)]
+    lines = [
+        (found.priority, found.label, found.issue, found.impact, found.fix, found.gain, found.evidence)
+        for found in sort_by_priority(findings)
+    ]
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype("string")
 
 
@@ -182,11 +185,6 @@ class Finding:
         figures = [rule.evidence.format(ShortFloat(figure)) for rule, figure in self.rules]
         limit = f"limiter {self.limiter}" if self.limiter else ""
         return "; ".join(filter(None, (reached, limit, *figures)))
-
-    def line(self) -> dict[str, str]:
-        """Return a line of the table."""
-        cells = (self.priority, self.label, self.issue, self.impact, self.fix, self.gain, self.evidence)
-        return dict(zip(COLUMNS, cells, strict=True))
 
 
 def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> pd.DataFrame:

@@ -90,14 +90,14 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     import pandas as pd
 
     wide, narrow = check_precision_pair(from_, to)
-    names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)", "Improvement"]
-    names += ["Bytes ratio", "Time speed-up"]
+    names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)"]
     lines = []
     for pair in find_precision_pairs(data, wide, narrow):
         speeds = ((moved_bytes(row) or 0) / row["time_ms"] / 1e6 for row in (pair.wide, pair.narrow))
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
         cells = [format_figure(speed, whole_from=100) for speed in speeds]
         lines.append([pair.label, *cells, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
+    names += ["Improvement", "Bytes ratio", "Time speed-up"]
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
