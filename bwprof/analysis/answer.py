@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bwprof import registry
 from bwprof.analysis import values
@@ -34,9 +35,6 @@ from bwprof.analysis.rules import AT_ROOF, checklist, is_at_roof
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Pairs of precisions: one that a run has, and the next narrower one.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
@@ -209,8 +207,6 @@ class Answer:
 
     def improvement(self) -> tuple[pd.DataFrame, str]:
         """Tabulate FP32 beside FP16, and explain ratios of bandwidth near one; empty without such rows."""
-        import pandas as pd
-
         if not _has_classic_columns(self.data):
             return pd.DataFrame(), ""
         return improvement_table(self.data), explain_equal_bandwidth(self.data)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bwprof.analysis import values
 from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, numbers, word_codes, words
@@ -15,9 +16,6 @@ from bwprof.registry import check_precision
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, classify_row, ridge
 from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.parsing import describe_unknown, finite_or_none, measured_or_none, parse_bytes, repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GOOD, EXCELLENT, FAIR = 0.60, 0.80, 0.40
 AT_ROOF = 0.90
@@ -410,8 +408,6 @@ def _divide(part: Any, whole: Any) -> Any:
 
 
 def _analyze_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
-    import pandas as pd
-
     own = numbers(data, "peak_gb_s")
     if peak is not None:
         data = data.assign(peak_gb_s=np.where(np.isnan(own), peak, own))
@@ -518,8 +514,6 @@ def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFr
     >>> utilization_table(row, peak_gb_s=800.0).values.tolist()
     [['copy', '300 GB/s', '37.5 %', 'poor']]
     """
-    import pandas as pd
-
     frame = BandwidthAnalysis.from_frame(as_frame(data), peak_gb_s=peak_gb_s)
     frame = frame[values.has_time(frame)]
     own, used = numbers(frame, "bandwidth_gb_s"), numbers(frame, "utilization")

@@ -7,21 +7,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bwprof.analysis import values
 from bwprof.analysis.rules import AT_ROOF, RULES, BottleneckRule, RuleInputs
 from bwprof.results import schema
+from bwprof.results.frame import to_rows
 from bwprof.results.pairs import configuration_key, is_comparable, times_differ
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import LIMITERS
 from bwprof.text.formatting import ShortFloat, format_figure, format_seconds, format_short
 from bwprof.text.parsing import measured_or_none, repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # The columns that tell one step of a model from another; the times of a step's rows add up.
 STEP = ("model", "phase", "step_batch", "context", "weights", "kv", "device", "run_id")
@@ -81,8 +80,6 @@ def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
 
 def tabulate_findings(findings: Sequence[Finding]) -> pd.DataFrame:
     """Tabulate findings as `bottlenecks` does."""
-    import pandas as pd
-
     lines = [
         (found.priority, found.label, found.issue, found.impact, found.fix, found.gain, found.evidence)
         for found in sort_by_priority(findings)
@@ -196,8 +193,6 @@ def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> pd.Data
         pct (of its time; NaN without a roof), time_ms, lost_ms (of a launch), count (launches), total_ms (lost by all
         launches), step_ms and tokens (of the model's step; NaN where there is none, or a row of it has no time).
     """
-    import pandas as pd
-
     time_ms = np.where(values.has_time(data), values.numbers(data, "time_ms"), math.nan)
     pct = np.where(np.isnan(time_ms), math.nan, np.clip(100 - limits.pct_limit, 0, 100))
     losses = pd.DataFrame({"pct": pct, "time_ms": time_ms, "lost_ms": time_ms * pct / 100})
@@ -282,8 +277,6 @@ def strengths(data: Any) -> pd.DataFrame:
     >>> strengths(row).values.tolist()
     [['copy', 'at the memory roof', '95 % of attainable']]
     """
-    import pandas as pd
-
     frame = values.as_frame(data)
     found = find_strengths(frame).groupby("place").agg("; ".join)
     table = {"Kernel": values.labels_at(frame, found.index.to_numpy(np.int64)), "Strength": found["strength"]}
@@ -292,8 +285,6 @@ def strengths(data: Any) -> pd.DataFrame:
 
 def find_strengths(data: pd.DataFrame) -> pd.DataFrame:
     """Find the rows that need no work: columns place, strength, evidence; a line for each row and strength."""
-    import pandas as pd
-
     limits, attained = values.limiter_columns(data), values.pct_attained(data)
     traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
     sound = values.has_time(data) & ~values.is_word(data, "status", "predicted")
@@ -348,8 +339,6 @@ class Cliff:
 
 def find_cliffs(data: Any) -> list[Cliff]:
     """Find the cliffs of a frame along each parameter that varies alone, the largest first."""
-    from bwprof.results.frame import to_rows
-
     rows = to_rows(data)
     own = schema.extra_names(rows)
     cliffs: list[Cliff] = []

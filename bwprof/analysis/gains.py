@@ -7,25 +7,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from bwprof import costs, registry
 from bwprof.analysis import values
 from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
+from bwprof.results import frame as results_frame
 from bwprof.results import pairs as results_pairs
+from bwprof.results.frame import to_rows
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
 from bwprof.text.parsing import measured_or_none, quote_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,6 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     >>> improvement_table(pd.DataFrame([wide, half], columns=names)).values.tolist()
     [['decode', '1073', '805', '0.75x', '2.00x', '1.50x']]
     """
-    import pandas as pd
-
     wide, narrow = check_precision_pair(from_, to)
     names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)"]
     lines = []
@@ -126,8 +124,6 @@ def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
 
 def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     """Find the configurations that have a time in both precisions, in the frame's order."""
-    from bwprof.results import frame as results_frame
-
     return _pair_rows(results_frame.to_rows(data), wide, narrow)
 
 
@@ -212,10 +208,6 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
 
 def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
     """Return the places of the wide rows with a time, and their table."""
-    import pandas as pd
-
-    from bwprof.results.frame import to_rows
-
     rows = to_rows(data) if len(data) else []
     timed = {
         place: row

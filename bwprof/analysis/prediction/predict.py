@@ -23,6 +23,7 @@ from bwprof.analysis.prediction.workload import (
 )
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
+from bwprof.results.row import RunMetadata
 from bwprof.roofs import limiter
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import finite_or_none, list_items, parse_names, quote_text, repr_short
@@ -187,8 +188,6 @@ def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join the rows of several devices, those of a case together; keep each device's metadata."""
     import pandas as pd
 
-    from bwprof.results.row import RunMetadata
-
     by_device = {str(frame.attrs["run"]["predicted_for"]): frame for frame in frames}
     joined = pd.concat(by_device.values()).sort_index(kind="stable", ignore_index=True)
     runs = {name: dict(frame.attrs["run"]) for name, frame in by_device.items()}
@@ -270,8 +269,6 @@ MAX_COMPARED = 20_000  # rows that are also compared with FP32, one by one
 def _join(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
     """Join the frames of a device, compare precisions, and add the metadata."""
     import pandas as pd
-
-    from bwprof.results.row import RunMetadata
 
     joined = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     if len(frames) > 1 and len(joined) <= MAX_COMPARED:
