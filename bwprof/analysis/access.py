@@ -152,8 +152,8 @@ class AccessPattern(Enum):
         device : str, optional
             "cpu" moves lines of 64 bytes, anything else sectors of 32. A name selects rows of `measured`.
         measured : pandas.DataFrame, optional
-            Measurements of patterns: columns `pattern` and `load_efficiency` (percent), and optionally `stride`,
-            `element_bytes` and `device`. The median of the rows of this pattern counts.
+            Columns `pattern` and `load_efficiency` (percent), optionally `stride`, `element_bytes` and `device`. The
+            median of the rows of this pattern counts.
         source : str, optional
             "measured", "sector model" or "table"; the default is the first of these that knows the pattern.
 

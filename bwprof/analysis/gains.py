@@ -19,7 +19,6 @@ from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
 from bwprof.results import frame as results_frame
 from bwprof.results import pairs as results_pairs
-from bwprof.results.frame import to_rows
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
@@ -146,21 +145,11 @@ def list_precisions(data: Any) -> list[str]:
     return list(dict.fromkeys(word for word in values.words(frame[values.has_time(frame)], "precision") if word))
 
 
-COLUMNS = {
-    "case": "string",
-    "operation": "string",
-    "variant": "string",
-    "limiter": "string",
-    "time_ms": "float64",
-    "count": "float64",
-    "byte_ratio": "float64",
-    "efficiency_ratio": "float64",
-    "efficiency_source": "string",
-    "speedup": "float64",
-    "time_ms_then": "float64",
-    "status": "string",
-    "reason": "string",
-}
+_FLOATS = ("time_ms", "count", "byte_ratio", "efficiency_ratio", "speedup", "time_ms_then")
+COLUMNS = (
+    *("case", "operation", "variant", "limiter", "time_ms", "count", "byte_ratio", "efficiency_ratio"),
+    *("efficiency_source", "speedup", "time_ms_then", "status", "reason"),
+)
 
 MEASURED, PREDICTED = "ok", "predicted"
 ASSUMED = "assumed: 1"
@@ -208,11 +197,9 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
 
 def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
     """Return the places of the wide rows with a time, and their table."""
-    rows = to_rows(data) if len(data) else []
+    rows = results_frame.to_rows(data) if len(data) else []
     timed = {
-        place: row
-        for place, row in enumerate(rows)
-        if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
+        at: row for at, row in enumerate(rows) if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
     }
     places = [place for place, row in timed.items() if row["precision"] == wide]
     if timed and not places:
@@ -222,7 +209,8 @@ def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int
     rate = next((float(rate) for rate in rates if rate), None)
     predictor = _SpeedupPredictor(narrow, _pair_rows(rows, wide, narrow), rate, read_run_roofs(data))
     lines = [predictor.predict(rows[place]) for place in places]
-    return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(COLUMNS)
+    kinds = {name: "float64" if name in _FLOATS else "string" for name in COLUMNS}
+    return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(kinds)
 
 
 class _SpeedupPredictor:
@@ -278,9 +266,8 @@ class _SpeedupPredictor:
         """Take the median ratio of the variant's pairs, else of the operation's, times that of the streams."""
         operation = row["operation"]
         ratios = self._ratios.get((operation, row["variant"])) or self._ratios.get((operation, None), [])
-        ratio, source = 1.0, ASSUMED
-        if ratios:
-            ratio, source = median(ratios), f"median of {plural(len(ratios), 'measured pair')}"
+        ratio = median(ratios) if ratios else 1.0
+        source = f"median of {plural(len(ratios), 'measured pair')}" if ratios else ASSUMED
         now = measured_or_none(row["attainable_gb_s"])
         then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(*moved)
         if not now or math.isnan(then):

@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from bwprof.analysis import values
 from bwprof.text.formatting import ShortFloat
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
 
 AT_ROOF = 90.0  # percent of the roof that applies
 
@@ -261,6 +263,8 @@ def checklist(data: Any) -> pd.DataFrame:
     >>> found.set_index("Item")["Result"].value_counts().to_dict()
     {'unknown': 13, 'fail': 2, 'pass': 1}
     """
+    import pandas as pd
+
     frame = values.as_frame(data)
     frame = frame[values.has_time(frame)] if "time_ms" in frame.columns else frame
     facts = RuleInputs(frame)

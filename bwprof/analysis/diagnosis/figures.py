@@ -144,7 +144,11 @@ class RowFigures:
         if not math.isnan(self.attained):
             excess = ratio(self.counted, self.moved)
             stream_of_peak = ratio(number("ceiling_gb_s", "attainable_gb_s"), number("peak_gb_s"))
-            counted = self._of_stream(excess) if excess > 1 else ratio(number("dram_pct"), stream_of_peak)
+            counted = ratio(number("dram_pct"), stream_of_peak)
+            if excess > 1:
+                # A stream takes a fixed time and then moves bytes at the best rate: the excess costs that rate's time.
+                slower = first(ratio(number("attainable_gb_s"), number("ceiling_gb_s")), 1.0)
+                counted = self.attained * (1 + (excess - 1) * min(1.0, slower))
             least = math.isnan(excess) and math.isnan(counted)
             value = max(self.attained, first(counted, 0.0))
             return Share(value, "of what a stream of its bytes reaches", measured=True, least=least)
@@ -155,14 +159,6 @@ class RowFigures:
         of_peak = first(number("dram_pct"), rates[0], number("pct_peak"), rates[1])
         uncounted = math.isnan(self.dram_gb_s) and not self.has("dram_pct") and not math.isnan(self.moved)
         return Share(of_peak, "of the theoretical bandwidth", least=uncounted)
-
-    def _of_stream(self, excess: float) -> float:
-        """Compute the percentage of a stream of the bytes that DRAM moved, `excess` times the stated ones.
-
-        A stream takes a fixed time and then moves bytes at the best rate, so the excess costs the time of that rate.
-        """
-        slower = first(ratio(self.number("attainable_gb_s"), self.number("ceiling_gb_s")), 1.0)
-        return self.attained * (1 + (excess - 1) * min(1.0, slower))
 
     def _read_arithmetic(self) -> Share:
         """Compute how near its FLOPs are to the best measured rate, else to the theoretical one."""

@@ -106,8 +106,7 @@ def _join(*parts: str) -> str:
 def memory_bound(figures: RowFigures) -> Judgement:
     """Compare the bytes that DRAM moved with the bandwidth roof."""
     if figures.hot:
-        need = Need("a cold row", "--cache cold", "")
-        return leave_open("inputs lie in the cache: DRAM is not what it waits for", need)
+        return leave_open("inputs lie in the cache: DRAM does not limit", Need("a cold row", "--cache cold", ""))
     if not figures.memory.known:
         stalled = figures.number("mem_unit_stalled_pct")
         if stalled < IDLE:
@@ -411,8 +410,7 @@ def _judge_sectors(figures: RowFigures) -> Judgement:
     """Judge sectors of a request where their use was not counted."""
     most = largest(figures.number("sectors_per_load"), figures.number("sectors_per_store"))
     if math.isnan(most):
-        need = Need("sectors_per_load", "--metrics sectors", "memory")
-        return leave_open("sectors of a request were not counted", need)
+        return leave_open("sectors were not counted", Need("sectors_per_load", "--metrics sectors", "memory"))
     evidence = f"{most:.3g} sectors a request"
     ideal = WARP * _element_bytes(figures.word("precision").lower()) / SECTOR  # of single elements; 0: not known
     if most > MOST_SECTORS:
@@ -500,8 +498,7 @@ def divergence(figures: RowFigures) -> Judgement:
     """Check for warps of which few threads take part in an instruction."""
     active = figures.number("active_threads")
     if math.isnan(active):
-        need = Need("active_threads", "--metrics sm", "full")
-        return leave_open("how many threads take part was not counted", need)
+        return leave_open("active threads were not counted", Need("active_threads", "--metrics sm", "full"))
     evidence = f"{active:.3g} of {WARP} threads take part in an instruction"
     verdict = ACTIVE.place(active)
     if verdict != SUPPORTED:

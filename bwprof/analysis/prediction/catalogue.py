@@ -73,12 +73,6 @@ def entries() -> tuple[Entry, ...]:
     return tuple(Entry(**{**sheet, **{name: tuple(sheet.get(name, ())) for name in lists}}) for sheet in sheets)
 
 
-def fallback_types() -> dict[str, str]:
-    """Return the arithmetic that replaces a missing type: {"bf16": "fp16", ...}."""
-    types: dict[str, str] = _read_datasheets()["instead"]
-    return types
-
-
 @cache
 def arithmetic_types() -> tuple[str, ...]:
     """List the types of arithmetic of which a device has a rate, in the registry's order."""
@@ -88,8 +82,9 @@ def arithmetic_types() -> tuple[str, ...]:
 
 def find(name: str) -> Entry | None:
     """Find the device of an id or of a driver's name; None for an unknown one."""
-    plain = _plain(name)
-    return next((entry for entry in entries() if plain in map(_plain, (entry.id, *entry.aliases))), None)
+    words = "".join(_words(name))
+    names = ((entry, own) for entry in entries() for own in (entry.id, *entry.aliases))
+    return next((entry for entry, own in names if words == "".join(_words(own))), None)
 
 
 def find_similar(name: str) -> list[Entry]:
@@ -134,12 +129,8 @@ def find_entry(name: str) -> Entry:
     )
 
 
-def _plain(name: str) -> str:
-    """Reduce a name to letters and digits, without the maker."""
-    return "".join(_words(name))
-
-
 def _words(name: str) -> list[str]:
+    """Split a name into words of letters and digits, without the maker."""
     return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _MAKERS]
 
 
@@ -343,7 +334,7 @@ class Card:
         """Return the dense rate of a precision and its type of arithmetic; NaN and "" where it is not known."""
         kind: str | None = compute_type(precision)
         while kind is not None and kind not in self.tflops:
-            kind = fallback_types().get(kind)
+            kind = _read_datasheets()["instead"].get(kind)
         return (math.nan, "") if kind is None else (self.tflops[kind], kind)
 
     def text(self, precision: str) -> str:

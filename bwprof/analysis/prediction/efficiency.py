@@ -256,11 +256,9 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
 
     Notes
     -----
-    Between an H200 and an H100, each predicted from the other's rows, the error of new shapes is 4 to 5 % (median; for
-    nine of ten below 19 %), up to 20 % for attention_decode in FP32 with caches unlike those learned from. A repeated
-    measurement differs by 2 %. Learn from sizes and layouts like those that you predict. Arithmetic hidden behind a
-    slower memory does not show in the rows, so predictions for a faster memory are worse. Rows without their run (a
-    CSV, several runs in one frame) lack its roofs: streams are then scaled from bundled ones, with an error up to 6 %.
+    Learn from sizes and layouts like those that you predict. Arithmetic hidden behind a slower memory does not show in
+    the rows, so predictions for a faster memory are worse. Rows without their run (a CSV, several runs in one frame)
+    lack its roofs: streams are then scaled from bundled ones, with an error up to 6 %.
 
     Examples
     --------
