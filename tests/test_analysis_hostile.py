@@ -105,7 +105,7 @@ def test_a_step_that_takes_no_time() -> None:
     row = {"operation": "gemm", "precision": "fp16", "status": "ok", "time_ms": 1.0, "attainable_gb_s": 1.0, "flops": 0}
     sizes = {"M": 1, "N": 64, "K": 64, "bytes_read": 8320, "bytes_written": 128, "bandwidth_gb_s": 0.9, "count": 0}
     print_answer([row | sizes], None, screen)
-    assert screen.file.getvalue().startswith("limited by: memory 1 of 1 row\n")  # type: ignore[attr-defined]
+    assert "memory 1 of 1" in screen.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
 
 
 def test_whole_numbers_of_hundreds_of_digits() -> None:
@@ -113,5 +113,5 @@ def test_whole_numbers_of_hundreds_of_digits() -> None:
     data = bwprof.load_example("h200_llama")
     data["count"] = pd.Series([10**400, *data["count"].tolist()[1:]], data.index, dtype=object)
     assert len(bottlenecks(data))
-    with pytest.raises(ValueError, match="column count of a model's step holds more than whole numbers of 64 bits"):
+    with pytest.raises(ValueError, match="column count .*64 bits"):
         bwprof.ModelStep.from_frame(data)

@@ -36,7 +36,7 @@ def test_uncoalesced_loads_that_nothing_waits_for_are_harmless(row: dict[str, An
     far = {**row, "dram_pct": 1.0, "sm_pct": 5.0, "tensor_pct": 1.0, "fma_pct": 2.0}
     found = held({**far, "stall_reasons": "barrier=97;wait=3"}, "uncoalesced")
     assert found["verdict"] == "refuted"
-    assert found["evidence"].endswith("0 % of the stalls wait for memory: harmless here")
+    assert all(text in found["evidence"] for text in (" 0 % of", "harmless"))
     assert held({**far, "stall_reasons": "lg_throttle=70;barrier=30"}, "uncoalesced")["verdict"] == "supported"
     assert held(far, "uncoalesced")["verdict"] == "supported"
 
@@ -67,16 +67,15 @@ def test_a_best_rate_that_was_beaten_is_said_to_be(tflops: float, peak: float | 
     assert found["evidence"] == said
     assert "theoretical" not in " ".join(bwprof.diagnose(row)["evidence"])
     within = {**row, "tflops": 686.0, "flops": 686e9}
-    assert held(within, "compute_bound")["evidence"].endswith("98 % of the best arithmetic rate")
+    evidence = held(within, "compute_bound")["evidence"]
+    assert ("98 % of" in evidence, "beats" in evidence) == (True, False)
 
 
 def test_more_than_theory_is_no_best_rate_beaten() -> None:
     row = {**ROOFS, "time_ms": 1.0, "flops": 1100e9, "tflops": 1100.0, "peak_tflops": 1071.0}
     found = held(row, "compute_bound")
-    assert (found["verdict"], found["evidence"]) == (
-        "cannot tell",
-        "contradictory: its FLOPs would be 157 % of the best arithmetic rate",
-    )
+    assert found["verdict"] == "cannot tell"
+    assert all(text in found["evidence"] for text in ("contradictory", "FLOPs", "157 %"))
 
 
 def test_the_gain_of_arithmetic_is_what_the_nearer_roof_leaves() -> None:
@@ -132,14 +131,17 @@ def test_streams_far_from_theory_are_not_called_few_bytes() -> None:
     row = {"backend": "cpu", "time_ms": 1.0, "peak_gb_s": 50.0, "ceiling_gb_s": 20.0, "attainable_gb_s": 20.0}
     said = diagnose_rows({**row, "case": "copy", "pct_attainable": 95.0})[0].sentence
     assert "so few" not in said
-    assert said.endswith("only fewer bytes make it faster.")
+    assert "only fewer bytes" in said
     small = diagnose_rows({**row, "case": "copy", "pct_attainable": 95.0, "attainable_gb_s": 5.0})[0].sentence
-    assert "25 % of the best stream as they are so few" in small
+    assert all(text in small for text in ("25 % of", "the best stream", "so few"))
 
 
 def test_a_hot_row_may_be_faster_than_a_stream() -> None:
     row = {**ROOFS, "cache": "hot", "time_ms": 0.01, "pct_attainable": 250.0, "load_efficiency_pct": 25.0}
-    assert held(row, "memory_bound")["evidence"] == "inputs lie in the cache: DRAM is not what it waits for"
+    assert (held(row, "memory_bound")["verdict"], "cache" in held(row, "memory_bound")["evidence"]) == (
+        "cannot tell",
+        True,
+    )
     assert held(row, "uncoalesced")["expected_gain"] == 4.0
 
 
@@ -202,7 +204,8 @@ def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
 
 def test_what_others_named_is_no_markup() -> None:
     assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
-    assert escape_markdown("[x](y) _z_ a_b `c` \\") == r"\[x\](y) \_z\_ a_b \`c\` " + "\\\\"
+    assert escape_markdown("[x](y) _z_ a_b") == r"\[x\](y) \_z\_ a_b"
+    assert escape_markdown("`c` \\") == r"\`c\` " + "\\\\"
 
 
 def test_a_truth_is_a_size() -> None:
@@ -227,6 +230,4 @@ def test_a_share_that_cannot_be_is_said_to_be_none() -> None:
         "bytes_read": 1,
         "bytes_written": 1,
     }
-    assert diagnose_rows(row)[0].sentence.startswith(
-        "copy: at 190 % of what a stream of its bytes reaches, which cannot be;"
-    )
+    assert all(text in diagnose_rows(row)[0].sentence for text in ("copy: at 190 %", "which cannot be;"))

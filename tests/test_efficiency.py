@@ -98,7 +98,7 @@ def test_what_was_learnt_says_how_sure_it_is() -> None:
     elsewhere = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=model, M=64, N=4096, K=4096)
     assert (elsewhere["time_ms_hi"] / elsewhere["time_ms_lo"])[0] > learnt
     assert frame["variant"].tolist() == ["true"] * 3
-    assert "learnt from 36 rows on H200" in frame["reason"][0]
+    assert "36 rows on H200" in frame["reason"][0]
 
 
 def test_a_frame_is_learnt_from_at_once() -> None:
@@ -126,7 +126,7 @@ def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
     model = bwprof.efficiency(rows)
     assert np.abs(errors(model, measured(precision="bf16", **BETWEEN), "H200")).max() < 0.1
     found = bwprof.predict("gemm", device="H200", precision="bf16", efficiency=model, M=[1], N=512, K=512)
-    assert "learnt from 3 rows on H200 and 36 in fp16" in found["reason"].iloc[0]
+    assert all(text in found["reason"].iloc[0] for text in ("3 rows on H200", "36 in fp16"))
     assert model.frame()["rows"].tolist() == [36, 3]
     assert model.rows == 39
     other = measured(precision="bf16", M=[4096], N=[4096, 8192, 16384], K=[4096])
@@ -151,9 +151,9 @@ def test_the_nearest_precision_moves_most_nearly_as_many_bytes() -> None:
         found = bwprof.predict("kv_copy", device="H200", precision="int8", efficiency=model, kv_len=2048)
         return str(found["reason"].iloc[0])
 
-    assert "in fp8_e4m3, none in int8" in reason()
+    assert "fp8_e4m3, none in int8" in reason()
     few = copies("int8", {"batch": [1], "kv_len": [1024, 8192]})
-    assert "learnt from 2 rows on H200 and 36 in fp8_e4m3" in reason(few)
+    assert all(text in reason(few) for text in ("2 rows on H200", "36 in fp8_e4m3"))
 
 
 def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> None:
@@ -166,7 +166,7 @@ def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> Non
     )
     assert (default["variant"][0], asked["variant"][0]) == ("true", "slow")
     assert asked["time_ms"][0] / default["time_ms"][0] == pytest.approx(3, rel=0.1)
-    with pytest.raises(ValueError, match="unknown variant of gemm learnt 'slo': did you mean 'slow'"):
+    with pytest.raises(ValueError, match=r"variant of gemm .*'slo'.*'slow'"):
         bwprof.analysis.predict_rows([case._replace(variant="slo")], "H200", model)
 
 
@@ -178,7 +178,7 @@ def test_an_operation_that_was_not_measured_is_as_good_as_the_others() -> None:
     alone = bwprof.predict("kv_copy", device="H200", precision="fp16", efficiency=middle).iloc[0]
     assert row["time_ms"] == pytest.approx(alone["time_ms"])
     assert row["time_ms_hi"] / row["time_ms_lo"] > 1.3
-    assert f"no row of kv_copy was learnt from, so {middle:.0%} of the nearer roof" in row["reason"]
+    assert all(text in row["reason"] for text in ("kv_copy", f"{middle:.0%} of the nearer roof"))
 
 
 def test_rows_in_doubt_are_not_learnt_from() -> None:
@@ -203,7 +203,7 @@ def test_a_file_with_nine_columns(tmp_path: Path) -> None:
     path = tmp_path / "classic.csv"
     rows[list(bwprof.results.columns.CLASSIC_NAMES)].to_csv(path, index=False)
     classic = bwprof.load(path)
-    with pytest.raises(ValueError, match="name no device: pass device="):
+    with pytest.raises(ValueError, match=r"no device: .*device="):
         bwprof.efficiency(classic)
     model = bwprof.efficiency(classic, device="H200")
     assert np.abs(errors(model, rows, "H200")).max() < 0.05
@@ -220,7 +220,7 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
     points = (RoofPoint("read", 1.0, 1 << 20, 3e-6), RoofPoint("read", 1.0, 1 << 30, 1.1e-3))
     roofs = Roofs("Test GPU", "", "", "0", 1e-6, points, measured="then")
     rows = measured().assign(device="Test GPU")
-    with pytest.raises(ValueError, match="Test GPU is not in the catalogue: pass its roofs, or numbers, as device="):
+    with pytest.raises(ValueError, match=r"^Test GPU .*catalogue.*device="):
         bwprof.efficiency(rows)
     assert bwprof.efficiency(rows, device=roofs).card.streams.floor_seconds == 1e-6
     rows.attrs = {"run": {"roofs": roofs.to_dict()}}
@@ -243,7 +243,7 @@ def test_rows_that_cannot_be_learnt_from() -> None:
         bwprof.efficiency(rows.iloc[:0])
     with pytest.raises(ValueError, match="nothing to learn from"):
         bwprof.efficiency(bwprof.predict("gemm"))  # predicted, not measured
-    with pytest.raises(ValueError, match=r"rows of several devices \(H200, L4\)"):
+    with pytest.raises(ValueError, match=r"several devices \(H200, L4\)"):
         bwprof.efficiency(pd.concat([rows, rows.assign(device="L4")], ignore_index=True))
     with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed"):
         bwprof.efficiency([1])  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def test_the_longer_of_memory_and_arithmetic_and_a_launch(m: int, efficiency: fl
     assert row["bound"] == ("memory" if m == 1 else "compute")
     assert (row["status"], row["device"], row["timer_floor_us"]) == ("predicted", "Plain GPU", 1.0)
     assert row["attainable_gb_s"] == pytest.approx(1e-9 * (row["bytes_read"] + row["bytes_written"]) / _stream(row))
-    assert "the measured roofs of Plain GPU (now)" in row["reason"]
+    assert "Plain GPU (now)" in row["reason"]
 
 
 def _stream(row: pd.Series) -> float:
@@ -271,7 +271,7 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
     assert (row["bytes_read"], row["bytes_written"], row["status"]) == (read, written, "predicted")
     rate = {"q4_0": 312, "fp8_e4m3": 312, "int8": 624}[precision]
     assert row["peak_tflops"] == rate
-    assert ("fp8_e4m3 calculated at the rate of fp16" in row["reason"]) == (precision == "fp8_e4m3")
+    assert ("the rate of fp16" in row["reason"]) == (precision == "fp8_e4m3")
 
 
 @pytest.mark.parametrize(
@@ -299,9 +299,9 @@ def test_bad_input_is_named(given: dict[str, object], said: str) -> None:
 
 
 def test_other_bad_input() -> None:
-    with pytest.raises(ValueError, match="unknown operation 'gem': did you mean 'gemm'"):
+    with pytest.raises(ValueError, match=r"operation 'gem': .*'gemm'"):
         bwprof.predict("gem")
-    with pytest.raises(ValueError, match="stream_read has no precision 'int8'"):
+    with pytest.raises(ValueError, match=r"^stream_read .*'int8'"):
         bwprof.predict("stream_read", precision="int8")
     with pytest.raises(ValueError, match="no case to predict"):
         predict_rows([])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_arithmetic_and_launching_hold_what_follows() -> None:
     assert arithmetic["time_ms_then"] == pytest.approx(0.006)
     assert arithmetic["reason"] == "arithmetic limits then"
     there = bought(case(backend="cpu"))
-    assert (there["status"], there["reason"]) == ("predicted", "no kernel takes fp8_e4m3 here yet")
+    assert (there["status"], "fp8_e4m3" in there["reason"]) == ("predicted", True)
     launching = bought(case(timer_floor_us=2.5))
     assert launching["time_ms_then"] == pytest.approx(0.0075)
     assert launching["reason"] == "launch latency limits then"
@@ -140,7 +141,7 @@ def test_other_cases_pairs_tell_the_efficiency() -> None:
     """One pair of another shape reaches 90 % of its stream in FP8 where FP16 reached 95.2 %."""
     narrow = case("b", precision="fp8_e4m3", gb_s=3780.0)
     found = bought(case("a"), case("b"), narrow)
-    assert found["efficiency_source"] == "median of 1 measured pair"
+    assert "1 measured pair" in found["efficiency_source"]
     assert found["efficiency_ratio"] == pytest.approx(0.945)
     other = bought(case("a", operation="stream_read"), case("b"), narrow)
     assert other["efficiency_source"] is not None
@@ -171,7 +172,7 @@ def test_fewer_bytes_reach_less() -> None:
     data = frame.from_rows([case(of=sum(WIDE) / 1e4)], {"roofs": roofs.to_dict()})
     found = bwprof.speedup(data).iloc[0]
     assert found["speedup"] == pytest.approx(1 / 0.6, rel=2e-3)
-    assert "bandwidth at these bytes 0.83x" in found["efficiency_source"]
+    assert found["efficiency_source"].endswith("0.83x")
 
 
 @pytest.mark.parametrize(
@@ -212,20 +213,23 @@ def test_no_rows() -> None:
 # ---- in a line ----
 
 
+def facts(*rows: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The source that the line names, and the numbers in each of its parts."""
+    line = summarize_speedup(frame.from_rows(rows)).removeprefix("fp8_e4m3 instead of fp16: ")
+    parts = {re.sub(r"[^a-z ].*", "", part).strip() or "faster": part for part in line.split("; ")}
+    numbers = {name: " ".join(re.findall(r"[\d.]*\d", part)) for name, part in parts.items()}
+    return re.findall(r"measured|predicted|own kernel|memory", line), numbers
+
+
 def test_a_line_for_many_cases() -> None:
-    data = frame.from_rows([case("a"), case("b", of=9000.0), case("c", operation="stream_read")])
-    assert summarize_speedup(data) == (
-        "fp8_e4m3 instead of fp16: 2.00 times as fast in 1 of 2 cases (predicted, if its kernels are as efficient); "
-        "no gain in 1 (limited by: own kernel 1)"
-    )
-    assert summarize_speedup(data[data["case"] == "b"]) == (
-        "fp8_e4m3 instead of fp16: no gain in 1 of 1 case (limited by: own kernel 1)"
-    )
-    assert ": not known (stream_read has no" in summarize_speedup(data[data["case"] == "c"])
+    rows = [case("a"), case("b", of=9000.0), case("c", operation="stream_read")]
+    assert facts(*rows) == (["predicted", "own kernel"], {"faster": "2.00 1 2", "no gain in": "1 1"})
+    assert facts(rows[1]) == (["own kernel"], {"no gain in": "1 1 1"})
+    assert facts(rows[2])[1].keys() == {"not known"}
 
 
 def test_a_line_tells_slower_from_no_gain() -> None:
-    """Measured in both: 0.78 times as fast is not "nothing"."""
+    """Measured in both precisions: 0.78 times as fast is slower, not "no gain"."""
 
     def both(name: str, gain: float) -> list[dict[str, Any]]:
         wide = case(name, timestamp="t")
@@ -233,30 +237,19 @@ def test_a_line_tells_slower_from_no_gain() -> None:
         return [wide, {**wide, "precision": "fp8_e4m3", **then, "bandwidth_gb_s": NARROW / then["time_ms"] / 1e6}]
 
     quick, same, slow, slower = both("a", 1.5), both("b", 1.0), both("c", 0.78), both("d", 0.5)
-    what = "fp8_e4m3 instead of fp16"
-    assert summarize_speedup(frame.from_rows([*quick, *same, *slow])) == (
-        f"{what}: 1.50 times as fast in 1 of 3 cases (measured); no gain in 1 (limited by: memory 1); "
-        "slower in 1, 0.78 times as fast"
-    )
-    assert summarize_speedup(frame.from_rows([*quick, *slow, *slower])) == (
-        f"{what}: 1.50 times as fast in 1 of 3 cases (measured); slower in 2, 0.50 to 0.78 times as fast"
-    )
-    assert summarize_speedup(frame.from_rows(slow)) == (
-        f"{what}: no gain in 1 of 1 case; slower in 1, 0.78 times as fast"
-    )
+    numbers = {"faster": "1.50 1 3", "no gain in": "1 1", "slower in": "1 0.78"}
+    assert facts(*quick, *same, *slow) == (["measured", "memory"], numbers)
+    assert facts(*quick, *slow, *slower) == (["measured"], {"faster": "1.50 1 3", "slower in": "2 0.50 0.78"})
+    assert facts(*slow) == ([], {"no gain in": "1 1", "slower in": "1 0.78"})
 
 
-def test_a_line_says_of_how_many_cases_it_is_not_known() -> None:
-    """Nothing is promised, nor denied, of those whose limit nobody knows."""
+def test_a_line_counts_the_cases_of_which_it_is_not_known() -> None:
+    """A case without a known limit counts neither as a gain nor as none."""
     without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}
     rows = [without, {**without, "case": "e"}, case("b", of=9000.0)]
-    assert summarize_speedup(frame.from_rows(rows)) == (
-        "fp8_e4m3 instead of fp16: no gain in 1 of 3 cases (limited by: own kernel 1); not known in 2"
-    )
-    assert summarize_speedup(frame.from_rows([case("a"), *rows])) == (
-        "fp8_e4m3 instead of fp16: 2.00 times as fast in 1 of 4 cases (predicted, if its kernels are as efficient); "
-        "no gain in 1 (limited by: own kernel 1); not known in 2"
-    )
+    assert facts(*rows) == (["own kernel"], {"no gain in": "1 3 1", "not known in": "2"})
+    numbers = {"faster": "2.00 1 4", "no gain in": "1 1", "not known in": "2"}
+    assert facts(case("a"), *rows) == (["predicted", "own kernel"], numbers)
 
 
 def test_a_line_for_a_models_step() -> None:

@@ -77,10 +77,10 @@ def test_whole_percents_add_up() -> None:
     "row", [{}, {"stall_reasons": None}, {"stall_reasons": "selected=3"}, {"stall_reasons": "x=y"}]
 )
 def test_a_row_without_stalls_says_how_to_have_them(row: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="has no stall_reasons: measure with metrics='stalls'"):
+    with pytest.raises(ValueError, match=r"no stall_reasons: .*metrics='stalls'"):
         bwprof.stalls(row)
     said = {"metrics_status": "not counted: metrics see a cold call, this row is hot"}
-    with pytest.raises(ValueError, match=r"no stall_reasons \(not counted: metrics see a cold call, this row is hot\)"):
+    with pytest.raises(ValueError, match=r"no stall_reasons \(not counted: "):
         bwprof.stall_table(row | said)
     with pytest.raises(TypeError, match="a row is needed"):
         bwprof.stalls("long_scoreboard=3")
