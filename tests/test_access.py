@@ -86,7 +86,7 @@ def test_measurements_come_first() -> None:
     assert strided.expected_efficiency(measured=measured, element_bytes=2).source == "sector model"
     assert AccessPattern.RANDOM.expected_efficiency(measured=measured) == 0.125
     assert AccessPattern.COALESCED.expected_efficiency(measured=measured).source == "sector model"
-    with pytest.raises(ValueError, match="^measured .*pattern .*load_efficiency"):
+    with pytest.raises(ValueError, match=r"^measured .*pattern .*load_efficiency"):
         strided.expected_efficiency(measured=measured.drop(columns="pattern"))
 
 

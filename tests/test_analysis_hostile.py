@@ -113,5 +113,5 @@ def test_whole_numbers_of_hundreds_of_digits() -> None:
     data = bwprof.load_example("h200_llama")
     data["count"] = pd.Series([10**400, *data["count"].tolist()[1:]], data.index, dtype=object)
     assert len(bottlenecks(data))
-    with pytest.raises(ValueError, match="column count .*64 bits"):
+    with pytest.raises(ValueError, match=r"column count .*64 bits"):
         bwprof.ModelStep.from_frame(data)
