@@ -61,10 +61,9 @@ UNEVEN = Band(1.5, 1.1)  # busiest over mean multiprocessor
 BARRIERS = Band(30.0, 15.0)  # percent of the stalls
 
 _RESOURCES = {
-    "registers": "registers",
     "shared": "shared memory",
-    "threads": "the size of its blocks",
-    "warps": "the size of its blocks",
+    "registers": "registers",
+    **dict.fromkeys(("threads", "warps"), "the size of its blocks"),
     "blocks": "the number of blocks that fit",
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -207,11 +206,9 @@ class Streams:
         """Read the streams of measured roofs; ValueError where they have none."""
         if not roofs.points:
             raise ValueError(f"the roofs of {roofs.device or 'this device'} hold no stream")
-        streams: dict[str, list[Any]] = defaultdict(list)
-        for point in roofs.points:
-            streams[point.stream].append(point)
         curves = []
-        for points in streams.values():
+        for stream in dict.fromkeys(point.stream for point in roofs.points):
+            points = [point for point in roofs.points if point.stream == stream]
             points.sort(key=lambda point: point.total_bytes)
             seconds = np.array([point.seconds for point in points])
             curves.append(

@@ -21,6 +21,7 @@ from bwprof.analysis import values
 from bwprof.analysis.prediction import catalogue
 from bwprof.analysis.prediction.catalogue import Card, Streams, card_from_entry, card_from_roofs, resolve_card
 from bwprof.analysis.prediction.workload import Estimate, Workload, estimate_by_share, make_workload, roofs_seconds
+from bwprof.results import schema
 from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import require_frame
@@ -127,16 +128,6 @@ class _KernelFit:
         rest, error, nearest = self.between(*_features(like))
         return self.model.seconds(memory, arithmetic * self.model.busy(work.written)) * np.exp(rest), error, nearest
 
-    def borrow(self, other: _KernelFit, card: Card) -> _KernelFit:
-        """Shift another precision's fit to these few rows, where that fits them better."""
-        off = np.log(self.taken / other.seconds(self.work, *roofs_seconds(self.work, card))[0])
-        shift = float(off.sum() / (len(off) + 1))  # a row says little by itself
-        error = float(np.sqrt(((off - shift) ** 2).mean()))
-        if error > self.between.error:
-            return self
-        between = other.between.shifted(shift, error)
-        return replace(other, between=between, work=self.work, taken=self.taken, efficiency=self.efficiency)
-
 
 @dataclass(frozen=True)
 class Efficiency:
@@ -169,19 +160,13 @@ class Efficiency:
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {
-                    "operation": operation,
-                    "precision": precision,
-                    "rows": fit.rows,
-                    "efficiency": float(np.median(fit.efficiency)),
-                    "error_pct": 100 * math.expm1(_NINE_OF_TEN * fit.between.error),
-                }
-                for (operation, precision, variant), fit in self.learnt.items()
-                if variant is None
-            ]
-        )
+        names = ["operation", "precision", "rows", "efficiency", "error_pct"]
+        lines = [
+            (*key[:2], fit.rows, np.median(fit.efficiency), 100 * math.expm1(_NINE_OF_TEN * fit.between.error))
+            for key, fit in self.learnt.items()
+            if key[2] is None
+        ]
+        return pd.DataFrame(lines, columns=names)
 
     def estimate(self, work: Workload, card: Card, stream: Array) -> Estimate:
         """Estimate the times of shapes on a device; `stream` are the times of streams of their bytes."""
@@ -297,19 +282,24 @@ def _size_distance(work: Workload, precision: str) -> float:
 def _borrow_from_others(
     key: tuple[str, str, str | None], learnt: Mapping[tuple[str, str, str | None], _KernelFit], card: Card
 ) -> _KernelFit:
-    """Return a kernel's fit; one of few rows borrows from the most similar precision with many."""
+    """Return a kernel's fit; for few rows that of the most similar precision with many, shifted, if it fits better."""
     own = learnt[key]
     least = _MANY_MORE * max(own.rows, _FEW / 2)
     others = [other for at, other in learnt.items() if at[::2] == key[::2] and other.rows >= least]
     if own.rows >= _FEW or not others:
         return own
-    return own.borrow(min(others, key=lambda other: _size_distance(own.work, other.precision)), card)
+    other = min(others, key=lambda other: _size_distance(own.work, other.precision))
+    off = np.log(own.taken / other.seconds(own.work, *roofs_seconds(own.work, card))[0])
+    shift = float(off.sum() / (len(off) + 1))  # a row says little by itself
+    error = float(np.sqrt(((off - shift) ** 2).mean()))
+    if error > own.between.error:
+        return own
+    between = other.between.shifted(shift, error)
+    return replace(other, between=between, work=own.work, taken=own.taken, efficiency=own.efficiency)
 
 
 def _select_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Select cold rows that ran without doubts, with every column that is needed."""
-    from bwprof.results import schema
-
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
     names = (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names())
     rows = frame.reset_index(drop=True).reindex(columns=list(names))  # index levels may have the names of columns
