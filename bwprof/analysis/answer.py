@@ -11,26 +11,9 @@ import numpy as np
 import pandas as pd
 
 from bwprof import registry
-from bwprof.analysis import values
+from bwprof.analysis import bottleneck, gains, values
 from bwprof.analysis.bandwidth import IMPOSSIBLE, utilization_table
-from bwprof.analysis.bottleneck import (
-    LEAST,
-    Finding,
-    bottlenecks,
-    compute_losses,
-    find_cliffs,
-    find_strengths,
-    rank_losses,
-    strengths,
-)
-from bwprof.analysis.gains import (
-    NO_GAIN,
-    explain_equal_bandwidth,
-    improvement_table,
-    limiter_text,
-    list_precisions,
-    summarize_speedup,
-)
+from bwprof.analysis.bottleneck import Finding
 from bwprof.analysis.rules import AT_ROOF, checklist, is_at_roof
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
@@ -74,7 +57,7 @@ class Answer:
     @cached_property
     def findings(self) -> list[Finding]:
         """The bottlenecks."""
-        return rank_losses(self.measured, self.top)
+        return bottleneck.rank_losses(self.measured, self.top)
 
     @property
     def _is_predicted(self) -> bool:
@@ -104,7 +87,7 @@ class Answer:
             why = _BELOW if below_peak else _NO_ROOFS if np.any(work) else _NO_WORK
             return f"Limits of {total}: not known: {why}."
         notes = {"kernel": " (below half of the roof)"}
-        parts = [f"{limiter_text(name)} {count}{notes.get(name, '')}" for name, count in self._count_limiters()]
+        parts = [f"{gains.limiter_text(name)} {count}{notes.get(name, '')}" for name, count in self._count_limiters()]
         if unknown.any():
             parts.append(f"not known {unknown.sum()}" + (f" ({_BELOW})" if below_peak else ""))
         at_roof, above = is_at_roof(self.usable, self.limits).sum(), values.is_above_roof(self.usable).sum()
@@ -134,13 +117,15 @@ class Answer:
             first = self.findings[0]
             lines.append(f"most time lost: {first.label}: {first.issue}, {first.gain}")
         narrower = self.narrower_line()
-        return [*lines, narrower.partition(";")[0].removesuffix(".")] if narrower and NO_GAIN not in narrower else lines
+        if narrower and gains.NO_GAIN not in narrower:
+            lines.append(narrower.partition(";")[0].removesuffix("."))
+        return lines
 
     def _loss_line(self) -> str:
         if not self.findings:
-            known = (self.limits.limiter > 0).any()
-            return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if known else ""
-        losses = compute_losses(self.usable, self.limits)
+            text = f"Better kernels would win little: none loses {bottleneck.LEAST:.0f} % of its time or more."
+            return text if (self.limits.limiter > 0).any() else ""
+        losses = bottleneck.compute_losses(self.usable, self.limits)
         spent = (losses["time_ms"] * losses["count"])[losses["total_ms"].notna()]
         total, lost = (format_seconds(float(ms) / 1e3) for ms in (spent.sum(), losses["total_ms"].sum()))
         first = self.findings[0]
@@ -153,9 +138,9 @@ class Answer:
         """Say what the next narrower precision would bring; "" where that is not known."""
         if not (self.limits.limiter > 0).any() or not _has_classic_columns(self.data):
             return ""
-        precisions = list_precisions(self.usable)
+        precisions = gains.list_precisions(self.usable)
         steps = [pair for pair in NEXT if pair[0] in precisions and self._has_kernels(*pair)]
-        lines = (summarize_speedup(self.data, *step) for step in steps)
+        lines = (gains.summarize_speedup(self.data, *step) for step in steps)
         return next((f"{line}." for line in lines if ": not known" not in line), "")
 
     def _has_kernels(self, wide: str, narrow: str) -> bool:
@@ -193,15 +178,15 @@ class Answer:
 
     def strengths(self) -> pd.DataFrame:
         """Tabulate the rows that need no work."""
-        return strengths(self.measured)
+        return bottleneck.strengths(self.measured)
 
     def bottlenecks(self) -> pd.DataFrame:
         """Tabulate the rows that lose the most time."""
-        return bottlenecks(self.measured, self.top)
+        return bottleneck.bottlenecks(self.measured, self.top)
 
     def cliffs(self) -> list[str]:
         """List where a swept parameter's time jumps, the largest first."""
-        cliffs = find_cliffs(self.measured) if _has_classic_columns(self.measured) else []
+        cliffs = bottleneck.find_cliffs(self.measured) if _has_classic_columns(self.measured) else []
         more = [f"and {len(cliffs) - self.top} more"] if len(cliffs) > self.top else []
         return [*(cliff.text for cliff in cliffs[: self.top]), *more]
 
@@ -209,7 +194,7 @@ class Answer:
         """Tabulate FP32 beside FP16, and explain ratios of bandwidth near one; empty without such rows."""
         if not _has_classic_columns(self.data):
             return pd.DataFrame(), ""
-        return improvement_table(self.data), explain_equal_bandwidth(self.data)
+        return gains.improvement_table(self.data), gains.explain_equal_bandwidth(self.data)
 
     def checklist(self) -> pd.DataFrame:
         """Tabulate the sixteen questions."""
@@ -246,7 +231,7 @@ def group_strengths(data: Any) -> list[str]:
     totals = Counter(name for name, timed in zip(names, values.has_time(frame), strict=True) if timed)
     rows = [label.removeprefix(name).strip() for label, name in zip(values.labels(frame), names, strict=True)]
     groups: dict[str, dict[str, list[str]]] = {}
-    found = find_strengths(frame)
+    found = bottleneck.find_strengths(frame)
     for place, word in zip(found["place"], found["strength"], strict=True):
         groups.setdefault(word, {}).setdefault(names[place], []).append(rows[place])
     return [

@@ -24,10 +24,8 @@ from bwprof.text.parsing import measured_or_none, repr_short
 
 # The columns that tell one step of a model from another; the times of a step's rows add up.
 STEP = ("model", "phase", "step_batch", "context", "weights", "kv", "device", "run_id")
-DECODE = "decode"  # the phase in which each sequence gets one new token
 
 COLUMNS = ("Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence")
-STRENGTHS = ("Kernel", "Strength", "Evidence")
 
 # Percent of a row's time that is lost from which on it has a priority; rows that lose less are not listed.
 PRIORITIES = ((50.0, "1 (HIGH)"), (20.0, "2 (MED)"), (5.0, "3 (LOW)"))
@@ -185,13 +183,10 @@ class Finding:
 
 
 def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> pd.DataFrame:
-    """Compute how much time each row loses against its roof.
+    """Compute how much time each row loses against its roof: a frame, its index the places of rows.
 
-    Returns
-    -------
-    pandas.DataFrame
-        pct (of its time; NaN without a roof), time_ms, lost_ms (of a launch), count (launches), total_ms (lost by all
-        launches), step_ms and tokens (of the model's step; NaN where there is none, or a row of it has no time).
+    Columns are pct (of its time; NaN without a roof), time_ms, lost_ms (of a launch), count (launches), total_ms (lost
+    by all launches), step_ms and tokens (of the model's step; NaN where there is none, or a row of it has no time).
     """
     time_ms = np.where(values.has_time(data), values.numbers(data, "time_ms"), math.nan)
     pct = np.where(np.isnan(time_ms), math.nan, np.clip(100 - limits.pct_limit, 0, 100))
@@ -204,7 +199,8 @@ def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> pd.Data
         steps = pd.Series(values.total_ms(data)).groupby(keys or np.zeros(len(data)), sort=False)
         batch = values.numbers(data, "step_batch")
         batch = np.where(batch > 0, batch, 1.0)
-        decoding = values.words(data, "phase").isin(["", DECODE]).to_numpy(bool)
+        # A decode step makes one token for each sequence, a prefill one for each token of its context.
+        decoding = values.words(data, "phase").isin(["", "decode"]).to_numpy(bool)
         losses["step_ms"] = steps.transform(lambda step: step.sum(skipna=False))
         losses["tokens"] = np.where(decoding, batch, batch * values.numbers(data, "context"))
         losses.loc[np.isnan(values.numbers(data, "count")), ["step_ms", "tokens"]] = math.nan

@@ -242,34 +242,35 @@ class _SpeedupPredictor:
         return line | {"speedup": pair.time_ratio, "time_ms_then": pair.narrow["time_ms"], "status": status}
 
     def _predict_by_bytes(self, row: RowDict) -> dict[str, Any]:
-        now = moved_bytes(row)
+        now, operation = moved_bytes(row), row["operation"]
         try:
-            moved = _bytes_in(row, self.narrow)
+            params = {name: row[name] for name in registry.param_names(operation) if row.get(name) is not None}
+            cost = costs.cost(operation, precision=self.narrow, kv_lens=registry.row_lengths(row), **params)
         except ValueError as error:
             return {"reason": str(error)}
         if not now:
             return {"reason": "its bytes are not known (bytes_read=, bytes_written=)"}
-        line: dict[str, Any] = {"byte_ratio": now / sum(moved)}
+        line: dict[str, Any] = {"byte_ratio": now / cost.bytes}
         if find_limiter(row) is None:
             return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
         no_gain_reason = explain_no_gain(row)
         if no_gain_reason is not None:
             return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": no_gain_reason}
-        ratio, source = self._efficiency_ratio(row, moved)
+        ratio, source = self._efficiency_ratio(row, cost)
         time_ms, reason = self._bound_time(row, row["time_ms"] / (line["byte_ratio"] * ratio))
-        if registry.lacks_kernel(row["operation"], self.narrow, str(row["backend"])):
+        if registry.lacks_kernel(operation, self.narrow, str(row["backend"])):
             reason = "; ".join(filter(None, (reason, f"no kernel takes {self.narrow} here yet")))
         line |= {"efficiency_ratio": ratio, "efficiency_source": source, "reason": reason}
         return line | {"speedup": row["time_ms"] / time_ms, "time_ms_then": time_ms}
 
-    def _efficiency_ratio(self, row: RowDict, moved: tuple[int, int]) -> tuple[float, str]:
+    def _efficiency_ratio(self, row: RowDict, cost: costs.Cost) -> tuple[float, str]:
         """Take the median ratio of the variant's pairs, else of the operation's, times that of the streams."""
         operation = row["operation"]
         ratios = self._ratios.get((operation, row["variant"])) or self._ratios.get((operation, None), [])
         ratio = median(ratios) if ratios else 1.0
         source = f"median of {plural(len(ratios), 'measured pair')}" if ratios else ASSUMED
         now = measured_or_none(row["attainable_gb_s"])
-        then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(*moved)
+        then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(cost.bytes_read, cost.bytes_written)
         if not now or math.isnan(then):
             return ratio, source
         return ratio * (then / now), f"{source}; bandwidth at these bytes {format_short(then / now, '.2f')}x"
@@ -286,13 +287,6 @@ class _SpeedupPredictor:
         if floors[reason] >= row["time_ms"]:
             return row["time_ms"], reason or "a stream of so few bytes takes as long"
         return floors[reason], reason or None
-
-
-def _bytes_in(row: RowDict, precision: str) -> tuple[int, int]:
-    """Compute bytes read and written in another precision; ValueError where the row's parameters do not allow it."""
-    params = {name: row[name] for name in registry.param_names(row["operation"]) if row.get(name) is not None}
-    cost = costs.cost(row["operation"], precision=precision, kv_lens=registry.row_lengths(row), **params)
-    return cost.bytes_read, cost.bytes_written
 
 
 def read_run_roofs(data: pd.DataFrame) -> Roofs | None:

@@ -108,8 +108,8 @@ class Occupancy:
             unit = _REGISTERS // _QUARTERS // quarter // _REGISTER_UNIT * _REGISTER_UNIT
             return f"{self.registers} per thread, {min(MOST_REGISTERS, unit // WARP)} {best}"
         if self.limiter == "shared":
-            share = _MULTIPROCESSORS[self.arch].shared_kib * _KIB // best_blocks // _SHARED_UNIT * _SHARED_UNIT
-            return f"{self.shared_bytes} bytes per block, {min(share, _most_shared(self.arch)) - _RESERVED} {best}"
+            share = _most_shared(self.arch) // best_blocks // _SHARED_UNIT * _SHARED_UNIT
+            return f"{self.shared_bytes} bytes per block, {share - _RESERVED} {best}"
         if self.limiter == "blocks":
             threads = -(-self.max_warps // self.limits["blocks"]) * WARP
             return f"{self.threads} threads each, {self.limits['blocks']} per multiprocessor, {threads} needed for 100%"

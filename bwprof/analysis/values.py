@@ -48,9 +48,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
             return pd.DataFrame(records)
         except OverflowError:  # pandas infers no type for a whole number beyond the floats
             return pd.DataFrame(records, dtype=object)
-    raise TypeError(
-        f"{name} is {repr_short(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
-    )
+    raise TypeError(f"{name} is {repr_short(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads files")
 
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:

@@ -120,10 +120,8 @@ def stalls(row: Any) -> Stalls:
     if not reasons:
         status = columns.get("metrics_status") or "ok"
         why = "" if status == "ok" else f" ({status})"
-        raise ValueError(
-            f"the row has no stall_reasons{why}: measure with metrics='stalls' (--metrics stalls), or let ncu count "
-            "them (bwprof.importers.ncu_command, preset 'stalls')"
-        )
+        way = "measure with metrics='stalls' (--metrics stalls; ncu: preset 'stalls' of bwprof.importers.ncu_command)"
+        raise ValueError(f"the row has no stall_reasons{why}: {way}")
     return Stalls(dict(sorted(reasons.items(), key=lambda item: -item[1])))
 
 

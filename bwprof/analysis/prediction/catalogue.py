@@ -377,9 +377,7 @@ def resolve_card(device: object, streams: Streams | None = None) -> Card:
     if isinstance(device, Roofs):
         return card_from_roofs(device)
     if not isinstance(device, str):
-        raise TypeError(
-            f"device is {repr_short(device)}: a name, numbers ('bandwidth=3200,fp16=400') or a bwprof.Roofs"
-        )
+        raise TypeError(f"device is {repr_short(device)}: a name, numbers ('bandwidth=3200') or a bwprof.Roofs")
     return _card_from_numbers(device, streams) if "=" in device else card_from_entry(find_entry(device), streams)
 
 

@@ -207,9 +207,8 @@ class Efficiency:
         known = {key[1]: fit for key, fit in self.learnt.items() if key[::2] == (work.operation, work.variant)}
         if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
-            raise ValueError(
-                describe_unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants))
-            )
+            names = dict.fromkeys(variants)
+            raise ValueError(describe_unknown(f"variant of {work.operation} learnt", work.variant, names))
         if work.precision in known:
             fit = known[work.precision]
             borrowed = fit.precision != work.precision

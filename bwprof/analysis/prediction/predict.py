@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("bwprof.predict")
 DEFAULT_DEVICE = "A100-80GB"
-
-
 PREDICTED = "predicted"
 _LEAST_SHARE = 1e-6
 
@@ -173,7 +172,9 @@ def predict_rows(
         titles = [case.name or operation for _, case in members]
         lengths = members[0][1].kv_lens
         workload = make_workload(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
-        workload = workload.add_read_bytes(np.array([case.more for _, case in members]))
+        more = np.array([case.more for _, case in members])
+        read = {name: workload.cost[name] + more for name in ("bytes_read", "algorithmic_bytes_read")}
+        workload = replace(workload, cost=replace(workload.cost, **read))
         frames.append(_predict_workload(workload, card, model))
         places += [at for at, _ in members]
     if not frames:
@@ -200,9 +201,8 @@ def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency
     """Return the device as a model's predictions use it, and log the id that stands for another name."""
     if isinstance(device, str) and "=" not in device and catalogue.find(device) is None:
         taken, *others = (entry.id for entry in catalogue.find_similar(device) or [catalogue.find_entry(device)])
-        _log.warning(
-            "device '%s' is %s here%s", quote_text(device), taken, f", not {', '.join(others)}" if others else ""
-        )
+        rest = f", not {', '.join(others)}" if others else ""
+        _log.warning("device '%s' is %s here%s", quote_text(device), taken, rest)
     return resolve_card(device, model.streams if isinstance(model, Efficiency) else None)
 
 
@@ -216,9 +216,7 @@ def resolve_efficiency(efficiency: object) -> float | Efficiency:
     if isinstance(efficiency, Efficiency):
         return efficiency
     if isinstance(efficiency, bool) or not hasattr(efficiency, "__float__"):
-        raise TypeError(
-            f"efficiency is {repr_short(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency"
-        )
+        raise TypeError(f"efficiency is {repr_short(efficiency)}: a share, a frame or a bwprof.efficiency is needed")
     share = finite_or_none(efficiency)
     if share is None or not _LEAST_SHARE <= share <= 1:
         raise ValueError(f"efficiency is {repr_short(efficiency)}: allowed is a share from {_LEAST_SHARE:g} to 1")
@@ -236,9 +234,7 @@ def _merge_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, 
     import pandas as pd
 
     if not isinstance(shapes, pd.DataFrame):
-        raise TypeError(
-            f"shapes is {repr_short(shapes)}: a pandas.DataFrame with a column for each parameter is needed"
-        )
+        raise TypeError(f"shapes is {repr_short(shapes)}: a pandas.DataFrame with parameters as columns is needed")
     if not len(shapes):
         raise ValueError("shapes has no rows")
     twice = [name for name in params if name in shapes.columns]

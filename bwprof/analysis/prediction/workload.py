@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -68,11 +68,6 @@ class Workload:
     def flops(self) -> Any:
         """FLOPs, as floats."""
         return self.cost.flops.astype(float)
-
-    def add_read_bytes(self, more: Any) -> Workload:
-        """Return the workload with more bytes read."""
-        read = {name: self.cost[name] + more for name in ("bytes_read", "algorithmic_bytes_read")}
-        return replace(self, cost=replace(self.cost, **read))
 
     def in_precision(self, precision: str) -> Workload:
         """Return the same shapes in another precision."""
