@@ -245,11 +245,12 @@ def _rows_on(
                 row = _row(operation, name, variant, precision) | {"default": variant["default"]}
                 if _core.backend_facts(name)["runs_on_host"]:
                     row["instruction_set"] = facts["runtime"]
+                if variant["refuses"]:
+                    rows.append(row | {"reason": variant["refuses"]})
+                    continue
                 try:
-                    launch = (row["operation"], precision, params, row["variant"], kv_lens)
-                    kernels = [] if variant["refuses"] else device.kernels(*launch)
+                    kernels = device.kernels(row["operation"], precision, params, row["variant"], kv_lens)
                     rows += [row | _describe_kernel(kernel, facts) for kernel in kernels]
-                    rows += [row | {"reason": variant["refuses"]}] if variant["refuses"] else []
                 except (errors.UnsupportedError, errors.UnavailableError) as error:
                     rows.append(row | {"reason": str(error)})
         return rows

@@ -300,7 +300,7 @@ class BandwidthAnalysis:
             ("Bytes read", _bytes_text(self.bytes_read)),
             ("Bytes written", _bytes_text(self.bytes_written)),
             ("Total transfer", _bytes_text(self.bytes_total)),
-            ("Duration", f"{_four_digits(1e3 * self.duration_s)} ms"),
+            ("Duration", f"{format_short(1e3 * self.duration_s, '.4g' if self.duration_s < 10 else '.0f')} ms"),
             ("Bandwidth", f"{format_short(self.bandwidth_gb_s, '.2f')} GB/s"),
             ("Utilization", used),
         ]
@@ -482,13 +482,6 @@ def _bytes_text(count: int) -> str:
     units = ("B", "kB", "MB", "GB", "TB")
     place = min((len(str(count)) - 1) // 3, len(units) - 1)
     return f"{format_short(count / 1000**place, '.2f' if place else '.0f')} {units[place]}"
-
-
-def _four_digits(value: float) -> str:
-    """Format four digits without an exponent."""
-    if value >= 1e4:
-        return format_short(value, ".0f")
-    return f"{value:#.4g}".rstrip(".") if value >= 1e-4 else f"{value:.3g}"
 
 
 def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFrame:

@@ -198,15 +198,14 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
 def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
     """Return the places of the wide rows with a time, and their table."""
     rows = results_frame.to_rows(data) if len(data) else []
-    timed = {
-        at: row for at, row in enumerate(rows) if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
-    }
-    places = [place for place, row in timed.items() if row["precision"] == wide]
+    timed = np.flatnonzero(values.has_time(data)).tolist()
+    places = [place for place in timed if rows[place]["precision"] == wide]
     if timed and not places:
-        names = ", ".join(dict.fromkeys(str(row["precision"]) for row in timed.values()))
+        names = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
         raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {names}")
-    rates = (row["measured_tflops"] or row["peak_tflops"] for row in timed.values() if row["precision"] == narrow)
-    rate = next((float(rate) for rate in rates if rate), None)
+    narrower = [rows[place] for place in timed if rows[place]["precision"] == narrow]
+    rates = (row["measured_tflops"] or row["peak_tflops"] for row in narrower)
+    rate = next(map(float, filter(None, rates)), None)
     predictor = _SpeedupPredictor(narrow, _pair_rows(rows, wide, narrow), rate, read_run_roofs(data))
     lines = [predictor.predict(rows[place]) for place in places]
     kinds = {name: "float64" if name in _FLOATS else "string" for name in COLUMNS}

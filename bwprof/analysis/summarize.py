@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PAIR = ("fp32", "fp16")
 _RATIOS = ("bandwidth_vs_fp32", "byte_ratio_vs_fp32", "speedup_vs_fp32")
-_BROKEN = ("failed", "skipped", "predicted")
+_RANKS = {"failed": 0, "skipped": 1, "predicted": 2, "ok": 3}  # the worst first; unknown words before it
 
 
 def summary(data: pd.DataFrame) -> pd.DataFrame:
@@ -86,8 +86,7 @@ def _line(group: PrecisionGroup, precisions: Sequence[str]) -> dict[str, Any]:
     line: dict[str, Any] = {name: first[name] for name in ("case", "operation")}
     line |= {"variant": "/".join(group.variants) or None, "device": first["device"], "cache": first["cache"]}
     statuses = [str(row["status"] or "ok") for row in rows.values()]
-    order = (*_BROKEN, "ok")
-    line["status"] = min(statuses, key=lambda status: order.index(status) if status in order else -1)
+    line["status"] = min(statuses, key=lambda status: _RANKS.get(status, -1))
     for precision in precisions:
         row = rows.get(precision, {})
         line[f"{precision}_gb_s"] = row.get("bandwidth_gb_s")
@@ -126,7 +125,7 @@ _POSITION = ("arithmetic_intensity", "ridge", "bandwidth_gb_s", "attainable_gb_s
 VIEWS = ("short", "roofline", "counters", "all")
 
 
-def _view_columns(which: str) -> tuple[str, ...]:
+def _view_columns(data: pd.DataFrame, which: str) -> tuple[str, ...]:
     if which == "short":
         return (*_KEYS, "time_ms", "bandwidth_gb_s", "pct_limit", "limiter", "flags")
     if which == "roofline":
@@ -134,7 +133,8 @@ def _view_columns(which: str) -> tuple[str, ...]:
     if which == "counters":
         counted = (column.name for column in results_columns.all_columns() if column.group in ("counters", "metrics"))
         return (*_KEYS, *counted)
-    return schema.column_names()
+    own = (str(name) for name in data.columns if name not in schema.column_names())
+    return (*schema.column_names(), *own)
 
 
 def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[str] | None = None) -> pd.DataFrame:
@@ -179,9 +179,8 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
     if columns is not None:
         names = check_columns(parse_names("columns", columns), more=map(str, data.columns))
     else:
-        own = [str(name) for name in data.columns if name not in schema.column_names()] if which == "all" else []
         devices = [name for name in _DEVICE if name in data.columns and data[name].dropna().nunique() > 1]
-        names = (*devices, *_view_columns(which), *own)
+        names = (*devices, *_view_columns(data, which))
     data = data.set_axis([str(name) for name in data.columns], axis=1)  # names may be numbers
     if "case" not in data.columns:
         data = data.assign(case=data["operation"])

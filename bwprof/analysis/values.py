@@ -53,8 +53,7 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """Read a column as floats; NaN for what is missing or cannot be a measurement."""
-    column: NDArray[np.float64] = roofs_limiter.read_numbers(data, name)
-    return column
+    return np.asarray(roofs_limiter.read_numbers(data, name), float)
 
 
 def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -241,9 +240,8 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
 
     few, keys = data.iloc[places], [name for name in _NAMES if name in data.columns]
     twins = np.ones(len(data), bool)  # rows that may have the names of the few
-    if len(few) < len(data):
-        for name in keys:
-            twins &= data[name].isin(few[name].unique()).to_numpy(bool)
+    for name in keys:
+        twins &= data[name].isin(few[name].unique()).to_numpy(bool)
     groups = [data[key].to_numpy()[twins] for key in keys] or [np.zeros(twins.sum())]
     texts = pd.DataFrame({name: words(few, name).astype(str).to_numpy() for name in (*_NAMES, "variant", *_FORMATS)})
     for name in ("variant", *_FORMATS):

@@ -173,9 +173,8 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
 
     Notes
     -----
-    A kernel is memory-bound near the bandwidth roof: that of a stream of its bytes where one was measured, else
-    theory. Far from both roofs, the stall reasons decide. Figures of a row with `flags` must pass a threshold by a
-    tenth. Figures that contradict each other leave a hypothesis open.
+    A kernel is memory-bound near the bandwidth roof: that of a measured stream of its bytes, else theory. Far from both
+    roofs, the stall reasons decide. Figures of a row with `flags` must pass a threshold by a tenth.
 
     Examples
     --------

@@ -178,6 +178,7 @@ class RowFigures:
         arch = self.word("compute_capability") or (self.card.arch if self.card else "")
         self.arch = arch if arch in ARCHITECTURES else ""
         self.units = first(self.number("multiprocessors"), float((self.card and self.card.units) or math.nan))
+        self.highest_mhz = float((self.card and self.card.clock_mhz) or math.nan)
         threads, registers, shared = (self.number(name) for name in ("block_threads", "registers", "shared_bytes"))
         known = self.arch and 1 <= threads <= MOST_THREADS and registers <= 255 and shared >= 0
         fitting = occupancy(int(registers), int(shared), int(threads), self.arch) if known else None
@@ -224,25 +225,24 @@ class RowFigures:
     def _find_contradictions(self) -> list[tuple[set[str], str]]:
         """List figures that contradict each other or a limit: the columns, and why."""
         number, excess = self.number, ratio(self.counted, self.moved)
-        problems = [({name}, f"{name} is {number(name):.4g}") for name in _PERCENTS if number(name) > _MOST]
+        attained = math.nan if self.hot else self.attained
+        limits = [(name, _MOST, "") for name in _PERCENTS]
         for part, whole in (("bank_conflicts", "shared_wavefronts"), ("dram_gb_s", "peak_gb_s")):
-            if number(part) > 1.05 * number(whole):
-                problems.append(({part}, f"{part} is {number(part):.4g}, {whole} {number(whole):.4g}"))
-        for name in ("sectors_per_load", "sectors_per_store"):
-            if number(name) > 32.5:
-                problems.append(({name}, f"{name} is {number(name):.4g}, of at most 32"))
+            limits.append((part, 1.05 * number(whole), f", {whole} {number(whole):.4g}"))
+        limits += [(name, 32.5, ", of at most 32") for name in ("sectors_per_load", "sectors_per_store")]
+        problems = [({name}, f"{name} is {number(name):.4g}{of}") for name, most, of in limits if number(name) > most]
         if number("occupancy_pct") > self.theoretical_pct + 5:
             problems.append(({"occupancy_pct"}, f"more warps than fit: {self.theoretical_pct:.3g} %"))
         named, by_bytes = number("dram_pct"), 100 * ratio(self.dram_gb_s, number("peak_gb_s"))
         if number("time_ms") > _LONG_MS and abs(named - by_bytes) > 20:
             problems.append(({"dram_pct"}, f"dram_pct is {named:.3g}, its bytes over its time make {by_bytes:.3g} %"))
-        if self.attained > 105 and not self.hot:
-            problems.append(({"pct_attainable"}, f"faster than a stream of its bytes ({self.attained:.0f} %)"))
+        if attained > 105:
+            problems.append(({"pct_attainable"}, f"faster than a stream of its bytes ({attained:.0f} %)"))
         if self.memory.pct > BEYOND:
             problems.append((_OF_DRAM, f"DRAM would be {self.memory.pct:.0f} % {self.memory.of}"))
         if self.arithmetic.contradicts:
             problems.append(({"tflops"}, f"its FLOPs would be {self.arithmetic.pct:.0f} % {self.arithmetic.of}"))
-        if self.attained >= 50 and excess < 0.5 and not self.hot:
+        if attained >= 50 and excess < 0.5:
             why = f"DRAM moved {excess:.2g} of the bytes stated: they lay in the cache, or are stated wrong"
             problems.append(({"pct_attainable", "dram_bytes_read"}, why))
         return problems

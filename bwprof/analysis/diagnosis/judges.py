@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import cache
+from itertools import chain
 
 from bwprof import _core
 from bwprof.analysis import values
@@ -272,7 +273,7 @@ def launch_bound(figures: RowFigures) -> Judgement:
 def clock_is_reduced(figures: RowFigures) -> Judgement:
     """Check for a clock below the highest, by the driver's reason or by the catalogue."""
     reason = figures.word("throttle")
-    clock, most = figures.number("sm_clock_mhz"), (figures.card and figures.card.clock_mhz) or math.nan
+    clock, most = figures.number("sm_clock_mhz"), figures.highest_mhz
     slower = ratio(clock, most)
     share = 100 * slower
     at = "" if math.isnan(clock) else f"{clock:.0f} MHz" + ("" if math.isnan(most) else f" of {most:.0f}")
@@ -319,7 +320,7 @@ def low_occupancy(figures: RowFigures) -> Judgement:
         return leave_open(evidence, STALLS)
     unknown = [bound for bound in (compute_bound(figures), memory_bound(figures)) if bound.verdict != REFUTED]
     if unknown:
-        needs = dict.fromkeys(need for bound in unknown for need in bound.needs)
+        needs = dict.fromkeys(chain.from_iterable(bound.needs for bound in unknown))
         return leave_open(f"{evidence}; it may be near a roof, where that does not matter", *needs)
     return support(evidence, figures.bounded(ratio(100.0, pct)))
 
@@ -485,11 +486,16 @@ def shared_memory_bound(figures: RowFigures) -> Judgement:
     if not is_busy and not figures.busy("sm_pct") < quiet:
         need = _SHARED if math.isnan(busy) else PIPES
         return leave_open(f"{evidence}: special functions wait in that queue, too", need)
+    return _without_conflicts(figures, verdict, evidence, ratio(100.0, busy) if is_busy else gain_without(waiting))
+
+
+def _without_conflicts(figures: RowFigures, verdict: str, evidence: str, gain: float) -> Judgement:
+    """Judge waiting for shared memory by whether bank conflicts explain it."""
     conflicts = bank_conflicts(figures)
     if conflicts.verdict == SUPPORTED:
         return refute(f"{evidence}: for bank conflicts")
     if verdict == SUPPORTED and conflicts.verdict == REFUTED:
-        return support(evidence, figures.bounded(ratio(100.0, busy) if is_busy else gain_without(waiting)))
+        return support(evidence, figures.bounded(gain))
     return leave_open(evidence, *conflicts.needs)
 
 
@@ -544,7 +550,11 @@ def cache_thrash(figures: RowFigures) -> Judgement:
     written = ratio(figures.number("dram_bytes_written"), figures.written)
     if written > THRASH_FAR and math.isnan(figures.local_bytes):
         return leave_open(f"{evidence}, {written:.3g} times those to write: of data, or of spilled registers", _LOCAL)
-    # Excess traffic costs time where DRAM is busy, or warps wait for it.
+    return _judge_traffic(figures, evidence, excess)
+
+
+def _judge_traffic(figures: RowFigures, evidence: str, excess: float) -> Judgement:
+    """Judge whether excess traffic costs time: DRAM is busy, or warps wait for it."""
     busy, waiting = figures.memory.pct, figures.waiting("long_scoreboard")
     verdict = _TRAFFIC_MATTERS.place(busy)
     gain = figures.bounded(excess, useless=True)

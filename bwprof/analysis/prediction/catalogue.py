@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -59,8 +60,6 @@ class Entry:
 
 @cache
 def _read_datasheets() -> dict[str, Any]:
-    import tomllib
-
     return tomllib.loads((_DATA / "devices.toml").read_text(encoding="utf-8"))
 
 

@@ -405,7 +405,8 @@ def transfer_times(
     here, there = cards
     beaten = np.maximum(memory / seconds, 1.0)  # a cache may beat a stream
     clock, units = _ratio(here.clock_mhz, there.clock_mhz), _ratio(here.units, there.units)
-    faster = _rate_ratio(here, there, precision) * busier
+    measured = precision in here.best and precision in there.best  # else both rates are of data sheets
+    faster = _ratio(*(card.best[precision] if measured else card.dense(precision)[0] for card in cards)) * busier
     launch = here.streams.seconds(np.ones(1), np.zeros(1))
 
     def transfer_rest(rest: Array) -> Array:
@@ -428,13 +429,6 @@ def _subtract_time(total: Array, part: Array, exponent: float) -> Array:
 
 def _ratio(here: float, there: float) -> float:
     return 1.0 if math.isnan(here) or math.isnan(there) else here / there
-
-
-def _rate_ratio(here: Card, there: Card, precision: str) -> float:
-    """Divide the arithmetic rates of two devices: both measured, or both from data sheets."""
-    if precision in here.best and precision in there.best:
-        return here.best[precision] / there.best[precision]
-    return _ratio(here.dense(precision)[0], there.dense(precision)[0])
 
 
 # The distance between shapes is measured in the logarithms of what they read, write and compute. A second part of the

@@ -292,8 +292,7 @@ def _compare_precisions(frame: pd.DataFrame) -> None:
 def is_lower_bound(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Check which predicted times are lower bounds: they have FLOPs whose rate on the device is not known."""
     flops, dense, best = (limiter.read_numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
-    bounds: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
-    return bounds
+    return np.asarray((flops > 0) & np.isnan(dense) & np.isnan(best), bool)
 
 
 def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFrame:

@@ -115,12 +115,11 @@ def combine_params(operation: str, params: Mapping[str, Any]) -> tuple[dict[str,
     columns: dict[str, Any] = {}
     for name, value in params.items():
         costs.check_numbers(operation, name, value)
-        if hasattr(value, "__array__") and np.ndim(value) > 0:
+        swept = _list_values(value, f"{operation}: {name}")
+        if swept is not None:
+            lists[name] = swept
+        elif np.ndim(value) > 0:
             arrays[name] = np.asarray(value)
-        elif is_range(value):
-            lists[name] = expand_ranges([value], f"{operation}: {name}")
-        elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:
-            lists[name] = expand_ranges(value, f"{operation}: {name}")
         else:
             columns[name] = value
     for name, values in (arrays | lists).items():
@@ -136,12 +135,24 @@ def combine_params(operation: str, params: Mapping[str, Any]) -> tuple[dict[str,
     if rows * len(points) > MAX_ROWS:
         raise ValueError(f"{operation}: the parameters make {rows * len(points)} rows: allowed are {MAX_ROWS}")
     columns |= {name: np.tile(values, len(points)) for name, values in arrays.items()}
-    swept = zip(lists, zip(*points, strict=True), strict=True)
-    columns |= {name: np.repeat(np.asarray(values), rows) for name, values in swept}
+    points_of = zip(lists, zip(*points, strict=True), strict=True)
+    columns |= {name: np.repeat(np.asarray(values), rows) for name, values in points_of}
+    return columns, None if arrays else _name_cases(operation, lists, points)
+
+
+def _name_cases(operation: str, lists: Mapping[str, Sequence[Any]], points: Sequence[Any]) -> list[str] | None:
+    """Name each point by its parameters that vary; None where none does."""
     varied = {at: name for at, (name, values) in enumerate(lists.items()) if len(set(values)) > 1}
-    if arrays or not varied:
-        return columns, None
-    return columns, [" ".join([operation, *(f"{name}={point[at]}" for at, name in varied.items())]) for point in points]
+    names = [" ".join([operation, *(f"{name}={point[at]}" for at, name in varied.items())]) for point in points]
+    return names if varied else None
+
+
+def _list_values(value: Any, name: str) -> list[Any] | None:
+    """List the values of a list, tuple or range; None for an array and for a single value."""
+    if is_range(value):
+        return expand_ranges([value], name)
+    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and not hasattr(value, "__array__")
+    return expand_ranges(value, name) if is_list else None
 
 
 @dataclass(frozen=True, slots=True)
