@@ -45,7 +45,7 @@ def test_lines_of_a_cpu() -> None:
         ("random", 0.20, "table"),
     ],
 )
-def test_who_says_so(pattern: str, share: float, source: str) -> None:
+def test_source_of_an_efficiency(pattern: str, share: float, source: str) -> None:
     found = AccessPattern.parse(pattern).expected_efficiency()
     assert (found, found.source) == (share, source)
     assert repr(found) == f"{share:.4g} ({source})"
@@ -65,7 +65,7 @@ def test_who_says_so(pattern: str, share: float, source: str) -> None:
         ("random", 1, 0.20),
     ],
 )
-def test_the_table(pattern: str, stride: int, share: float) -> None:
+def test_efficiencies_of_the_table(pattern: str, stride: int, share: float) -> None:
     assert AccessPattern(pattern).expected_efficiency(stride, source="table") == share
 
 
@@ -107,7 +107,7 @@ def test_names() -> None:
         assert len(pattern.description) > 20
 
 
-def test_a_stride_of_its_own() -> None:
+def test_a_pattern_with_a_stride() -> None:
     found = AccessPattern.parse("Strided:4Ki")
     assert (found.stride, found.name, found.value) == (4096, "STRIDED", "strided:4096")
     assert "4096 elements" in found.description
@@ -133,7 +133,7 @@ def test_a_stride_of_its_own() -> None:
         ("", "unknown access pattern ''"),
     ],
 )
-def test_what_is_no_pattern(text: str, said: str) -> None:
+def test_unknown_patterns_are_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         AccessPattern.parse(text)
 
@@ -149,6 +149,6 @@ def test_what_is_no_pattern(text: str, said: str) -> None:
         ({"source": "measured"}, "does not know the pattern coalesced"),
     ],
 )
-def test_what_cannot_be_asked(given: dict[str, Any], said: str) -> None:
+def test_arguments_out_of_range_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         AccessPattern.COALESCED.expected_efficiency(**given)

@@ -61,13 +61,13 @@ def test_hand_values(peak: float, utilization: float, rating: str) -> None:
     assert found.rating == rating
 
 
-def test_a_row_in_words() -> None:
+def test_summary_of_a_row() -> None:
     assert bwprof.BandwidthAnalysis.from_row(H200).summary() == SUMMARY
     assert bwprof.BandwidthAnalysis.from_row(bwprof.Row(H200)).summary() == SUMMARY
     assert bwprof.BandwidthAnalysis.from_row(bwprof.frame(H200).iloc[0]).summary() == SUMMARY
 
 
-def test_what_is_known_has_a_line() -> None:
+def test_summary_has_a_line_for_each_known_figure() -> None:
     plain = analysis().summary()
     assert plain.splitlines()[0] == "Memory Bandwidth Analysis"
     assert not {"L2", "stall", "Intensity", "attainable"} & set(plain.replace(":", " ").split())
@@ -90,7 +90,7 @@ def test_what_is_known_has_a_line() -> None:
         (1786.0, "impossible", False, False),
     ],
 )
-def test_boundaries_are_strict(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
+def test_rating_thresholds_are_exclusive(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
     """Of a peak of 1000 GB/s, exact in binary."""
     found = bwprof.BandwidthAnalysis(int(gb_s * 1e9), 0, 1.0, 1000.0)
     assert found.utilization == gb_s / 1000
@@ -121,7 +121,7 @@ def test_more_than_the_peak_is_impossible() -> None:
     assert any("impossible" in line for line in rated.lines())
 
 
-def test_rows_without_bytes_are_told_what_they_lack() -> None:
+def test_limiter_line_names_missing_bytes_or_roofs() -> None:
     row = {"case": "mine", "time_ms": 1.0, "status": "ok"}
     plain = Answer(pd.DataFrame([{**row, "bytes_read": None, "bytes_written": None}])).limiter_line()
     known = Answer(pd.DataFrame([{**row, "bytes_read": GB, "bytes_written": 0}])).limiter_line()
@@ -150,7 +150,7 @@ def test_time_and_peak_are_positive(name: str, value: Any) -> None:
         ({"bound": "memroy"}, "unknown bound 'memroy': did you mean 'memory'"),
     ],
 )
-def test_what_cannot_be(optional: dict[str, Any], said: str) -> None:
+def test_values_out_of_range_are_refused(optional: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.BandwidthAnalysis(
             **{"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, **optional}
@@ -207,7 +207,7 @@ def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], said: str) -> No
     assert bwprof.BandwidthAnalysis.from_frame(whole)["bottleneck"].tolist() == [said]
 
 
-def test_high_bandwidth_alone_is_no_compute_bound() -> None:
+def test_high_bandwidth_alone_does_not_imply_a_compute_bound() -> None:
     said = analysis(seconds=0.0038).bottleneck_description()
     assert analysis(seconds=0.0038).is_excellent()
     assert "arithmetic" not in said
@@ -240,13 +240,13 @@ def test_the_ridge_that_implies_the_bound_is_printed() -> None:
         ({"cache": "hot"}, "cache is 'hot'"),
     ],
 )
-def test_a_row_that_has_no_bandwidth(changes: dict[str, Any], said: str) -> None:
+def test_rows_without_bandwidth_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.BandwidthAnalysis.from_row({**H200, **changes})
 
 
 @pytest.mark.parametrize(("moved", "bound"), [(900_000_000, "memory"), (100_000_000, None)])
-def test_a_row_without_flops_is_said_to_be_what_a_frame_says(moved: int, bound: str | None) -> None:
+def test_row_and_frame_agree_without_flops(moved: int, bound: str | None) -> None:
     """Near a stream of its bytes nothing else need be known."""
     row = {"time_ms": 1.0, "bytes_read": moved, "bytes_written": 0, "attainable_gb_s": 1000.0, "peak_gb_s": 1200.0}
     found = bwprof.BandwidthAnalysis.from_row(row)
@@ -286,7 +286,7 @@ def test_profilers_counts() -> None:
         bwprof.BandwidthAnalysis.from_profiling_results(Results.frame.drop(columns="time_ms"), None, 10.0)
 
 
-def test_a_precision_and_a_device_tell_the_bound_of_what_was_counted() -> None:
+def test_precision_and_device_give_the_bound_of_counted_bytes() -> None:
     """3 GB in 2 ms and 3e12 FLOPs: 1000 FLOP/B, right of the ridge of an A100; 1 FLOP/B lies left of it."""
     make = bwprof.BandwidthAnalysis.from_profiling_results
     counted = {"dram_bytes_read": 2 * GB, "dram_bytes_written": GB, "time_ms": 2.0, "device": "NVIDIA A100-SXM4-80GB"}
@@ -300,7 +300,7 @@ def test_a_precision_and_a_device_tell_the_bound_of_what_was_counted() -> None:
         make([counted], None, 2039.0, precision="fp17")
 
 
-def test_what_diagnose_knows_bounds_what_was_counted() -> None:
+def test_diagnosis_gives_the_bound_of_counted_bytes() -> None:
     """Of launches the ones that take the most time; what is stated comes first."""
     make = bwprof.BandwidthAnalysis.from_profiling_results
     launch = {"dram_bytes_read": 1900 * 10**6, "dram_bytes_written": 0, "time_ms": 1.0, "dram_pct": 92.0}
@@ -328,7 +328,7 @@ def mixed() -> pd.DataFrame:
     )
 
 
-def test_a_frame_says_what_its_rows_do() -> None:
+def test_frame_agrees_with_its_rows() -> None:
     found = bwprof.BandwidthAnalysis.from_frame(mixed())
     one = bwprof.BandwidthAnalysis.from_row(H200)
     assert found["utilization"].tolist()[0] == pytest.approx(one.utilization)
@@ -356,18 +356,18 @@ def test_empty_frames(columns: list[str]) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 3, "file.csv", [1, 2]])
-def test_what_is_no_frame(data: Any) -> None:
+def test_other_types_are_refused(data: Any) -> None:
     with pytest.raises(TypeError, match=r"^data is .*DataFrame"):
         bwprof.BandwidthAnalysis.from_frame(data)
 
 
-def test_columns_have_names_of_their_own() -> None:
+def test_repeated_column_names_are_refused() -> None:
     data = pd.DataFrame([[1.0, 2.0]], columns=["time_ms", "time_ms"])
     with pytest.raises(ValueError, match="'time_ms' is there twice"):
         bwprof.BandwidthAnalysis.from_frame(data)
 
 
-def test_many_rows_say_what_each_says() -> None:
+def test_many_rows_agree_with_each_row() -> None:
     """Sentences are made once for each combination of figures: none may be another row's."""
     rng = np.random.default_rng(3)
     rows = [
@@ -429,7 +429,7 @@ def test_speed_of_light(found: dict[str, Any], memory: str, compute: str) -> Non
     assert speed_of_light(found) == f"Memory Throughput: {memory}\nCompute Throughput: {compute}"
 
 
-def test_a_callers_peak_tells_the_bound_of_a_frame() -> None:
+def test_a_callers_peak_gives_the_bound_of_a_frame() -> None:
     """3 GB in 10 ms, 30 FLOP/B: left of the ridge of 400 TFLOP/s over 800 GB/s, right of that over 80 TB/s."""
     row = {"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "flops": 90 * GB, "peak_tflops": 400.0}
     said = [

@@ -90,7 +90,7 @@ def test_any_frame_has_an_answer(seed: int) -> None:
         pd.testing.assert_frame_equal(data, before)
 
 
-def test_rows_in_which_almost_nothing_is_known() -> None:
+def test_rows_with_almost_no_figures() -> None:
     """`<NA>` is neither true nor false."""
     row = bwprof.frame({"bytes_read": 8, "time_ms": 1.0, "peak_gb_s": 1.0}).iloc[0]
     assert bwprof.BandwidthAnalysis.from_row(row).bytes_total == 8

@@ -28,7 +28,7 @@ def won(data: pd.DataFrame) -> list[list[str]]:
     return [gain.removeprefix("up to ").split(" of ") for gain in bottlenecks(data)["Expected gain"]]
 
 
-def test_the_most_time_lost_in_the_order_of_their_priorities() -> None:
+def test_rows_that_lose_most_time_in_order_of_priority() -> None:
     """Lost: a 0.6 of 1 ms, b 2 of 10 ms, c 0.45 of 0.5 ms, d nothing worth a line. What is priority 1 stands first."""
     data = pd.DataFrame([slow("a", 1.0, 40), slow("b", 10.0, 80), slow("c", 0.5, 10), slow("d", 100.0, 95.5)])
     found = bottlenecks(data)
@@ -64,7 +64,7 @@ def test_launches_count() -> None:
     ]
 
 
-def test_steps_are_kept_apart() -> None:
+def test_steps_are_separate() -> None:
     """Two batches of a model, and a prefill, whose tokens are those of its context."""
     rows = [
         slow("a", 1.0, 50, count=2, model="m", phase="decode", step_batch=1, context=100),
@@ -87,7 +87,7 @@ def test_a_step_with_a_gap_has_no_tokens() -> None:
     assert math.isnan(found.tokens_s)
 
 
-def test_what_is_launched_never_is_no_gap_in_a_step() -> None:
+def test_a_row_with_count_zero_does_not_affect_its_step() -> None:
     """A layer in one graph stands beside its parts, and counts for nothing, with a time or without."""
     beside = slow("layer", None, 50, count=0) | {"bandwidth_gb_s": None}  # type: ignore[arg-type]
     for layer in (beside, slow("layer", 3.0, 50, count=0)):
@@ -107,7 +107,7 @@ def test_causes_in_order_and_doubts_first() -> None:
     assert (load, traffic[:5], occupancy) == ("load efficiency 25 %", "2.00x", "occupancy 30 %")
 
 
-def test_an_unknown_cause_says_what_would_tell_it() -> None:
+def test_an_unknown_cause_names_the_options_that_find_it() -> None:
     (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 60)]))
     assert (found.causes, "not measured" in found.issue) == ([], True)
     assert "--counters --metrics all" in found.fix
@@ -118,14 +118,14 @@ def test_an_unknown_cause_says_what_would_tell_it() -> None:
     assert ([rule.id for rule in found.causes], found.fix) == (["slower_than_predicted"], on_cpu)
 
 
-def test_a_cpu_is_given_no_advice_for_gpus() -> None:
+def test_fixes_for_a_cpu_exclude_those_for_gpus() -> None:
     right = {"flops": 10**9, "tflops": 0.6, "measured_tflops": 1.0, "peak_tflops": 1.0, "bandwidth_gb_s": 1.0}
     rows = [slow("a", 1.0, 60, backend=backend, **right, bound="compute") for backend in ("cpu", "cuda")]
     found = {one.on_host: one.fix for one in rank_losses(frame.from_rows(rows))}
     assert found == {True: "more ILP", False: "; ".join(find_rule("compute").fixes)}
 
 
-def test_arithmetic_is_held_against_its_own_roof() -> None:
+def test_arithmetic_is_compared_with_its_own_roof() -> None:
     """600 of 1000 TFLOP/s, and 3 % of a stream; the unfused attention's kernel is far below both."""
     near = slow("near", 1.0, 3, flops=6 * 10**11, tflops=600.0, peak_tflops=1000.0, bound="compute")
     far = slow("far", 1.0, 20, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
@@ -137,7 +137,7 @@ def test_arithmetic_is_held_against_its_own_roof() -> None:
     assert (sides["far fp16"], sides["nearer fp16"][::2]) == (("compute", "kernel", "30"), ("memory", "40"))
 
 
-def test_rows_without_a_roof_time_or_use() -> None:
+def test_rows_without_a_roof_or_a_time_are_left_out() -> None:
     data = pd.DataFrame(
         [
             slow("ok", 1.0, 50),
@@ -153,7 +153,7 @@ def test_rows_without_a_roof_time_or_use() -> None:
 
 
 @pytest.mark.parametrize("data", [pd.DataFrame(), pd.DataFrame(columns=["time_ms", "count"]), [], {"case": "a"}])
-def test_nothing_to_say(data: Any) -> None:
+def test_empty_data_give_empty_tables(data: Any) -> None:
     assert bottlenecks(data).empty
     assert strengths(data).empty
 
@@ -164,14 +164,14 @@ def test_top_is_a_whole_number(top: Any) -> None:
         bottlenecks(pd.DataFrame(), top=top)
 
 
-def test_duplicate_labels_of_rows_do_no_harm() -> None:
+def test_a_repeated_index_changes_nothing() -> None:
     """`pandas.concat` keeps the index of its parts."""
     data = pd.concat([pd.DataFrame([slow("a", 1.0, 40)]), pd.DataFrame([slow("b", 2.0, 40)])])
     assert bottlenecks(data)["Kernel"].tolist() == ["b fp16", "a fp16"]
     assert len(bwprof.BandwidthAnalysis.from_frame(data)) == 2
 
 
-def test_a_kernel_of_several_formats_says_of_which() -> None:
+def test_labels_name_formats_that_tell_rows_apart() -> None:
     """Attention is the same beside FP16 weights and beside Q4_0, but loses what it loses in either step."""
     rows = [
         slow("attention", time_ms, 40, weights=weights, kv=kv, count=2, step_batch=1, context=16, model="toy")
@@ -192,7 +192,7 @@ def test_a_kernel_of_several_formats_says_of_which() -> None:
 
 
 @pytest.mark.parametrize("name", ["h100_llama", "h200_llama"])
-def test_no_two_bottlenecks_of_a_models_run_have_one_name(name: str) -> None:
+def test_bottlenecks_of_a_model_have_unique_names(name: str) -> None:
     assert bottlenecks(bwprof.load_example(name), top=None)["Kernel"].is_unique
 
 
@@ -249,7 +249,7 @@ def test_improvement_of_an_h200() -> None:
     ]
 
 
-def test_classic_columns_do() -> None:
+def test_classic_columns_are_enough() -> None:
     names = ["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
     rows = [["a", "FP32", 1, 2, 3, 2.0, 1.0, 2000000, 0], ["a", "fp16", 1, 2, 3, 1.0, 1.0, 1000000, 0]]
     assert improvement_table(pd.DataFrame(rows, columns=names)).values.tolist() == [
@@ -265,7 +265,7 @@ def test_variants_tell_cases_apart() -> None:
     assert found["Time speed-up"].tolist() == ["1.00x", "2.00x"]
 
 
-def test_why_it_is_about_once() -> None:
+def test_equal_bandwidth_at_the_roof_is_explained() -> None:
     roof = {"attainable_gb_s": 1000.0}
     at_roof = frame.from_rows([*pair("a", 990.0, 980.0, **roof), *pair("b", 500.0, 490.0, **roof)])
     assert explain_equal_bandwidth(at_roof).endswith("takes less time (a).")
@@ -280,6 +280,6 @@ def test_why_it_is_about_once() -> None:
         ({"from_": "fp16"}, "to is 'fp16', as from_ is"),
     ],
 )
-def test_precisions_that_cannot_be_compared(given: dict[str, str], said: str) -> None:
+def test_wrong_pairs_of_precisions_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         improvement_table(frame.from_rows([]), **given)

@@ -16,7 +16,7 @@ IDS = (
 )
 
 
-def test_every_device_is_there_and_says_where_its_figures_are_from() -> None:
+def test_every_device_has_sources() -> None:
     frame = catalogue().set_index("id")
     assert list(frame.index) == IDS.split()
     assert frame["source"].str.contains("https://").all()
@@ -35,7 +35,7 @@ def test_ridges_by_the_data_sheets(device: str, ridge_fp16: float) -> None:
     assert ridge(row["fp16"], row["bandwidth_gb_s"]) == pytest.approx(ridge_fp16, rel=3e-3)
 
 
-def test_no_figure_is_sparse() -> None:
+def test_rates_are_dense() -> None:
     """8 bits are twice as fast as 16 on every tensor core there is; a sparse figure would be four times."""
     for entry in entries():
         if "fp8_e4m3" in entry.tflops:
@@ -59,7 +59,7 @@ def test_names_of_drivers_and_people(name: str, id: str) -> None:
     assert found.id == id
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_unknown_devices_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'H201': .*'H200'.* A100-40GB.*bandwidth="):
         bwprof.predict("gemm", device="H201")
     with pytest.raises(ValueError, match="unknown device 'AMD EPYC'"):
@@ -107,7 +107,7 @@ def test_a_hint_is_a_card_of_the_same_number(name: str, near: str) -> None:
         ("h200 sxm", "H200", None),
     ],
 )
-def test_the_nearest_device_is_taken_with_a_word(
+def test_the_nearest_device_is_logged(
     name: str, taken: str, others: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert find(name) is None or others is None
@@ -119,7 +119,7 @@ def test_the_nearest_device_is_taken_with_a_word(
     assert all(word in line for line in said for word in (name, taken, *(others or ())))
 
 
-def test_the_memory_is_what_such_a_card_reports() -> None:
+def test_memory_is_the_reported_size() -> None:
     """Of those that were measured; of the others what they are sold with, which a step says."""
     known = catalogue().set_index("id")
     for card, example in (("H100-SXM", "h100"), ("H200", "h200")):
@@ -166,7 +166,7 @@ def test_a_device_by_its_numbers() -> None:
         ("bandwidth=3,fp9=4", "unknown number of a device 'fp9'"),
     ],
 )
-def test_numbers_that_cannot_be(numbers: str, said: str) -> None:
+def test_wrong_numbers_of_a_device_are_refused(numbers: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.predict("gemm", device=numbers)
 

@@ -89,7 +89,7 @@ def test_built_for_the_device(facts: dict[str, Any], result: str) -> None:
     ("place", "option"),
     [(1, "--counters"), (2, "--metrics bank_conflicts"), (4, "--metrics occupancy"), (10, "--metrics stalls")],
 )
-def test_unknown_says_what_measures_it(place: int, option: str) -> None:
+def test_an_unknown_item_names_the_option_that_measures_it(place: int, option: str) -> None:
     assert checklist({"time_ms": 1.0})["Figure"].tolist()[place] == option
     on_cpu = checklist({"time_ms": 1.0, "backend": "cpu"})["Figure"].tolist()
     assert ("GPU" in on_cpu[place], option in on_cpu[place]) == (True, False)

@@ -57,7 +57,7 @@ def test_the_step_exceeds_the_threshold_and_both_intervals(factor: float, spread
     assert bool(found(*rows)) == is_one
 
 
-def test_work_is_what_grows_most() -> None:
+def test_work_is_the_larger_of_bytes_and_flops() -> None:
     """Four times the FLOPs of the same bytes explain four times the time."""
     few, many = swept([(1000, 1.0), (1001, 4.0)])
     assert found(few, many) == [(1000, 1001)]
@@ -68,7 +68,7 @@ def test_work_is_what_grows_most() -> None:
     "other",
     [{"flags": "noisy"}, {"status": "predicted"}, {"precision": "fp16"}, {"M": 2}, {"device": "B"}, {"mine": 3}],
 )
-def test_what_is_not_compared(other: dict[str, Any]) -> None:
+def test_other_configurations_are_not_compared(other: dict[str, Any]) -> None:
     """A doubtful or predicted time, and rows in which more than the parameter differs."""
     few, many = swept([(1000, 1.0), (1010, 2.0)])
     assert found(few, many) == [(1000, 1010)]
@@ -86,7 +86,7 @@ def test_variants_are_lines_of_their_own_where_both_ran() -> None:
     assert named == ["100", "unfused", "flash"], "the device's choice is one line"
 
 
-def test_two_parameters_and_a_label_of_ones_own() -> None:
+def test_two_parameters_and_a_column_of_the_caller() -> None:
     rows = [one | {"batch": batch} for batch in (1, 2) for one in swept([(1000, batch), (1010, 2.0 * batch)])]
     for one in rows:
         one |= {"bytes_read": one["bytes_read"] * one["batch"], "bytes_written": one["bytes_written"] * one["batch"]}

@@ -98,7 +98,7 @@ def test_planted_causes_are_found_and_nothing_else(form: str) -> None:
     assert right >= 0.9 * SEEDS * len(told), {pair: count for pair, count in first.items() if pair not in told}
 
 
-def test_with_figures_missing_less_is_said_and_nothing_wrong() -> None:
+def test_missing_figures_cause_no_wrong_verdict() -> None:
     """A third of the columns left out at random, of what a profiler's file has."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
@@ -124,7 +124,7 @@ def test_a_copy_at_the_roof() -> None:
     assert all(text in sentence for text in ("the memory's bandwidth", "88 %", "only fewer bytes"))
 
 
-def test_seventy_percent_of_dram_prove_nothing() -> None:
+def test_seventy_percent_of_dram_leave_the_bound_open() -> None:
     """69 % of the peak: waiting for memory makes it one thing, an arithmetic pipe another; alone it says nothing."""
     row = {"time_ms": 1.0, "dram_pct": 55.0, "sm_pct": 20.0}
     assert verdicts(row | {"dram_pct": 69.0})["memory_bound"] == CANNOT_TELL
@@ -145,7 +145,7 @@ def test_seventy_percent_of_dram_prove_nothing() -> None:
         ({"sm_pct": 80.0, "fma_pct": 5.0, "issue_pct": 80.0, "stall_reasons": "wait=10"}, "issue_bound", 80.0),
     ],
 )
-def test_what_is_busy_leaves_the_rest_to_win(row: dict[str, Any], name: str, busy: float) -> None:
+def test_the_gain_is_what_the_busy_roof_leaves(row: dict[str, Any], name: str, busy: float) -> None:
     """Of 64 % of the time 36 % may go: it is 1 / 0.64 times as fast at most."""
     found = said_of({"time_ms": 1.0, **row}, name)
     assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(100 / busy))
@@ -185,7 +185,7 @@ def test_waiting_for_l2_is_not_dram_s_latency() -> None:
     assert (found["verdict"], "L2 moved 6000 GB/s" in found["evidence"]) == (CANNOT_TELL, True)
 
 
-def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
+def test_flops_of_one_pipe_do_not_refute_others() -> None:
     """A profiler counts FMA instructions: of a kernel on tensor cores hardly any."""
     row = {"time_ms": 1.0, "dram_pct": 10.0, "flops": 10**6, "peak_tflops": 60.0}
     assert verdicts(row)["compute_bound"] == CANNOT_TELL
@@ -196,7 +196,7 @@ def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
     assert verdicts(row | {"arithmetic_intensity": 0.1})["compute_bound"] == REFUTED, "bwprof's are stated, altogether"
 
 
-def test_sectors_are_held_against_the_width_of_access() -> None:
+def test_sectors_are_compared_with_the_width_of_access() -> None:
     row = {"time_ms": 1.0, "dram_pct": 30.0}
     assert verdicts(row | {"sectors_per_load": 32.0})["uncoalesced"] == SUPPORTED
     assert verdicts(row | {"sectors_per_load": 16.0})["uncoalesced"] == CANNOT_TELL, "16 bytes a lane, or 4 with gaps"
@@ -310,7 +310,7 @@ def test_without_counters_far_from_the_roof_is_not_certain() -> None:
         ({"pct_attainable": 150.0}, "memory_bound"),
     ],
 )
-def test_contradictions_leave_it_open(change: dict[str, Any], hypothesis: str) -> None:
+def test_contradictions_leave_hypotheses_open(change: dict[str, Any], hypothesis: str) -> None:
     found = said_of(COPY | change, hypothesis)
     assert found["verdict"] == CANNOT_TELL
     assert found["evidence"].startswith("contradictory: ")
@@ -328,7 +328,7 @@ def test_doubtful_rows_must_be_further_from_the_threshold() -> None:
     ].sentence.startswith("a (in doubt: noisy): ")
 
 
-def test_nothing_is_known_of_what_was_not_measured() -> None:
+def test_rows_without_a_measurement_are_open() -> None:
     for row in ({}, {"case": "a", "time_ms": None}, {"time_ms": math.inf}):
         assert set(verdicts(row).values()) == {CANNOT_TELL}
     failed = {"case": "a", "status": "failed", "reason": "no room", "dram_pct": 95.0}
@@ -346,7 +346,7 @@ def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
 
 
-def test_a_cpus_rows_ask_for_no_counters() -> None:
+def test_rows_of_a_cpu_need_no_counters() -> None:
     row = {"case": "a", "backend": "cpu", "time_ms": 1.0, "timer_floor_us": 0.1}
     found = bwprof.diagnose(row | {"pct_attainable": 30.0}).set_index("hypothesis")
     assert "CPU" in found.loc["bank_conflicts", "evidence"]
@@ -439,7 +439,7 @@ def test_random_rows_never_raise() -> None:
     assert np.isfinite(gains).all()
 
 
-def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
+def test_stated_bytes_alone_do_not_show_intermediates() -> None:
     """Those that were stored are not among them: what was counted beside them tells, where it is not of the cache."""
     stated = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
     assert verdicts(stated)["materialised"] == CANNOT_TELL
@@ -453,7 +453,7 @@ def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
     assert verdicts(own)["materialised"] == REFUTED
 
 
-def test_a_functions_bytes_say_nothing_of_its_intermediates() -> None:
+def test_bytes_of_a_function_do_not_show_intermediates() -> None:
     """Neither those that its caller states, nor those that were counted because nobody stated any."""
     row = bwprof.measure(lambda: None, bytes_read=10**6, bytes_written=10**6, **NOTHING)
     assert verdicts(row)["materialised"] == CANNOT_TELL
@@ -461,7 +461,7 @@ def test_a_functions_bytes_say_nothing_of_its_intermediates() -> None:
     assert [result for item, result in checks.items() if str(item).startswith("fused")] == ["unknown"]
 
 
-def test_counted_bytes_are_not_held_against_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a function of which nobody has said what it must move, or not all of it."""
     counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
     monkeypatch.setattr(function, "_count_bytes", lambda *_: dict(counted))
@@ -478,12 +478,12 @@ def test_counted_bytes_are_not_held_against_themselves(monkeypatch: pytest.Monke
     assert verdicts(row)["materialised"] == REFUTED
 
 
-def test_what_an_amd_card_counts_of_arithmetic_is_named() -> None:
+def test_needs_on_an_amd_card_name_its_counters() -> None:
     needs = said_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
     assert all(name in needs for name in ("VALUBusy", "MemUnitStalled", "RocprofSession"))
 
 
-def test_of_a_profilers_frame_its_own_metrics_are_left_where_they_are() -> None:
+def test_diagnosed_rows_exclude_raw_metrics() -> None:
     """Thousands of them made ten thousand launches take half a minute."""
     data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
     data.attrs = {"units": {"sm__throughput.avg": "%"}}

@@ -58,7 +58,7 @@ def test_a_rate_far_beyond_the_best_one_is_no_evidence() -> None:
 
 
 @pytest.mark.parametrize(("tflops", "peak"), [(798.0, 1071.0), (798.0, None), (847.0, 1071.0)])
-def test_a_best_rate_that_was_beaten_is_said_to_be(tflops: float, peak: float | None) -> None:
+def test_evidence_names_a_beaten_best_rate(tflops: float, peak: float | None) -> None:
     """114 and 121 % of the best rate, within theory: one yardstick, and no gain beyond it."""
     row = {**ROOFS, "time_ms": 1.0, "flops": tflops * 1e9, "tflops": tflops, "peak_tflops": peak, "fma_pct": 40.0}
     found = held(row, "compute_bound")
@@ -71,7 +71,7 @@ def test_a_best_rate_that_was_beaten_is_said_to_be(tflops: float, peak: float | 
     assert ("98 % of" in evidence, "beats" in evidence) == (True, False)
 
 
-def test_more_than_theory_is_no_best_rate_beaten() -> None:
+def test_a_rate_above_theory_is_a_contradiction() -> None:
     row = {**ROOFS, "time_ms": 1.0, "flops": 1100e9, "tflops": 1100.0, "peak_tflops": 1071.0}
     found = held(row, "compute_bound")
     assert found["verdict"] == "cannot tell"
@@ -96,7 +96,7 @@ def test_no_recorded_gain_is_more_than_the_arithmetic_leaves() -> None:
 
 
 @pytest.mark.parametrize("time_ms", [0.0, -1.0, math.inf, math.nan])
-def test_no_time_is_no_short_time(time_ms: float) -> None:
+def test_a_missing_time_is_not_a_short_one(time_ms: float) -> None:
     assert held({**ROOFS, "time_ms": time_ms, "dram_pct": 90.0}, "launch_bound")["verdict"] == "cannot tell"
 
 
@@ -122,7 +122,7 @@ def test_a_grid_that_all_but_fills_the_device_is_not_too_small(waves: float, ver
     assert held({"time_ms": 1.0, "waves": waves, "grid_blocks": 5000}, "small_grid")["verdict"] == verdict
 
 
-def test_no_waves_are_no_grid() -> None:
+def test_zero_waves_leave_the_grid_unknown() -> None:
     assert held({"time_ms": 1.0, "waves": 0.0}, "small_grid")["verdict"] == "cannot tell"
 
 
@@ -145,12 +145,12 @@ def test_a_hot_row_may_be_faster_than_a_stream() -> None:
     assert held(row, "uncoalesced")["expected_gain"] == 4.0
 
 
-def test_a_roof_of_zero_is_none() -> None:
+def test_a_roof_of_zero_counts_as_missing() -> None:
     row = {"time_ms": 1.0, "pct_attainable": 50.0, "dram_pct": 50.0, "ceiling_gb_s": 0, "peak_gb_s": 4800.0}
     assert held(row, "memory_bound")["verdict"] == "cannot tell"
 
 
-def test_a_gain_that_nobody_believes_is_not_named() -> None:
+def test_an_incredible_gain_is_left_out() -> None:
     row = {"time_ms": 1.0, "local_bytes": 1e12, "l2_bytes": 1.0, "case": "x"}
     assert math.isnan(held(row, "spills")["expected_gain"])
     assert "times as fast" not in diagnose_rows(row)[0].sentence
@@ -190,7 +190,7 @@ def test_stalls_of_a_frame_ask_for_a_row() -> None:
         ("operator+(a)", None),
     ],
 )
-def test_ncu_is_given_the_base_name_of_a_kernel(kernel: str, name: str | None) -> None:
+def test_ncu_gets_the_base_name_of_a_kernel(kernel: str, name: str | None) -> None:
     command = suggest_commands(diagnose_rows({"kernel": kernel, "time_ms": 1.0})[0])[0].command.split()
     given = command[command.index("--kernel-name") + 1] if "--kernel-name" in command else None
     assert given == name
@@ -202,13 +202,13 @@ def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
     assert not any("-p" in step.command.split() for step in suggest_commands(diagnose_rows(row)[0]))
 
 
-def test_what_others_named_is_no_markup() -> None:
+def test_names_are_escaped_in_markdown() -> None:
     assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
     assert escape_markdown("[x](y) _z_ a_b") == r"\[x\](y) \_z\_ a_b"
     assert escape_markdown("`c` \\") == r"\`c\` " + "\\\\"
 
 
-def test_a_truth_is_a_size() -> None:
+def test_true_is_refused_as_a_size() -> None:
     row = {"operation": "attention_prefill", "causal": True, "time_ms": 1.0, "timer": "cuda_event"}
     assert "causal=1" in suggest_commands(diagnose_rows(row)[0])[0].command
 
@@ -221,7 +221,7 @@ def test_a_bound_is_not_below_what_the_better_variant_reached(precision: str) ->
     assert found["expected_gain"] >= rows["time_ms"]["unfused"] / rows["time_ms"]["flash"]
 
 
-def test_a_share_that_cannot_be_is_said_to_be_none() -> None:
+def test_an_impossible_share_is_named() -> None:
     row = {
         "backend": "cpu",
         "case": "copy",

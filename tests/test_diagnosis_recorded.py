@@ -92,7 +92,7 @@ def test_a_stream_of_the_bytes_that_were_moved_is_the_roof() -> None:
     assert RowFigures(SPILLING | {"ceiling_gb_s": None}).memory.pct == pytest.approx(116, rel=0.01)
 
 
-def test_bytes_written_in_excess_are_no_thrash_of_the_caches() -> None:
+def test_excess_written_bytes_are_spills_not_cache_thrash() -> None:
     """Nothing that is read again is written: only local memory's traffic tells where they come from."""
     assert verdict(SPILLING, "cache_thrash") == CANNOT_TELL
     assert names(SPILLING)[:1] != ["cache_thrash"]
@@ -231,7 +231,7 @@ def test_special_functions_wait_where_shared_memory_does() -> None:
     assert verdict(SINES | {"sm_pct": None, "shared_pct": None}, "shared_memory_bound") == CANNOT_TELL
 
 
-def test_few_active_threads_cost_what_all_would() -> None:
+def test_few_active_threads_are_divergence() -> None:
     row = ISSUING | {"issue_pct": 91.5, "sm_pct": 91.5, "active_threads": 1.33}
     assert names(row)[0] == "divergence"
     assert names(row | {"active_threads": 20.0}) == ["issue_bound"]
@@ -247,7 +247,7 @@ def test_a_busy_pipe_of_a_quarter_of_the_device_is_a_small_grid() -> None:
     assert verdict(row, "issue_bound") == REFUTED
 
 
-def test_a_full_second_cache_is_no_latency() -> None:
+def test_a_full_l2_cache_is_not_latency() -> None:
     row = CARD | {
         "time_ms": 1.0,
         "dram_pct": 20.0,

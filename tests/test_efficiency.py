@@ -84,7 +84,7 @@ def test_another_device_with_slower_arithmetic() -> None:
     assert np.median(np.abs(errors(model, measured("A100-80GB", **BETWEEN), "A100-80GB"))) < 0.12
 
 
-def test_what_was_learnt_says_how_sure_it_is() -> None:
+def test_learned_times_have_an_interval() -> None:
     model = bwprof.efficiency(measured())
     frame = bwprof.predict(
         "gemm", device="H200", precision="fp16", efficiency=model, M=[64, 60, 200_000], N=4096, K=4096
@@ -101,14 +101,14 @@ def test_what_was_learnt_says_how_sure_it_is() -> None:
     assert "36 rows on H200" in frame["reason"][0]
 
 
-def test_a_frame_is_learnt_from_at_once() -> None:
+def test_a_frame_of_rows_is_an_efficiency() -> None:
     rows = measured()
     first = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=rows, M=5)
     again = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=bwprof.efficiency(rows), M=5)
     assert first["time_ms"].tolist() == again["time_ms"].tolist()
 
 
-def test_a_precision_that_was_not_measured_takes_the_nearest_ones() -> None:
+def test_an_unmeasured_precision_takes_the_nearest_one() -> None:
     both = pd.concat([measured(), measured(precision="fp32")], ignore_index=True)
     model = bwprof.efficiency(both)
     for asked, taken in (("bf16", "fp16"), ("fp8_e4m3", "fp16"), ("tf32", "fp32")):
@@ -156,7 +156,7 @@ def test_the_nearest_precision_moves_most_nearly_as_many_bytes() -> None:
     assert all(text in reason(few) for text in ("2 rows on H200", "36 in fp8_e4m3"))
 
 
-def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> None:
+def test_the_fastest_variant_is_the_default() -> None:
     slow = measured()
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
     model = bwprof.efficiency(pd.concat([measured(), slow], ignore_index=True))
@@ -170,7 +170,7 @@ def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> Non
         bwprof.analysis.predict_rows([case._replace(variant="slo")], "H200", model)
 
 
-def test_an_operation_that_was_not_measured_is_as_good_as_the_others() -> None:
+def test_an_unmeasured_operation_takes_the_median_of_the_others() -> None:
     rows = measured()
     model = bwprof.efficiency(rows)
     row = bwprof.predict("kv_copy", device="H200", precision="fp16", efficiency=model).iloc[0]
@@ -237,7 +237,7 @@ def test_a_device_whose_launch_takes_no_time() -> None:
     assert np.abs(errors(model, measured(), "H200")).max() < 0.06
 
 
-def test_rows_that_cannot_be_learnt_from() -> None:
+def test_unusable_rows_are_refused() -> None:
     rows = measured()
     with pytest.raises(ValueError, match="nothing to learn from"):
         bwprof.efficiency(rows.iloc[:0])
@@ -249,7 +249,7 @@ def test_rows_that_cannot_be_learnt_from() -> None:
         bwprof.efficiency([1])  # type: ignore[arg-type]
 
 
-def test_a_time_is_taken_apart() -> None:
+def test_a_transferred_time_changes_part_by_part() -> None:
     """By hand, with the exponent 5/4: of 5 us a stream takes 3 us, what is beside it (5^1.25 - 3^1.25)^0.8 = 2.742 us;
     of half the bandwidth they are 6 us and 2.742 us, and make (6^1.25 + 2.742^1.25)^0.8 = 7.745 us.
     """
@@ -306,7 +306,7 @@ def test_between_points_and_far_from_them() -> None:
     assert doubt[0] > 0.9 * np.std(values) > error.max()
 
 
-def test_more_points_than_are_kept() -> None:
+def test_more_points_than_the_limit() -> None:
     x = np.linspace(0, 20, 1000)[:, None]
     found = Neighbours(x, np.zeros((1000, 1)), np.sin(x[:, 0]))
     assert found.count == 400
@@ -352,7 +352,7 @@ def test_rows_without_their_run_teach_nearly_the_same(name: str, device: str) ->
             assert again.to_numpy() == pytest.approx(1, rel=0.15)
 
 
-def test_two_runs_together_are_of_their_card() -> None:
+def test_two_runs_of_one_device() -> None:
     """The roof is that of any prediction for it, and no kernel is faster than its bytes."""
     runs = pd.concat([bwprof.load_example("h100"), bwprof.load_example("h100_llama")])
     large = {"batch": 16, "num_kv_heads": 8}

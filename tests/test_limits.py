@@ -109,7 +109,7 @@ def test_arrays_as_numbers() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.inf])
-def test_a_roof_that_is_none_is_refused(bad: float) -> None:
+def test_wrong_roofs_are_refused(bad: float) -> None:
     for call in (
         lambda: roofs_limiter.ridge(bad, 1.0),
         lambda: roofs_limiter.ridge(1.0, [1.0, bad]),
@@ -169,7 +169,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("given", "limiter", "pct_limit"), ROWS)
-def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
+def test_limiter_of_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
     found = roofs_limiter.classify_row(given)
     assert found.limiter == limiter
     assert found.pct_limit == pytest.approx(math.nan if pct_limit is None else pct_limit, abs=0.006, nan_ok=True)
@@ -211,7 +211,7 @@ def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
     assert (found.side, found.ridge) == ("compute", pytest.approx(170.5, abs=0.05))
 
 
-def test_what_is_missing_is_named() -> None:
+def test_the_reason_names_the_missing_figure() -> None:
     def why(given: dict[str, Any]) -> str:
         return str(roofs_limiter.classify_row(given).why)
 
@@ -238,7 +238,7 @@ def frame_of_all() -> pd.DataFrame:
     return pd.DataFrame([param.values[0] for param in ROWS])  # type: ignore[union-attr]
 
 
-def test_a_frame_as_its_rows() -> None:
+def test_frame_agrees_with_classify_row() -> None:
     found = roofs_limiter.with_limits(frame_of_all())
     for place, param in enumerate(ROWS):
         alone = roofs_limiter.classify_row(param.values[0])  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def test_a_frame_as_its_rows() -> None:
         assert (None if pd.isna(told["reason"]) else told["reason"]) == alone.why, param.id
 
 
-def test_what_a_frame_says_stays() -> None:
+def test_existing_limits_stay() -> None:
     """Columns are filled where they are empty; the frame given is not changed, and asking twice changes nothing."""
     before = frame_of_all().assign(limiter=None, reason="throttled")
     before.loc[0, ["limiter", "pct_limit", "ridge"]] = ["latency", 12.0, 3.0]
@@ -264,7 +264,7 @@ def test_what_a_frame_says_stays() -> None:
     pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
 
 
-def test_the_nine_classic_columns_tell_nothing() -> None:
+def test_nine_classic_columns_give_no_limiter() -> None:
     classic = pd.DataFrame(
         [["gemm", "fp16", 1, 4096, 4096, 0.01, 3358.7, 33570816, 16384]],
         columns=["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"],
@@ -277,7 +277,7 @@ def test_the_nine_classic_columns_tell_nothing() -> None:
     assert roofs_limiter.with_limits(classic.iloc[:0])["limiter"].empty
 
 
-def test_frames_of_others() -> None:
+def test_frames_of_other_sources() -> None:
     """Texts, infinities, zeros: whatever is no number is not known."""
     hostile = frame_of_all().astype(object)
     hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
@@ -303,7 +303,7 @@ def test_a_run_of_the_first_schema(source_tree: Path) -> None:
     assert bwprof.summary(old)["limiter"].tolist() == ["kernel", "memory"]
 
 
-def test_one_yardstick_for_all_rows_of_a_table() -> None:
+def test_all_rows_are_compared_with_one_rate() -> None:
     """The faster of two rows has the larger share, whatever a file of the version before says of it."""
     more = {"flags": "throttled", "reason": "hot"}
     slow, fast = row(1.45, 10**9, 10**12, **more), row(1.25, 10**9, 10**12, **more)
@@ -332,7 +332,7 @@ def test_a_rows_grade() -> None:
     assert roofs_limiter.find_grade({}) is None
 
 
-def test_a_module_that_tells_what_it_has() -> None:
+def test_dir_lists_the_public_names() -> None:
     assert {"ridge", "attainable", "classify", "position", "with_limits"} <= set(dir(analysis))
     with pytest.raises(AttributeError, match=r"bwprof\.analysis.*'ridges'"):
         _ = analysis.ridges
@@ -360,14 +360,14 @@ def measured(roofs: Any, **work: Any) -> bwprof.Row:
     )
 
 
-def test_bytes_alone_tell_that_memory_limits() -> None:
+def test_bytes_alone_give_the_limiter_memory() -> None:
     found = measured(held_against(1e-3))  # any machine is faster
     assert (found["limiter"], found["bound"], found["flops"]) == ("memory", "memory", None)
     assert "what limits it" not in found["reason"]
     assert found["pct_limit"] == pytest.approx(found["pct_attainable"], rel=1e-12)
 
 
-def test_far_below_a_stream_it_is_said_what_to_pass() -> None:
+def test_far_below_a_stream_the_reason_names_arguments() -> None:
     found = measured(held_against(1e6))
     assert (found["limiter"], found["bound"], found["pct_limit"]) == (None, None, None)
     assert "flops= and precision=" in found["reason"]
@@ -378,7 +378,7 @@ def test_far_below_a_stream_it_is_said_what_to_pass() -> None:
     assert "precision=" in unknown["reason"]
 
 
-def test_what_to_pass_for_a_function_of_which_nothing_is_said() -> None:
+def test_a_function_without_bytes_has_a_reason_that_names_them() -> None:
     assert "bytes_read= and bytes_written=" in measured(held_against(1.0), no_bytes=True)["reason"]
     assert "what limits it" not in (measured(False)["reason"] or ""), "that is what False asks for"
     assert "what limits it" not in (measured(held_against(1.0), no_bytes=True, cache="hot")["reason"] or "")

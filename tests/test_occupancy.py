@@ -65,7 +65,7 @@ def test_worked_values(
     assert min(found.limits.values()) == found.limits[found.limiter] == blocks
 
 
-def test_a_profiler_says_the_same() -> None:
+def test_a_profiler_agrees() -> None:
     """Nsight Compute of a copy on an H200: its limits by registers, shared memory, warps and blocks."""
     found = bwprof.occupancy(16, 0, 256)
     assert found.limits == {"registers": 16, "shared": 228, "threads": 8, "blocks": 32}
@@ -97,7 +97,7 @@ def test_the_limiter_in_words(kernel: tuple[int, int, int, str], said: str) -> N
 
 @pytest.mark.parametrize("arch", HARDWARE)
 @pytest.mark.parametrize("threads", [32, 96, 160, 256, 1024])
-def test_what_would_lift_the_limit_lifts_it(arch: str, threads: int) -> None:
+def test_the_text_names_the_most_that_lifts_the_limit(arch: str, threads: int) -> None:
     """The most that the text promises reaches the best occupancy of these blocks, and one more does not."""
     best = occupancy(0, 0, threads, arch).active_blocks
 
@@ -160,7 +160,7 @@ def test_names_of_an_architecture(arch: Any) -> None:
         ({"arch": "9" * 10_000}, r"\(10000 characters\)"),
     ],
 )
-def test_what_is_refused(given: dict[str, Any], said: str) -> None:
+def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         occupancy(**({"registers": 32, "shared_bytes": 0, "threads": 256} | given))
 
@@ -171,13 +171,13 @@ def test_what_was_achieved_is_a_percentage(achieved: Any) -> None:
         occupancy(32, 0, 256).text(achieved)
 
 
-def test_numbers_of_other_kinds() -> None:
+def test_numbers_of_other_types() -> None:
     plain = occupancy(32, 4096, 256)
     assert occupancy(np.int32(32), np.int64(4096), np.uint8(64)) == occupancy(32, 4096, 64)
     assert occupancy(32, "4Ki", 256) == plain  # type: ignore[arg-type]
 
 
-def test_it_is_a_value() -> None:
+def test_occupancy_is_immutable() -> None:
     found = occupancy(64, 0, 256)
     assert pickle.loads(pickle.dumps(found)) == found == copy.deepcopy(found)
     assert hash(found) == hash(occupancy(64, 0, 256))
@@ -233,12 +233,12 @@ def differences(found: list[Point], arch: str) -> list[str]:
     return wrong
 
 
-def test_every_architecture_has_a_witness() -> None:
+def test_every_architecture_is_compared_with_the_header() -> None:
     assert set(HARDWARE) == set(occupancies.ARCHITECTURES)
 
 
 @pytest.mark.parametrize("arch", HARDWARE)
-def test_the_toolkits_header_says_the_same(witness: Path, arch: str) -> None:
+def test_the_toolkits_header_agrees(witness: Path, arch: str) -> None:
     found = points(witness, arch)
     wrong = differences(found, arch)
     assert len(found) >= 10_000

@@ -101,7 +101,7 @@ def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
     assert times("bandwidth=4800,clock=990") == pytest.approx([2 * (small - moving) + moving, large], rel=1e-3)
 
 
-def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
+def test_a_frame_has_the_columns_of_a_sweep(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
     assert list(frame.columns) == list(schema.column_names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
@@ -130,7 +130,7 @@ def test_columns_stay_apart() -> None:
     assert frame["time_ms_min"].isna().all()
 
 
-def test_limits_are_those_of_every_frame() -> None:
+def test_limits_agree_with_derived_ones() -> None:
     frame = bwprof.predict(
         "gemm",
         device="A100-80GB",
@@ -176,7 +176,7 @@ def test_lists_are_swept_and_arrays_go_row_by_row() -> None:
     assert both[["M", "N"]].values.tolist() == [[1, 64], [16, 64], [1, 128], [16, 128]]
 
 
-def test_many_shapes_are_what_each_is_alone() -> None:
+def test_many_shapes_agree_with_each_alone() -> None:
     chance = np.random.default_rng(3)
     m, k = chance.integers(1, 5000, 50_000), chance.integers(1, 20_000, 50_000)
     frame = bwprof.predict("gemm", device="MI300X", precision="bf16", M=m, N=777, K=k)
@@ -220,7 +220,7 @@ def test_batches_of_different_lengths() -> None:
     assert (row["bytes_read"], row["bytes_written"]) == (2 * (2 * 8 * 64 + 2 * 3100 * 2 * 64), 2 * 2 * 8 * 64)
 
 
-def test_lengths_are_given_as_to_a_sweep() -> None:
+def test_lengths_as_in_a_sweep() -> None:
     """To each shape the same batch; operations without lengths stay as they are; costs are those of `bwprof.cost`."""
     heads = {"num_heads": 8, "num_kv_heads": [2, 4], "head_dim": 64}
     frame = bwprof.predict("attention_decode", device="L4", precision=["fp16", "fp32"], kv_lens=[100, "3Ki"], **heads)

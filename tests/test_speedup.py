@@ -90,7 +90,7 @@ def test_no_gain_where_bytes_do_not_limit(changes: dict[str, Any], limiter: str)
         ({"limiter": None, "tflops": 970.0, "flops": 10**13}, False),
     ],
 )
-def test_a_models_step_promises_what_a_speedup_does(changes: dict[str, Any], gains: bool) -> None:
+def test_a_models_step_agrees_with_speedup(changes: dict[str, Any], gains: bool) -> None:
     """One rule says of what a narrower format is no less time, in a model's tables as in a frame's."""
     found = case(**changes)
     assert (bought(found)["speedup"] > 1) == gains
@@ -98,7 +98,7 @@ def test_a_models_step_promises_what_a_speedup_does(changes: dict[str, Any], gai
     assert figures.gain(found, 1.0, 2.0) == 2.0, "a wider one takes longer anyway"
 
 
-def test_arithmetic_and_launching_hold_what_follows() -> None:
+def test_arithmetic_and_launch_bound_the_time() -> None:
     """8.39 us now; half the bytes would take 4.2 us, the arithmetic 6, three launches 7.5."""
     now = case()["time_ms"]
     arithmetic = bought(case(flops=6 * 10**9, tflops=6 * 10**9 / now / 1e9, peak_tflops=1000.0))
@@ -119,7 +119,7 @@ def test_the_narrower_precisions_own_rate_counts() -> None:
     assert found["speedup"] == pytest.approx(RATIO)
 
 
-def test_a_measured_pair_is_what_it_is() -> None:
+def test_a_measured_pair_gives_its_own_ratios() -> None:
     narrow = {**case(precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192}
     narrow["time_ms"] = NARROW / 3000e6
     found = bought(case(), narrow)
@@ -128,7 +128,7 @@ def test_a_measured_pair_is_what_it_is() -> None:
     assert found["speedup"] == pytest.approx(0.75 * RATIO)
 
 
-def test_a_predicted_pair_is_not_said_to_be_measured() -> None:
+def test_a_predicted_pair_is_marked_as_predicted() -> None:
     """And teaches nothing: what else is predicted follows from it no more than from no pair."""
     narrow = {**case("b", precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192, "status": "predicted"}
     narrow["time_ms"] = NARROW / 3000e6
@@ -137,7 +137,7 @@ def test_a_predicted_pair_is_not_said_to_be_measured() -> None:
     assert bought(case("a"), case("b"), narrow)["efficiency_source"] == "assumed: 1"
 
 
-def test_other_cases_pairs_tell_the_efficiency() -> None:
+def test_pairs_of_other_cases_give_the_efficiency() -> None:
     """One pair of another shape reaches 90 % of its stream in FP8 where FP16 reached 95.2 %."""
     narrow = case("b", precision="fp8_e4m3", gb_s=3780.0)
     found = bought(case("a"), case("b"), narrow)
@@ -149,7 +149,7 @@ def test_other_cases_pairs_tell_the_efficiency() -> None:
     assert "has no precision 'fp8_e4m3'" in other["reason"]
 
 
-def test_a_variants_own_pairs_tell_its_efficiency() -> None:
+def test_pairs_of_a_variant_give_its_efficiency() -> None:
     """`flash` loses a quarter of its bandwidth in FP8, `unfused` half; `other` gets the median of both."""
     pairs = [
         case(name, precision=precision, gb_s=speed, variant=name)
@@ -160,7 +160,7 @@ def test_a_variants_own_pairs_tell_its_efficiency() -> None:
     assert found == pytest.approx([0.75, 0.5, 0.625])
 
 
-def test_fewer_bytes_reach_less() -> None:
+def test_fewer_bytes_reach_less_bandwidth() -> None:
     """The curve of the run's roofs: half the bytes take 0.6 of the time."""
     sizes = ((RATIO, sum(WIDE), 1.0), (1.0, NARROW, 0.6))
     points = tuple(
@@ -183,7 +183,7 @@ def test_fewer_bytes_reach_less() -> None:
         ({"attainable_gb_s": None}, "what limits it is not known"),
     ],
 )
-def test_what_is_not_known_says_why(changes: dict[str, Any], said: str) -> None:
+def test_an_unknown_speedup_has_a_reason(changes: dict[str, Any], said: str) -> None:
     found = bought({**case(), **changes})
     assert math.isnan(found["speedup"])
     assert said in found["reason"]
@@ -198,7 +198,7 @@ def test_what_is_not_known_says_why(changes: dict[str, Any], said: str) -> None:
         ("bf16", "fp8_e4m3", "from_ is 'bf16', and no row with a time has it: there are fp16"),
     ],
 )
-def test_precisions_that_cannot_be_asked(from_: str, to: str, said: str) -> None:
+def test_wrong_precisions_are_refused(from_: str, to: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         bwprof.speedup(frame.from_rows([case()]), from_, to)
 
@@ -228,7 +228,7 @@ def test_a_line_for_many_cases() -> None:
     assert facts(rows[2])[1].keys() == {"not known"}
 
 
-def test_a_line_tells_slower_from_no_gain() -> None:
+def test_a_line_separates_slower_from_no_gain() -> None:
     """Measured in both precisions: 0.78 times as fast is slower, not "no gain"."""
 
     def both(name: str, gain: float) -> list[dict[str, Any]]:
@@ -243,7 +243,7 @@ def test_a_line_tells_slower_from_no_gain() -> None:
     assert facts(*slow) == ([], {"no gain in": "1 1", "slower in": "1 0.78"})
 
 
-def test_a_line_counts_the_cases_of_which_it_is_not_known() -> None:
+def test_a_line_counts_unknown_cases() -> None:
     """A case without a known limit counts neither as a gain nor as none."""
     without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}
     rows = [without, {**without, "case": "e"}, case("b", of=9000.0)]
@@ -275,7 +275,7 @@ def test_any_frame() -> None:
     assert (found["speedup"], found["efficiency_source"]) == (2.0, "measured")
 
 
-def test_no_ratio_is_of_two_variants_of_a_ladder(tmp_path: Path) -> None:
+def test_two_variants_make_no_pair(tmp_path: Path) -> None:
     """Of each precision another variant failed: what is left are no two rows of one kernel."""
     made = [
         row("prefill", precision, variant=variant, time_ms=time_ms, status=status)

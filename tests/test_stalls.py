@@ -76,7 +76,7 @@ def test_whole_percents_add_up() -> None:
 @pytest.mark.parametrize(
     "row", [{}, {"stall_reasons": None}, {"stall_reasons": "selected=3"}, {"stall_reasons": "x=y"}]
 )
-def test_a_row_without_stalls_says_how_to_have_them(row: dict[str, Any]) -> None:
+def test_a_row_without_stalls_names_the_option(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"no stall_reasons: .*metrics='stalls'"):
         bwprof.stalls(row)
     said = {"metrics_status": "not counted: metrics see a cold call, this row is hot"}

@@ -48,7 +48,7 @@ def test_summary_of_one_case_by_hand() -> None:
     assert found["flags"] is pd.NA
 
 
-def test_a_share_of_the_nearer_roof_is_shown() -> None:
+def test_the_table_has_shares_of_the_nearer_roof() -> None:
     """FP32 at 93 % of the arithmetic rate and 4 % of a stream, FP16 at 40 % of a stream and 4 % of the rate."""
     rows = pair("product", 4.0, 40.0, attainable_gb_s=100.0, ceiling_gb_s=100.0, peak_tflops=1.0, status="ok")
     rows[0].update(flops=9300 * 10**6, tflops=0.93, time_ms=10.0)
@@ -109,7 +109,7 @@ def test_a_narrow_terminal_gets_fewer_columns(width: int, left_out: str) -> None
     )
 
 
-def test_what_holds_for_all_rows_is_said_once() -> None:
+def test_a_flag_of_all_rows_is_printed_once() -> None:
     many = [made for number in range(18) for made in pair(f"case_{number}", 100.0, 80.0, flags="noisy")]
     text = printed(many)
     assert text.count("case_7") == 1
@@ -124,7 +124,7 @@ def test_what_holds_for_all_rows_is_said_once() -> None:
     assert "): every case" in " ".join(printed(many).split()), "of one in a single precision"
 
 
-def test_flags_failures_and_skips_are_seen() -> None:
+def test_flags_failures_and_skips_are_printed() -> None:
     rows = [
         *pair("a", 100.0, 80.0),
         row("b", "fp32", flags="not_converged"),
@@ -154,9 +154,7 @@ def test_flags_failures_and_skips_are_seen() -> None:
         ({"peak_gb_s": None}, False),
     ],
 )
-def test_a_row_beyond_its_peak_is_flagged_though_its_file_does_not_say_so(
-    more: dict[str, Any], is_impossible: bool
-) -> None:
+def test_a_row_beyond_its_peak_is_flagged_without_a_flag_in_its_file(more: dict[str, Any], is_impossible: bool) -> None:
     found = bwprof.summary(frame.from_rows([row("a", "fp32", gb_s=1000.0, cache="cold") | more]))["flags"].fillna("")[0]
     assert found.split(";").count("above_attainable") == is_impossible
 
@@ -207,7 +205,7 @@ def test_summary_of_a_nine_column_file(tmp_path: Path) -> None:
     assert found["speedup_vs_fp32"] == pytest.approx(1.6)
 
 
-def test_summary_of_nothing_and_of_something_else() -> None:
+def test_summary_of_an_empty_and_of_a_foreign_frame() -> None:
     assert bwprof.summary(frame.from_rows([])).empty
     with pytest.raises(ValueError, match="not a bwprof frame"):
         bwprof.summary(pd.DataFrame({"a": [1]}))
