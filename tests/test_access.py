@@ -122,7 +122,7 @@ def test_a_pattern_with_a_stride() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("coalesed", "unknown access pattern 'coalesed': did you mean 'coalesced'"),
         ("strided:0", "stride is 0: a whole number from 1 is needed"),
@@ -133,13 +133,13 @@ def test_a_pattern_with_a_stride() -> None:
         ("", "unknown access pattern ''"),
     ],
 )
-def test_unknown_patterns_are_refused(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_unknown_patterns_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         AccessPattern.parse(text)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"stride": 0}, "stride is 0: a whole number from 1"),
         ({"stride": 1.5}, "stride is 1.5"),
@@ -149,6 +149,6 @@ def test_unknown_patterns_are_refused(text: str, said: str) -> None:
         ({"source": "measured"}, "does not know the pattern coalesced"),
     ],
 )
-def test_arguments_out_of_range_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        AccessPattern.COALESCED.expected_efficiency(**given)
+def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AccessPattern.COALESCED.expected_efficiency(**arguments)

@@ -132,13 +132,13 @@ def test_limiter_line_names_missing_bytes_or_roofs() -> None:
 @pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", None, True])
 def test_time_and_peak_are_positive(name: str, value: Any) -> None:
-    given = {"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, name: value}
+    arguments = {"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, name: value}
     with pytest.raises(ValueError, match=rf"^{name} is .*: a positive, finite number is needed"):
-        bwprof.BandwidthAnalysis.from_operation(**given)
+        bwprof.BandwidthAnalysis.from_operation(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("optional", "said"),
+    ("optional", "message"),
     [
         ({"bytes_read": -1}, "bytes_read is -1: allowed is a whole number from 0"),
         ({"bytes_written": 1.5}, "bytes_written is 1.5, a whole number is needed"),
@@ -150,8 +150,8 @@ def test_time_and_peak_are_positive(name: str, value: Any) -> None:
         ({"bound": "memroy"}, "unknown bound 'memroy': did you mean 'memory'"),
     ],
 )
-def test_values_out_of_range_are_refused(optional: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_values_out_of_range_are_refused(optional: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.BandwidthAnalysis(
             **{"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, **optional}
         )
@@ -163,7 +163,7 @@ def test_an_unknown_argument_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optional", "said"),
+    ("optional", "message"),
     [
         ({"bound": "latency"}, "launch latency, not memory: batch or fuse"),
         ({"bound": "memory", "attainable_gb_s": 333.0}, "at the memory roof: only fewer bytes help"),
@@ -200,18 +200,18 @@ def test_an_unknown_argument_names_the_nearest() -> None:
         ),
     ],
 )
-def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], said: str) -> None:
+def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], message: str) -> None:
     found = analysis(**optional)
-    assert found.bottleneck_description() == said
+    assert found.bottleneck_description() == message
     whole = pd.DataFrame([{"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "peak_gb_s": 800.0, **optional}])
-    assert bwprof.BandwidthAnalysis.from_frame(whole)["bottleneck"].tolist() == [said]
+    assert bwprof.BandwidthAnalysis.from_frame(whole)["bottleneck"].tolist() == [message]
 
 
 def test_high_bandwidth_alone_does_not_imply_a_compute_bound() -> None:
-    said = analysis(seconds=0.0038).bottleneck_description()
+    message = analysis(seconds=0.0038).bottleneck_description()
     assert analysis(seconds=0.0038).is_excellent()
-    assert "arithmetic" not in said
-    assert "compute" not in said
+    assert "arithmetic" not in message
+    assert "compute" not in message
 
 
 def test_a_ridge_never_contradicts_the_bound() -> None:
@@ -231,7 +231,7 @@ def test_the_ridge_that_implies_the_bound_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"bytes_read": None, "bytes_written": None}, "bytes_read and bytes_written are missing"),
         ({"time_ms": None}, "time_ms is missing"),
@@ -240,8 +240,8 @@ def test_the_ridge_that_implies_the_bound_is_printed() -> None:
         ({"cache": "hot"}, "cache is 'hot'"),
     ],
 )
-def test_rows_without_bandwidth_are_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_rows_without_bandwidth_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.BandwidthAnalysis.from_row({**H200, **changes})
 
 
@@ -432,9 +432,9 @@ def test_speed_of_light(found: dict[str, Any], memory: str, compute: str) -> Non
 def test_a_callers_peak_gives_the_bound_of_a_frame() -> None:
     """3 GB in 10 ms, 30 FLOP/B: left of the ridge of 400 TFLOP/s over 800 GB/s, right of that over 80 TB/s."""
     row = {"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "flops": 90 * GB, "peak_tflops": 400.0}
-    said = [
+    message = [
         bwprof.BandwidthAnalysis.from_frame(pd.DataFrame([row]), peak_gb_s=peak)["bottleneck"].iloc[0]
         for peak in (800.0, 80_000.0)
     ]
-    assert said[0].startswith("memory-bound at 38 %")
-    assert all(word in said[1] for word in ("arithmetic", "2 %", "theoretical 400 TFLOP/s"))
+    assert message[0].startswith("memory-bound at 38 %")
+    assert all(word in message[1] for word in ("arithmetic", "2 %", "theoretical 400 TFLOP/s"))

@@ -273,13 +273,13 @@ def test_equal_bandwidth_at_the_roof_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"to": "fp61"}, "'fp61'.*'fp16'"),
         ({"from_": "x"}, "unknown precision 'x'"),
         ({"from_": "fp16"}, "to is 'fp16', as from_ is"),
     ],
 )
-def test_wrong_pairs_of_precisions_are_refused(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        improvement_table(frame.from_rows([]), **given)
+def test_wrong_pairs_of_precisions_are_refused(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        improvement_table(frame.from_rows([]), **arguments)

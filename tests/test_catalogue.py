@@ -114,9 +114,9 @@ def test_the_nearest_device_is_logged(
     assert bwprof.predict("gemm", device=name)["device"].unique().tolist() == [taken]
     step = bwprof.model_step("qwen2.5-0.5b", device=name)
     assert step.frame.attrs["run"]["predict_device"] == taken
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (0 if others is None else 2)  # once for each function
-    assert all(word in line for line in said for word in (name, taken, *(others or ())))
+    message = [record.getMessage() for record in caplog.records]
+    assert len(message) == (0 if others is None else 2)  # once for each function
+    assert all(word in line for line in message for word in (name, taken, *(others or ())))
 
 
 def test_memory_is_the_reported_size() -> None:
@@ -149,7 +149,7 @@ def test_a_device_by_its_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [
         ("fp16=400", "bandwidth= is missing"),
         ("bandwidth=0", "bandwidth is '0': allowed is a number from 1e-06 to 1e\\+09"),
@@ -166,8 +166,8 @@ def test_a_device_by_its_numbers() -> None:
         ("bandwidth=3,fp9=4", "unknown number of a device 'fp9'"),
     ],
 )
-def test_wrong_numbers_of_a_device_are_refused(numbers: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_numbers_of_a_device_are_refused(numbers: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.predict("gemm", device=numbers)
 
 

@@ -56,7 +56,7 @@ def verdicts(row: dict[str, Any], **options: Any) -> dict[str, str]:
     return dict(zip(found["hypothesis"], found["verdict"], strict=True))
 
 
-def said_of(row: dict[str, Any], name: str) -> dict[str, Any]:
+def verdict_of(row: dict[str, Any], name: str) -> dict[str, Any]:
     found = bwprof.diagnose(row)
     return found[found["hypothesis"] == name].iloc[0].to_dict()
 
@@ -86,16 +86,16 @@ def _each() -> list[tuple[Any, str, set[str]]]:
 
 
 def supported(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [[held.hypothesis.name for held in found.of(SUPPORTED)] for found in diagnose_rows(rows)]
+    return [[entry.hypothesis.name for entry in found.of(SUPPORTED)] for found in diagnose_rows(rows)]
 
 
 @pytest.mark.parametrize("form", ["whole", "bwprof", "profiled", "stated"])
 def test_planted_causes_are_found_and_nothing_else(form: str) -> None:
     first, wrong = planted(form)
     assert not wrong
-    told = [(make.__name__, cause) for make, cause, _ in KERNELS if make.__name__ not in OPEN.get(form, ())]
-    right = sum(first[pair] for pair in told)
-    assert right >= 0.9 * SEEDS * len(told), {pair: count for pair, count in first.items() if pair not in told}
+    outcome = [(make.__name__, cause) for make, cause, _ in KERNELS if make.__name__ not in OPEN.get(form, ())]
+    right = sum(first[pair] for pair in outcome)
+    assert right >= 0.9 * SEEDS * len(outcome), {pair: count for pair, count in first.items() if pair not in outcome}
 
 
 def test_missing_figures_cause_no_wrong_verdict() -> None:
@@ -118,7 +118,7 @@ def test_a_copy_at_the_roof() -> None:
     assert found["memory_bound"] == SUPPORTED
     refuted = ("latency_bound", "bank_conflicts", "low_occupancy", "compute_bound", "uncoalesced", "spills")
     assert {found[name] for name in refuted} == {REFUTED}
-    assert said_of(COPY, "memory_bound")["expected_gain"] == pytest.approx(1 / 0.8803)
+    assert verdict_of(COPY, "memory_bound")["expected_gain"] == pytest.approx(1 / 0.8803)
     (sentence,) = [row.sentence for row in diagnose_rows(COPY)]
     assert sentence.startswith("cpy: ")
     assert all(text in sentence for text in ("the memory's bandwidth", "88 %", "only fewer bytes"))
@@ -130,7 +130,7 @@ def test_seventy_percent_of_dram_leave_the_bound_open() -> None:
     assert verdicts(row | {"dram_pct": 69.0})["memory_bound"] == CANNOT_TELL
     assert verdicts(row)["memory_bound"] == REFUTED
     assert verdicts(row)["latency_bound"] == CANNOT_TELL
-    assert "stall_reasons" in said_of(row, "latency_bound")["needs"]
+    assert "stall_reasons" in verdict_of(row, "latency_bound")["needs"]
     assert verdicts(row | {"stall_reasons": "long_scoreboard=9;wait=1"})["latency_bound"] == SUPPORTED
     assert verdicts(row | {"stall_reasons": "long_scoreboard=2;wait=8"})["latency_bound"] == REFUTED
     assert verdicts(row | {"sm_pct": 80.0, "tensor_pct": 80.0})["compute_bound"] == SUPPORTED
@@ -147,7 +147,7 @@ def test_seventy_percent_of_dram_leave_the_bound_open() -> None:
 )
 def test_the_gain_is_what_the_busy_roof_leaves(row: dict[str, Any], name: str, busy: float) -> None:
     """Of 64 % of the time 36 % may go: it is 1 / 0.64 times as fast at most."""
-    found = said_of({"time_ms": 1.0, **row}, name)
+    found = verdict_of({"time_ms": 1.0, **row}, name)
     assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(100 / busy))
 
 
@@ -165,11 +165,11 @@ def test_littles_law() -> None:
     figures = RowFigures(row, 0.5)
     assert figures.in_flight_least == pytest.approx(132 * 32 * 128)
     assert figures.in_flight_needed == pytest.approx(2e6)
-    said = said_of(row, "latency_bound")
-    assert "528 KiB in flight" in said["evidence"]
-    assert all(text in said["evidence"] for text in ("0.7 us", "assumed"))
-    told = bwprof.diagnose(row, latency_us=0.5).set_index("hypothesis").loc["latency_bound", "evidence"]
-    assert ("1.91 MiB" in told, "(0.5 us" in told, "assumed" in told) == (True, True, False)
+    message = verdict_of(row, "latency_bound")
+    assert "528 KiB in flight" in message["evidence"]
+    assert all(text in message["evidence"] for text in ("0.7 us", "assumed"))
+    outcome = bwprof.diagnose(row, latency_us=0.5).set_index("hypothesis").loc["latency_bound", "evidence"]
+    assert ("1.91 MiB" in outcome, "(0.5 us" in outcome, "assumed" in outcome) == (True, True, False)
     # one block of 4 warps has 4 loads of 128 bytes in flight, whatever its occupancy
     assert RowFigures(row | {"grid_blocks": 1, "block_threads": 128}).in_flight_least == 512
     # as many bytes in flight as it takes, and yet far from the roof: not for want of them
@@ -181,7 +181,7 @@ def test_waiting_for_l2_is_not_dram_s_latency() -> None:
     row = {"time_ms": 1.0, "dram_pct": 10.0, "peak_gb_s": 4000.0, "stall_reasons": "long_scoreboard=9;wait=1"}
     assert verdicts(row)["latency_bound"] == SUPPORTED
     assert verdicts(row | {"l2_bytes": 600 * 10**6})["latency_bound"] == SUPPORTED
-    found = said_of(row | {"l2_bytes": 6 * 10**9}, "latency_bound")
+    found = verdict_of(row | {"l2_bytes": 6 * 10**9}, "latency_bound")
     assert (found["verdict"], "L2 moved 6000 GB/s" in found["evidence"]) == (CANNOT_TELL, True)
 
 
@@ -211,7 +211,7 @@ def test_sectors_are_compared_with_the_width_of_access() -> None:
 def test_conflicts_count_by_their_share_and_where_warps_wait_for_them() -> None:
     row = {"time_ms": 1.0, "dram_pct": 5.0, "bank_conflicts": 31_000_000, "shared_wavefronts": 32_000_000}
     waiting = row | {"stall_reasons": "mio_throttle=60;short_scoreboard=20;wait=20"}
-    found = said_of(waiting, "bank_conflicts")
+    found = verdict_of(waiting, "bank_conflicts")
     assert found["verdict"] == SUPPORTED
     # without conflicts 80 % of the waiting would take a 32nd part
     assert found["expected_gain"] == pytest.approx(1 / (1 - 0.8 * 31 / 32))
@@ -226,7 +226,7 @@ def test_low_occupancy_matters_only_far_from_roofs() -> None:
     # one block of 8 of 64 warps, by registers: 256 threads of 168 take 43 008 of 65 536
     launch = {"registers": 168, "block_threads": 256, "shared_bytes": 0, "compute_capability": "9.0", "waves": 20.0}
     row = {"time_ms": 1.0, "dram_pct": 30.0, "sm_pct": 20.0, "occupancy_pct": 12.0, **launch, **waits}
-    found = said_of(row, "low_occupancy")
+    found = verdict_of(row, "low_occupancy")
     assert found["verdict"] == SUPPORTED
     assert "limited by registers" in found["evidence"]
     assert verdicts(row | {"dram_pct": 90.0})["low_occupancy"] == REFUTED
@@ -238,12 +238,12 @@ def test_low_occupancy_matters_only_far_from_roofs() -> None:
 
 def test_grids_and_tails() -> None:
     row = {"time_ms": 1.0, "dram_pct": 20.0, "multiprocessors": 132, "compute_capability": "9.0"}
-    one = said_of(row | {"grid_blocks": 1}, "small_grid")
+    one = verdict_of(row | {"grid_blocks": 1}, "small_grid")
     assert (one["verdict"], one["expected_gain"]) == (SUPPORTED, 5.0)  # 132 times, but the roof is 5 times away
     assert one["evidence"].startswith("1 block for 132")
     # 256 threads of 32 registers: 8 blocks a multiprocessor, 1 056 at once; 1 200 take two rounds, 43 % empty
     fits = {"registers": 32, "block_threads": 256, "shared_bytes": 0}
-    found = said_of(row | fits | {"grid_blocks": 1200}, "small_grid")
+    found = verdict_of(row | fits | {"grid_blocks": 1200}, "small_grid")
     assert found["verdict"] == SUPPORTED
     assert found["expected_gain"] == pytest.approx(2 * 1056 / 1200)
     assert "43 % of 2" in found["evidence"]
@@ -254,12 +254,12 @@ def test_grids_and_tails() -> None:
 
 def test_launches_and_clocks() -> None:
     assert verdicts({"time_ms": 1.1e-3, "timer_floor_us": 0.6})["launch_bound"] == SUPPORTED
-    assert said_of({"time_ms": 1.2e-3, "timer_floor_us": 0.6}, "launch_bound")["expected_gain"] == pytest.approx(2.0)
+    assert verdict_of({"time_ms": 1.2e-3, "timer_floor_us": 0.6}, "launch_bound")["expected_gain"] == pytest.approx(2.0)
     assert verdicts({"time_ms": 6e-3, "timer_floor_us": 0.6})["launch_bound"] == REFUTED
     assert verdicts({"time_ms": 6e-3})["launch_bound"] == CANNOT_TELL
     assert verdicts({"time_ms": 1.0, "wall_ms": 2.0})["launch_bound"] == SUPPORTED
     hot = {"device": "NVIDIA H200", "time_ms": 1.0, "throttle": "sw_thermal", "sm_clock_mhz": 1485.0}
-    assert said_of(hot, "clock_held_down")["expected_gain"] == pytest.approx(1980 / 1485)
+    assert verdict_of(hot, "clock_held_down")["expected_gain"] == pytest.approx(1980 / 1485)
     assert verdicts(hot | {"dram_pct": 90.0})["clock_held_down"] == REFUTED, "memory has a clock of its own"
     assert verdicts(hot | {"sm_clock_mhz": 1980.0})["clock_held_down"] == REFUTED
     assert verdicts(hot | {"throttle": "none"})["clock_held_down"] == REFUTED
@@ -269,7 +269,7 @@ def test_launches_and_clocks() -> None:
 def test_traffic_and_intermediates() -> None:
     row = {"time_ms": 1.0, "bytes_read": 9 * 10**8, "bytes_written": 10**8, "peak_gb_s": 4000.0}
     twice = row | {"dram_bytes_read": 29 * 10**8, "dram_bytes_written": 10**8}  # 3 TB/s: 75 %
-    assert said_of(twice, "cache_thrash")["expected_gain"] == pytest.approx(3.0)
+    assert verdict_of(twice, "cache_thrash")["expected_gain"] == pytest.approx(3.0)
     assert verdicts(twice)["memory_bound"] == SUPPORTED
     stored = twice | {"algorithmic_bytes_read": 29 * 10**8, "algorithmic_bytes_written": 10**8}
     assert verdicts(stored)["materialised"] == SUPPORTED
@@ -280,7 +280,7 @@ def test_traffic_and_intermediates() -> None:
 
 def test_spills_count_by_their_traffic() -> None:
     row = {"time_ms": 1.0, "dram_pct": 40.0, "l2_bytes": 10**9}
-    found = said_of(row | {"local_bytes": 10**9}, "spills")
+    found = verdict_of(row | {"local_bytes": 10**9}, "spills")
     assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(2.0))
     assert verdicts(row | {"local_bytes": 10**6})["spills"] == REFUTED
     assert verdicts(row | {"local_sectors": 10**8})["spills"] == SUPPORTED
@@ -291,11 +291,11 @@ def test_without_counters_far_from_the_roof_is_not_certain() -> None:
     """A kernel may have moved eight times the bytes stated: the roof is what it really moved."""
     row = {"time_ms": 1.0, "pct_attainable": 12.0, "stall_reasons": "long_scoreboard=9;wait=1"}
     assert verdicts(row)["memory_bound"] == CANNOT_TELL
-    assert "--counters" in said_of(row, "memory_bound")["needs"]
+    assert "--counters" in verdict_of(row, "memory_bound")["needs"]
     assert verdicts(row)["latency_bound"] == CANNOT_TELL
     assert verdicts(row | {"pct_attainable": 92.0})["memory_bound"] == SUPPORTED
-    stated = {"bytes_read": 10**8, "bytes_written": 10**8}
-    counted = stated | {"dram_bytes_read": 15 * 10**8, "dram_bytes_written": 10**8}
+    known = {"bytes_read": 10**8, "bytes_written": 10**8}
+    counted = known | {"dram_bytes_read": 15 * 10**8, "dram_bytes_written": 10**8}
     assert verdicts(row | counted)["memory_bound"] == SUPPORTED, "8 x 12 %"
 
 
@@ -311,7 +311,7 @@ def test_without_counters_far_from_the_roof_is_not_certain() -> None:
     ],
 )
 def test_contradictions_leave_hypotheses_open(change: dict[str, Any], hypothesis: str) -> None:
-    found = said_of(COPY | change, hypothesis)
+    found = verdict_of(COPY | change, hypothesis)
     assert found["verdict"] == CANNOT_TELL
     assert found["evidence"].startswith("contradictory: ")
 
@@ -321,7 +321,7 @@ def test_doubtful_rows_must_be_further_from_the_threshold() -> None:
     assert verdicts(row)["memory_bound"] == SUPPORTED
     for flag in ("noisy", "unverified", "not_cold", "above_attainable"):
         assert verdicts(row | {"flags": flag})["memory_bound"] == CANNOT_TELL
-        sure = said_of(row | {"flags": flag, "pct_attainable": 95.0}, "memory_bound")
+        sure = verdict_of(row | {"flags": flag, "pct_attainable": 95.0}, "memory_bound")
         assert (sure["verdict"], f"(in doubt: {flag})" in sure["evidence"]) == (SUPPORTED, True)
     assert diagnose_rows({"case": "a", "flags": "noisy", "time_ms": 1.0, "pct_attainable": 95.0})[
         0
@@ -340,8 +340,8 @@ def test_rows_without_a_measurement_are_open() -> None:
 
 
 def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled() -> None:
-    (told,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
-    assert all(text in told for text in ("not limited by", "the memory's bandwidth", "missing: ", "stall_reasons"))
+    (outcome,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
+    assert all(text in outcome for text in ("not limited by", "the memory's bandwidth", "missing: ", "stall_reasons"))
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
 
@@ -377,7 +377,7 @@ def test_a_frame_and_its_columns() -> None:
 
 
 def test_thresholds_and_fixes_are_the_rules() -> None:
-    names = {held.name: held for held in HYPOTHESES}
+    names = {entry.name: entry for entry in HYPOTHESES}
     assert names["bank_conflicts"].fixes is find_rule("bank_conflicts").fixes
     assert names["latency_bound"].fixes is find_rule("low_bytes_in_flight").fixes
     assert f"over {find_rule('bank_conflicts').threshold:g} %" in names["bank_conflicts"].threshold
@@ -406,11 +406,11 @@ def test_recorded_rows() -> None:
     frame = bwprof.load_example("h200")
     found = diagnose_rows(frame)
     first, stored = {}, []
-    for row, held in zip(frame.to_dict("records"), found, strict=True):
-        told = held.of(SUPPORTED)
-        first[row["case"], row["precision"], row["variant"]] = told[0].hypothesis.name if told else "-"
+    for row, entry in zip(frame.to_dict("records"), found, strict=True):
+        outcome = entry.of(SUPPORTED)
+        first[row["case"], row["precision"], row["variant"]] = outcome[0].hypothesis.name if outcome else "-"
         if row["variant"] == "unfused":
-            stored.append(max(told, key=lambda one: one.judgement.gain).hypothesis.name)
+            stored.append(max(outcome, key=lambda one: one.judgement.gain).hypothesis.name)
     for (case, _, _), name in first.items():
         if case.startswith(("stream", "decode_gemm", "kv_")) or case == "decode_attention_32k":
             assert name == "memory_bound"
@@ -426,7 +426,9 @@ def test_recorded_rows() -> None:
 
 def test_random_rows_never_raise() -> None:
     """Any column may be anything."""
-    columns = sorted({name for held in HYPOTHESES for name in held.columns} | set(COPY) | {"flags", "reason", "cache"})
+    columns = sorted(
+        {name for entry in HYPOTHESES for name in entry.columns} | set(COPY) | {"flags", "reason", "cache"}
+    )
     numbers = [None, math.nan, math.inf, -1, 0, 1, 50.0, 100, 1e30, 1e-90, 10**400, True]
     words = ["", "a=b;=;1", "long_scoreboard=1e99;wait=0", "noisy;;", "NVIDIA H200"]
     draw = random.Random(5)
@@ -439,17 +441,17 @@ def test_random_rows_never_raise() -> None:
     assert np.isfinite(gains).all()
 
 
-def test_stated_bytes_alone_do_not_show_intermediates() -> None:
+def test_compulsory_bytes_alone_do_not_show_intermediates() -> None:
     """Those that were stored are not among them: what was counted beside them tells, where it is not of the cache."""
-    stated = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
-    assert verdicts(stated)["materialised"] == CANNOT_TELL
-    assert "times" not in said_of(stated, "materialised")["evidence"]
-    little = stated | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
-    assert "1.05 times" in said_of(little, "materialised")["evidence"]
+    known = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
+    assert verdicts(known)["materialised"] == CANNOT_TELL
+    assert "times" not in verdict_of(known, "materialised")["evidence"]
+    little = known | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
+    assert "1.05 times" in verdict_of(little, "materialised")["evidence"]
     assert verdicts(little)["materialised"] == REFUTED
-    much = stated | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
+    much = known | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
     assert verdicts(much)["materialised"] == CANNOT_TELL
-    own = stated | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
+    own = known | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
     assert verdicts(own)["materialised"] == REFUTED
 
 
@@ -465,21 +467,24 @@ def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.Monk
     """Of a function of which nobody has said what it must move, or not all of it."""
     counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
     monkeypatch.setattr(function, "_count_bytes", lambda *_: dict(counted))
-    told = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
-    for stated in ({}, {"bytes_read": 10**9}):
-        row = dict(bwprof.measure(lambda: None, counters=True, **stated, **NOTHING)) | told
+    outcome = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
+    for known in ({}, {"bytes_read": 10**9}):
+        row = dict(bwprof.measure(lambda: None, counters=True, **known, **NOTHING)) | outcome
         for name in ("materialised", "cache_thrash"):
-            found = said_of(row, name)
+            found = verdict_of(row, name)
             assert found["verdict"] == CANNOT_TELL
             assert "--bytes NAME=READ,WRITTEN" in found["needs"]
         assert verdicts(row | {"sectors_per_load": 8.0})["uncoalesced"] == CANNOT_TELL
-    row = dict(bwprof.measure(lambda: None, counters=True, bytes_read=3 * 10**9, bytes_written=10**9, **NOTHING)) | told
-    assert "1.25 times" in said_of(row, "materialised")["evidence"]
+    row = (
+        dict(bwprof.measure(lambda: None, counters=True, bytes_read=3 * 10**9, bytes_written=10**9, **NOTHING))
+        | outcome
+    )
+    assert "1.25 times" in verdict_of(row, "materialised")["evidence"]
     assert verdicts(row)["materialised"] == REFUTED
 
 
 def test_needs_on_an_amd_card_name_its_counters() -> None:
-    needs = said_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
+    needs = verdict_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
     assert all(name in needs for name in ("VALUBusy", "MemUnitStalled", "RocprofSession"))
 
 

@@ -24,7 +24,7 @@ def counted(operation: str, **options: Any) -> dict[str, Any]:
 @pytest.mark.cuda
 def test_a_copy_is_at_the_memorys_roof() -> None:
     (found,) = diagnose_rows(counted("stream_copy", elements=1 << 26))
-    verdicts = {held.hypothesis.name: held.verdict for held in found.verdicts}
+    verdicts = {entry.hypothesis.name: entry.verdict for entry in found.verdicts}
     assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound"
     for name in ("latency_bound", "compute_bound", "low_occupancy", "bank_conflicts", "cache_thrash", "materialised"):
         assert verdicts[name] == REFUTED, found.sentence

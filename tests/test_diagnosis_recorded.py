@@ -77,7 +77,7 @@ PRODUCT: dict[str, Any] = CARD | {
 
 def names(row: dict[str, Any]) -> list[str]:
     (found,) = diagnose_rows(row)
-    return [held.hypothesis.name for held in found.of(SUPPORTED)]
+    return [entry.hypothesis.name for entry in found.of(SUPPORTED)]
 
 
 def verdict(row: dict[str, Any], name: str) -> str:

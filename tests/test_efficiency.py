@@ -111,10 +111,10 @@ def test_a_frame_of_rows_is_an_efficiency() -> None:
 def test_an_unmeasured_precision_takes_the_nearest_one() -> None:
     both = pd.concat([measured(), measured(precision="fp32")], ignore_index=True)
     model = bwprof.efficiency(both)
-    for asked, taken in (("bf16", "fp16"), ("fp8_e4m3", "fp16"), ("tf32", "fp32")):
-        frame = bwprof.predict("gemm", device="H200", precision=asked, efficiency=model, M=8, N=4096, K=4096)
+    for request, taken in (("bf16", "fp16"), ("fp8_e4m3", "fp16"), ("tf32", "fp32")):
+        frame = bwprof.predict("gemm", device="H200", precision=request, efficiency=model, M=8, N=4096, K=4096)
         own = bwprof.predict("gemm", device="H200", precision=taken, efficiency=model, M=8, N=4096, K=4096)
-        assert f"in {taken}, none in {asked}" in frame["reason"][0]
+        assert f"in {taken}, none in {request}" in frame["reason"][0]
         width = [found["time_ms_hi"][0] / found["time_ms_lo"][0] for found in (frame, own)]
         assert width[0] > 1.2 * width[1]
 
@@ -161,11 +161,11 @@ def test_the_fastest_variant_is_the_default() -> None:
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
     model = bwprof.efficiency(pd.concat([measured(), slow], ignore_index=True))
     case = bwprof.analysis.prediction.workload.PredictedCase("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
-    default, asked = (
+    default, request = (
         bwprof.analysis.predict_rows([case._replace(variant=variant)], "H200", model) for variant in (None, "slow")
     )
-    assert (default["variant"][0], asked["variant"][0]) == ("true", "slow")
-    assert asked["time_ms"][0] / default["time_ms"][0] == pytest.approx(3, rel=0.1)
+    assert (default["variant"][0], request["variant"][0]) == ("true", "slow")
+    assert request["time_ms"][0] / default["time_ms"][0] == pytest.approx(3, rel=0.1)
     with pytest.raises(ValueError, match=r"variant of gemm .*'slo'.*'slow'"):
         bwprof.analysis.predict_rows([case._replace(variant="slo")], "H200", model)
 

@@ -168,12 +168,12 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "limiter", "pct_limit"), ROWS)
-def test_limiter_of_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
-    found = roofs_limiter.classify_row(given)
+@pytest.mark.parametrize(("cells", "limiter", "pct_limit"), ROWS)
+def test_limiter_of_a_row(cells: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
+    found = roofs_limiter.classify_row(cells)
     assert found.limiter == limiter
     assert found.pct_limit == pytest.approx(math.nan if pct_limit is None else pct_limit, abs=0.006, nan_ok=True)
-    if limiter is None and given["cache"] == "cold":
+    if limiter is None and cells["cache"] == "cold":
         assert found.why.startswith("what limits it ")
     else:
         assert found.why is None
@@ -181,10 +181,10 @@ def test_limiter_of_a_row(given: dict[str, Any], limiter: str | None, pct_limit:
 
 def test_a_ridge_from_measured_roofs() -> None:
     """718 instead of 1071 TFLOP/s moves the ridge from 249 to 167, and a kernel of 200 FLOP/B to its other side."""
-    given = row(0.3, 10**9, 2 * 10**11)
-    assert (round(roofs_limiter.classify_row(given).ridge), roofs_limiter.classify_row(given).side) == (167, "compute")
-    given.pop("measured_tflops")
-    assert (round(roofs_limiter.classify_row(given).ridge), roofs_limiter.classify_row(given).side) == (249, "memory")
+    cells = row(0.3, 10**9, 2 * 10**11)
+    assert (round(roofs_limiter.classify_row(cells).ridge), roofs_limiter.classify_row(cells).side) == (167, "compute")
+    cells.pop("measured_tflops")
+    assert (round(roofs_limiter.classify_row(cells).ridge), roofs_limiter.classify_row(cells).side) == (249, "memory")
     assert math.isnan(roofs_limiter.classify_row(row(0.3, 10**9, 1, cache="hot")).ridge)
 
 
@@ -212,8 +212,8 @@ def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
 
 
 def test_the_reason_names_the_missing_figure() -> None:
-    def why(given: dict[str, Any]) -> str:
-        return str(roofs_limiter.classify_row(given).why)
+    def why(cells: dict[str, Any]) -> str:
+        return str(roofs_limiter.classify_row(cells).why)
 
     assert "flops= and precision=" in why(row(0.4, 10**9, None))
     assert "precision=" in why(row(0.4, 10**9, 1, measured_tflops=None, peak_tflops=None))
@@ -224,14 +224,14 @@ def test_the_reason_names_the_missing_figure() -> None:
 
 
 def test_a_prediction_without_a_time_has_the_slower_roof() -> None:
-    def told(flops: int | None) -> roofs_limiter.Limiter:
+    def limits_of(flops: int | None) -> roofs_limiter.Limiter:
         made = row(1.0, 10**9, flops, status="predicted", bandwidth_gb_s=None, tflops=None)
         return roofs_limiter.classify_row({name: value for name, value in made.items() if name != "time_ms"})
 
-    assert told(10**12).limiter == "compute"
-    assert told(10**9).limiter == "memory"
-    assert told(None).limiter is None
-    assert math.isnan(told(10**9).pct_limit)
+    assert limits_of(10**12).limiter == "compute"
+    assert limits_of(10**9).limiter == "memory"
+    assert limits_of(None).limiter is None
+    assert math.isnan(limits_of(10**9).pct_limit)
 
 
 def frame_of_all() -> pd.DataFrame:
@@ -242,11 +242,11 @@ def test_frame_agrees_with_classify_row() -> None:
     found = roofs_limiter.with_limits(frame_of_all())
     for place, param in enumerate(ROWS):
         alone = roofs_limiter.classify_row(param.values[0])  # type: ignore[arg-type]
-        told = found.iloc[place]
-        assert (None if pd.isna(told["limiter"]) else told["limiter"]) == alone.limiter, param.id
-        assert np.array_equal(told["pct_limit"], alone.pct_limit, equal_nan=True), param.id
-        assert np.array_equal(told["ridge"], alone.ridge, equal_nan=True), param.id
-        assert (None if pd.isna(told["reason"]) else told["reason"]) == alone.why, param.id
+        line = found.iloc[place]
+        assert (None if pd.isna(line["limiter"]) else line["limiter"]) == alone.limiter, param.id
+        assert np.array_equal(line["pct_limit"], alone.pct_limit, equal_nan=True), param.id
+        assert np.array_equal(line["ridge"], alone.ridge, equal_nan=True), param.id
+        assert (None if pd.isna(line["reason"]) else line["reason"]) == alone.why, param.id
 
 
 def test_existing_limits_stay() -> None:
@@ -341,7 +341,7 @@ def test_dir_lists_the_public_names() -> None:
 # ---- functions of a caller's own ----
 
 
-def held_against(gb_s: float, **rates: float) -> Roofs:
+def make_roofs(gb_s: float, **rates: float) -> Roofs:
     """Roofs of the CPU: streams of so many GB/s, and products of so many TFLOP/s."""
     with _core.Device("cpu") as device:
         facts = hardware.facts(device)
@@ -361,24 +361,24 @@ def measured(roofs: Any, **work: Any) -> bwprof.Row:
 
 
 def test_bytes_alone_give_the_limiter_memory() -> None:
-    found = measured(held_against(1e-3))  # any machine is faster
+    found = measured(make_roofs(1e-3))  # any machine is faster
     assert (found["limiter"], found["bound"], found["flops"]) == ("memory", "memory", None)
     assert "what limits it" not in found["reason"]
     assert found["pct_limit"] == pytest.approx(found["pct_attainable"], rel=1e-12)
 
 
 def test_far_below_a_stream_the_reason_names_arguments() -> None:
-    found = measured(held_against(1e6))
+    found = measured(make_roofs(1e6))
     assert (found["limiter"], found["bound"], found["pct_limit"]) == (None, None, None)
     assert "flops= and precision=" in found["reason"]
-    with_flops = measured(held_against(1e6, fp32=1e3), flops=1000, precision="fp32")
+    with_flops = measured(make_roofs(1e6, fp32=1e3), flops=1000, precision="fp32")
     assert (with_flops["limiter"], with_flops["bound"]) == ("kernel", "memory")
     assert "what limits it" not in (with_flops["reason"] or "")
-    unknown = measured(held_against(1e6), flops=1000, precision="mine")
+    unknown = measured(make_roofs(1e6), flops=1000, precision="mine")
     assert "precision=" in unknown["reason"]
 
 
 def test_a_function_without_bytes_has_a_reason_that_names_them() -> None:
-    assert "bytes_read= and bytes_written=" in measured(held_against(1.0), no_bytes=True)["reason"]
+    assert "bytes_read= and bytes_written=" in measured(make_roofs(1.0), no_bytes=True)["reason"]
     assert "what limits it" not in (measured(False)["reason"] or ""), "that is what False asks for"
-    assert "what limits it" not in (measured(held_against(1.0), no_bytes=True, cache="hot")["reason"] or "")
+    assert "what limits it" not in (measured(make_roofs(1.0), no_bytes=True, cache="hot")["reason"] or "")

@@ -81,7 +81,7 @@ def test_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "said"),
+    ("kernel", "message"),
     [
         ((64, 0, 256, "8.9"), "Registers (64 per thread, 40 max for 100%)"),
         ((64, 0, 96, "9.0"), "Registers (64 per thread, 32 max for 98.4%)"),
@@ -91,8 +91,8 @@ def test_the_text() -> None:
         ((32, 0, 256, "9.0"), "Threads (256 per block, 64 of 64 warps: full)"),
     ],
 )
-def test_the_limiter_in_words(kernel: tuple[int, int, int, str], said: str) -> None:
-    assert occupancy(*kernel).text().splitlines()[2] == f"Limiter: {said}"
+def test_the_limiter_in_words(kernel: tuple[int, int, int, str], message: str) -> None:
+    assert occupancy(*kernel).text().splitlines()[2] == f"Limiter: {message}"
 
 
 @pytest.mark.parametrize("arch", HARDWARE)
@@ -135,7 +135,7 @@ def test_names_of_an_architecture(arch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"threads": 1025}, "threads is 1025: allowed is a whole number from 1 to 1024"),
         ({"threads": 0}, "threads is 0"),
@@ -160,9 +160,9 @@ def test_names_of_an_architecture(arch: Any) -> None:
         ({"arch": "9" * 10_000}, r"\(10000 characters\)"),
     ],
 )
-def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        occupancy(**({"registers": 32, "shared_bytes": 0, "threads": 256} | given))
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        occupancy(**({"registers": 32, "shared_bytes": 0, "threads": 256} | arguments))
 
 
 @pytest.mark.parametrize("achieved", [-1, 100.5, float("nan"), float("inf"), "45", True, [45]])

@@ -240,7 +240,7 @@ def test_lengths_as_in_a_sweep() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"op": "gemm", "kv_lens": [1, 2]}, "kv_lens: gemm takes none"),
         ({"op": "attention_decode", "kv_lens": []}, "kv_lens"),
@@ -251,9 +251,9 @@ def test_lengths_as_in_a_sweep() -> None:
         ({"op": bwprof.predict("gemm"), "kv_lens": [1]}, "rows to predict have their parameters"),
     ],
 )
-def test_wrong_lengths(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bwprof.predict(**given)  # type: ignore[arg-type]
+def test_wrong_lengths(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bwprof.predict(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"efficiency": 0}, "efficiency is 0: allowed is a share from 1e-06 to 1"),
         ({"efficiency": 1.5}, "efficiency is 1.5"),
@@ -293,9 +293,9 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
         ({"shapes": pd.DataFrame({"M": [1]}), "M": 2}, "M is given twice"),
     ],
 )
-def test_bad_input_is_named(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bwprof.predict("gemm", **given)  # type: ignore[arg-type]
+def test_bad_input_is_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bwprof.predict("gemm", **arguments)  # type: ignore[arg-type]
 
 
 def test_other_bad_input() -> None:
@@ -334,19 +334,19 @@ def test_lower_bounds_are_compared_with_nothing() -> None:
 )
 def test_several_devices_side_by_side(devices: str | list[str], tmp_path: Path) -> None:
     """Each row as the device alone has it, a case's rows together; a device that is named twice stands once."""
-    asked: dict[str, Any] = {"precision": ["fp32", "fp16"], "M": [1, 512], "N": 4096, "K": 4096}
-    found = bwprof.predict("gemm", device=devices, **asked)
+    request: dict[str, Any] = {"precision": ["fp32", "fp16"], "M": [1, 512], "N": 4096, "K": 4096}
+    found = bwprof.predict("gemm", device=devices, **request)
     names = ["H100-SXM", "given", "H200"]
     assert found["device"].tolist() == names * 4
     assert found["M"].tolist() == [1] * 3 + [512] * 3 + [1] * 3 + [512] * 3
     for name, one in zip(names, ["H100-SXM", "bandwidth=3200,fp16=400", "H200"], strict=True):
-        alone = bwprof.predict("gemm", device=one, **asked)
+        alone = bwprof.predict("gemm", device=one, **request)
         own = found[found["device"] == name]
         for column in ("time_ms", "speedup_vs_fp32"):
             assert own[column].tolist() == pytest.approx(alone[column].tolist(), nan_ok=True)
     assert list(found.attrs["run"]["devices"]) == names
     bwprof.save(found, tmp_path / "rows.json")
     assert bwprof.load(tmp_path / "rows.json")["device"].tolist() == found["device"].tolist()
-    assert bwprof.predict("gemm", device="h100,H100-SXM", **asked)["device"].tolist() == ["H100-SXM"] * 4
+    assert bwprof.predict("gemm", device="h100,H100-SXM", **request)["device"].tolist() == ["H100-SXM"] * 4
     with pytest.raises(ValueError, match="device is empty"):
         bwprof.predict("gemm", device=[])

@@ -58,8 +58,8 @@ def test_lengths_of_a_batch_count() -> None:
         for precision in ("fp16", "int8")
     )
     dims = dict.fromkeys(("M", "N", "K", "beta"))
-    given = case(operation="attention_decode", kv_lens="100;200", kv_len=200, **sizes, **dims)
-    found = bought(given | {"bytes_read": now.bytes_read, "bytes_written": now.bytes_written}, to="int8")
+    arguments = case(operation="attention_decode", kv_lens="100;200", kv_len=200, **sizes, **dims)
+    found = bought(arguments | {"bytes_read": now.bytes_read, "bytes_written": now.bytes_written}, to="int8")
     assert found["byte_ratio"] == pytest.approx(now.bytes / then.bytes)
 
 
@@ -176,21 +176,21 @@ def test_fewer_bytes_reach_less_bandwidth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"operation": "my_kernel"}, "unknown operation 'my_kernel'"),
         ({"bytes_read": None, "bytes_written": None}, "its bytes are not known"),
         ({"attainable_gb_s": None}, "what limits it is not known"),
     ],
 )
-def test_an_unknown_speedup_has_a_reason(changes: dict[str, Any], said: str) -> None:
+def test_an_unknown_speedup_has_a_reason(changes: dict[str, Any], message: str) -> None:
     found = bought({**case(), **changes})
     assert math.isnan(found["speedup"])
-    assert said in found["reason"]
+    assert message in found["reason"]
 
 
 @pytest.mark.parametrize(
-    ("from_", "to", "said"),
+    ("from_", "to", "message"),
     [
         ("fp17", "fp8_e4m3", "unknown precision 'fp17'"),
         ("fp16", "fp9", "unknown precision 'fp9'"),
@@ -198,8 +198,8 @@ def test_an_unknown_speedup_has_a_reason(changes: dict[str, Any], said: str) -> 
         ("bf16", "fp8_e4m3", "from_ is 'bf16', and no row with a time has it: there are fp16"),
     ],
 )
-def test_wrong_precisions_are_refused(from_: str, to: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_precisions_are_refused(from_: str, to: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.speedup(frame.from_rows([case()]), from_, to)
 
 
@@ -259,12 +259,12 @@ def test_a_line_for_a_models_step() -> None:
     now = 32 * rows[0]["time_ms"] + 1
     then = 32 * rows[0]["time_ms"] / RATIO + 1
     layer = {**case("layer"), "count": 0, "status": "skipped", "time_ms": None, **step}
-    said = (
+    message = (
         f"fp8_e4m3 instead of fp16 (weights and cache): a step takes {then:.3g} ms instead of {now:.3g} ms, "
         f"{now / then:.2f} times as fast (predicted, if its kernels are as efficient)"
     )
     for beside in ([], [layer]):
-        assert summarize_speedup(frame.from_rows([*rows, *beside])) == said
+        assert summarize_speedup(frame.from_rows([*rows, *beside])) == message
 
 
 def test_any_frame() -> None:

@@ -79,8 +79,8 @@ def test_whole_percents_add_up() -> None:
 def test_a_row_without_stalls_names_the_option(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"no stall_reasons: .*metrics='stalls'"):
         bwprof.stalls(row)
-    said = {"metrics_status": "not counted: metrics see a cold call, this row is hot"}
+    message = {"metrics_status": "not counted: metrics see a cold call, this row is hot"}
     with pytest.raises(ValueError, match=r"no stall_reasons \(not counted: "):
-        bwprof.stall_table(row | said)
+        bwprof.stall_table(row | message)
     with pytest.raises(TypeError, match="a row is needed"):
         bwprof.stalls("long_scoreboard=3")

@@ -30,7 +30,7 @@ def printed(rows: list[RowDict]) -> str:
 def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     render.print_summary(pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory"), screen)
-    (line,) = (said for said in screen.file.getvalue().splitlines() if "80.0" in said)  # type: ignore[attr-defined]
+    (line,) = (message for message in screen.file.getvalue().splitlines() if "80.0" in message)  # type: ignore[attr-defined]
     assert all(word in line for word in ("prefill_attention_of_many", "cublaslt", "memory"))
 
 
@@ -61,7 +61,11 @@ def test_the_table_has_shares_of_the_nearer_roof() -> None:
 
 
 def test_a_share_of_a_stream_stands_in_where_the_nearer_roof_is_not_known() -> None:
-    (line,) = (said for said in printed(pair("a", 9.0, 8.0, pct_attainable=95.0)).splitlines() if said.startswith("a "))
+    (line,) = (
+        message
+        for message in printed(pair("a", 9.0, 8.0, pct_attainable=95.0)).splitlines()
+        if message.startswith("a ")
+    )
     assert line.split("|")[-2].strip() == "95/95"
 
 
@@ -93,11 +97,11 @@ def test_a_narrow_terminal_gets_fewer_columns(width: int, left_out: str) -> None
     data = bwprof.load_example("h200")
     text = on_a_terminal(data, width)
     assert max(map(len, text.splitlines())) <= width
-    told = re.search(r"\((\d+) columns have room for (.*?), too\)", " ".join(text.split()))
-    assert (told[2] if told else "") == left_out
-    if told:
-        assert "columns have room" not in on_a_terminal(data, int(told[1])), "it has"
-        assert int(told[1]) <= 140
+    note = re.search(r"\((\d+) columns have room for (.*?), too\)", " ".join(text.split()))
+    assert (note[2] if output else "") == left_out
+    if note:
+        assert "columns have room" not in on_a_terminal(data, int(note[1])), "it has"
+        assert int(note[1]) <= 140
     lines = [
         " ".join(line.replace("*", "").split()[:2])
         for line in text.splitlines()
