@@ -98,7 +98,7 @@ def test_a_narrow_terminal_gets_fewer_columns(width: int, left_out: str) -> None
     text = on_a_terminal(data, width)
     assert max(map(len, text.splitlines())) <= width
     note = re.search(r"\((\d+) columns have room for (.*?), too\)", " ".join(text.split()))
-    assert (note[2] if output else "") == left_out
+    assert (note[2] if note else "") == left_out
     if note:
         assert "columns have room" not in on_a_terminal(data, int(note[1])), "it has"
         assert int(note[1]) <= 140
