@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-AT_ROOF = 90.0  # percent of the roof that applies
-
 # Columns that replace a missing one, and the factor between their units (a sector is 32 bytes).
 _REPLACEMENTS = {
     "load_efficiency": ("load_efficiency_pct", 1.0),
@@ -75,7 +73,8 @@ class RuleInputs:
 def _kernel_share(facts: RuleInputs) -> NDArray[np.float64]:
     """Compute the percentage of the wall time in which kernels ran, from `wall_ms` or `reason`."""
     own = 100 * facts.ratio("time_ms", "wall_ms")
-    return np.where(np.isnan(own), 100 - values.waiting_share(facts.data), own)
+    waiting = values.map_distinct(facts.data, "reason", values.parse_waiting, math.nan)
+    return np.where(np.isnan(own), 100 - waiting, own)
 
 
 def _over_predicted(facts: RuleInputs) -> NDArray[np.float64]:
@@ -241,6 +240,9 @@ PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 def find_rule(name: str) -> BottleneckRule:
     """Find the rule of an id."""
     return next(rule for rule in RULES if rule.id == name)
+
+
+AT_ROOF: float = find_rule("at_memory_roof").threshold  # percent of the roof that applies
 
 
 def checklist(data: Any) -> pd.DataFrame:

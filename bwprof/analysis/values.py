@@ -65,7 +65,7 @@ def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
     return data[name].astype(object).where(data[name].notna(), "")
 
 
-def _map_distinct(data: pd.DataFrame, name: str, convert: Any, missing: Any) -> NDArray[Any]:
+def map_distinct(data: pd.DataFrame, name: str, convert: Any, missing: Any) -> NDArray[Any]:
     """Convert each distinct value of a column once; `missing` where there is no column or no value."""
     import pandas as pd
 
@@ -78,7 +78,7 @@ def _map_distinct(data: pd.DataFrame, name: str, convert: Any, missing: Any) -> 
 def word_codes(data: pd.DataFrame, name: str, allowed: Sequence[str]) -> NDArray[np.int64]:
     """Return the places of a column's words in `allowed`, from 1 on; 0 for other words."""
     places = {word: place for place, word in enumerate(allowed, 1)}
-    return _map_distinct(data, name, lambda text: places.get(text, 0), 0).astype(np.int64)
+    return map_distinct(data, name, lambda text: places.get(text, 0), 0).astype(np.int64)
 
 
 def is_word(data: pd.DataFrame, name: str, *allowed: str) -> NDArray[np.bool_]:
@@ -94,7 +94,7 @@ def on_host(data: pd.DataFrame) -> NDArray[np.bool_]:
 
 def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
     """Check which rows have a flag."""
-    return _map_distinct(data, "flags", lambda text: flag in text.split(";"), False)
+    return map_distinct(data, "flags", lambda text: flag in text.split(";"), False)
 
 
 def has_time(data: pd.DataFrame) -> NDArray[np.bool_]:
@@ -178,7 +178,7 @@ def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:
         stalls = parse_stalls(text)
         return sum(stalls.get(reason, 0.0) for reason in reasons) if stalls else math.nan
 
-    return _map_distinct(data, "stall_reasons", share, math.nan)
+    return map_distinct(data, "stall_reasons", share, math.nan)
 
 
 def parse_stalls(text: str) -> dict[str, float]:
@@ -198,11 +198,6 @@ def parse_waiting(reason: str) -> float:
     """Parse the percentage of the time in which the GPU waited between kernels; NaN where a reason has none."""
     match = _WAITED.search(reason)
     return float(match[1]) if match else math.nan
-
-
-def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:
-    """Read from `reason` the percentage of the time in which the GPU waited between kernels; NaN elsewhere."""
-    return _map_distinct(data, "reason", parse_waiting, math.nan)
 
 
 def drop_repeated_shapes(data: pd.DataFrame) -> pd.DataFrame:
