@@ -1,4 +1,4 @@
-"""Access patterns: which share of the moved bytes is useful, and who says so."""
+"""Access patterns: the useful share of the moved bytes, and its source."""
 
 from __future__ import annotations
 

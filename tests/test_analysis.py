@@ -1,4 +1,4 @@
-"""What one transfer makes of the memory's bandwidth: BandwidthAnalysis, its table, its two lines."""
+"""`BandwidthAnalysis`, `utilization_table` and `speed_of_light`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Memory Bandwidth Analysis: decode_gemm_8b fp16
 
 
 def analysis(seconds: float = 0.01, peak: float = 800.0, **optional: Any) -> bwprof.BandwidthAnalysis:
-    """Of 3 GB."""
+    """Analyze a transfer of 3 GB."""
     return bwprof.BandwidthAnalysis.from_operation(2 * GB, GB, seconds, peak, **optional)
 
 
@@ -91,7 +91,7 @@ def test_summary_has_a_line_for_each_known_figure() -> None:
     ],
 )
 def test_rating_thresholds_are_exclusive(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
-    """Of a peak of 1000 GB/s, exact in binary."""
+    """The peak is 1000 GB/s, and all shares are exact in binary."""
     found = bwprof.BandwidthAnalysis(int(gb_s * 1e9), 0, 1.0, 1000.0)
     assert found.utilization == gb_s / 1000
     assert (found.rating, found.is_good(), found.is_excellent()) == (rating, good, excellent)
@@ -101,7 +101,7 @@ def test_rating_thresholds_are_exclusive(gb_s: float, rating: str, good: bool, e
 
 
 def test_more_than_the_peak_is_impossible() -> None:
-    """375 % of it: whatever else is known, nothing is concluded."""
+    """At 375 % of the peak no other figure matters."""
     known = {"flops": 1, "peak_tflops": 1e-3, "bound": "memory", "attainable_gb_s": 310.0}
     for optional in ({}, known):
         found = analysis(peak=80.0, **optional)
@@ -247,7 +247,7 @@ def test_rows_without_bandwidth_are_refused(changes: dict[str, Any], message: st
 
 @pytest.mark.parametrize(("moved", "bound"), [(900_000_000, "memory"), (100_000_000, None)])
 def test_row_and_frame_agree_without_flops(moved: int, bound: str | None) -> None:
-    """Near a stream of its bytes nothing else need be known."""
+    """A row near a stream of its bytes is memory-bound without FLOPs."""
     row = {"time_ms": 1.0, "bytes_read": moved, "bytes_written": 0, "attainable_gb_s": 1000.0, "peak_gb_s": 1200.0}
     found = bwprof.BandwidthAnalysis.from_row(row)
     assert found.bound == bound
@@ -260,7 +260,7 @@ def test_a_callers_peak() -> None:
 
 
 def test_profilers_counts() -> None:
-    """Counted bytes come before a model's, times of kernels add up, rates are weighted by time."""
+    """Counted bytes replace stated ones, times add up, and rates are weighted by time."""
 
     class Results:
         frame = pd.DataFrame(
@@ -301,7 +301,7 @@ def test_precision_and_device_give_the_bound_of_counted_bytes() -> None:
 
 
 def test_diagnosis_gives_the_bound_of_counted_bytes() -> None:
-    """Of launches the ones that take the most time; what is stated comes first."""
+    """The launch with the most time decides; a bound of the caller has precedence."""
     make = bwprof.BandwidthAnalysis.from_profiling_results
     launch = {"dram_bytes_read": 1900 * 10**6, "dram_bytes_written": 0, "time_ms": 1.0, "dram_pct": 92.0}
     busy = {"dram_bytes_read": 10**6, "dram_bytes_written": 0, "time_ms": 3.0, "dram_pct": 1.0, "tensor_pct": 95.0}
@@ -315,7 +315,7 @@ def test_diagnosis_gives_the_bound_of_counted_bytes() -> None:
 
 
 def mixed() -> pd.DataFrame:
-    """Good rows and those that cannot be said anything of."""
+    """A good row, and rows without a bandwidth."""
     return results_frame.from_rows(
         [
             H200,
@@ -368,7 +368,7 @@ def test_repeated_column_names_are_refused() -> None:
 
 
 def test_many_rows_agree_with_each_row() -> None:
-    """Sentences are made once for each combination of figures: none may be another row's."""
+    """A sentence is formatted once for equal figures; each row must get its own."""
     rng = np.random.default_rng(3)
     rows = [
         {

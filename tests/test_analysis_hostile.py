@@ -1,4 +1,4 @@
-"""Frames of any make: none of the analyses raises, warns, or changes what it was given."""
+"""No analysis raises, warns, or changes its input, whatever the frame holds."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_step_that_takes_no_time() -> None:
 
 
 def test_whole_numbers_of_hundreds_of_digits() -> None:
-    """A damaged file's; for a model's step an error in words."""
+    """Analyses accept the count of a damaged file; a model's step refuses it."""
     data = bwprof.load_example("h200_llama")
     data["count"] = pd.Series([10**400, *data["count"].tolist()[1:]], data.index, dtype=object)
     assert len(bottlenecks(data))

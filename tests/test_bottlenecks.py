@@ -1,4 +1,4 @@
-"""What costs the most time, what is fine, and what a narrower precision brought."""
+"""Bottlenecks, strengths, and two precisions side by side."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bwprof.results import frame
 
 
 def slow(case: str, time_ms: float, percent: float, **more: Any) -> dict[str, Any]:
-    """A memory-limited row that reaches so many percent of its stream."""
+    """Make a memory-limited row at a percentage of its stream."""
     rest = {"bandwidth_gb_s": 10.0 * percent, "attainable_gb_s": 1000.0, "flops": 0, "bound": "memory", "cache": "cold"}
     return {"case": case, "precision": "fp16", "status": "ok", "time_ms": time_ms, **rest, **more}
 
 
 def won(data: pd.DataFrame) -> list[list[str]]:
-    """The time that each line's kernel loses, and its whole time."""
+    """Return the lost time and the whole time of each line."""
     return [gain.removeprefix("up to ").split(" of ") for gain in bottlenecks(data)["Expected gain"]]
 
 
 def test_rows_that_lose_most_time_in_order_of_priority() -> None:
-    """Lost: a 0.6 of 1 ms, b 2 of 10 ms, c 0.45 of 0.5 ms, d nothing worth a line. What is priority 1 stands first."""
+    """a loses 0.6 of 1 ms, b 2 of 10 ms, c 0.45 of 0.5 ms, d too little. Priority 1 comes first."""
     data = pd.DataFrame([slow("a", 1.0, 40), slow("b", 10.0, 80), slow("c", 0.5, 10), slow("d", 100.0, 95.5)])
     found = bottlenecks(data)
     assert found.columns.tolist() == ["Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence"]
@@ -53,7 +53,7 @@ def test_priorities(percent: float, priority: str | None) -> None:
 
 
 def test_launches_count() -> None:
-    """32 launches of 0.1 ms that lose half weigh more than one of 2 ms that does; a step of 5.2 ms for 8 sequences."""
+    """32 launches of 0.1 ms lose more than one of 2 ms; the step takes 5.2 ms for 8 sequences."""
     model = {"model": "m", "phase": "decode", "step_batch": 8, "context": 100}
     rows = [slow("often", 0.1, 50, count=32, **model), slow("once", 2.0, 50, count=1, **model)]
     found = bottlenecks(pd.DataFrame(rows))
@@ -65,7 +65,7 @@ def test_launches_count() -> None:
 
 
 def test_steps_are_separate() -> None:
-    """Two batches of a model, and a prefill, whose tokens are those of its context."""
+    """Two batches of a model, and a prefill, which makes a token for each of its context."""
     rows = [
         slow("a", 1.0, 50, count=2, model="m", phase="decode", step_batch=1, context=100),
         slow("a", 4.0, 50, count=1, model="m", phase="decode", step_batch=16, context=100),
@@ -88,7 +88,7 @@ def test_a_step_with_a_gap_has_no_tokens() -> None:
 
 
 def test_a_row_with_count_zero_does_not_affect_its_step() -> None:
-    """A layer in one graph stands beside its parts, and counts for nothing, with a time or without."""
+    """A layer that runs as one graph has count 0 beside its parts, with a time or without."""
     beside = slow("layer", None, 50, count=0) | {"bandwidth_gb_s": None}  # type: ignore[arg-type]
     for layer in (beside, slow("layer", 3.0, 50, count=0)):
         (found,) = rank_losses(pd.DataFrame([slow("a", 1.0, 50, count=2), layer]))
@@ -126,7 +126,7 @@ def test_fixes_for_a_cpu_exclude_those_for_gpus() -> None:
 
 
 def test_arithmetic_is_compared_with_its_own_roof() -> None:
-    """600 of 1000 TFLOP/s, and 3 % of a stream; the unfused attention's kernel is far below both."""
+    """One row reaches 600 of 1000 TFLOP/s and 3 % of a stream; the others are far below both roofs."""
     near = slow("near", 1.0, 3, flops=6 * 10**11, tflops=600.0, peak_tflops=1000.0, bound="compute")
     far = slow("far", 1.0, 20, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
     nearer_memory = slow("nearer", 1.0, 40, flops=3 * 10**11, tflops=300.0, peak_tflops=1000.0, bound="compute")
@@ -172,7 +172,7 @@ def test_a_repeated_index_changes_nothing() -> None:
 
 
 def test_labels_name_formats_that_tell_rows_apart() -> None:
-    """Attention is the same beside FP16 weights and beside Q4_0, but loses what it loses in either step."""
+    """Steps with FP16 and Q4_0 weights share the shape of attention."""
     rows = [
         slow("attention", time_ms, 40, weights=weights, kv=kv, count=2, step_batch=1, context=16, model="toy")
         for time_ms, weights, kv in ((4.0, "fp16", "fp16"), (3.0, "q4_0", "fp16"), (2.0, "q4_0", "int8"))

@@ -1,4 +1,4 @@
-"""The catalogue of devices, and devices given by numbers: figures, sources, names that are not there."""
+"""The catalogue of devices, and devices by numbers: figures, sources, unknown names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_ridges_by_the_data_sheets(device: str, ridge_fp16: float) -> None:
 
 
 def test_rates_are_dense() -> None:
-    """8 bits are twice as fast as 16 on every tensor core there is; a sparse figure would be four times."""
+    """8 bits are twice as fast as 16 on every tensor core; a sparse rate would be four times as fast."""
     for entry in entries():
         if "fp8_e4m3" in entry.tflops:
             assert entry.tflops["fp8_e4m3"] / entry.tflops["fp16"] == pytest.approx(2, rel=0.02), entry.id
@@ -120,7 +120,7 @@ def test_the_nearest_device_is_logged(
 
 
 def test_memory_is_the_reported_size() -> None:
-    """Of those that were measured; of the others what they are sold with, which a step says."""
+    """Measured devices have their reported memory, others that of the data sheet, which a step notes."""
     known = catalogue().set_index("id")
     for card, example in (("H100-SXM", "h100"), ("H200", "h200")):
         facts = bwprof.load_example(example).attrs["run"]["facts"]
@@ -180,7 +180,7 @@ def test_a_device_of_another_type() -> None:
 @pytest.mark.parametrize("others", ["fp32=1e-6,clock=1e9,floor=1e-6", "fp32=1e9,clock=1e-6,floor=1e9"])
 @pytest.mark.parametrize("efficiency", [1e-6, 1.0])
 def test_numbers_at_their_limits_give_times(bandwidth: str, others: str, efficiency: float) -> None:
-    """Without a warning of NumPy's, which the tests take for an error."""
+    """NumPy must not warn: tests treat warnings as errors."""
     device = f"bandwidth={bandwidth},{others}"
     found = bwprof.predict(["gemm", "stream_read"], device, precision="fp32", efficiency=efficiency)
     assert all(0 < ms < math.inf for ms in found["time_ms"])

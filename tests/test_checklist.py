@@ -1,4 +1,4 @@
-"""The checklist: sixteen items, each passed, failed, or unknown with what would tell it."""
+"""The checklist: sixteen items, each pass, fail, or unknown with the option that measures it."""
 
 from __future__ import annotations
 

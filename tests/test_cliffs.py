@@ -17,7 +17,7 @@ from bwprof.results import frame
 
 
 def swept(points: Sequence[tuple[int, float]], name: str = "kv_len", **more: Any) -> list[dict[str, Any]]:
-    """Rows along a parameter, which their bytes grow with; times are known to 1 %."""
+    """Make rows along a parameter; bytes grow with it, and times are known to 1 %."""
     return [
         row(f"decode {name}={size}", "fp32", bytes_read=8000 * size, **{name: size}, time_ms=ms, flops=size)
         | {"time_ms_lo": 0.99 * ms, "time_ms_hi": 1.01 * ms}
@@ -27,12 +27,12 @@ def swept(points: Sequence[tuple[int, float]], name: str = "kv_len", **more: Any
 
 
 def found(*rows: dict[str, Any]) -> list[tuple[float, float]]:
-    """From which value to which the time jumps."""
+    """Return the values before and after each cliff."""
     return [(cliff.fast[cliff.name], cliff.slow[cliff.name]) for cliff in find_cliffs(frame.from_rows(rows))]
 
 
 def test_a_step_of_time_beyond_the_step_of_work() -> None:
-    """15264 / 14994 = 1.018, and 4 / 3 = 1.333; the other steps are those of the work."""
+    """Work grows by 15264 / 14994 = 1.018, time by 4 / 3 = 1.333; elsewhere both grow alike."""
     rows = swept([(7497, 1.5), (14994, 3.0), (15264, 4.0), (30528, 8.0)])
     (cliff,) = find_cliffs(frame.from_rows(reversed(rows)))
     assert (cliff.name, cliff.fast["kv_len"], cliff.slow["kv_len"]) == ("kv_len", 14994, 15264)
@@ -50,7 +50,7 @@ def test_a_smaller_case_that_takes_longer() -> None:
     ("factor", "spread", "is_one"), [(1.09, 0.001, False), (1.11, 0.001, True), (1.2, 0.05, True), (1.2, 0.1, False)]
 )
 def test_the_step_exceeds_the_threshold_and_both_intervals(factor: float, spread: float, is_one: bool) -> None:
-    """At 1.2 +- 10 % it ends at 1.08, where what the work explains ends at 1.1."""
+    """At 1.2 +- 10 % the interval begins at 1.08, below the 1.1 that the work explains."""
     rows = swept([(1000, 1.0), (1500, 1.5 * factor)])
     for one in rows:
         one |= {"time_ms_lo": (1 - spread) * one["time_ms"], "time_ms_hi": (1 + spread) * one["time_ms"]}
@@ -69,7 +69,7 @@ def test_work_is_the_larger_of_bytes_and_flops() -> None:
     [{"flags": "noisy"}, {"status": "predicted"}, {"precision": "fp16"}, {"M": 2}, {"device": "B"}, {"mine": 3}],
 )
 def test_other_configurations_are_not_compared(other: dict[str, Any]) -> None:
-    """A doubtful or predicted time, and rows in which more than the parameter differs."""
+    """Doubtful and predicted times, and rows in which more than the parameter differs."""
     few, many = swept([(1000, 1.0), (1010, 2.0)])
     assert found(few, many) == [(1000, 1010)]
     assert found(few, many | other) == []

@@ -1,4 +1,4 @@
-"""Hypotheses: planted causes are found by name, none confidently wrong; recorded rows; contradictions; Little's law."""
+"""Hypotheses: planted causes, recorded rows, contradictions, Little's law."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def verdict_of(row: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def planted(form: str) -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]:
-    """(cause, first verdict) -> how often; and what was claimed that is not true."""
+    """Count first verdicts by planted cause, and list wrong claims."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
         draw = Draw(1000 * seed + len(make.__name__))
@@ -99,7 +99,7 @@ def test_planted_causes_are_found_and_nothing_else(form: str) -> None:
 
 
 def test_missing_figures_cause_no_wrong_verdict() -> None:
-    """A third of the columns left out at random, of what a profiler's file has."""
+    """A third of a profiler's columns is left out at random."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
         draw, hide = Draw(77 * seed), random.Random(seed)
@@ -125,7 +125,7 @@ def test_a_copy_at_the_roof() -> None:
 
 
 def test_seventy_percent_of_dram_leave_the_bound_open() -> None:
-    """69 % of the peak: waiting for memory makes it one thing, an arithmetic pipe another; alone it says nothing."""
+    """At 69 % of the peak, stalls or a busy pipe decide; the share alone does not."""
     row = {"time_ms": 1.0, "dram_pct": 55.0, "sm_pct": 20.0}
     assert verdicts(row | {"dram_pct": 69.0})["memory_bound"] == CANNOT_TELL
     assert verdicts(row)["memory_bound"] == REFUTED
@@ -146,7 +146,7 @@ def test_seventy_percent_of_dram_leave_the_bound_open() -> None:
     ],
 )
 def test_the_gain_is_what_the_busy_roof_leaves(row: dict[str, Any], name: str, busy: float) -> None:
-    """Of 64 % of the time 36 % may go: it is 1 / 0.64 times as fast at most."""
+    """A unit that is busy 64 % of the time leaves a gain of 1 / 0.64 at most."""
     found = verdict_of({"time_ms": 1.0, **row}, name)
     assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(100 / busy))
 
@@ -177,7 +177,7 @@ def test_littles_law() -> None:
 
 
 def test_waiting_for_l2_is_not_dram_s_latency() -> None:
-    """A kernel whose data L2 keeps may have filled L2's bandwidth: 6 TB/s where DRAM has 4."""
+    """L2 moves 6 TB/s where DRAM has 4: L2's bandwidth may be the limit."""
     row = {"time_ms": 1.0, "dram_pct": 10.0, "peak_gb_s": 4000.0, "stall_reasons": "long_scoreboard=9;wait=1"}
     assert verdicts(row)["latency_bound"] == SUPPORTED
     assert verdicts(row | {"l2_bytes": 600 * 10**6})["latency_bound"] == SUPPORTED
@@ -186,7 +186,7 @@ def test_waiting_for_l2_is_not_dram_s_latency() -> None:
 
 
 def test_flops_of_one_pipe_do_not_refute_others() -> None:
-    """A profiler counts FMA instructions: of a kernel on tensor cores hardly any."""
+    """A profiler counts FMA instructions, which a kernel on tensor cores hardly has."""
     row = {"time_ms": 1.0, "dram_pct": 10.0, "flops": 10**6, "peak_tflops": 60.0}
     assert verdicts(row)["compute_bound"] == CANNOT_TELL
     assert verdicts(row | {"fma_pct": 2.0})["compute_bound"] == CANNOT_TELL
@@ -288,7 +288,7 @@ def test_spills_count_by_their_traffic() -> None:
 
 
 def test_without_counters_far_from_the_roof_is_not_certain() -> None:
-    """A kernel may have moved eight times the bytes stated: the roof is what it really moved."""
+    """A kernel may move eight times the stated bytes; the moved ones count."""
     row = {"time_ms": 1.0, "pct_attainable": 12.0, "stall_reasons": "long_scoreboard=9;wait=1"}
     assert verdicts(row)["memory_bound"] == CANNOT_TELL
     assert "--counters" in verdict_of(row, "memory_bound")["needs"]
@@ -398,10 +398,11 @@ def test_bands_in_both_directions() -> None:
 
 
 def test_recorded_rows() -> None:
-    """An H200's default suite, read by eye: streams and large products are at the memory's roof; of the small one's
-    stalls half wait for memory, neither most nor few; long attention is at arithmetic's; what an unfused one stores is
-    what most of its time is for; neither holds of decode attention for eight short sequences, whose warps wait for what
-    is under way.
+    """First causes in an H200's default suite, judged by eye.
+
+    Memory limits streams and large products, arithmetic limits long attention, intermediates limit unfused attention.
+    Decode attention of eight short sequences waits for loads under way. The small product stays open: half of its
+    stalls wait for memory.
     """
     frame = bwprof.load_example("h200")
     found = diagnose_rows(frame)
@@ -425,7 +426,7 @@ def test_recorded_rows() -> None:
 
 
 def test_random_rows_never_raise() -> None:
-    """Any column may be anything."""
+    """Columns hold random values of any type."""
     columns = sorted(
         {name for entry in HYPOTHESES for name in entry.columns} | set(COPY) | {"flags", "reason", "cache"}
     )
@@ -442,7 +443,7 @@ def test_random_rows_never_raise() -> None:
 
 
 def test_compulsory_bytes_alone_do_not_show_intermediates() -> None:
-    """Those that were stored are not among them: what was counted beside them tells, where it is not of the cache."""
+    """Stated bytes exclude intermediates; counted DRAM bytes beside them decide."""
     known = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
     assert verdicts(known)["materialised"] == CANNOT_TELL
     assert "times" not in verdict_of(known, "materialised")["evidence"]
@@ -456,7 +457,7 @@ def test_compulsory_bytes_alone_do_not_show_intermediates() -> None:
 
 
 def test_bytes_of_a_function_do_not_show_intermediates() -> None:
-    """Neither those that its caller states, nor those that were counted because nobody stated any."""
+    """Neither stated bytes nor counted ones that replace them decide."""
     row = bwprof.measure(lambda: None, bytes_read=10**6, bytes_written=10**6, **NOTHING)
     assert verdicts(row)["materialised"] == CANNOT_TELL
     checks = checklist(row).set_index("Item")["Result"]
@@ -464,7 +465,7 @@ def test_bytes_of_a_function_do_not_show_intermediates() -> None:
 
 
 def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a function of which nobody has said what it must move, or not all of it."""
+    """The caller passes no bytes, or only some, so the row's bytes are the counted ones."""
     counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
     monkeypatch.setattr(function, "_count_bytes", lambda *_: dict(counted))
     outcome = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
@@ -489,7 +490,7 @@ def test_needs_on_an_amd_card_name_its_counters() -> None:
 
 
 def test_diagnosed_rows_exclude_raw_metrics() -> None:
-    """Thousands of them made ten thousand launches take half a minute."""
+    """Thousands of raw metrics would slow the diagnosis of many launches."""
     data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
     data.attrs = {"units": {"sm__throughput.avg": "%"}}
     rows = [one.row for one in diagnose_rows(data)]

@@ -1,4 +1,4 @@
-"""Diagnoses against what physics says by hand: no cause is named that cannot be, and no gain beyond a roof."""
+"""Diagnoses against physics by hand: no impossible cause, and no gain beyond a roof."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_rate_far_beyond_the_best_one_is_no_evidence() -> None:
 
 @pytest.mark.parametrize(("tflops", "peak"), [(798.0, 1071.0), (798.0, None), (847.0, 1071.0)])
 def test_evidence_names_a_beaten_best_rate(tflops: float, peak: float | None) -> None:
-    """114 and 121 % of the best rate, within theory: one yardstick, and no gain beyond it."""
+    """114 and 121 % of the best rate are within theory."""
     row = {**ROOFS, "time_ms": 1.0, "flops": tflops * 1e9, "tflops": tflops, "peak_tflops": peak, "fma_pct": 40.0}
     found = verdict_of(row, "compute_bound")
     assert (found["verdict"], found["expected_gain"]) == ("supported", 1.0)

@@ -1,4 +1,4 @@
-"""Efficiencies learnt from rows whose truth is known, and carried over to other shapes and devices."""
+"""Efficiencies learned from rows of a known model, and transferred to other shapes and devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BETWEEN = {"M": [1, 24, 200], "N": [2048, 9000], "K": [2000, 8192]}
 
 
 def measured(device: str = "H200", precision: str = "fp16", **params: object) -> pd.DataFrame:
-    """Rows of a kernel whose truth is known: it waits 2 us, streams at 0.95 of the roof, multiplies at 0.6 of it."""
+    """Make rows of a known model: 2 us of waiting, streams at 0.95 and products at 0.6 of the roof."""
     frame = bwprof.predict("gemm", device=device, precision=precision, efficiency=1.0, **(params or GRID))
     return with_truth(frame, device)
 
@@ -52,7 +52,7 @@ def test_shapes_between_those_learnt_from() -> None:
 
 
 def test_little_output_leaves_units_idle() -> None:
-    """A kernel whose 132 units take tiles of 128 x 128 results: fewer tiles than units take as long as one for each."""
+    """132 units compute tiles of 128 x 128 results; fewer tiles than units take as long as one for each unit."""
 
     def tiled(device: str = "H200", **params: object) -> pd.DataFrame:
         frame = bwprof.predict("gemm", device=device, precision="fp16", efficiency=1.0, **params)
@@ -73,7 +73,7 @@ def test_little_output_leaves_units_idle() -> None:
 
 
 def test_another_device_with_the_same_arithmetic() -> None:
-    """The memory part follows the bandwidth, the rest stays: what the truth of that device says."""
+    """The memory part follows the bandwidth, and the rest stays."""
     model = bwprof.efficiency(measured())
     assert np.abs(errors(model, measured("H100-SXM", **BETWEEN), "H100-SXM")).max() < 0.12
     assert np.median(np.abs(errors(model, measured("H100-SXM", **BETWEEN), "H100-SXM"))) < 0.05
@@ -120,7 +120,7 @@ def test_an_unmeasured_precision_takes_the_nearest_one() -> None:
 
 
 def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
-    """Three rows of a precision say how far it is off another's many; three of a kernel of its own stand for it."""
+    """Three rows shift the fit of another precision, unless they have a kernel of their own."""
     few = {"M": [1], "N": [1024, 4096, 16384], "K": [1024]}
     rows = pd.concat([measured(), measured(precision="bf16", **few)], ignore_index=True)
     model = bwprof.efficiency(rows)
@@ -138,7 +138,7 @@ def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
 
 
 def test_the_nearest_precision_moves_most_nearly_as_many_bytes() -> None:
-    """Read and written ones: of a copy in INT8 FP8 moves as many, FP32, which is learnt first, four times as many."""
+    """A copy in FP8 moves as many bytes as one in INT8, one in FP32 four times as many."""
     grid = {"batch": [1, 2, 4], "kv_len": [512, 1024, 4096, 16384], "num_kv_heads": [1, 2, 8]}
 
     def copies(precision: str, params: dict[str, list[int]]) -> pd.DataFrame:
@@ -285,7 +285,7 @@ def test_what_arithmetic_cannot_need_is_not_hidden_behind_memory() -> None:
 
 
 def test_parameters_unlike_all_others_are_doubted() -> None:
-    """Points that differ in size alone say nothing of a parameter: 5 powers of two off are doubted by a tenth more."""
+    """Points that differ in size alone do not vary a parameter: 5 powers of two add a tenth of doubt."""
     x = np.linspace(0, 20, 41)[:, None]
     found = Neighbours(x, np.zeros((41, 1)), 0.1 * x[:, 0])
     _, doubt, _ = found(np.array([[10.0], [10.0]]), np.array([[0.0], [5.0]]))
@@ -294,7 +294,7 @@ def test_parameters_unlike_all_others_are_doubted() -> None:
 
 
 def test_between_points_and_far_from_them() -> None:
-    """A smooth function is met between its points; far away there is the median, and the whole spread as error."""
+    """Values between points follow a smooth function; far away they are the median, with the whole spread as error."""
     x = np.linspace(0, 20, 21)[:, None]
     values = np.sin(x[:, 0] / 5)
     found = Neighbours(x, np.zeros((21, 1)), values)
@@ -319,10 +319,8 @@ CARDS = {"h100": "H100-SXM", "h200": "H200"}
 
 
 @cache
-def _learnt_rows(name: str) -> tuple[bwprof.Efficiency, bwprof.Efficiency, pd.DataFrame]:
-    """What an example's run teaches, and what without its metadata; its rows that are learnt from: the fastest of each
-    shape.
-    """
+def _learn_rows(name: str) -> tuple[bwprof.Efficiency, bwprof.Efficiency, pd.DataFrame]:
+    """Learn from an example's run with and without its metadata; also return the fastest row of each shape."""
     run = bwprof.load_example(name)
     sound = ~run["flags"].fillna("").str.contains("noisy") & (run["status"] == "ok") & (run["cache"] == "cold")
     rows = run[sound].sort_values("time_ms").drop_duplicates(["operation", "precision", "case"])
@@ -333,12 +331,12 @@ def _learnt_rows(name: str) -> tuple[bwprof.Efficiency, bwprof.Efficiency, pd.Da
 
 @pytest.mark.parametrize("name", CARDS)
 @pytest.mark.parametrize("device", ["H100-SXM", "H200", "A100-80GB"])
-def test_rows_without_their_run_teach_nearly_the_same(name: str, device: str) -> None:
-    """With a run come its card's own streams; without it they are scaled from the H200's that come with bwprof, by
-    data sheets, of which cards reach shares that differ by some per cent. More than that and what it does to the
-    nearest rows' residuals no prediction may change by.
+def test_rows_without_their_run_give_nearly_the_same_times(name: str, device: str) -> None:
+    """A run has its card's own streams; without it, bundled ones of an H200 are scaled by data sheets.
+
+    Cards reach shares of their data sheets that differ by some percent. Predictions may change by little more.
     """
-    *learnt, rows = _learnt_rows(name)
+    *learnt, rows = _learn_rows(name)
     own, scaled = (bwprof.predict(rows, device=device, efficiency=model) for model in learnt)
     assert (scaled["attainable_gb_s"] / own["attainable_gb_s"]).to_numpy() == pytest.approx(1, rel=0.06)
     ratio = scaled["time_ms"] / own["time_ms"]
@@ -353,7 +351,7 @@ def test_rows_without_their_run_teach_nearly_the_same(name: str, device: str) ->
 
 
 def test_two_runs_of_one_device() -> None:
-    """The roof is that of any prediction for it, and no kernel is faster than its bytes."""
+    """The attainable rate is that of any prediction for the device, and no kernel is faster than its bytes."""
     runs = pd.concat([bwprof.load_example("h100"), bwprof.load_example("h100_llama")])
     large = {"batch": 16, "num_kv_heads": 8}
     row = bwprof.predict("attention_decode", device="H100-SXM", precision="fp16", efficiency=runs, **large).iloc[0]
@@ -364,7 +362,7 @@ def test_two_runs_of_one_device() -> None:
 
 @pytest.mark.parametrize("device", ["L4", "A100-80GB", "MI300X", "H200", "bandwidth=300,fp16=120"])
 def test_streams_are_scaled_once(device: str) -> None:
-    """A card's own rows say what they said, of the roof that they had, whatever its streams were scaled from."""
+    """A learned model predicts its own rows, whatever its streams were scaled from."""
     rows = measured(device)
     model = bwprof.efficiency(rows, None if "=" not in device else device)
     back = bwprof.predict(rows, device=device, efficiency=model)

@@ -98,7 +98,7 @@ def test_roofline_below_and_above_the_ridge() -> None:
 
 
 def test_arrays_as_numbers() -> None:
-    """Lists, arrays of any shape and columns give what each of their numbers gives alone."""
+    """Lists, arrays and columns give the same as each of their numbers alone."""
     peaks, bandwidths = np.array([[312.0, 121.0], [718.0, math.nan]]), pd.Series([2039.0, 300.0])
     found = roofs_limiter.ridge(peaks, bandwidths)
     assert found.shape == (2, 2)
@@ -189,7 +189,7 @@ def test_a_ridge_from_measured_roofs() -> None:
 
 
 def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
-    """As measured: 0.4 % of the roofline and 1.6 % of a stream, which `bound` alone called memory-bound."""
+    """It reaches 0.4 % of the roofline and 1.6 % of a stream, although `bound` is memory."""
     found = roofs_limiter.classify_row(
         H200
         | {
@@ -250,7 +250,7 @@ def test_frame_agrees_with_classify_row() -> None:
 
 
 def test_existing_limits_stay() -> None:
-    """Columns are filled where they are empty; the frame given is not changed, and asking twice changes nothing."""
+    """Only empty cells are filled; the frame is not changed; a second call changes nothing."""
     before = frame_of_all().assign(limiter=None, reason="throttled")
     before.loc[0, ["limiter", "pct_limit", "ridge"]] = ["latency", 12.0, 3.0]
     copied = before.copy()
@@ -278,7 +278,7 @@ def test_nine_classic_columns_give_no_limiter() -> None:
 
 
 def test_frames_of_other_sources() -> None:
-    """Texts, infinities, zeros: whatever is no number is not known."""
+    """Texts, infinities and zeros count as unknown."""
     hostile = frame_of_all().astype(object)
     hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
     hostile.loc[2, "flops"], hostile.loc[3, "attainable_gb_s"] = "many", "0"
@@ -293,7 +293,7 @@ def test_frames_of_other_sources() -> None:
 
 
 def test_a_run_of_the_first_schema(source_tree: Path) -> None:
-    """Written before these columns: its own roofs tell them, on both sides."""
+    """A file without these columns gets them from its own roofs."""
     old = bwprof.load(source_tree / "tests/data/first_schema/results.csv")
     assert old[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
     found = roofs_limiter.with_limits(old)
@@ -304,7 +304,7 @@ def test_a_run_of_the_first_schema(source_tree: Path) -> None:
 
 
 def test_all_rows_are_compared_with_one_rate() -> None:
-    """The faster of two rows has the larger share, whatever a file of the version before says of it."""
+    """The faster of two rows has the larger share, whatever an older file holds."""
     more = {"flags": "throttled", "reason": "hot"}
     slow, fast = row(1.45, 10**9, 10**12, **more), row(1.25, 10**9, 10**12, **more)
     old = pd.DataFrame([{**slow, "pct_limit": 96.05}, {**fast, "pct_limit": 74.70}]).assign(limiter="compute")
@@ -323,7 +323,7 @@ def test_all_rows_are_compared_with_one_rate() -> None:
 
 
 def test_a_rows_grade() -> None:
-    """The nearer roof's; where that is not known, the stream's."""
+    """The grade is the share of the nearer roof, else that of the stream."""
     assert roofs_limiter.find_grade({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
     assert roofs_limiter.find_grade({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
     assert roofs_limiter.find_grade({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
@@ -342,7 +342,7 @@ def test_dir_lists_the_public_names() -> None:
 
 
 def make_roofs(gb_s: float, **rates: float) -> Roofs:
-    """Roofs of the CPU: streams of so many GB/s, and products of so many TFLOP/s."""
+    """Make roofs of the CPU: a rate of streams in GB/s, and rates of products in TFLOP/s."""
     with _core.Device("cpu") as device:
         facts = hardware.facts(device)
     point = RoofPoint("copy", 0.5, 1 << 20, (1 << 20) / gb_s / 1e9)
@@ -352,7 +352,7 @@ def make_roofs(gb_s: float, **rates: float) -> Roofs:
 
 
 def measured(roofs: Any, **work: Any) -> bwprof.Row:
-    """A function of some 100 us, of which one says that it moves 2 MB: some 20 GB/s."""
+    """Measure a function of some 100 us with 2 MB: some 20 GB/s."""
     if not work.pop("no_bytes", False):
         work |= {"bytes_read": 10**6, "bytes_written": 10**6}
     return bwprof.measure(

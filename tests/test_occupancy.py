@@ -1,4 +1,4 @@
-"""Theoretical occupancy, against hand-worked values and the CUDA toolkit's own header."""
+"""Theoretical occupancy against values by hand and the CUDA toolkit's header."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_worked_values(
 
 
 def test_a_profiler_agrees() -> None:
-    """Nsight Compute of a copy on an H200: its limits by registers, shared memory, warps and blocks."""
+    """Nsight Compute's limits of a copy on an H200."""
     found = bwprof.occupancy(16, 0, 256)
     assert found.limits == {"registers": 16, "shared": 228, "threads": 8, "blocks": 32}
     assert (found.theoretical_pct, found.limiter) == (100.0, "threads")
@@ -98,7 +98,7 @@ def test_the_limiter_in_words(kernel: tuple[int, int, int, str], message: str) -
 @pytest.mark.parametrize("arch", HARDWARE)
 @pytest.mark.parametrize("threads", [32, 96, 160, 256, 1024])
 def test_the_text_names_the_most_that_lifts_the_limit(arch: str, threads: int) -> None:
-    """The most that the text promises reaches the best occupancy of these blocks, and one more does not."""
+    """The largest number in the text reaches the best occupancy, and one more does not."""
     best = occupancy(0, 0, threads, arch).active_blocks
 
     def most(of: occupancies.Occupancy) -> int:
@@ -189,7 +189,7 @@ def test_occupancy_is_immutable() -> None:
 
 
 def toolkit() -> Path | None:
-    """The folder of the toolkit's header."""
+    """Find the folder of the toolkit's header."""
     nvcc = shutil.which("nvcc")
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc and str(Path(nvcc).resolve().parent.parent)]
     folders = [Path(home) / "include" for home in (*homes, "/usr/local/cuda") if home]
@@ -208,7 +208,7 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def points(program: Path, arch: str) -> list[Point]:
-    """The header's answers; resources that do not limit at all, as ours has them: at what the blocks allow."""
+    """Compute occupancies by the header; a resource that does not limit has the limit of the blocks."""
     warps, shared_kib = HARDWARE[arch]
     words = [str(program), *arch.split("."), str(warps), str(shared_kib)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

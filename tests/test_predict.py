@@ -1,4 +1,4 @@
-"""Predictions without a device: times worked out by hand, frames as a sweep's, shapes of all kinds."""
+"""Predictions without a device: times by hand, frames, shapes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _stream(row: pd.Series) -> float:
 
 
 def test_streams_are_those_of_the_roofs() -> None:
-    """For arrays as for numbers, within the sizes, below and beyond them, on the curves and between them."""
+    """Streams agree with the roofs within, below and beyond the sizes, and between the curves."""
     mine = Streams.of(toy_roofs.ROOFS)
     chance = random.Random(5)
     for _ in range(300):
@@ -84,7 +84,7 @@ def test_streams_are_those_of_the_roofs() -> None:
 
 
 def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
-    """Of half the bandwidth a large stream takes twice as long, a small one hardly longer: it waits."""
+    """At half the bandwidth a large stream takes twice as long, a small one little longer."""
     found = json.loads((Path(catalogue.__file__).parents[2] / "data" / "streams.json").read_text())
     curve = next(curve for curve in found["curves"] if curve["stream"] == "stream_read")
     small, large = curve["microseconds"][0], curve["microseconds"][-1]
@@ -121,7 +121,7 @@ def test_a_frame_has_the_columns_of_a_sweep(tmp_path: Path) -> None:
 
 
 def test_columns_stay_apart() -> None:
-    """Columns that are alike may share memory, but not what is written into one of them."""
+    """Equal columns may share memory, but writing to one must not change another."""
     frame = bwprof.predict("gemm", device="L4", precision="fp16", M=[1, 2])
     frame.loc[0, "case"] = "mine"
     frame.loc[0, "noise"] = 1.0
@@ -147,7 +147,7 @@ def test_limits_agree_with_derived_ones() -> None:
 @pytest.mark.parametrize("device", [PLAIN, "H200", "bandwidth=1000", "bandwidth=1000,fp16=1"])
 @pytest.mark.parametrize("operation", ["gemm", "kv_copy"])
 def test_a_predicted_row_is_graded_as_a_measured_one(device: str | Roofs, operation: str) -> None:
-    """By the rules of rows: bound, limiter and shares follow from its other columns, whatever is known of a device."""
+    """Bound, limiter and shares of a predicted row follow from its other columns, for any device."""
     shapes = {"M": [1, 64, 4096], "N": [64, 4096]} if operation == "gemm" else {"kv_len": [1, 65536]}
     for row in bwprof.rows(bwprof.predict(operation, device=device, precision="fp16", **shapes)):
         plain = {name: value for name, value in row.items() if name not in ("ridge", "pct_limit", "limiter", "bound")}
@@ -221,7 +221,7 @@ def test_batches_of_different_lengths() -> None:
 
 
 def test_lengths_as_in_a_sweep() -> None:
-    """To each shape the same batch; operations without lengths stay as they are; costs are those of `bwprof.cost`."""
+    """Each shape gets the same batch; operations without lengths ignore it; costs are those of `bwprof.cost`."""
     heads = {"num_heads": 8, "num_kv_heads": [2, 4], "head_dim": 64}
     frame = bwprof.predict("attention_decode", device="L4", precision=["fp16", "fp32"], kv_lens=[100, "3Ki"], **heads)
     assert frame["kv_lens"].tolist() == ["100;3072"] * 4
@@ -312,7 +312,7 @@ def test_other_bad_input() -> None:
 
 
 def test_lower_bounds_are_compared_with_nothing() -> None:
-    """Ratios of times need both; that of bytes does not."""
+    """A ratio of times needs both times; that of bytes does not."""
 
     def ratios(device: str, op: str = "gemm") -> pd.DataFrame:
         found = bwprof.predict(op, precision=["fp32", "fp16", "fp8_e4m3"], device=device)
@@ -333,7 +333,7 @@ def test_lower_bounds_are_compared_with_nothing() -> None:
     "devices", ["H100-SXM,bandwidth=3200,fp16=400,h200", ["H100-SXM", "bandwidth=3200,fp16=400", "H200"]]
 )
 def test_several_devices_side_by_side(devices: str | list[str], tmp_path: Path) -> None:
-    """Each row as the device alone has it, a case's rows together; a device that is named twice stands once."""
+    """Each row agrees with that of the device alone; a case's rows are together; a repeated device counts once."""
     request: dict[str, Any] = {"precision": ["fp32", "fp16"], "M": [1, 512], "N": 4096, "K": 4096}
     found = bwprof.predict("gemm", device=devices, **request)
     names = ["H100-SXM", "given", "H200"]

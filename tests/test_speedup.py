@@ -1,4 +1,4 @@
-"""What a narrower precision would buy, at each case's own limiter."""
+"""The speed-up of a narrower precision by each case's limiter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLOPS = 2 * 4096 * 4096
 def case(
     name: str = "a", *, gb_s: float = 4000.0, of: float = 4200.0, precision: str = "fp16", **more: Any
 ) -> dict[str, Any]:
-    """A product, memory-limited unless said otherwise."""
+    """Make a product, which memory limits by default."""
     read, written = WIDE
     time_ms = (read + written) / gb_s / 1e6
     rest = {"M": 1, "N": 4096, "K": 4096, "attainable_gb_s": of, "flops": FLOPS, "tflops": FLOPS / time_ms / 1e9}
@@ -37,7 +37,7 @@ def case(
 
 
 def bought(*rows: dict[str, Any], from_: str = "fp16", to: str = "fp8_e4m3") -> dict[str, Any]:
-    """What becomes of the first row."""
+    """Return the speed-up of the first row."""
     return dict(bwprof.speedup(frame.from_rows(rows), from_, to).iloc[0])
 
 
@@ -91,7 +91,7 @@ def test_no_gain_where_bytes_do_not_limit(changes: dict[str, Any], limiter: str)
     ],
 )
 def test_a_models_step_agrees_with_speedup(changes: dict[str, Any], gains: bool) -> None:
-    """One rule says of what a narrower format is no less time, in a model's tables as in a frame's."""
+    """A model's tables and `speedup` use one rule."""
     found = case(**changes)
     assert (bought(found)["speedup"] > 1) == gains
     assert (figures.gain(found, 2.0, 1.0) < 1) == gains
@@ -129,7 +129,7 @@ def test_a_measured_pair_gives_its_own_ratios() -> None:
 
 
 def test_a_predicted_pair_is_marked_as_predicted() -> None:
-    """And teaches nothing: what else is predicted follows from it no more than from no pair."""
+    """A predicted pair does not change the efficiency of other rows."""
     narrow = {**case("b", precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192, "status": "predicted"}
     narrow["time_ms"] = NARROW / 3000e6
     found = bought(case("b"), narrow)
@@ -214,7 +214,7 @@ def test_no_rows() -> None:
 
 
 def facts(*rows: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The source that the line names, and the numbers in each of its parts."""
+    """Return the source and limiters that the line names, and the numbers in each of its parts."""
     line = summarize_speedup(frame.from_rows(rows)).removeprefix("fp8_e4m3 instead of fp16: ")
     parts = {re.sub(r"[^a-z ].*", "", part).strip() or "faster": part for part in line.split("; ")}
     numbers = {name: " ".join(re.findall(r"[\d.]*\d", part)) for name, part in parts.items()}
@@ -268,7 +268,7 @@ def test_a_line_for_a_models_step() -> None:
 
 
 def test_any_frame() -> None:
-    """Classic columns, of operations that are not ours, both precisions measured."""
+    """Classic columns of a foreign operation, measured in both precisions."""
     names = ["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
     rows = [["a", "FP32", 1, 2, 3, 2.0, 1.0, 2000000, 0], ["a", "fp16", 1, 2, 3, 1.0, 1.0, 1000000, 0]]
     found = bwprof.speedup(pd.DataFrame(rows, columns=names), "fp32", "fp16").iloc[0]
@@ -276,7 +276,7 @@ def test_any_frame() -> None:
 
 
 def test_two_variants_make_no_pair(tmp_path: Path) -> None:
-    """Of each precision another variant failed: what is left are no two rows of one kernel."""
+    """In each precision another variant failed, so the remaining rows are of two kernels."""
     made = [
         row("prefill", precision, variant=variant, time_ms=time_ms, status=status)
         for precision, variant, time_ms, status in (

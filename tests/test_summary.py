@@ -1,4 +1,4 @@
-"""The summary: the three ratios, what is flagged, failed or skipped, and a table that fits."""
+"""The summary: ratios, flags, failures, skips, and the width of its table."""
 
 from __future__ import annotations
 
