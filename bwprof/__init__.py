@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.prediction.efficiency import efficiency as efficiency
     from bwprof.analysis.prediction.predict import predict as predict
     from bwprof.analysis.summarize import summary as summary
-    from bwprof.analysis.views import view as view
+    from bwprof.analysis.summarize import view as view
     from bwprof.case import Case as Case
     from bwprof.config import get_include as get_include
     from bwprof.config import get_library as get_library
@@ -81,8 +81,7 @@ _NAMES = {
     "bwprof.analysis.occupancy_model": "occupancy",
     "bwprof.analysis.prediction.efficiency": "efficiency",
     "bwprof.analysis.prediction.predict": "predict",
-    "bwprof.analysis.summarize": "summary",
-    "bwprof.analysis.views": "view",
+    "bwprof.analysis.summarize": "summary view",
     "bwprof.case": "Case",
     "bwprof.config": "get_include get_library",
     "bwprof.costs": "Cost bandwidth_gb_s cost",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
-from bwprof.analysis.occupancy_model import is_known, occupancy
+from bwprof.analysis.occupancy_model import ARCHITECTURES, occupancy
 from bwprof.text.formatting import format_gain
 from bwprof.text.listing import Listing, format_html_table, format_table
 from bwprof.text.parsing import quote_text
@@ -19,44 +19,17 @@ LADDER_KEYS = ("changes", "predicted", "because", "at")  # compare a variant wit
 
 # Keys of a row, in order; unknown values are None.
 _KEYS = (
-    "operation",
-    "backend",
-    "variant",
-    "text",
-    *LADDER_KEYS,
-    "precisions",
-    "default",
-    "precision",
-    "kernel",
-    "symbol",
-    "registers",
-    "static_shared_bytes",
-    "dynamic_shared_bytes",
-    "local_bytes",
-    "threads",
-    "blocks",
-    "resident_blocks",
-    "theoretical_pct",
-    "limiter",
-    "note",
-    "instruction_set",
-    "reason",
+    *("operation", "backend", "variant", "text", *LADDER_KEYS, "precisions", "default", "precision"),
+    *("kernel", "symbol", "registers", "static_shared_bytes", "dynamic_shared_bytes", "local_bytes"),
+    *("threads", "blocks", "resident_blocks", "theoretical_pct", "limiter", "note", "instruction_set", "reason"),
 )
 
-_HEADINGS = {
-    "operation": "operation",
-    "backend": "backend",
-    "variant": "variant",
-    "instruction_set": "ISA",
-    "kernel": "kernel",
-    "registers": "registers",
-    "shared": "shared",
-    "local_bytes": "local",
-    "threads": "threads",
-    "theoretical_pct": "occupancy",
-    "limiter": "limiter",
-    "reason": "reason",
-}
+_CELLS = (
+    *("operation", "backend", "variant", "instruction_set", "kernel", "registers"),
+    *("shared", "local_bytes", "threads", "theoretical_pct", "limiter", "reason"),
+)
+_TITLES = {"instruction_set": "ISA", "local_bytes": "local", "theoretical_pct": "occupancy"}
+_HEADINGS = {name: _TITLES.get(name, name) for name in _CELLS}
 
 _NO_REGISTERS = (
     "Registers, shared memory and occupancy need a GPU; the reasons say why there is none. "
@@ -177,8 +150,8 @@ def variants(
         if op is not None or precision in operation["precisions"]:
             params_of[operation["name"]] = registry.complete_params(operation["name"], precision, params, lengths)
     rows = Variants()
-    for backend, index in _places(device):
-        rows += _on(backend, index, operations, params_of, precision, lengths)
+    for backend, index in _list_devices(device):
+        rows += _rows_on(backend, index, operations, params_of, precision, lengths)
     order = [operation["name"] for operation in operations]
     return Variants(sorted(rows, key=lambda row: order.index(row["operation"])))
 
@@ -233,8 +206,8 @@ def base_name(symbol: str) -> str:
     return name or symbol
 
 
-def _places(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
-    """Return the backends, each with the number of a device."""
+def _list_devices(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
+    """List the backends, each with the number of a device."""
     backend, index = hardware.parse_device(device)
     listed = _core.backends()
     if backend is None and index is not None:
@@ -242,7 +215,7 @@ def _places(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
     return [(row, index or 0) for row in listed if backend in (None, row["name"])]
 
 
-def _on(
+def _rows_on(
     backend: dict[str, Any],
     index: int,
     operations: Sequence[dict[str, Any]],
@@ -251,20 +224,22 @@ def _on(
     kv_lens: Sequence[int] | None,
 ) -> list[dict[str, Any]]:
     """Return the rows of a device, or of a backend without one."""
-    name = backend["name"]
+    name, reason = backend["name"], str(backend["reason"])
     if not backend["devices"]:
-        return [row for operation in operations for row in _named(operation, name, precision, _absence(backend))]
+        if not backend["built"]:
+            reason = f"not in this build: {reason}; {_core.backend_facts(name)['remedy']}"
+        return [row for operation in operations for row in _unopened(operation, name, precision, reason)]
     try:
         device = _core.Device(name, index)
     except (errors.UnavailableError, errors.DeviceError) as error:
-        return [row for operation in operations for row in _named(operation, name, precision, str(error))]
+        return [row for operation in operations for row in _unopened(operation, name, precision, str(error))]
     with device:
         facts = device.facts()
         rows: list[dict[str, Any]] = []
         for operation in operations:
             params = params_of.get(operation["name"])
             if params is None:
-                rows += _named(operation, name, precision, "")
+                rows += _unopened(operation, name, precision, "")
                 continue
             for variant in device.variants(operation["name"], precision, params, kv_lens):
                 row = _row(operation, name, variant, precision) | {"default": variant["default"]}
@@ -272,53 +247,35 @@ def _on(
                     row["instruction_set"] = facts["runtime"]
                 if variant["refuses"]:
                     rows.append(row | {"reason": variant["refuses"]})
-                else:
-                    rows += _kernels(device, facts, row, params, kv_lens)
+                    continue
+                try:
+                    kernels = device.kernels(row["operation"], precision, params, row["variant"], kv_lens)
+                    rows += [row | _describe_kernel(kernel, facts) for kernel in kernels]
+                except (errors.UnsupportedError, errors.UnavailableError) as error:
+                    rows.append(row | {"reason": str(error)})
         return rows
 
 
-def _absence(backend: dict[str, Any]) -> str:
-    if backend["built"]:
-        return str(backend["reason"])
-    return f"not in this build: {backend['reason']}; {_core.backend_facts(backend['name'])['remedy']}"
-
-
 def _row(operation: dict[str, Any], backend: str, variant: dict[str, Any] | None, precision: str) -> dict[str, Any]:
-    known_of = ("text", *LADDER_KEYS, "precisions")
-    named = {name: variant[name] for name in known_of} | {"variant": variant["name"]} if variant else {}
+    own = {name: variant[name] for name in ("text", *LADDER_KEYS, "precisions")} if variant else {}
+    own |= {"variant": variant["name"]} if variant else {}
     known = {"operation": operation["name"], "backend": backend, "precision": precision, "note": "", "reason": ""}
-    return dict.fromkeys(_KEYS) | known | named
+    return dict.fromkeys(_KEYS) | known | own
 
 
-def _named(operation: dict[str, Any], backend: str, precision: str, reason: str) -> Iterator[dict[str, Any]]:
+def _unopened(operation: dict[str, Any], backend: str, precision: str, reason: str) -> Iterator[dict[str, Any]]:
     """Yield rows of what is known without a device."""
     for variant in operation["variants"].get(backend, [None]):
         fits = variant is None or precision in variant["precisions"]
-        why = reason if fits else "not in this precision"
-        yield _row(operation, backend, variant, precision) | {"reason": why}
+        yield _row(operation, backend, variant, precision) | {"reason": reason if fits else "not in this precision"}
 
 
-def _kernels(
-    device: _core.Device,
-    facts: dict[str, Any],
-    row: dict[str, Any],
-    params: Mapping[str, int],
-    kv_lens: Sequence[int] | None,
-) -> list[dict[str, Any]]:
-    try:
-        kernels = device.kernels(row["operation"], row["precision"], params, row["variant"], kv_lens)
-    except (errors.UnsupportedError, errors.UnavailableError) as error:
-        return [row | {"reason": str(error)}]
-    arch = f"{facts.get('major', 0)}.{facts.get('minor', 0)}"
-    return [row | _known(kernel, arch) for kernel in kernels]
-
-
-def _known(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
-    symbol = kernel["symbol"]
+def _describe_kernel(kernel: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    symbol, arch = kernel["symbol"], f"{facts.get('major', 0)}.{facts.get('minor', 0)}"
     reasons = [] if symbol else ["kernels' names need CUDA 12.3: its driver, and a build with its toolkit"]
-    shared = kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"]
     part = kernel | {"kernel": base_name(symbol) if symbol else None}
-    if is_known(arch):
+    if arch in ARCHITECTURES:
+        shared = kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"]
         limits = occupancy(kernel["registers"], shared, kernel["threads"], arch)
         part |= {"theoretical_pct": limits.theoretical_pct, "limiter": limits.limiter, "note": limits.note}
     else:

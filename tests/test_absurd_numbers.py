@@ -13,8 +13,7 @@ import pytest
 from rows import pair
 
 import bwprof
-from bwprof.analysis.bandwidth import BandwidthAnalysis
-from bwprof.analysis.utilization import utilization_table
+from bwprof.analysis.bandwidth import BandwidthAnalysis, utilization_table
 from bwprof.cli import main
 from bwprof.results import frame
 from bwprof.text.formatting import format_bytes, format_figure, format_seconds, format_short

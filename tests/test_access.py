@@ -1,4 +1,4 @@
-"""Access patterns: which share of the moved bytes is useful, and who says so."""
+"""Access patterns: the useful share of the moved bytes, and its source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_lines_of_a_cpu() -> None:
         ("random", 0.20, "table"),
     ],
 )
-def test_who_says_so(pattern: str, share: float, source: str) -> None:
+def test_source_of_an_efficiency(pattern: str, share: float, source: str) -> None:
     found = AccessPattern.parse(pattern).expected_efficiency()
     assert (found, found.source) == (share, source)
     assert repr(found) == f"{share:.4g} ({source})"
@@ -65,7 +65,7 @@ def test_who_says_so(pattern: str, share: float, source: str) -> None:
         ("random", 1, 0.20),
     ],
 )
-def test_the_table(pattern: str, stride: int, share: float) -> None:
+def test_efficiencies_of_the_table(pattern: str, stride: int, share: float) -> None:
     assert AccessPattern(pattern).expected_efficiency(stride, source="table") == share
 
 
@@ -86,7 +86,7 @@ def test_measurements_come_first() -> None:
     assert strided.expected_efficiency(measured=measured, element_bytes=2).source == "sector model"
     assert AccessPattern.RANDOM.expected_efficiency(measured=measured) == 0.125
     assert AccessPattern.COALESCED.expected_efficiency(measured=measured).source == "sector model"
-    with pytest.raises(ValueError, match="measured has no columns pattern and load_efficiency"):
+    with pytest.raises(ValueError, match=r"^measured .*pattern .*load_efficiency"):
         strided.expected_efficiency(measured=measured.drop(columns="pattern"))
 
 
@@ -107,7 +107,7 @@ def test_names() -> None:
         assert len(pattern.description) > 20
 
 
-def test_a_stride_of_its_own() -> None:
+def test_a_pattern_with_a_stride() -> None:
     found = AccessPattern.parse("Strided:4Ki")
     assert (found.stride, found.name, found.value) == (4096, "STRIDED", "strided:4096")
     assert "4096 elements" in found.description
@@ -122,7 +122,7 @@ def test_a_stride_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("coalesed", "unknown access pattern 'coalesed': did you mean 'coalesced'"),
         ("strided:0", "stride is 0: a whole number from 1 is needed"),
@@ -133,13 +133,13 @@ def test_a_stride_of_its_own() -> None:
         ("", "unknown access pattern ''"),
     ],
 )
-def test_what_is_no_pattern(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_unknown_patterns_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         AccessPattern.parse(text)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"stride": 0}, "stride is 0: a whole number from 1"),
         ({"stride": 1.5}, "stride is 1.5"),
@@ -149,6 +149,6 @@ def test_what_is_no_pattern(text: str, said: str) -> None:
         ({"source": "measured"}, "does not know the pattern coalesced"),
     ],
 )
-def test_what_cannot_be_asked(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        AccessPattern.COALESCED.expected_efficiency(**given)
+def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AccessPattern.COALESCED.expected_efficiency(**arguments)

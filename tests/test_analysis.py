@@ -1,4 +1,4 @@
-"""What one transfer makes of the memory's bandwidth: BandwidthAnalysis, its table, its two lines."""
+"""`BandwidthAnalysis`, `utilization_table` and `speed_of_light`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rows import row
 
 import bwprof
 from bwprof.analysis.answer import Answer, fill_peak
+from bwprof.analysis.bandwidth import speed_of_light, utilization_table
 from bwprof.analysis.bottleneck import strengths
-from bwprof.analysis.utilization import speed_of_light, utilization_table
 from bwprof.results import frame as results_frame
 
 GB = 10**9
@@ -49,7 +49,7 @@ Memory Bandwidth Analysis: decode_gemm_8b fp16
 
 
 def analysis(seconds: float = 0.01, peak: float = 800.0, **optional: Any) -> bwprof.BandwidthAnalysis:
-    """Of 3 GB."""
+    """Analyze a transfer of 3 GB."""
     return bwprof.BandwidthAnalysis.from_operation(2 * GB, GB, seconds, peak, **optional)
 
 
@@ -61,18 +61,18 @@ def test_hand_values(peak: float, utilization: float, rating: str) -> None:
     assert found.rating == rating
 
 
-def test_a_row_in_words() -> None:
+def test_summary_of_a_row() -> None:
     assert bwprof.BandwidthAnalysis.from_row(H200).summary() == SUMMARY
     assert bwprof.BandwidthAnalysis.from_row(bwprof.Row(H200)).summary() == SUMMARY
     assert bwprof.BandwidthAnalysis.from_row(bwprof.frame(H200).iloc[0]).summary() == SUMMARY
 
 
-def test_what_is_known_has_a_line() -> None:
+def test_summary_has_a_line_for_each_known_figure() -> None:
     plain = analysis().summary()
     assert plain.splitlines()[0] == "Memory Bandwidth Analysis"
     assert not {"L2", "stall", "Intensity", "attainable"} & set(plain.replace(":", " ").split())
     more = analysis(l2_hit_rate=0.9657, stall_pct=4.4).summary().splitlines()
-    assert more[-2:] == ["  L2 hit rate:    96.6 %", "  Memory stall:   4.4 %"]
+    assert [line.split(":")[1].strip() for line in more[-2:]] == ["96.6 %", "4.4 %"]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_what_is_known_has_a_line() -> None:
         (1786.0, "impossible", False, False),
     ],
 )
-def test_boundaries_are_strict(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
-    """Of a peak of 1000 GB/s, exact in binary."""
+def test_rating_thresholds_are_exclusive(gb_s: float, rating: str, good: bool, excellent: bool) -> None:
+    """The peak is 1000 GB/s, and all shares are exact in binary."""
     found = bwprof.BandwidthAnalysis(int(gb_s * 1e9), 0, 1.0, 1000.0)
     assert found.utilization == gb_s / 1000
     assert (found.rating, found.is_good(), found.is_excellent()) == (rating, good, excellent)
@@ -101,16 +101,17 @@ def test_boundaries_are_strict(gb_s: float, rating: str, good: bool, excellent: 
 
 
 def test_more_than_the_peak_is_impossible() -> None:
-    """375 % of it: whatever else is known, nothing is concluded."""
+    """At 375 % of the peak no other figure matters."""
     known = {"flops": 1, "peak_tflops": 1e-3, "bound": "memory", "attainable_gb_s": 310.0}
     for optional in ({}, known):
         found = analysis(peak=80.0, **optional)
         assert found.utilization == 3.75, "not clipped"
-        assert found.bottleneck_description().startswith("375 % of the peak is impossible")
-        assert "375.0 % of peak 80.00 GB/s (impossible: bytes, time or peak are wrong)" in found.summary()
+        assert {"375", "impossible:"} <= set(found.bottleneck_description().split())
+        used = found.summary().splitlines()[6]
+        assert all(word in used for word in ("375.0 %", "80.00 GB/s", "impossible"))
     row = {"time_ms": 10.0, "bytes_read": 3 * GB, "bytes_written": 0, "bandwidth_gb_s": 300.0, "peak_gb_s": 80.0}
     assert utilization_table(row)["Status"].tolist() == ["impossible"]
-    assert "375% of peak 80.0 GB/s, impossible" in speed_of_light(row)
+    assert all(word in speed_of_light(row) for word in ("375%", "80.0 GB/s", "impossible"))
     assert "impossible" not in speed_of_light({**row, "peak_gb_s": 299.0})
     assert "375.0 % of peak" not in speed_of_light({**row, "cache": "hot"})
     assert strengths(row).empty
@@ -120,7 +121,7 @@ def test_more_than_the_peak_is_impossible() -> None:
     assert any("impossible" in line for line in rated.lines())
 
 
-def test_rows_without_bytes_are_told_what_they_lack() -> None:
+def test_limiter_line_names_missing_bytes_or_roofs() -> None:
     row = {"case": "mine", "time_ms": 1.0, "status": "ok"}
     plain = Answer(pd.DataFrame([{**row, "bytes_read": None, "bytes_written": None}])).limiter_line()
     known = Answer(pd.DataFrame([{**row, "bytes_read": GB, "bytes_written": 0}])).limiter_line()
@@ -131,13 +132,13 @@ def test_rows_without_bytes_are_told_what_they_lack() -> None:
 @pytest.mark.parametrize("name", ["duration_s", "peak_gb_s"])
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", None, True])
 def test_time_and_peak_are_positive(name: str, value: Any) -> None:
-    given = {"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, name: value}
+    arguments = {"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, name: value}
     with pytest.raises(ValueError, match=rf"^{name} is .*: a positive, finite number is needed"):
-        bwprof.BandwidthAnalysis.from_operation(**given)
+        bwprof.BandwidthAnalysis.from_operation(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("optional", "said"),
+    ("optional", "message"),
     [
         ({"bytes_read": -1}, "bytes_read is -1: allowed is a whole number from 0"),
         ({"bytes_written": 1.5}, "bytes_written is 1.5, a whole number is needed"),
@@ -149,20 +150,20 @@ def test_time_and_peak_are_positive(name: str, value: Any) -> None:
         ({"bound": "memroy"}, "unknown bound 'memroy': did you mean 'memory'"),
     ],
 )
-def test_what_cannot_be(optional: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_values_out_of_range_are_refused(optional: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.BandwidthAnalysis(
             **{"bytes_read": 1, "bytes_written": 1, "duration_s": 1.0, "peak_gb_s": 1.0, **optional}
         )
 
 
 def test_an_unknown_argument_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match="unknown argument 'lable': did you mean 'label'"):
+    with pytest.raises(ValueError, match=r"'lable'.*'label'"):
         analysis(lable="x")
 
 
 @pytest.mark.parametrize(
-    ("optional", "said"),
+    ("optional", "message"),
     [
         ({"bound": "latency"}, "launch latency, not memory: batch or fuse"),
         ({"bound": "memory", "attainable_gb_s": 333.0}, "at the memory roof: only fewer bytes help"),
@@ -199,41 +200,38 @@ def test_an_unknown_argument_names_the_nearest() -> None:
         ),
     ],
 )
-def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], said: str) -> None:
+def test_the_bottleneck_in_a_sentence(optional: dict[str, Any], message: str) -> None:
     found = analysis(**optional)
-    assert found.bottleneck_description() == said
+    assert found.bottleneck_description() == message
     whole = pd.DataFrame([{"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "peak_gb_s": 800.0, **optional}])
-    assert bwprof.BandwidthAnalysis.from_frame(whole)["bottleneck"].tolist() == [said]
+    assert bwprof.BandwidthAnalysis.from_frame(whole)["bottleneck"].tolist() == [message]
 
 
-def test_high_bandwidth_alone_is_no_compute_bound() -> None:
-    said = analysis(seconds=0.0038).bottleneck_description()
+def test_high_bandwidth_alone_does_not_imply_a_compute_bound() -> None:
+    message = analysis(seconds=0.0038).bottleneck_description()
     assert analysis(seconds=0.0038).is_excellent()
-    assert "arithmetic" not in said
-    assert "compute" not in said
+    assert "arithmetic" not in message
+    assert "compute" not in message
 
 
 def test_a_ridge_never_contradicts_the_bound() -> None:
-    """224 FLOP/B, right of both ridges at the peak (222, 152), left of the one at 1092 GB/s: 731.9e3 / 1092 = 670."""
+    """224 FLOP/B, right of both ridges at the peak (222, 152), but bound by memory: no ridge is printed."""
     found = bwprof.BandwidthAnalysis(
         2_000_000, 0, 1e-4, 4814.3, 1092.0, 448_000_000, 1070.5, bound="memory", measured_tflops=731.9
     )
-    line = found.summary().splitlines()[-1]
-    assert line.endswith("224.00 FLOP/B (memory-bound, ridge 670.2 at the 1092 GB/s that so few bytes attain)")
+    assert found.summary().endswith("224.00 FLOP/B (memory-bound)")
     without = bwprof.BandwidthAnalysis(2_000_000, 0, 1e-4, 4814.3, None, 448_000_000, 1070.5, bound="memory")
     assert without.summary().endswith("224.00 FLOP/B (memory-bound)")
 
 
-def test_the_ridge_that_decided_is_named() -> None:
+def test_the_ridge_that_implies_the_bound_is_printed() -> None:
     """200 FLOP/B: left of the theoretical ridge of 222, right of the measured one of 149."""
     row = {**H200, "bound": "compute", "flops": 200 * 117477376, "measured_tflops": 718.0}
-    assert bwprof.BandwidthAnalysis.from_row(row).summary().splitlines()[-1] == (
-        "  Intensity:      200.00 FLOP/B (compute-bound, ridge 149.1 at the measured 718 TFLOP/s)"
-    )
+    assert bwprof.BandwidthAnalysis.from_row(row).summary().endswith("FLOP/B (compute-bound, ridge 149.1)")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"bytes_read": None, "bytes_written": None}, "bytes_read and bytes_written are missing"),
         ({"time_ms": None}, "time_ms is missing"),
@@ -242,14 +240,14 @@ def test_the_ridge_that_decided_is_named() -> None:
         ({"cache": "hot"}, "cache is 'hot'"),
     ],
 )
-def test_a_row_that_has_no_bandwidth(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_rows_without_bandwidth_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.BandwidthAnalysis.from_row({**H200, **changes})
 
 
 @pytest.mark.parametrize(("moved", "bound"), [(900_000_000, "memory"), (100_000_000, None)])
-def test_a_row_without_flops_is_said_to_be_what_a_frame_says(moved: int, bound: str | None) -> None:
-    """Near a stream of its bytes nothing else need be known."""
+def test_row_and_frame_agree_without_flops(moved: int, bound: str | None) -> None:
+    """A row near a stream of its bytes is memory-bound without FLOPs."""
     row = {"time_ms": 1.0, "bytes_read": moved, "bytes_written": 0, "attainable_gb_s": 1000.0, "peak_gb_s": 1200.0}
     found = bwprof.BandwidthAnalysis.from_row(row)
     assert found.bound == bound
@@ -262,7 +260,7 @@ def test_a_callers_peak() -> None:
 
 
 def test_profilers_counts() -> None:
-    """Counted bytes come before a model's, times of kernels add up, rates are weighted by time."""
+    """Counted bytes replace stated ones, times add up, and rates are weighted by time."""
 
     class Results:
         frame = pd.DataFrame(
@@ -288,7 +286,7 @@ def test_profilers_counts() -> None:
         bwprof.BandwidthAnalysis.from_profiling_results(Results.frame.drop(columns="time_ms"), None, 10.0)
 
 
-def test_a_precision_and_a_device_tell_the_bound_of_what_was_counted() -> None:
+def test_precision_and_device_give_the_bound_of_counted_bytes() -> None:
     """3 GB in 2 ms and 3e12 FLOPs: 1000 FLOP/B, right of the ridge of an A100; 1 FLOP/B lies left of it."""
     make = bwprof.BandwidthAnalysis.from_profiling_results
     counted = {"dram_bytes_read": 2 * GB, "dram_bytes_written": GB, "time_ms": 2.0, "device": "NVIDIA A100-SXM4-80GB"}
@@ -297,13 +295,13 @@ def test_a_precision_and_a_device_tell_the_bound_of_what_was_counted() -> None:
     assert make([counted | {"flops": 3 * GB}], None, 2039.0, precision="fp16").found_bound == "memory"
     assert make([counted | {"peak_tflops": 100.0}], None, 2039.0, precision="fp16").peak_tflops == 100.0
     unknown = make([counted | {"device": "gfx9"}], None, 20390.0, precision="fp16", flops=1).bottleneck_description()
-    assert unknown == "what bounds it is not known: pass peak_tflops=, of fp16"
+    assert ("peak_tflops=" in unknown, "flops= and" in unknown) == (True, False)
     with pytest.raises(ValueError, match="unknown precision 'fp17'"):
         make([counted], None, 2039.0, precision="fp17")
 
 
-def test_what_diagnose_knows_bounds_what_was_counted() -> None:
-    """Of launches the ones that take the most time; what is stated comes first."""
+def test_diagnosis_gives_the_bound_of_counted_bytes() -> None:
+    """The launch with the most time decides; a bound of the caller has precedence."""
     make = bwprof.BandwidthAnalysis.from_profiling_results
     launch = {"dram_bytes_read": 1900 * 10**6, "dram_bytes_written": 0, "time_ms": 1.0, "dram_pct": 92.0}
     busy = {"dram_bytes_read": 10**6, "dram_bytes_written": 0, "time_ms": 3.0, "dram_pct": 1.0, "tensor_pct": 95.0}
@@ -317,7 +315,7 @@ def test_what_diagnose_knows_bounds_what_was_counted() -> None:
 
 
 def mixed() -> pd.DataFrame:
-    """Good rows and those that cannot be said anything of."""
+    """A good row, and rows without a bandwidth."""
     return results_frame.from_rows(
         [
             H200,
@@ -330,7 +328,7 @@ def mixed() -> pd.DataFrame:
     )
 
 
-def test_a_frame_says_what_its_rows_do() -> None:
+def test_frame_agrees_with_its_rows() -> None:
     found = bwprof.BandwidthAnalysis.from_frame(mixed())
     one = bwprof.BandwidthAnalysis.from_row(H200)
     assert found["utilization"].tolist()[0] == pytest.approx(one.utilization)
@@ -358,19 +356,19 @@ def test_empty_frames(columns: list[str]) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 3, "file.csv", [1, 2]])
-def test_what_is_no_frame(data: Any) -> None:
-    with pytest.raises(TypeError, match=r"data is .*: a pandas.DataFrame is needed, or a row"):
+def test_other_types_are_refused(data: Any) -> None:
+    with pytest.raises(TypeError, match=r"^data is .*DataFrame"):
         bwprof.BandwidthAnalysis.from_frame(data)
 
 
-def test_columns_have_names_of_their_own() -> None:
+def test_repeated_column_names_are_refused() -> None:
     data = pd.DataFrame([[1.0, 2.0]], columns=["time_ms", "time_ms"])
     with pytest.raises(ValueError, match="'time_ms' is there twice"):
         bwprof.BandwidthAnalysis.from_frame(data)
 
 
-def test_many_rows_say_what_each_says() -> None:
-    """Sentences are made once for each combination of figures: none may be another row's."""
+def test_many_rows_agree_with_each_row() -> None:
+    """A sentence is formatted once for equal figures; each row must get its own."""
     rng = np.random.default_rng(3)
     rows = [
         {
@@ -431,12 +429,12 @@ def test_speed_of_light(found: dict[str, Any], memory: str, compute: str) -> Non
     assert speed_of_light(found) == f"Memory Throughput: {memory}\nCompute Throughput: {compute}"
 
 
-def test_a_callers_peak_tells_the_bound_of_a_frame() -> None:
+def test_a_callers_peak_gives_the_bound_of_a_frame() -> None:
     """3 GB in 10 ms, 30 FLOP/B: left of the ridge of 400 TFLOP/s over 800 GB/s, right of that over 80 TB/s."""
     row = {"bytes_read": 2 * GB, "bytes_written": GB, "time_ms": 10.0, "flops": 90 * GB, "peak_tflops": 400.0}
-    said = [
+    message = [
         bwprof.BandwidthAnalysis.from_frame(pd.DataFrame([row]), peak_gb_s=peak)["bottleneck"].iloc[0]
         for peak in (800.0, 80_000.0)
     ]
-    assert said[0].startswith("memory-bound at 38 % of the peak")
-    assert said[1].startswith("arithmetic, not memory: 2 % of the theoretical 400 TFLOP/s")
+    assert message[0].startswith("memory-bound at 38 %")
+    assert all(word in message[1] for word in ("arithmetic", "2 %", "theoretical 400 TFLOP/s"))

@@ -1,4 +1,4 @@
-"""Frames of any make: none of the analyses raises, warns, or changes what it was given."""
+"""No analysis raises, warns, or changes its input, whatever the frame holds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.console import Console
 
 import bwprof
 from bwprof.analysis.answer import Answer
+from bwprof.analysis.bandwidth import speed_of_light, utilization_table
 from bwprof.analysis.bottleneck import bottlenecks, match_rules, strengths
-from bwprof.analysis.checks import checklist
-from bwprof.analysis.utilization import speed_of_light, utilization_table
+from bwprof.analysis.rules import checklist
 from bwprof.cli.commands.analyze import print_answer
 from bwprof.results import columns as results_columns
 from bwprof.results import frame
@@ -90,7 +90,7 @@ def test_any_frame_has_an_answer(seed: int) -> None:
         pd.testing.assert_frame_equal(data, before)
 
 
-def test_rows_in_which_almost_nothing_is_known() -> None:
+def test_rows_with_almost_no_figures() -> None:
     """`<NA>` is neither true nor false."""
     row = bwprof.frame({"bytes_read": 8, "time_ms": 1.0, "peak_gb_s": 1.0}).iloc[0]
     assert bwprof.BandwidthAnalysis.from_row(row).bytes_total == 8
@@ -105,13 +105,13 @@ def test_a_step_that_takes_no_time() -> None:
     row = {"operation": "gemm", "precision": "fp16", "status": "ok", "time_ms": 1.0, "attainable_gb_s": 1.0, "flops": 0}
     sizes = {"M": 1, "N": 64, "K": 64, "bytes_read": 8320, "bytes_written": 128, "bandwidth_gb_s": 0.9, "count": 0}
     print_answer([row | sizes], None, screen)
-    assert screen.file.getvalue().startswith("limited by: memory 1 of 1 row\n")  # type: ignore[attr-defined]
+    assert "memory 1 of 1" in screen.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
 
 
 def test_whole_numbers_of_hundreds_of_digits() -> None:
-    """A damaged file's; for a model's step an error in words."""
+    """Analyses accept the count of a damaged file; a model's step refuses it."""
     data = bwprof.load_example("h200_llama")
     data["count"] = pd.Series([10**400, *data["count"].tolist()[1:]], data.index, dtype=object)
     assert len(bottlenecks(data))
-    with pytest.raises(ValueError, match="column count of a model's step holds more than whole numbers of 64 bits"):
+    with pytest.raises(ValueError, match=r"column count .*64 bits"):
         bwprof.ModelStep.from_frame(data)

@@ -1,4 +1,4 @@
-"""The catalogue of devices, and devices given by numbers: figures, sources, names that are not there."""
+"""The catalogue of devices, and devices by numbers: figures, sources, unknown names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDS = (
 )
 
 
-def test_every_device_is_there_and_says_where_its_figures_are_from() -> None:
+def test_every_device_has_sources() -> None:
     frame = catalogue().set_index("id")
     assert list(frame.index) == IDS.split()
     assert frame["source"].str.contains("https://").all()
@@ -35,8 +35,8 @@ def test_ridges_by_the_data_sheets(device: str, ridge_fp16: float) -> None:
     assert ridge(row["fp16"], row["bandwidth_gb_s"]) == pytest.approx(ridge_fp16, rel=3e-3)
 
 
-def test_no_figure_is_sparse() -> None:
-    """8 bits are twice as fast as 16 on every tensor core there is; a sparse figure would be four times."""
+def test_rates_are_dense() -> None:
+    """8 bits are twice as fast as 16 on every tensor core; a sparse rate would be four times as fast."""
     for entry in entries():
         if "fp8_e4m3" in entry.tflops:
             assert entry.tflops["fp8_e4m3"] / entry.tflops["fp16"] == pytest.approx(2, rel=0.02), entry.id
@@ -59,10 +59,8 @@ def test_names_of_drivers_and_people(name: str, id: str) -> None:
     assert found.id == id
 
 
-def test_a_device_that_is_not_there() -> None:
-    with pytest.raises(
-        ValueError, match=r"unknown device 'H201': did you mean 'H200'\? Allowed: A100-40GB.*bandwidth="
-    ):
+def test_unknown_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'H201': .*'H200'.* A100-40GB.*bandwidth="):
         bwprof.predict("gemm", device="H201")
     with pytest.raises(ValueError, match="unknown device 'AMD EPYC'"):
         bwprof.predict("gemm", device="AMD EPYC")
@@ -109,20 +107,20 @@ def test_a_hint_is_a_card_of_the_same_number(name: str, near: str) -> None:
         ("h200 sxm", "H200", None),
     ],
 )
-def test_the_nearest_device_is_taken_with_a_word(
+def test_the_nearest_device_is_logged(
     name: str, taken: str, others: list[str] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert find(name) is None or others is None
     assert bwprof.predict("gemm", device=name)["device"].unique().tolist() == [taken]
     step = bwprof.model_step("qwen2.5-0.5b", device=name)
     assert step.frame.attrs["run"]["predict_device"] == taken
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (0 if others is None else 2)  # once for each function
-    assert all(word in line for line in said for word in (name, taken, *(others or ())))
+    message = [record.getMessage() for record in caplog.records]
+    assert len(message) == (0 if others is None else 2)  # once for each function
+    assert all(word in line for line in message for word in (name, taken, *(others or ())))
 
 
-def test_the_memory_is_what_such_a_card_reports() -> None:
-    """Of those that were measured; of the others what they are sold with, which a step says."""
+def test_memory_is_the_reported_size() -> None:
+    """Measured devices have their reported memory, others that of the data sheet, which a step notes."""
     known = catalogue().set_index("id")
     for card, example in (("H100-SXM", "h100"), ("H200", "h200")):
         facts = bwprof.load_example(example).attrs["run"]["facts"]
@@ -138,7 +136,7 @@ def test_the_memory_is_what_such_a_card_reports() -> None:
 def test_the_data_sheet_is_used_where_rows_have_other_figures() -> None:
     frame = bwprof.predict("gemm", device="H200", precision="fp16")
     assert frame[["peak_gb_s", "peak_tflops"]].values.tolist() == [[4800.0, 989.4]]
-    assert "not the 4814 GB/s and 1071 TFLOP/s" in frame["reason"][0]
+    assert all(text in frame["reason"][0] for text in ("4814 GB/s", "1071 TFLOP/s"))
     assert frame.attrs["run"]["predicted_for"] == "H200"
 
 
@@ -151,7 +149,7 @@ def test_a_device_by_its_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [
         ("fp16=400", "bandwidth= is missing"),
         ("bandwidth=0", "bandwidth is '0': allowed is a number from 1e-06 to 1e\\+09"),
@@ -168,13 +166,13 @@ def test_a_device_by_its_numbers() -> None:
         ("bandwidth=3,fp9=4", "unknown number of a device 'fp9'"),
     ],
 )
-def test_numbers_that_cannot_be(numbers: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_numbers_of_a_device_are_refused(numbers: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.predict("gemm", device=numbers)
 
 
 def test_a_device_of_another_type() -> None:
-    with pytest.raises(TypeError, match=r"device is 3: a name, numbers"):
+    with pytest.raises(TypeError, match=r"^device is 3: "):
         bwprof.predict("gemm", device=3)  # type: ignore[arg-type]
 
 
@@ -182,7 +180,7 @@ def test_a_device_of_another_type() -> None:
 @pytest.mark.parametrize("others", ["fp32=1e-6,clock=1e9,floor=1e-6", "fp32=1e9,clock=1e-6,floor=1e9"])
 @pytest.mark.parametrize("efficiency", [1e-6, 1.0])
 def test_numbers_at_their_limits_give_times(bandwidth: str, others: str, efficiency: float) -> None:
-    """Without a warning of NumPy's, which the tests take for an error."""
+    """NumPy must not warn: tests treat warnings as errors."""
     device = f"bandwidth={bandwidth},{others}"
     found = bwprof.predict(["gemm", "stream_read"], device, precision="fp32", efficiency=efficiency)
     assert all(0 < ms < math.inf for ms in found["time_ms"])

@@ -1,4 +1,4 @@
-"""Hypotheses: planted causes are found by name, none confidently wrong; recorded rows; contradictions; Little's law."""
+"""Hypotheses: planted causes, recorded rows, contradictions, Little's law."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 from planted import KERNELS, Draw, as_bwprof, as_profiled, counted, finite
 
 import bwprof
-from bwprof.analysis.checks import checklist
 from bwprof.analysis.diagnosis.diagnose import COLUMNS, HYPOTHESES, diagnose_rows
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL, REFUTED, SUPPORTED, Band
-from bwprof.analysis.rules import find_rule
+from bwprof.analysis.rules import checklist, find_rule
 from bwprof.measuring import function
 
 SEEDS = 12
@@ -57,13 +56,13 @@ def verdicts(row: dict[str, Any], **options: Any) -> dict[str, str]:
     return dict(zip(found["hypothesis"], found["verdict"], strict=True))
 
 
-def said_of(row: dict[str, Any], name: str) -> dict[str, Any]:
+def verdict_of(row: dict[str, Any], name: str) -> dict[str, Any]:
     found = bwprof.diagnose(row)
     return found[found["hypothesis"] == name].iloc[0].to_dict()
 
 
 def planted(form: str) -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]:
-    """(cause, first verdict) -> how often; and what was claimed that is not true."""
+    """Count first verdicts by planted cause, and list wrong claims."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
         draw = Draw(1000 * seed + len(make.__name__))
@@ -87,20 +86,20 @@ def _each() -> list[tuple[Any, str, set[str]]]:
 
 
 def supported(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [[held.hypothesis.name for held in found.of(SUPPORTED)] for found in diagnose_rows(rows)]
+    return [[entry.hypothesis.name for entry in found.of(SUPPORTED)] for found in diagnose_rows(rows)]
 
 
 @pytest.mark.parametrize("form", ["whole", "bwprof", "profiled", "stated"])
 def test_planted_causes_are_found_and_nothing_else(form: str) -> None:
     first, wrong = planted(form)
     assert not wrong
-    told = [(make.__name__, cause) for make, cause, _ in KERNELS if make.__name__ not in OPEN.get(form, ())]
-    right = sum(first[pair] for pair in told)
-    assert right >= 0.9 * SEEDS * len(told), {pair: count for pair, count in first.items() if pair not in told}
+    outcome = [(make.__name__, cause) for make, cause, _ in KERNELS if make.__name__ not in OPEN.get(form, ())]
+    right = sum(first[pair] for pair in outcome)
+    assert right >= 0.9 * SEEDS * len(outcome), {pair: count for pair, count in first.items() if pair not in outcome}
 
 
-def test_with_figures_missing_less_is_said_and_nothing_wrong() -> None:
-    """A third of the columns left out at random, of what a profiler's file has."""
+def test_missing_figures_cause_no_wrong_verdict() -> None:
+    """A third of a profiler's columns is left out at random."""
     rows = []
     for (make, _, _), seed in itertools.product(KERNELS, range(SEEDS)):
         draw, hide = Draw(77 * seed), random.Random(seed)
@@ -119,19 +118,19 @@ def test_a_copy_at_the_roof() -> None:
     assert found["memory_bound"] == SUPPORTED
     refuted = ("latency_bound", "bank_conflicts", "low_occupancy", "compute_bound", "uncoalesced", "spills")
     assert {found[name] for name in refuted} == {REFUTED}
-    assert said_of(COPY, "memory_bound")["expected_gain"] == pytest.approx(1 / 0.8803)
-    assert [row.sentence for row in diagnose_rows(COPY)] == [
-        "cpy: limited by the memory's bandwidth (88 % of the theoretical bandwidth); only fewer bytes make it faster."
-    ]
+    assert verdict_of(COPY, "memory_bound")["expected_gain"] == pytest.approx(1 / 0.8803)
+    (sentence,) = [row.sentence for row in diagnose_rows(COPY)]
+    assert sentence.startswith("cpy: ")
+    assert all(text in sentence for text in ("the memory's bandwidth", "88 %", "only fewer bytes"))
 
 
-def test_seventy_percent_of_dram_prove_nothing() -> None:
-    """69 % of the peak: waiting for memory makes it one thing, an arithmetic pipe another; alone it says nothing."""
+def test_seventy_percent_of_dram_leave_the_bound_open() -> None:
+    """At 69 % of the peak, stalls or a busy pipe decide; the share alone does not."""
     row = {"time_ms": 1.0, "dram_pct": 55.0, "sm_pct": 20.0}
     assert verdicts(row | {"dram_pct": 69.0})["memory_bound"] == CANNOT_TELL
     assert verdicts(row)["memory_bound"] == REFUTED
     assert verdicts(row)["latency_bound"] == CANNOT_TELL
-    assert "stall_reasons" in said_of(row, "latency_bound")["needs"]
+    assert "stall_reasons" in verdict_of(row, "latency_bound")["needs"]
     assert verdicts(row | {"stall_reasons": "long_scoreboard=9;wait=1"})["latency_bound"] == SUPPORTED
     assert verdicts(row | {"stall_reasons": "long_scoreboard=2;wait=8"})["latency_bound"] == REFUTED
     assert verdicts(row | {"sm_pct": 80.0, "tensor_pct": 80.0})["compute_bound"] == SUPPORTED
@@ -146,9 +145,9 @@ def test_seventy_percent_of_dram_prove_nothing() -> None:
         ({"sm_pct": 80.0, "fma_pct": 5.0, "issue_pct": 80.0, "stall_reasons": "wait=10"}, "issue_bound", 80.0),
     ],
 )
-def test_what_is_busy_leaves_the_rest_to_win(row: dict[str, Any], name: str, busy: float) -> None:
-    """Of 64 % of the time 36 % may go: it is 1 / 0.64 times as fast at most."""
-    found = said_of({"time_ms": 1.0, **row}, name)
+def test_the_gain_is_what_the_busy_roof_leaves(row: dict[str, Any], name: str, busy: float) -> None:
+    """A unit that is busy 64 % of the time leaves a gain of 1 / 0.64 at most."""
+    found = verdict_of({"time_ms": 1.0, **row}, name)
     assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(100 / busy))
 
 
@@ -166,11 +165,11 @@ def test_littles_law() -> None:
     figures = RowFigures(row, 0.5)
     assert figures.in_flight_least == pytest.approx(132 * 32 * 128)
     assert figures.in_flight_needed == pytest.approx(2e6)
-    said = said_of(row, "latency_bound")
-    assert "528 KiB in flight with one load a warp" in said["evidence"]
-    assert "0.7 us of latency assumed" in said["evidence"]
-    told = bwprof.diagnose(row, latency_us=0.5).set_index("hypothesis").loc["latency_bound", "evidence"]
-    assert "of 1.91 MiB that the full bandwidth needs (0.5 us of latency)" in told
+    message = verdict_of(row, "latency_bound")
+    assert "528 KiB in flight" in message["evidence"]
+    assert all(text in message["evidence"] for text in ("0.7 us", "assumed"))
+    outcome = bwprof.diagnose(row, latency_us=0.5).set_index("hypothesis").loc["latency_bound", "evidence"]
+    assert ("1.91 MiB" in outcome, "(0.5 us" in outcome, "assumed" in outcome) == (True, True, False)
     # one block of 4 warps has 4 loads of 128 bytes in flight, whatever its occupancy
     assert RowFigures(row | {"grid_blocks": 1, "block_threads": 128}).in_flight_least == 512
     # as many bytes in flight as it takes, and yet far from the roof: not for want of them
@@ -178,16 +177,16 @@ def test_littles_law() -> None:
 
 
 def test_waiting_for_l2_is_not_dram_s_latency() -> None:
-    """A kernel whose data L2 keeps may have filled L2's bandwidth: 6 TB/s where DRAM has 4."""
+    """L2 moves 6 TB/s where DRAM has 4: L2's bandwidth may be the limit."""
     row = {"time_ms": 1.0, "dram_pct": 10.0, "peak_gb_s": 4000.0, "stall_reasons": "long_scoreboard=9;wait=1"}
     assert verdicts(row)["latency_bound"] == SUPPORTED
     assert verdicts(row | {"l2_bytes": 600 * 10**6})["latency_bound"] == SUPPORTED
-    found = said_of(row | {"l2_bytes": 6 * 10**9}, "latency_bound")
+    found = verdict_of(row | {"l2_bytes": 6 * 10**9}, "latency_bound")
     assert (found["verdict"], "L2 moved 6000 GB/s" in found["evidence"]) == (CANNOT_TELL, True)
 
 
-def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
-    """A profiler counts FMA instructions: of a kernel on tensor cores hardly any."""
+def test_flops_of_one_pipe_do_not_refute_others() -> None:
+    """A profiler counts FMA instructions, which a kernel on tensor cores hardly has."""
     row = {"time_ms": 1.0, "dram_pct": 10.0, "flops": 10**6, "peak_tflops": 60.0}
     assert verdicts(row)["compute_bound"] == CANNOT_TELL
     assert verdicts(row | {"fma_pct": 2.0})["compute_bound"] == CANNOT_TELL
@@ -197,7 +196,7 @@ def test_flops_of_one_pipe_do_not_speak_for_the_others() -> None:
     assert verdicts(row | {"arithmetic_intensity": 0.1})["compute_bound"] == REFUTED, "bwprof's are stated, altogether"
 
 
-def test_sectors_are_held_against_the_width_of_access() -> None:
+def test_sectors_are_compared_with_the_width_of_access() -> None:
     row = {"time_ms": 1.0, "dram_pct": 30.0}
     assert verdicts(row | {"sectors_per_load": 32.0})["uncoalesced"] == SUPPORTED
     assert verdicts(row | {"sectors_per_load": 16.0})["uncoalesced"] == CANNOT_TELL, "16 bytes a lane, or 4 with gaps"
@@ -212,7 +211,7 @@ def test_sectors_are_held_against_the_width_of_access() -> None:
 def test_conflicts_count_by_their_share_and_where_warps_wait_for_them() -> None:
     row = {"time_ms": 1.0, "dram_pct": 5.0, "bank_conflicts": 31_000_000, "shared_wavefronts": 32_000_000}
     waiting = row | {"stall_reasons": "mio_throttle=60;short_scoreboard=20;wait=20"}
-    found = said_of(waiting, "bank_conflicts")
+    found = verdict_of(waiting, "bank_conflicts")
     assert found["verdict"] == SUPPORTED
     # without conflicts 80 % of the waiting would take a 32nd part
     assert found["expected_gain"] == pytest.approx(1 / (1 - 0.8 * 31 / 32))
@@ -227,7 +226,7 @@ def test_low_occupancy_matters_only_far_from_roofs() -> None:
     # one block of 8 of 64 warps, by registers: 256 threads of 168 take 43 008 of 65 536
     launch = {"registers": 168, "block_threads": 256, "shared_bytes": 0, "compute_capability": "9.0", "waves": 20.0}
     row = {"time_ms": 1.0, "dram_pct": 30.0, "sm_pct": 20.0, "occupancy_pct": 12.0, **launch, **waits}
-    found = said_of(row, "low_occupancy")
+    found = verdict_of(row, "low_occupancy")
     assert found["verdict"] == SUPPORTED
     assert "limited by registers" in found["evidence"]
     assert verdicts(row | {"dram_pct": 90.0})["low_occupancy"] == REFUTED
@@ -239,15 +238,15 @@ def test_low_occupancy_matters_only_far_from_roofs() -> None:
 
 def test_grids_and_tails() -> None:
     row = {"time_ms": 1.0, "dram_pct": 20.0, "multiprocessors": 132, "compute_capability": "9.0"}
-    one = said_of(row | {"grid_blocks": 1}, "small_grid")
+    one = verdict_of(row | {"grid_blocks": 1}, "small_grid")
     assert (one["verdict"], one["expected_gain"]) == (SUPPORTED, 5.0)  # 132 times, but the roof is 5 times away
-    assert "1 block for 132 multiprocessors" in one["evidence"]
+    assert one["evidence"].startswith("1 block for 132")
     # 256 threads of 32 registers: 8 blocks a multiprocessor, 1 056 at once; 1 200 take two rounds, 43 % empty
     fits = {"registers": 32, "block_threads": 256, "shared_bytes": 0}
-    found = said_of(row | fits | {"grid_blocks": 1200}, "small_grid")
+    found = verdict_of(row | fits | {"grid_blocks": 1200}, "small_grid")
     assert found["verdict"] == SUPPORTED
     assert found["expected_gain"] == pytest.approx(2 * 1056 / 1200)
-    assert "43 % of 2 rounds are empty" in found["evidence"]
+    assert "43 % of 2" in found["evidence"]
     assert verdicts(row | fits | {"grid_blocks": 2112})["small_grid"] == REFUTED
     assert verdicts(row | {"sm_cycles_ratio": 4.0})["small_grid"] == SUPPORTED
     assert verdicts(row)["small_grid"] == CANNOT_TELL
@@ -255,12 +254,12 @@ def test_grids_and_tails() -> None:
 
 def test_launches_and_clocks() -> None:
     assert verdicts({"time_ms": 1.1e-3, "timer_floor_us": 0.6})["launch_bound"] == SUPPORTED
-    assert said_of({"time_ms": 1.2e-3, "timer_floor_us": 0.6}, "launch_bound")["expected_gain"] == pytest.approx(2.0)
+    assert verdict_of({"time_ms": 1.2e-3, "timer_floor_us": 0.6}, "launch_bound")["expected_gain"] == pytest.approx(2.0)
     assert verdicts({"time_ms": 6e-3, "timer_floor_us": 0.6})["launch_bound"] == REFUTED
     assert verdicts({"time_ms": 6e-3})["launch_bound"] == CANNOT_TELL
     assert verdicts({"time_ms": 1.0, "wall_ms": 2.0})["launch_bound"] == SUPPORTED
     hot = {"device": "NVIDIA H200", "time_ms": 1.0, "throttle": "sw_thermal", "sm_clock_mhz": 1485.0}
-    assert said_of(hot, "clock_held_down")["expected_gain"] == pytest.approx(1980 / 1485)
+    assert verdict_of(hot, "clock_held_down")["expected_gain"] == pytest.approx(1980 / 1485)
     assert verdicts(hot | {"dram_pct": 90.0})["clock_held_down"] == REFUTED, "memory has a clock of its own"
     assert verdicts(hot | {"sm_clock_mhz": 1980.0})["clock_held_down"] == REFUTED
     assert verdicts(hot | {"throttle": "none"})["clock_held_down"] == REFUTED
@@ -270,7 +269,7 @@ def test_launches_and_clocks() -> None:
 def test_traffic_and_intermediates() -> None:
     row = {"time_ms": 1.0, "bytes_read": 9 * 10**8, "bytes_written": 10**8, "peak_gb_s": 4000.0}
     twice = row | {"dram_bytes_read": 29 * 10**8, "dram_bytes_written": 10**8}  # 3 TB/s: 75 %
-    assert said_of(twice, "cache_thrash")["expected_gain"] == pytest.approx(3.0)
+    assert verdict_of(twice, "cache_thrash")["expected_gain"] == pytest.approx(3.0)
     assert verdicts(twice)["memory_bound"] == SUPPORTED
     stored = twice | {"algorithmic_bytes_read": 29 * 10**8, "algorithmic_bytes_written": 10**8}
     assert verdicts(stored)["materialised"] == SUPPORTED
@@ -281,7 +280,7 @@ def test_traffic_and_intermediates() -> None:
 
 def test_spills_count_by_their_traffic() -> None:
     row = {"time_ms": 1.0, "dram_pct": 40.0, "l2_bytes": 10**9}
-    found = said_of(row | {"local_bytes": 10**9}, "spills")
+    found = verdict_of(row | {"local_bytes": 10**9}, "spills")
     assert (found["verdict"], found["expected_gain"]) == (SUPPORTED, pytest.approx(2.0))
     assert verdicts(row | {"local_bytes": 10**6})["spills"] == REFUTED
     assert verdicts(row | {"local_sectors": 10**8})["spills"] == SUPPORTED
@@ -289,14 +288,14 @@ def test_spills_count_by_their_traffic() -> None:
 
 
 def test_without_counters_far_from_the_roof_is_not_certain() -> None:
-    """A kernel may have moved eight times the bytes stated: the roof is what it really moved."""
+    """A kernel may move eight times the stated bytes; the moved ones count."""
     row = {"time_ms": 1.0, "pct_attainable": 12.0, "stall_reasons": "long_scoreboard=9;wait=1"}
     assert verdicts(row)["memory_bound"] == CANNOT_TELL
-    assert "--counters" in said_of(row, "memory_bound")["needs"]
+    assert "--counters" in verdict_of(row, "memory_bound")["needs"]
     assert verdicts(row)["latency_bound"] == CANNOT_TELL
     assert verdicts(row | {"pct_attainable": 92.0})["memory_bound"] == SUPPORTED
-    stated = {"bytes_read": 10**8, "bytes_written": 10**8}
-    counted = stated | {"dram_bytes_read": 15 * 10**8, "dram_bytes_written": 10**8}
+    known = {"bytes_read": 10**8, "bytes_written": 10**8}
+    counted = known | {"dram_bytes_read": 15 * 10**8, "dram_bytes_written": 10**8}
     assert verdicts(row | counted)["memory_bound"] == SUPPORTED, "8 x 12 %"
 
 
@@ -311,8 +310,8 @@ def test_without_counters_far_from_the_roof_is_not_certain() -> None:
         ({"pct_attainable": 150.0}, "memory_bound"),
     ],
 )
-def test_contradictions_leave_it_open(change: dict[str, Any], hypothesis: str) -> None:
-    found = said_of(COPY | change, hypothesis)
+def test_contradictions_leave_hypotheses_open(change: dict[str, Any], hypothesis: str) -> None:
+    found = verdict_of(COPY | change, hypothesis)
     assert found["verdict"] == CANNOT_TELL
     assert found["evidence"].startswith("contradictory: ")
 
@@ -322,41 +321,39 @@ def test_doubtful_rows_must_be_further_from_the_threshold() -> None:
     assert verdicts(row)["memory_bound"] == SUPPORTED
     for flag in ("noisy", "unverified", "not_cold", "above_attainable"):
         assert verdicts(row | {"flags": flag})["memory_bound"] == CANNOT_TELL
-        sure = said_of(row | {"flags": flag, "pct_attainable": 95.0}, "memory_bound")
+        sure = verdict_of(row | {"flags": flag, "pct_attainable": 95.0}, "memory_bound")
         assert (sure["verdict"], f"(in doubt: {flag})" in sure["evidence"]) == (SUPPORTED, True)
     assert diagnose_rows({"case": "a", "flags": "noisy", "time_ms": 1.0, "pct_attainable": 95.0})[
         0
-    ].sentence.startswith("a (in doubt: noisy): limited by the memory's bandwidth")
+    ].sentence.startswith("a (in doubt: noisy): ")
 
 
-def test_nothing_is_known_of_what_was_not_measured() -> None:
+def test_rows_without_a_measurement_are_open() -> None:
     for row in ({}, {"case": "a", "time_ms": None}, {"time_ms": math.inf}):
         assert set(verdicts(row).values()) == {CANNOT_TELL}
     failed = {"case": "a", "status": "failed", "reason": "no room", "dram_pct": 95.0}
     assert set(verdicts(failed).values()) == {CANNOT_TELL}
-    assert [row.sentence for row in diagnose_rows(failed)] == ["a: nothing was measured: failed (no room)."]
+    (sentence,) = [row.sentence for row in diagnose_rows(failed)]
+    assert (sentence.startswith("a: "), sentence.endswith("failed (no room).")) == (True, True)
     hot = {"cache": "hot", "time_ms": 1.0, "pct_attainable": 300.0}
     assert verdicts(hot)["memory_bound"] == CANNOT_TELL
 
 
 def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled() -> None:
-    (told,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
-    assert told.startswith("a: not limited by the memory's bandwidth; more cannot be told yet, missing: ")
-    assert "stall_reasons" in told
+    (outcome,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
+    assert all(text in outcome for text in ("not limited by", "the memory's bandwidth", "missing: ", "stall_reasons"))
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
 
 
-def test_a_cpus_rows_ask_for_no_counters() -> None:
+def test_rows_of_a_cpu_need_no_counters() -> None:
     row = {"case": "a", "backend": "cpu", "time_ms": 1.0, "timer_floor_us": 0.1}
     found = bwprof.diagnose(row | {"pct_attainable": 30.0}).set_index("hypothesis")
-    assert found.loc["bank_conflicts", "evidence"] == "nothing is counted on a CPU"
+    assert "CPU" in found.loc["bank_conflicts", "evidence"]
     assert not found["needs"].str.contains("ncu|--metrics|--counters").any()
-    assert [row.sentence for row in diagnose_rows(row | {"pct_attainable": 30.0})] == [
-        "a: at 30 % of what a stream of its bytes reaches, by the bytes stated; more cannot be told: nothing is "
-        "counted on a CPU."
-    ]
-    assert "limited by the memory's bandwidth" in diagnose_rows(row | {"pct_attainable": 95.0})[0].sentence
+    (sentence,) = [row.sentence for row in diagnose_rows(row | {"pct_attainable": 30.0})]
+    assert all(text in sentence for text in ("a: at 30 %", "by the bytes stated", "counted on a CPU"))
+    assert "the memory's bandwidth" in diagnose_rows(row | {"pct_attainable": 95.0})[0].sentence
 
 
 def test_a_frame_and_its_columns() -> None:
@@ -375,12 +372,12 @@ def test_a_frame_and_its_columns() -> None:
         with pytest.raises(TypeError):
             bwprof.diagnose(no_rows)
     for latency in (0, -1, "a", math.nan):
-        with pytest.raises(ValueError, match=r"latency_us is .*: a positive number"):
+        with pytest.raises(ValueError, match=r"^latency_us is .*positive"):
             bwprof.diagnose(COPY, latency_us=latency)
 
 
 def test_thresholds_and_fixes_are_the_rules() -> None:
-    names = {held.name: held for held in HYPOTHESES}
+    names = {entry.name: entry for entry in HYPOTHESES}
     assert names["bank_conflicts"].fixes is find_rule("bank_conflicts").fixes
     assert names["latency_bound"].fixes is find_rule("low_bytes_in_flight").fixes
     assert f"over {find_rule('bank_conflicts').threshold:g} %" in names["bank_conflicts"].threshold
@@ -401,19 +398,20 @@ def test_bands_in_both_directions() -> None:
 
 
 def test_recorded_rows() -> None:
-    """An H200's default suite, read by eye: streams and large products are at the memory's roof; of the small one's
-    stalls half wait for memory, neither most nor few; long attention is at arithmetic's; what an unfused one stores is
-    what most of its time is for; neither holds of decode attention for eight short sequences, whose warps wait for what
-    is under way.
+    """First causes in an H200's default suite, judged by eye.
+
+    Memory limits streams and large products, arithmetic limits long attention, intermediates limit unfused attention.
+    Decode attention of eight short sequences waits for loads under way. The small product stays open: half of its
+    stalls wait for memory.
     """
     frame = bwprof.load_example("h200")
     found = diagnose_rows(frame)
     first, stored = {}, []
-    for row, held in zip(frame.to_dict("records"), found, strict=True):
-        told = held.of(SUPPORTED)
-        first[row["case"], row["precision"], row["variant"]] = told[0].hypothesis.name if told else "-"
+    for row, entry in zip(frame.to_dict("records"), found, strict=True):
+        outcome = entry.of(SUPPORTED)
+        first[row["case"], row["precision"], row["variant"]] = outcome[0].hypothesis.name if outcome else "-"
         if row["variant"] == "unfused":
-            stored.append(max(told, key=lambda one: one.judgement.gain).hypothesis.name)
+            stored.append(max(outcome, key=lambda one: one.judgement.gain).hypothesis.name)
     for (case, _, _), name in first.items():
         if case.startswith(("stream", "decode_gemm", "kv_")) or case == "decode_attention_32k":
             assert name == "memory_bound"
@@ -428,8 +426,10 @@ def test_recorded_rows() -> None:
 
 
 def test_random_rows_never_raise() -> None:
-    """Any column may be anything."""
-    columns = sorted({name for held in HYPOTHESES for name in held.columns} | set(COPY) | {"flags", "reason", "cache"})
+    """Columns hold random values of any type."""
+    columns = sorted(
+        {name for entry in HYPOTHESES for name in entry.columns} | set(COPY) | {"flags", "reason", "cache"}
+    )
     numbers = [None, math.nan, math.inf, -1, 0, 1, 50.0, 100, 1e30, 1e-90, 10**400, True]
     words = ["", "a=b;=;1", "long_scoreboard=1e99;wait=0", "noisy;;", "NVIDIA H200"]
     draw = random.Random(5)
@@ -442,52 +442,55 @@ def test_random_rows_never_raise() -> None:
     assert np.isfinite(gains).all()
 
 
-def test_of_stated_bytes_alone_no_intermediates_follow() -> None:
-    """Those that were stored are not among them: what was counted beside them tells, where it is not of the cache."""
-    stated = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
-    assert verdicts(stated)["materialised"] == CANNOT_TELL
-    assert "times" not in said_of(stated, "materialised")["evidence"]
-    little = stated | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
-    assert said_of(little, "materialised")["evidence"] == "DRAM moved 1.05 times the bytes stated"
+def test_compulsory_bytes_alone_do_not_show_intermediates() -> None:
+    """Stated bytes exclude intermediates; counted DRAM bytes beside them decide."""
+    known = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
+    assert verdicts(known)["materialised"] == CANNOT_TELL
+    assert "times" not in verdict_of(known, "materialised")["evidence"]
+    little = known | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
+    assert "1.05 times" in verdict_of(little, "materialised")["evidence"]
     assert verdicts(little)["materialised"] == REFUTED
-    much = stated | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
+    much = known | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
     assert verdicts(much)["materialised"] == CANNOT_TELL
-    own = stated | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
+    own = known | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
     assert verdicts(own)["materialised"] == REFUTED
 
 
-def test_a_functions_bytes_say_nothing_of_its_intermediates() -> None:
-    """Neither those that its caller states, nor those that were counted because nobody stated any."""
+def test_bytes_of_a_function_do_not_show_intermediates() -> None:
+    """Neither stated bytes nor counted ones that replace them decide."""
     row = bwprof.measure(lambda: None, bytes_read=10**6, bytes_written=10**6, **NOTHING)
     assert verdicts(row)["materialised"] == CANNOT_TELL
     checks = checklist(row).set_index("Item")["Result"]
     assert [result for item, result in checks.items() if str(item).startswith("fused")] == ["unknown"]
 
 
-def test_counted_bytes_are_not_held_against_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a function of which nobody has said what it must move, or not all of it."""
+def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller passes no bytes, or only some, so the row's bytes are the counted ones."""
     counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
-    monkeypatch.setattr(function, "_count_traffic", lambda *_: dict(counted))
-    told = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
-    for stated in ({}, {"bytes_read": 10**9}):
-        row = dict(bwprof.measure(lambda: None, counters=True, **stated, **NOTHING)) | told
+    monkeypatch.setattr(function, "_count_bytes", lambda *_: dict(counted))
+    outcome = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
+    for known in ({}, {"bytes_read": 10**9}):
+        row = dict(bwprof.measure(lambda: None, counters=True, **known, **NOTHING)) | outcome
         for name in ("materialised", "cache_thrash"):
-            found = said_of(row, name)
+            found = verdict_of(row, name)
             assert found["verdict"] == CANNOT_TELL
             assert "--bytes NAME=READ,WRITTEN" in found["needs"]
         assert verdicts(row | {"sectors_per_load": 8.0})["uncoalesced"] == CANNOT_TELL
-    row = dict(bwprof.measure(lambda: None, counters=True, bytes_read=3 * 10**9, bytes_written=10**9, **NOTHING)) | told
-    assert said_of(row, "materialised")["evidence"] == "DRAM moved 1.25 times the bytes stated"
+    row = (
+        dict(bwprof.measure(lambda: None, counters=True, bytes_read=3 * 10**9, bytes_written=10**9, **NOTHING))
+        | outcome
+    )
+    assert "1.25 times" in verdict_of(row, "materialised")["evidence"]
     assert verdicts(row)["materialised"] == REFUTED
 
 
-def test_what_an_amd_card_counts_of_arithmetic_is_named() -> None:
-    needs = said_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
-    assert needs == "VALUBusy, MemUnitStalled (counters of RocprofSession)"
+def test_needs_on_an_amd_card_name_its_counters() -> None:
+    needs = verdict_of({"time_ms": 1.0, "mem_unit_stalled_pct": 90.0}, "compute_bound")["needs"]
+    assert all(name in needs for name in ("VALUBusy", "MemUnitStalled", "RocprofSession"))
 
 
-def test_of_a_profilers_frame_its_own_metrics_are_left_where_they_are() -> None:
-    """Thousands of them made ten thousand launches take half a minute."""
+def test_diagnosed_rows_exclude_raw_metrics() -> None:
+    """Thousands of raw metrics would slow the diagnosis of many launches."""
     data = pd.DataFrame([COPY | {"sm__throughput.avg": 1.0}] * 2)
     data.attrs = {"units": {"sm__throughput.avg": "%"}}
     rows = [one.row for one in diagnose_rows(data)]

@@ -1,4 +1,4 @@
-"""Diagnosis of what a GPU counts of bwprof's own kernels; planted ones are in tests/benchmarks/diagnose_planted.py."""
+"""Diagnosis of bwprof's own kernels on a GPU; tests/benchmarks/diagnose_planted.py has planted ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bwprof.analysis.diagnosis.hypothesis import REFUTED, SUPPORTED
 
 
 def counted(operation: str, **options: Any) -> dict[str, Any]:
-    """One row with all counters; skips where they cannot be read."""
+    """Measure one row with all counters; skip where they cannot be read."""
     frame = bwprof.sweep(operation, device="cuda", counters=True, metrics="all", precision="fp32", **options)
     row = {str(name): value for name, value in frame.iloc[0].to_dict().items()}
     if row["counters_status"] != "ok" or row["metrics_status"] != "ok":
@@ -24,7 +24,7 @@ def counted(operation: str, **options: Any) -> dict[str, Any]:
 @pytest.mark.cuda
 def test_a_copy_is_at_the_memorys_roof() -> None:
     (found,) = diagnose_rows(counted("stream_copy", elements=1 << 26))
-    verdicts = {held.hypothesis.name: held.verdict for held in found.verdicts}
+    verdicts = {entry.hypothesis.name: entry.verdict for entry in found.verdicts}
     assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound"
     for name in ("latency_bound", "compute_bound", "low_occupancy", "bank_conflicts", "cache_thrash", "materialised"):
         assert verdicts[name] == REFUTED, found.sentence
@@ -39,7 +39,7 @@ def test_a_tiny_copy_is_a_launch() -> None:
 
 @pytest.mark.cuda
 def test_a_function_is_counted_as_an_operation_is() -> None:
-    """What `metrics="all"` gives of a call is what it gives of the case that the call launches."""
+    """`metrics="all"` counts the same for a call and for the case that it launches."""
     with _core.Device("cuda", 0) as gpu, _core.Case(gpu, "stream_copy", "fp32", {"elements": 1 << 26}) as case:
         case.launch()
         row = bwprof.measure(

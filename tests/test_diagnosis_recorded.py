@@ -1,4 +1,4 @@
-"""Diagnoses of figures that an H200 gave for kernels whose cause is known, by hand from its rows."""
+"""Diagnoses of an H200's figures for kernels whose cause is known."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ PRODUCT: dict[str, Any] = CARD | {
 
 def names(row: dict[str, Any]) -> list[str]:
     (found,) = diagnose_rows(row)
-    return [held.hypothesis.name for held in found.of(SUPPORTED)]
+    return [entry.hypothesis.name for entry in found.of(SUPPORTED)]
 
 
 def verdict(row: dict[str, Any], name: str) -> str:
@@ -92,8 +92,8 @@ def test_a_stream_of_the_bytes_that_were_moved_is_the_roof() -> None:
     assert RowFigures(SPILLING | {"ceiling_gb_s": None}).memory.pct == pytest.approx(116, rel=0.01)
 
 
-def test_bytes_written_in_excess_are_no_thrash_of_the_caches() -> None:
-    """Nothing that is read again is written: only local memory's traffic tells where they come from."""
+def test_excess_written_bytes_are_spills_not_cache_thrash() -> None:
+    """The kernel reads no data again; only local memory's traffic shows the origin of its writes."""
     assert verdict(SPILLING, "cache_thrash") == CANNOT_TELL
     assert names(SPILLING)[:1] != ["cache_thrash"]
     assert names(SPILLING | {"local_bytes": 2_800_000_000})[0] == "spills"
@@ -112,7 +112,7 @@ def test_a_loop_may_be_faster_than_the_best_product() -> None:
 
 
 def test_the_power_limit_follows_from_a_busy_pipe() -> None:
-    """A tensor pipe at 98 % is the cause, and the clock that it gets its symptom; heat is a cause of its own."""
+    """A tensor pipe at 98 % causes the lower clock; heat would be a cause of its own."""
     assert names(PRODUCT) == ["compute_bound", "clock_held_down"]
     assert "(in doubt: not_converged)" in diagnose_rows(PRODUCT)[0].sentence, "the clock is told of"
     assert names(PRODUCT | {"throttle": "sw_thermal"}) == ["clock_held_down", "compute_bound"]
@@ -199,7 +199,7 @@ def test_instructions_in_every_cycle_are_no_arithmetic() -> None:
 
 
 def test_warps_that_would_wait_for_a_busy_part_are_not_missing() -> None:
-    """Resources hold the occupancy at 37.5 %; with the schedulers busy more warps would only wait longer."""
+    """Resources limit the occupancy to 37.5 %, but the schedulers are busy: more warps would wait longer."""
     assert verdict(ISSUING, "low_occupancy") == REFUTED
     idle = ISSUING | {"issue_pct": 20.0, "sm_pct": 20.0, "shared_pct": 10.0, "l1_pct": 12.0, "fma_pct": 9.0}
     waits = "long_scoreboard=40;wait=60"
@@ -208,7 +208,7 @@ def test_warps_that_would_wait_for_a_busy_part_are_not_missing() -> None:
 
 
 def test_busy_shared_memory_is_the_cause_whatever_warps_wait_for() -> None:
-    """49 % of the stalls are below the threshold of waiting; 86 % of its turns are not below that of a busy part."""
+    """49 % of the stalls are below the threshold of waiting, but shared memory is busy 86 % of the time."""
     assert names(SHARED) == ["shared_memory_bound"]
     derived = SHARED | {"shared_pct": None}
     assert RowFigures(derived).shared_busy == pytest.approx(100 * 555754978 / (2.521e-3 * 1980e6 * 132), rel=1e-6)
@@ -218,7 +218,7 @@ def test_busy_shared_memory_is_the_cause_whatever_warps_wait_for() -> None:
 
 
 def test_lines_of_a_load_tell_that_it_is_scattered() -> None:
-    """16.5 sectors may be 16 bytes a lane; of 16.5 lines they are one sector of each."""
+    """16.5 sectors may be 16 bytes a lane; in 16.5 lines they are one sector of each line."""
     assert names(SCATTERED) == ["uncoalesced"]
     assert names(SCATTERED | {"lines_per_load": 4.2}) == []
     assert names(SCATTERED | {"lines_per_load": 8.25}) == [], "two sectors of each: rows of 64 bytes, all used"
@@ -231,7 +231,7 @@ def test_special_functions_wait_where_shared_memory_does() -> None:
     assert verdict(SINES | {"sm_pct": None, "shared_pct": None}, "shared_memory_bound") == CANNOT_TELL
 
 
-def test_few_active_threads_cost_what_all_would() -> None:
+def test_few_active_threads_are_divergence() -> None:
     row = ISSUING | {"issue_pct": 91.5, "sm_pct": 91.5, "active_threads": 1.33}
     assert names(row)[0] == "divergence"
     assert names(row | {"active_threads": 20.0}) == ["issue_bound"]
@@ -240,14 +240,14 @@ def test_few_active_threads_cost_what_all_would() -> None:
 
 
 def test_a_busy_pipe_of_a_quarter_of_the_device_is_a_small_grid() -> None:
-    """Shares of the active cycles say nothing of the 99 multiprocessors that had no block."""
+    """Shares of the active cycles exclude the 99 multiprocessors without a block."""
     row = LOOP | {"tflops": 15.2, "issue_pct": 99.6, "sm_cycles_ratio": 4.02, "time_ms": 0.58}
     assert names(row) == ["small_grid"]
     assert names(row | {"sm_cycles_ratio": None, "grid_blocks": 33}) == ["small_grid"]
     assert verdict(row, "issue_bound") == REFUTED
 
 
-def test_a_full_second_cache_is_no_latency() -> None:
+def test_a_full_l2_cache_is_not_latency() -> None:
     row = CARD | {
         "time_ms": 1.0,
         "dram_pct": 20.0,

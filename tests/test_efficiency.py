@@ -1,4 +1,4 @@
-"""Efficiencies learnt from rows whose truth is known, and carried over to other shapes and devices."""
+"""Efficiencies learned from rows of a known model, and transferred to other shapes and devices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 
 import bwprof
 from bwprof.analysis.prediction.catalogue import resolve_card
-from bwprof.analysis.prediction.efficiency import transfer_times
-from bwprof.analysis.prediction.regression import Neighbours
+from bwprof.analysis.prediction.efficiency import Neighbours, transfer_times
 from bwprof.roofs.model import RoofPoint, Roofs
 
 GRID = {"M": [1, 8, 64, 512], "N": [1024, 4096, 16384], "K": [1024, 4096, 16384]}
@@ -22,7 +21,7 @@ BETWEEN = {"M": [1, 24, 200], "N": [2048, 9000], "K": [2000, 8192]}
 
 
 def measured(device: str = "H200", precision: str = "fp16", **params: object) -> pd.DataFrame:
-    """Rows of a kernel whose truth is known: it waits 2 us, streams at 0.95 of the roof, multiplies at 0.6 of it."""
+    """Make rows of a known model: 2 us of waiting, streams at 0.95 and products at 0.6 of the roof."""
     frame = bwprof.predict("gemm", device=device, precision=precision, efficiency=1.0, **(params or GRID))
     return with_truth(frame, device)
 
@@ -53,7 +52,7 @@ def test_shapes_between_those_learnt_from() -> None:
 
 
 def test_little_output_leaves_units_idle() -> None:
-    """A kernel whose 132 units take tiles of 128 x 128 results: fewer tiles than units take as long as one for each."""
+    """132 units compute tiles of 128 x 128 results; fewer tiles than units take as long as one for each unit."""
 
     def tiled(device: str = "H200", **params: object) -> pd.DataFrame:
         frame = bwprof.predict("gemm", device=device, precision="fp16", efficiency=1.0, **params)
@@ -74,7 +73,7 @@ def test_little_output_leaves_units_idle() -> None:
 
 
 def test_another_device_with_the_same_arithmetic() -> None:
-    """The memory part follows the bandwidth, the rest stays: what the truth of that device says."""
+    """The memory part follows the bandwidth, and the rest stays."""
     model = bwprof.efficiency(measured())
     assert np.abs(errors(model, measured("H100-SXM", **BETWEEN), "H100-SXM")).max() < 0.12
     assert np.median(np.abs(errors(model, measured("H100-SXM", **BETWEEN), "H100-SXM"))) < 0.05
@@ -85,7 +84,7 @@ def test_another_device_with_slower_arithmetic() -> None:
     assert np.median(np.abs(errors(model, measured("A100-80GB", **BETWEEN), "A100-80GB"))) < 0.12
 
 
-def test_what_was_learnt_says_how_sure_it_is() -> None:
+def test_learned_times_have_an_interval() -> None:
     model = bwprof.efficiency(measured())
     frame = bwprof.predict(
         "gemm", device="H200", precision="fp16", efficiency=model, M=[64, 60, 200_000], N=4096, K=4096
@@ -99,35 +98,35 @@ def test_what_was_learnt_says_how_sure_it_is() -> None:
     elsewhere = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=model, M=64, N=4096, K=4096)
     assert (elsewhere["time_ms_hi"] / elsewhere["time_ms_lo"])[0] > learnt
     assert frame["variant"].tolist() == ["true"] * 3
-    assert "learnt from 36 rows on H200" in frame["reason"][0]
+    assert "36 rows on H200" in frame["reason"][0]
 
 
-def test_a_frame_is_learnt_from_at_once() -> None:
+def test_a_frame_of_rows_is_an_efficiency() -> None:
     rows = measured()
     first = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=rows, M=5)
     again = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=bwprof.efficiency(rows), M=5)
     assert first["time_ms"].tolist() == again["time_ms"].tolist()
 
 
-def test_a_precision_that_was_not_measured_takes_the_nearest_ones() -> None:
+def test_an_unmeasured_precision_takes_the_nearest_one() -> None:
     both = pd.concat([measured(), measured(precision="fp32")], ignore_index=True)
     model = bwprof.efficiency(both)
-    for asked, taken in (("bf16", "fp16"), ("fp8_e4m3", "fp16"), ("tf32", "fp32")):
-        frame = bwprof.predict("gemm", device="H200", precision=asked, efficiency=model, M=8, N=4096, K=4096)
+    for request, taken in (("bf16", "fp16"), ("fp8_e4m3", "fp16"), ("tf32", "fp32")):
+        frame = bwprof.predict("gemm", device="H200", precision=request, efficiency=model, M=8, N=4096, K=4096)
         own = bwprof.predict("gemm", device="H200", precision=taken, efficiency=model, M=8, N=4096, K=4096)
-        assert f"in {taken}, none in {asked}" in frame["reason"][0]
+        assert f"in {taken}, none in {request}" in frame["reason"][0]
         width = [found["time_ms_hi"][0] / found["time_ms_lo"][0] for found in (frame, own)]
         assert width[0] > 1.2 * width[1]
 
 
 def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
-    """Three rows of a precision say how far it is off another's many; three of a kernel of its own stand for it."""
+    """Three rows shift the fit of another precision, unless they have a kernel of their own."""
     few = {"M": [1], "N": [1024, 4096, 16384], "K": [1024]}
     rows = pd.concat([measured(), measured(precision="bf16", **few)], ignore_index=True)
     model = bwprof.efficiency(rows)
     assert np.abs(errors(model, measured(precision="bf16", **BETWEEN), "H200")).max() < 0.1
     found = bwprof.predict("gemm", device="H200", precision="bf16", efficiency=model, M=[1], N=512, K=512)
-    assert "learnt from 3 rows on H200 and 36 in fp16" in found["reason"].iloc[0]
+    assert all(text in found["reason"].iloc[0] for text in ("3 rows on H200", "36 in fp16"))
     assert model.frame()["rows"].tolist() == [36, 3]
     assert model.rows == 39
     other = measured(precision="bf16", M=[4096], N=[4096, 8192, 16384], K=[4096])
@@ -139,7 +138,7 @@ def test_few_rows_of_a_precision_are_helped_by_many_of_another() -> None:
 
 
 def test_the_nearest_precision_moves_most_nearly_as_many_bytes() -> None:
-    """Read and written ones: of a copy in INT8 FP8 moves as many, FP32, which is learnt first, four times as many."""
+    """A copy in FP8 moves as many bytes as one in INT8, one in FP32 four times as many."""
     grid = {"batch": [1, 2, 4], "kv_len": [512, 1024, 4096, 16384], "num_kv_heads": [1, 2, 8]}
 
     def copies(precision: str, params: dict[str, list[int]]) -> pd.DataFrame:
@@ -152,26 +151,26 @@ def test_the_nearest_precision_moves_most_nearly_as_many_bytes() -> None:
         found = bwprof.predict("kv_copy", device="H200", precision="int8", efficiency=model, kv_len=2048)
         return str(found["reason"].iloc[0])
 
-    assert "in fp8_e4m3, none in int8" in reason()
+    assert "fp8_e4m3, none in int8" in reason()
     few = copies("int8", {"batch": [1], "kv_len": [1024, 8192]})
-    assert "learnt from 2 rows on H200 and 36 in fp8_e4m3" in reason(few)
+    assert all(text in reason(few) for text in ("2 rows on H200", "36 in fp8_e4m3"))
 
 
-def test_the_fastest_variant_is_the_default_and_others_can_be_asked_for() -> None:
+def test_the_fastest_variant_is_the_default() -> None:
     slow = measured()
     slow["time_ms"], slow["variant"] = slow["time_ms"] * 3, "slow"
     model = bwprof.efficiency(pd.concat([measured(), slow], ignore_index=True))
     case = bwprof.analysis.prediction.workload.PredictedCase("gemm", {"M": 8, "N": 4096, "K": 4096}, "fp16")
-    default, asked = (
+    default, request = (
         bwprof.analysis.predict_rows([case._replace(variant=variant)], "H200", model) for variant in (None, "slow")
     )
-    assert (default["variant"][0], asked["variant"][0]) == ("true", "slow")
-    assert asked["time_ms"][0] / default["time_ms"][0] == pytest.approx(3, rel=0.1)
-    with pytest.raises(ValueError, match="unknown variant of gemm learnt 'slo': did you mean 'slow'"):
+    assert (default["variant"][0], request["variant"][0]) == ("true", "slow")
+    assert request["time_ms"][0] / default["time_ms"][0] == pytest.approx(3, rel=0.1)
+    with pytest.raises(ValueError, match=r"variant of gemm .*'slo'.*'slow'"):
         bwprof.analysis.predict_rows([case._replace(variant="slo")], "H200", model)
 
 
-def test_an_operation_that_was_not_measured_is_as_good_as_the_others() -> None:
+def test_an_unmeasured_operation_takes_the_median_of_the_others() -> None:
     rows = measured()
     model = bwprof.efficiency(rows)
     row = bwprof.predict("kv_copy", device="H200", precision="fp16", efficiency=model).iloc[0]
@@ -179,7 +178,7 @@ def test_an_operation_that_was_not_measured_is_as_good_as_the_others() -> None:
     alone = bwprof.predict("kv_copy", device="H200", precision="fp16", efficiency=middle).iloc[0]
     assert row["time_ms"] == pytest.approx(alone["time_ms"])
     assert row["time_ms_hi"] / row["time_ms_lo"] > 1.3
-    assert f"no row of kv_copy was learnt from, so {middle:.0%} of the nearer roof" in row["reason"]
+    assert all(text in row["reason"] for text in ("kv_copy", f"{middle:.0%} of the nearer roof"))
 
 
 def test_rows_in_doubt_are_not_learnt_from() -> None:
@@ -204,7 +203,7 @@ def test_a_file_with_nine_columns(tmp_path: Path) -> None:
     path = tmp_path / "classic.csv"
     rows[list(bwprof.results.columns.CLASSIC_NAMES)].to_csv(path, index=False)
     classic = bwprof.load(path)
-    with pytest.raises(ValueError, match="name no device: pass device="):
+    with pytest.raises(ValueError, match=r"no device: .*device="):
         bwprof.efficiency(classic)
     model = bwprof.efficiency(classic, device="H200")
     assert np.abs(errors(model, rows, "H200")).max() < 0.05
@@ -221,7 +220,7 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
     points = (RoofPoint("read", 1.0, 1 << 20, 3e-6), RoofPoint("read", 1.0, 1 << 30, 1.1e-3))
     roofs = Roofs("Test GPU", "", "", "0", 1e-6, points, measured="then")
     rows = measured().assign(device="Test GPU")
-    with pytest.raises(ValueError, match="Test GPU is not in the catalogue: pass its roofs, or numbers, as device="):
+    with pytest.raises(ValueError, match=r"^Test GPU .*catalogue.*device="):
         bwprof.efficiency(rows)
     assert bwprof.efficiency(rows, device=roofs).card.streams.floor_seconds == 1e-6
     rows.attrs = {"run": {"roofs": roofs.to_dict()}}
@@ -238,19 +237,19 @@ def test_a_device_whose_launch_takes_no_time() -> None:
     assert np.abs(errors(model, measured(), "H200")).max() < 0.06
 
 
-def test_rows_that_cannot_be_learnt_from() -> None:
+def test_unusable_rows_are_refused() -> None:
     rows = measured()
     with pytest.raises(ValueError, match="nothing to learn from"):
         bwprof.efficiency(rows.iloc[:0])
     with pytest.raises(ValueError, match="nothing to learn from"):
         bwprof.efficiency(bwprof.predict("gemm"))  # predicted, not measured
-    with pytest.raises(ValueError, match=r"rows of several devices \(H200, L4\)"):
+    with pytest.raises(ValueError, match=r"several devices \(H200, L4\)"):
         bwprof.efficiency(pd.concat([rows, rows.assign(device="L4")], ignore_index=True))
     with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed"):
         bwprof.efficiency([1])  # type: ignore[arg-type]
 
 
-def test_a_time_is_taken_apart() -> None:
+def test_a_transferred_time_changes_part_by_part() -> None:
     """By hand, with the exponent 5/4: of 5 us a stream takes 3 us, what is beside it (5^1.25 - 3^1.25)^0.8 = 2.742 us;
     of half the bandwidth they are 6 us and 2.742 us, and make (6^1.25 + 2.742^1.25)^0.8 = 7.745 us.
     """
@@ -286,7 +285,7 @@ def test_what_arithmetic_cannot_need_is_not_hidden_behind_memory() -> None:
 
 
 def test_parameters_unlike_all_others_are_doubted() -> None:
-    """Points that differ in size alone say nothing of a parameter: 5 powers of two off are doubted by a tenth more."""
+    """Points that differ in size alone do not vary a parameter: 5 powers of two add a tenth of doubt."""
     x = np.linspace(0, 20, 41)[:, None]
     found = Neighbours(x, np.zeros((41, 1)), 0.1 * x[:, 0])
     _, doubt, _ = found(np.array([[10.0], [10.0]]), np.array([[0.0], [5.0]]))
@@ -295,7 +294,7 @@ def test_parameters_unlike_all_others_are_doubted() -> None:
 
 
 def test_between_points_and_far_from_them() -> None:
-    """A smooth function is met between its points; far away there is the median, and the whole spread as error."""
+    """Values between points follow a smooth function; far away they are the median, with the whole spread as error."""
     x = np.linspace(0, 20, 21)[:, None]
     values = np.sin(x[:, 0] / 5)
     found = Neighbours(x, np.zeros((21, 1)), values)
@@ -307,7 +306,7 @@ def test_between_points_and_far_from_them() -> None:
     assert doubt[0] > 0.9 * np.std(values) > error.max()
 
 
-def test_more_points_than_are_kept() -> None:
+def test_more_points_than_the_limit() -> None:
     x = np.linspace(0, 20, 1000)[:, None]
     found = Neighbours(x, np.zeros((1000, 1)), np.sin(x[:, 0]))
     assert found.count == 400
@@ -320,10 +319,8 @@ CARDS = {"h100": "H100-SXM", "h200": "H200"}
 
 
 @cache
-def _learnt_rows(name: str) -> tuple[bwprof.Efficiency, bwprof.Efficiency, pd.DataFrame]:
-    """What an example's run teaches, and what without its metadata; its rows that are learnt from: the fastest of each
-    shape.
-    """
+def _learn_rows(name: str) -> tuple[bwprof.Efficiency, bwprof.Efficiency, pd.DataFrame]:
+    """Learn from an example's run with and without its metadata; also return the fastest row of each shape."""
     run = bwprof.load_example(name)
     sound = ~run["flags"].fillna("").str.contains("noisy") & (run["status"] == "ok") & (run["cache"] == "cold")
     rows = run[sound].sort_values("time_ms").drop_duplicates(["operation", "precision", "case"])
@@ -334,12 +331,12 @@ def _learnt_rows(name: str) -> tuple[bwprof.Efficiency, bwprof.Efficiency, pd.Da
 
 @pytest.mark.parametrize("name", CARDS)
 @pytest.mark.parametrize("device", ["H100-SXM", "H200", "A100-80GB"])
-def test_rows_without_their_run_teach_nearly_the_same(name: str, device: str) -> None:
-    """With a run come its card's own streams; without it they are scaled from the H200's that come with bwprof, by
-    data sheets, of which cards reach shares that differ by some per cent. More than that and what it does to the
-    nearest rows' residuals no prediction may change by.
+def test_rows_without_their_run_give_nearly_the_same_times(name: str, device: str) -> None:
+    """A run has its card's own streams; without it, bundled ones of an H200 are scaled by data sheets.
+
+    Cards reach shares of their data sheets that differ by some percent. Predictions may change by little more.
     """
-    *learnt, rows = _learnt_rows(name)
+    *learnt, rows = _learn_rows(name)
     own, scaled = (bwprof.predict(rows, device=device, efficiency=model) for model in learnt)
     assert (scaled["attainable_gb_s"] / own["attainable_gb_s"]).to_numpy() == pytest.approx(1, rel=0.06)
     ratio = scaled["time_ms"] / own["time_ms"]
@@ -353,8 +350,8 @@ def test_rows_without_their_run_teach_nearly_the_same(name: str, device: str) ->
             assert again.to_numpy() == pytest.approx(1, rel=0.15)
 
 
-def test_two_runs_together_are_of_their_card() -> None:
-    """The roof is that of any prediction for it, and no kernel is faster than its bytes."""
+def test_two_runs_of_one_device() -> None:
+    """The attainable rate is that of any prediction for the device, and no kernel is faster than its bytes."""
     runs = pd.concat([bwprof.load_example("h100"), bwprof.load_example("h100_llama")])
     large = {"batch": 16, "num_kv_heads": 8}
     row = bwprof.predict("attention_decode", device="H100-SXM", precision="fp16", efficiency=runs, **large).iloc[0]
@@ -365,7 +362,7 @@ def test_two_runs_together_are_of_their_card() -> None:
 
 @pytest.mark.parametrize("device", ["L4", "A100-80GB", "MI300X", "H200", "bandwidth=300,fp16=120"])
 def test_streams_are_scaled_once(device: str) -> None:
-    """A card's own rows say what they said, of the roof that they had, whatever its streams were scaled from."""
+    """A learned model predicts its own rows, whatever its streams were scaled from."""
     rows = measured(device)
     model = bwprof.efficiency(rows, None if "=" not in device else device)
     back = bwprof.predict(rows, device=device, efficiency=model)

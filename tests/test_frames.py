@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import bwprof
-from bwprof.analysis import bottleneck, checks, gains, utilization
+from bwprof.analysis import bandwidth, bottleneck, gains, rules
 from bwprof.analysis.bandwidth import BandwidthAnalysis
 from bwprof.report.run import read_runs
 from bwprof.results import columns, frame, schema
@@ -100,9 +100,9 @@ USES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "view": lambda data, _: bwprof.view(data),
     "bottlenecks": lambda data, _: bottleneck.bottlenecks(data),
     "strengths": lambda data, _: bottleneck.strengths(data),
-    "checklist": lambda data, _: checks.checklist(data),
+    "checklist": lambda data, _: rules.checklist(data),
     "improvement": lambda data, _: gains.improvement_table(data),
-    "utilization": lambda data, _: utilization.utilization_table(data),
+    "utilization": lambda data, _: bandwidth.utilization_table(data),
     "limits": lambda data, _: limiter.with_limits(data)[["ridge", "pct_limit", "limiter"]],
     "from_frame": lambda data, _: BandwidthAnalysis.from_frame(data)[["utilization", "efficiency", "rating"]],
     "speedup": lambda data, _: bwprof.speedup(data, from_="fp32", to="fp16"),

@@ -98,7 +98,7 @@ def test_roofline_below_and_above_the_ridge() -> None:
 
 
 def test_arrays_as_numbers() -> None:
-    """Lists, arrays of any shape and columns give what each of their numbers gives alone."""
+    """Lists, arrays and columns give the same as each of their numbers alone."""
     peaks, bandwidths = np.array([[312.0, 121.0], [718.0, math.nan]]), pd.Series([2039.0, 300.0])
     found = roofs_limiter.ridge(peaks, bandwidths)
     assert found.shape == (2, 2)
@@ -109,7 +109,7 @@ def test_arrays_as_numbers() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.inf])
-def test_a_roof_that_is_none_is_refused(bad: float) -> None:
+def test_wrong_roofs_are_refused(bad: float) -> None:
     for call in (
         lambda: roofs_limiter.ridge(bad, 1.0),
         lambda: roofs_limiter.ridge(1.0, [1.0, bad]),
@@ -118,23 +118,23 @@ def test_a_roof_that_is_none_is_refused(bad: float) -> None:
     ):
         with pytest.raises(ValueError, match=rf"(peak_tflops|bandwidth_gb_s|ridge) is {float(bad)}: more than zero"):
             call()
-    with pytest.raises(ValueError, match=r"intensity is -1\.0: zero or more"):
+    with pytest.raises(ValueError, match=r"^intensity is -1\.0: "):
         roofs_limiter.classify(-1, 2)
     with pytest.raises(TypeError, match="peak_tflops is '312'"):
         roofs_limiter.ridge("312", 2039)
 
 
 def test_positions() -> None:
-    assert roofs_limiter.position(0.94, "memory") == "reduce or reuse bytes"
-    assert roofs_limiter.position(0.94, "compute") == "use the arithmetic units better"
-    assert roofs_limiter.position(0.95, "memory") == "at the roof for this algorithm"
-    assert roofs_limiter.position(1.05, "compute") == "at the roof for this algorithm"
+    assert "bytes" in roofs_limiter.position(0.94, "memory")
+    assert "arithmetic" in roofs_limiter.position(0.94, "compute")
+    assert roofs_limiter.position(0.95, "memory") == roofs_limiter.position(1.05, "compute")
+    assert "at the roof" in roofs_limiter.position(0.95, "memory")
     assert roofs_limiter.position(1.06, "compute") == "impossible: check the measurement"
     assert roofs_limiter.position(math.nan, "memory") is None
     assert roofs_limiter.position(0.5, None) is None
     assert roofs_limiter.position([0.5, 1.0, math.nan], ["memory", None, "compute"]).tolist() == [
-        "reduce or reuse bytes",
-        "at the roof for this algorithm",
+        roofs_limiter.position(0.94, "memory"),
+        roofs_limiter.position(0.95, "memory"),
         None,
     ]
 
@@ -168,28 +168,28 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "limiter", "pct_limit"), ROWS)
-def test_what_limits_a_row(given: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
-    found = roofs_limiter.classify_row(given)
+@pytest.mark.parametrize(("cells", "limiter", "pct_limit"), ROWS)
+def test_limiter_of_a_row(cells: dict[str, Any], limiter: str | None, pct_limit: float | None) -> None:
+    found = roofs_limiter.classify_row(cells)
     assert found.limiter == limiter
     assert found.pct_limit == pytest.approx(math.nan if pct_limit is None else pct_limit, abs=0.006, nan_ok=True)
-    if limiter is None and given["cache"] == "cold":
-        assert found.why.startswith("what limits it is not known: ")
+    if limiter is None and cells["cache"] == "cold":
+        assert found.why.startswith("what limits it ")
     else:
         assert found.why is None
 
 
 def test_a_ridge_from_measured_roofs() -> None:
     """718 instead of 1071 TFLOP/s moves the ridge from 249 to 167, and a kernel of 200 FLOP/B to its other side."""
-    given = row(0.3, 10**9, 2 * 10**11)
-    assert (round(roofs_limiter.classify_row(given).ridge), roofs_limiter.classify_row(given).side) == (167, "compute")
-    given.pop("measured_tflops")
-    assert (round(roofs_limiter.classify_row(given).ridge), roofs_limiter.classify_row(given).side) == (249, "memory")
+    cells = row(0.3, 10**9, 2 * 10**11)
+    assert (round(roofs_limiter.classify_row(cells).ridge), roofs_limiter.classify_row(cells).side) == (167, "compute")
+    cells.pop("measured_tflops")
+    assert (round(roofs_limiter.classify_row(cells).ridge), roofs_limiter.classify_row(cells).side) == (249, "memory")
     assert math.isnan(roofs_limiter.classify_row(row(0.3, 10**9, 1, cache="hot")).ridge)
 
 
 def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
-    """As measured: 0.4 % of the roofline and 1.6 % of a stream, which `bound` alone called memory-bound."""
+    """It reaches 0.4 % of the roofline and 1.6 % of a stream, although `bound` is memory."""
     found = roofs_limiter.classify_row(
         H200
         | {
@@ -211,46 +211,46 @@ def test_an_unfused_prompt_on_an_h200_limits_itself() -> None:
     assert (found.side, found.ridge) == ("compute", pytest.approx(170.5, abs=0.05))
 
 
-def test_what_is_missing_is_named() -> None:
-    def why(given: dict[str, Any]) -> str:
-        return str(roofs_limiter.classify_row(given).why)
+def test_the_reason_names_the_missing_figure() -> None:
+    def why(cells: dict[str, Any]) -> str:
+        return str(roofs_limiter.classify_row(cells).why)
 
     assert "flops= and precision=" in why(row(0.4, 10**9, None))
     assert "precision=" in why(row(0.4, 10**9, 1, measured_tflops=None, peak_tflops=None))
     assert "bytes_read=" in why(row(3.0, None, 10**12))
     assert "roofs='auto'" in why(row(0.9, 10**9, 0, attainable_gb_s=None))
-    assert "no roof of its device" in why({"time_ms": 1.0, "bytes_read": 1, "bytes_written": 1, "bandwidth_gb_s": 1.0})
+    assert "no roof of" in why({"time_ms": 1.0, "bytes_read": 1, "bytes_written": 1, "bandwidth_gb_s": 1.0})
     assert roofs_limiter.classify_row({"status": "skipped"}).why is None
 
 
 def test_a_prediction_without_a_time_has_the_slower_roof() -> None:
-    def told(flops: int | None) -> roofs_limiter.Limiter:
+    def limits_of(flops: int | None) -> roofs_limiter.Limiter:
         made = row(1.0, 10**9, flops, status="predicted", bandwidth_gb_s=None, tflops=None)
         return roofs_limiter.classify_row({name: value for name, value in made.items() if name != "time_ms"})
 
-    assert told(10**12).limiter == "compute"
-    assert told(10**9).limiter == "memory"
-    assert told(None).limiter is None
-    assert math.isnan(told(10**9).pct_limit)
+    assert limits_of(10**12).limiter == "compute"
+    assert limits_of(10**9).limiter == "memory"
+    assert limits_of(None).limiter is None
+    assert math.isnan(limits_of(10**9).pct_limit)
 
 
 def frame_of_all() -> pd.DataFrame:
     return pd.DataFrame([param.values[0] for param in ROWS])  # type: ignore[union-attr]
 
 
-def test_a_frame_as_its_rows() -> None:
+def test_frame_agrees_with_classify_row() -> None:
     found = roofs_limiter.with_limits(frame_of_all())
     for place, param in enumerate(ROWS):
         alone = roofs_limiter.classify_row(param.values[0])  # type: ignore[arg-type]
-        told = found.iloc[place]
-        assert (None if pd.isna(told["limiter"]) else told["limiter"]) == alone.limiter, param.id
-        assert np.array_equal(told["pct_limit"], alone.pct_limit, equal_nan=True), param.id
-        assert np.array_equal(told["ridge"], alone.ridge, equal_nan=True), param.id
-        assert (None if pd.isna(told["reason"]) else told["reason"]) == alone.why, param.id
+        line = found.iloc[place]
+        assert (None if pd.isna(line["limiter"]) else line["limiter"]) == alone.limiter, param.id
+        assert np.array_equal(line["pct_limit"], alone.pct_limit, equal_nan=True), param.id
+        assert np.array_equal(line["ridge"], alone.ridge, equal_nan=True), param.id
+        assert (None if pd.isna(line["reason"]) else line["reason"]) == alone.why, param.id
 
 
-def test_what_a_frame_says_stays() -> None:
-    """Columns are filled where they are empty; the frame given is not changed, and asking twice changes nothing."""
+def test_existing_limits_stay() -> None:
+    """Only empty cells are filled; the frame is not changed; a second call changes nothing."""
     before = frame_of_all().assign(limiter=None, reason="throttled")
     before.loc[0, ["limiter", "pct_limit", "ridge"]] = ["latency", 12.0, 3.0]
     copied = before.copy()
@@ -259,25 +259,26 @@ def test_what_a_frame_says_stays() -> None:
     assert found.loc[0, ["limiter", "pct_limit", "ridge"]].tolist() == ["latency", 12.0, 3.0]
     assert found.loc[1, "limiter"] == "memory"
     untold = found["limiter"].isna() & (found["cache"] == "cold")
-    assert found.loc[untold, "reason"].str.startswith("throttled; what limits it is not known: ").all()
+    assert found.loc[untold, "reason"].str.startswith("throttled; what limits it ").all()
     assert (found.loc[~untold, "reason"] == "throttled").all()
     pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
 
 
-def test_the_nine_classic_columns_tell_nothing() -> None:
+def test_nine_classic_columns_give_no_limiter() -> None:
     classic = pd.DataFrame(
         [["gemm", "fp16", 1, 4096, 4096, 0.01, 3358.7, 33570816, 16384]],
         columns=["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"],
     )
     found = roofs_limiter.with_limits(classic)
     assert found[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
-    assert found["reason"].item().startswith("what limits it is not known: no roof")
+    assert found["reason"].item().startswith("what limits it ")
+    assert "no roof" in found["reason"].item()
     assert list(found.columns[:9]) == list(classic.columns)
     assert roofs_limiter.with_limits(classic.iloc[:0])["limiter"].empty
 
 
-def test_frames_of_others() -> None:
-    """Texts, infinities, zeros: whatever is no number is not known."""
+def test_frames_of_other_sources() -> None:
+    """Texts, infinities and zeros count as unknown."""
     hostile = frame_of_all().astype(object)
     hostile.loc[0, "time_ms"], hostile.loc[1, "bandwidth_gb_s"] = 0, math.inf
     hostile.loc[2, "flops"], hostile.loc[3, "attainable_gb_s"] = "many", "0"
@@ -287,12 +288,12 @@ def test_frames_of_others() -> None:
     assert found.loc[4, "limiter"] == "memory"
     with pytest.raises(ValueError, match="'time_ms' is there twice"):
         roofs_limiter.with_limits(pd.concat([hostile, hostile[["time_ms"]]], axis=1))
-    with pytest.raises(TypeError, match=r"pandas\.DataFrame is needed, not list"):
+    with pytest.raises(TypeError, match=r"DataFrame .*not list"):
         roofs_limiter.with_limits([])  # type: ignore[arg-type]
 
 
 def test_a_run_of_the_first_schema(source_tree: Path) -> None:
-    """Written before these columns: its own roofs tell them, on both sides."""
+    """A file without these columns gets them from its own roofs."""
     old = bwprof.load(source_tree / "tests/data/first_schema/results.csv")
     assert old[["ridge", "pct_limit", "limiter"]].isna().all(axis=None)
     found = roofs_limiter.with_limits(old)
@@ -302,8 +303,8 @@ def test_a_run_of_the_first_schema(source_tree: Path) -> None:
     assert bwprof.summary(old)["limiter"].tolist() == ["kernel", "memory"]
 
 
-def test_one_yardstick_for_all_rows_of_a_table() -> None:
-    """The faster of two rows has the larger share, whatever a file of the version before says of it."""
+def test_all_rows_are_compared_with_one_rate() -> None:
+    """The faster of two rows has the larger share, whatever an older file holds."""
     more = {"flags": "throttled", "reason": "hot"}
     slow, fast = row(1.45, 10**9, 10**12, **more), row(1.25, 10**9, 10**12, **more)
     old = pd.DataFrame([{**slow, "pct_limit": 96.05}, {**fast, "pct_limit": 74.70}]).assign(limiter="compute")
@@ -311,7 +312,8 @@ def test_one_yardstick_for_all_rows_of_a_table() -> None:
     assert found["pct_limit"].tolist() == pytest.approx([96.05, 111.42], abs=0.006)
     assert found["flags"].tolist() == ["throttled", "throttled;noisy_roof"]
     assert found["reason"].tolist()[0] == "hot"
-    assert found["reason"].tolist()[1].startswith("hot; 111 % of the best arithmetic rate measured, 718 TFLOP/s")
+    assert found["reason"].tolist()[1].startswith("hot; 111 % of")
+    assert "718 TFLOP/s" in found["reason"].tolist()[1]
     pd.testing.assert_frame_equal(roofs_limiter.with_limits(found), found)
     assert limiter_columns(old).pct_limit.tolist() == pytest.approx([96.05, 111.42], abs=0.006)
     # Beyond theory it is the row that is in doubt.
@@ -321,7 +323,7 @@ def test_one_yardstick_for_all_rows_of_a_table() -> None:
 
 
 def test_a_rows_grade() -> None:
-    """The nearer roof's; where that is not known, the stream's."""
+    """The grade is the share of the nearer roof, else that of the stream."""
     assert roofs_limiter.find_grade({"pct_limit": 93.0, "pct_attainable": 4.0, "limiter": "compute"}) == (93.0, True)
     assert roofs_limiter.find_grade({"pct_limit": 40.0, "pct_attainable": 40.0, "limiter": "kernel"}) == (40.0, False)
     assert roofs_limiter.find_grade({"pct_limit": 40.0, "pct_attainable": 4.0, "limiter": "kernel"}) == (40.0, True)
@@ -330,7 +332,7 @@ def test_a_rows_grade() -> None:
     assert roofs_limiter.find_grade({}) is None
 
 
-def test_a_module_that_tells_what_it_has() -> None:
+def test_dir_lists_the_public_names() -> None:
     assert {"ridge", "attainable", "classify", "position", "with_limits"} <= set(dir(analysis))
     with pytest.raises(AttributeError, match=r"bwprof\.analysis.*'ridges'"):
         _ = analysis.ridges
@@ -339,8 +341,8 @@ def test_a_module_that_tells_what_it_has() -> None:
 # ---- functions of a caller's own ----
 
 
-def held_against(gb_s: float, **rates: float) -> Roofs:
-    """Roofs of the CPU: streams of so many GB/s, and products of so many TFLOP/s."""
+def make_roofs(gb_s: float, **rates: float) -> Roofs:
+    """Make roofs of the CPU: a rate of streams in GB/s, and rates of products in TFLOP/s."""
     with _core.Device("cpu") as device:
         facts = hardware.facts(device)
     point = RoofPoint("copy", 0.5, 1 << 20, (1 << 20) / gb_s / 1e9)
@@ -350,7 +352,7 @@ def held_against(gb_s: float, **rates: float) -> Roofs:
 
 
 def measured(roofs: Any, **work: Any) -> bwprof.Row:
-    """A function of some 100 us, of which one says that it moves 2 MB: some 20 GB/s."""
+    """Measure a function of some 100 us with 2 MB: some 20 GB/s."""
     if not work.pop("no_bytes", False):
         work |= {"bytes_read": 10**6, "bytes_written": 10**6}
     return bwprof.measure(
@@ -358,25 +360,25 @@ def measured(roofs: Any, **work: Any) -> bwprof.Row:
     )
 
 
-def test_bytes_alone_tell_that_memory_limits() -> None:
-    found = measured(held_against(1e-3))  # any machine is faster
+def test_bytes_alone_give_the_limiter_memory() -> None:
+    found = measured(make_roofs(1e-3))  # any machine is faster
     assert (found["limiter"], found["bound"], found["flops"]) == ("memory", "memory", None)
-    assert "what limits it is not known" not in found["reason"]
+    assert "what limits it" not in found["reason"]
     assert found["pct_limit"] == pytest.approx(found["pct_attainable"], rel=1e-12)
 
 
-def test_far_below_a_stream_it_is_said_what_to_pass() -> None:
-    found = measured(held_against(1e6))
+def test_far_below_a_stream_the_reason_names_arguments() -> None:
+    found = measured(make_roofs(1e6))
     assert (found["limiter"], found["bound"], found["pct_limit"]) == (None, None, None)
-    assert "flops= and precision= tell how far from the arithmetic" in found["reason"]
-    with_flops = measured(held_against(1e6, fp32=1e3), flops=1000, precision="fp32")
+    assert "flops= and precision=" in found["reason"]
+    with_flops = measured(make_roofs(1e6, fp32=1e3), flops=1000, precision="fp32")
     assert (with_flops["limiter"], with_flops["bound"]) == ("kernel", "memory")
     assert "what limits it" not in (with_flops["reason"] or "")
-    unknown = measured(held_against(1e6), flops=1000, precision="mine")
-    assert "no arithmetic roof of this precision=" in unknown["reason"]
+    unknown = measured(make_roofs(1e6), flops=1000, precision="mine")
+    assert "precision=" in unknown["reason"]
 
 
-def test_what_to_pass_for_a_function_of_which_nothing_is_said() -> None:
-    assert "bytes_read= and bytes_written= say them" in measured(held_against(1.0), no_bytes=True)["reason"]
+def test_a_function_without_bytes_has_a_reason_that_names_them() -> None:
+    assert "bytes_read= and bytes_written=" in measured(make_roofs(1.0), no_bytes=True)["reason"]
     assert "what limits it" not in (measured(False)["reason"] or ""), "that is what False asks for"
-    assert "what limits it" not in (measured(held_against(1.0), no_bytes=True, cache="hot")["reason"] or "")
+    assert "what limits it" not in (measured(make_roofs(1.0), no_bytes=True, cache="hot")["reason"] or "")

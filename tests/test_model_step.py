@@ -14,8 +14,7 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import resolve_card
-from bwprof.analysis.prediction.streams import Streams, bundled_streams
+from bwprof.analysis.prediction.catalogue import Streams, bundled_streams, resolve_card
 from bwprof.cli.commands import model as model_command
 from bwprof.cli.commands import show as report_command
 from bwprof.cli.render import print_step

@@ -1,4 +1,4 @@
-"""Predictions without a device: times worked out by hand, frames as a sweep's, shapes of all kinds."""
+"""Predictions without a device: times by hand, frames, shapes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 import toy_roofs
 
 import bwprof
-from bwprof.analysis.prediction import streams
+from bwprof.analysis.prediction import catalogue
+from bwprof.analysis.prediction.catalogue import Streams
 from bwprof.analysis.prediction.predict import predict_rows
-from bwprof.analysis.prediction.streams import Streams
 from bwprof.results import columns, schema
 from bwprof.roofs import limiter
 from bwprof.roofs.limiter import with_limits
@@ -56,7 +56,7 @@ def test_the_longer_of_memory_and_arithmetic_and_a_launch(m: int, efficiency: fl
     assert row["bound"] == ("memory" if m == 1 else "compute")
     assert (row["status"], row["device"], row["timer_floor_us"]) == ("predicted", "Plain GPU", 1.0)
     assert row["attainable_gb_s"] == pytest.approx(1e-9 * (row["bytes_read"] + row["bytes_written"]) / _stream(row))
-    assert "the measured roofs of Plain GPU (now)" in row["reason"]
+    assert "Plain GPU (now)" in row["reason"]
 
 
 def _stream(row: pd.Series) -> float:
@@ -64,7 +64,7 @@ def _stream(row: pd.Series) -> float:
 
 
 def test_streams_are_those_of_the_roofs() -> None:
-    """For arrays as for numbers, within the sizes, below and beyond them, on the curves and between them."""
+    """Streams agree with the roofs within, below and beyond the sizes, and between the curves."""
     mine = Streams.of(toy_roofs.ROOFS)
     chance = random.Random(5)
     for _ in range(300):
@@ -84,8 +84,8 @@ def test_streams_are_those_of_the_roofs() -> None:
 
 
 def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
-    """Of half the bandwidth a large stream takes twice as long, a small one hardly longer: it waits."""
-    found = json.loads((Path(streams.__file__).parents[2] / "data" / "streams.json").read_text())
+    """At half the bandwidth a large stream takes twice as long, a small one little longer."""
+    found = json.loads((Path(catalogue.__file__).parents[2] / "data" / "streams.json").read_text())
     curve = next(curve for curve in found["curves"] if curve["stream"] == "stream_read")
     small, large = curve["microseconds"][0], curve["microseconds"][-1]
     moving = curve["bytes"][0] * large / curve["bytes"][-1]
@@ -101,7 +101,7 @@ def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
     assert times("bandwidth=4800,clock=990") == pytest.approx([2 * (small - moving) + moving, large], rel=1e-3)
 
 
-def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
+def test_a_frame_has_the_columns_of_a_sweep(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
     assert list(frame.columns) == list(schema.column_names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
@@ -121,7 +121,7 @@ def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
 
 
 def test_columns_stay_apart() -> None:
-    """Columns that are alike may share memory, but not what is written into one of them."""
+    """Equal columns may share memory, but writing to one must not change another."""
     frame = bwprof.predict("gemm", device="L4", precision="fp16", M=[1, 2])
     frame.loc[0, "case"] = "mine"
     frame.loc[0, "noise"] = 1.0
@@ -130,7 +130,7 @@ def test_columns_stay_apart() -> None:
     assert frame["time_ms_min"].isna().all()
 
 
-def test_limits_are_those_of_every_frame() -> None:
+def test_limits_agree_with_derived_ones() -> None:
     frame = bwprof.predict(
         "gemm",
         device="A100-80GB",
@@ -147,7 +147,7 @@ def test_limits_are_those_of_every_frame() -> None:
 @pytest.mark.parametrize("device", [PLAIN, "H200", "bandwidth=1000", "bandwidth=1000,fp16=1"])
 @pytest.mark.parametrize("operation", ["gemm", "kv_copy"])
 def test_a_predicted_row_is_graded_as_a_measured_one(device: str | Roofs, operation: str) -> None:
-    """By the rules of rows: bound, limiter and shares follow from its other columns, whatever is known of a device."""
+    """Bound, limiter and shares of a predicted row follow from its other columns, for any device."""
     shapes = {"M": [1, 64, 4096], "N": [64, 4096]} if operation == "gemm" else {"kv_len": [1, 65536]}
     for row in bwprof.rows(bwprof.predict(operation, device=device, precision="fp16", **shapes)):
         plain = {name: value for name, value in row.items() if name not in ("ridge", "pct_limit", "limiter", "bound")}
@@ -176,7 +176,7 @@ def test_lists_are_swept_and_arrays_go_row_by_row() -> None:
     assert both[["M", "N"]].values.tolist() == [[1, 64], [16, 64], [1, 128], [16, 128]]
 
 
-def test_many_shapes_are_what_each_is_alone() -> None:
+def test_many_shapes_agree_with_each_alone() -> None:
     chance = np.random.default_rng(3)
     m, k = chance.integers(1, 5000, 50_000), chance.integers(1, 20_000, 50_000)
     frame = bwprof.predict("gemm", device="MI300X", precision="bf16", M=m, N=777, K=k)
@@ -220,8 +220,8 @@ def test_batches_of_different_lengths() -> None:
     assert (row["bytes_read"], row["bytes_written"]) == (2 * (2 * 8 * 64 + 2 * 3100 * 2 * 64), 2 * 2 * 8 * 64)
 
 
-def test_lengths_are_given_as_to_a_sweep() -> None:
-    """To each shape the same batch; operations without lengths stay as they are; costs are those of `bwprof.cost`."""
+def test_lengths_as_in_a_sweep() -> None:
+    """Each shape gets the same batch; operations without lengths ignore it; costs are those of `bwprof.cost`."""
     heads = {"num_heads": 8, "num_kv_heads": [2, 4], "head_dim": 64}
     frame = bwprof.predict("attention_decode", device="L4", precision=["fp16", "fp32"], kv_lens=[100, "3Ki"], **heads)
     assert frame["kv_lens"].tolist() == ["100;3072"] * 4
@@ -240,7 +240,7 @@ def test_lengths_are_given_as_to_a_sweep() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"op": "gemm", "kv_lens": [1, 2]}, "kv_lens: gemm takes none"),
         ({"op": "attention_decode", "kv_lens": []}, "kv_lens"),
@@ -251,9 +251,9 @@ def test_lengths_are_given_as_to_a_sweep() -> None:
         ({"op": bwprof.predict("gemm"), "kv_lens": [1]}, "rows to predict have their parameters"),
     ],
 )
-def test_wrong_lengths(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bwprof.predict(**given)  # type: ignore[arg-type]
+def test_wrong_lengths(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bwprof.predict(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -271,11 +271,11 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
     assert (row["bytes_read"], row["bytes_written"], row["status"]) == (read, written, "predicted")
     rate = {"q4_0": 312, "fp8_e4m3": 312, "int8": 624}[precision]
     assert row["peak_tflops"] == rate
-    assert ("fp8_e4m3 calculated at the rate of fp16" in row["reason"]) == (precision == "fp8_e4m3")
+    assert ("the rate of fp16" in row["reason"]) == (precision == "fp8_e4m3")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"efficiency": 0}, "efficiency is 0: allowed is a share from 1e-06 to 1"),
         ({"efficiency": 1.5}, "efficiency is 1.5"),
@@ -293,15 +293,15 @@ def test_formats_without_a_kernel_are_predicted(precision: str, read: int, writt
         ({"shapes": pd.DataFrame({"M": [1]}), "M": 2}, "M is given twice"),
     ],
 )
-def test_bad_input_is_named(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        bwprof.predict("gemm", **given)  # type: ignore[arg-type]
+def test_bad_input_is_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bwprof.predict("gemm", **arguments)  # type: ignore[arg-type]
 
 
 def test_other_bad_input() -> None:
-    with pytest.raises(ValueError, match="unknown operation 'gem': did you mean 'gemm'"):
+    with pytest.raises(ValueError, match=r"operation 'gem': .*'gemm'"):
         bwprof.predict("gem")
-    with pytest.raises(ValueError, match="stream_read has no precision 'int8'"):
+    with pytest.raises(ValueError, match=r"^stream_read .*'int8'"):
         bwprof.predict("stream_read", precision="int8")
     with pytest.raises(ValueError, match="no case to predict"):
         predict_rows([])
@@ -312,7 +312,7 @@ def test_other_bad_input() -> None:
 
 
 def test_lower_bounds_are_compared_with_nothing() -> None:
-    """Ratios of times need both; that of bytes does not."""
+    """A ratio of times needs both times; that of bytes does not."""
 
     def ratios(device: str, op: str = "gemm") -> pd.DataFrame:
         found = bwprof.predict(op, precision=["fp32", "fp16", "fp8_e4m3"], device=device)
@@ -333,20 +333,20 @@ def test_lower_bounds_are_compared_with_nothing() -> None:
     "devices", ["H100-SXM,bandwidth=3200,fp16=400,h200", ["H100-SXM", "bandwidth=3200,fp16=400", "H200"]]
 )
 def test_several_devices_side_by_side(devices: str | list[str], tmp_path: Path) -> None:
-    """Each row as the device alone has it, a case's rows together; a device that is named twice stands once."""
-    asked: dict[str, Any] = {"precision": ["fp32", "fp16"], "M": [1, 512], "N": 4096, "K": 4096}
-    found = bwprof.predict("gemm", device=devices, **asked)
+    """Each row agrees with that of the device alone; a case's rows are together; a repeated device counts once."""
+    request: dict[str, Any] = {"precision": ["fp32", "fp16"], "M": [1, 512], "N": 4096, "K": 4096}
+    found = bwprof.predict("gemm", device=devices, **request)
     names = ["H100-SXM", "given", "H200"]
     assert found["device"].tolist() == names * 4
     assert found["M"].tolist() == [1] * 3 + [512] * 3 + [1] * 3 + [512] * 3
     for name, one in zip(names, ["H100-SXM", "bandwidth=3200,fp16=400", "H200"], strict=True):
-        alone = bwprof.predict("gemm", device=one, **asked)
+        alone = bwprof.predict("gemm", device=one, **request)
         own = found[found["device"] == name]
         for column in ("time_ms", "speedup_vs_fp32"):
             assert own[column].tolist() == pytest.approx(alone[column].tolist(), nan_ok=True)
     assert list(found.attrs["run"]["devices"]) == names
     bwprof.save(found, tmp_path / "rows.json")
     assert bwprof.load(tmp_path / "rows.json")["device"].tolist() == found["device"].tolist()
-    assert bwprof.predict("gemm", device="h100,H100-SXM", **asked)["device"].tolist() == ["H100-SXM"] * 4
+    assert bwprof.predict("gemm", device="h100,H100-SXM", **request)["device"].tolist() == ["H100-SXM"] * 4
     with pytest.raises(ValueError, match="device is empty"):
         bwprof.predict("gemm", device=[])

@@ -90,7 +90,7 @@ def rules(row: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "row", "other"), CASES)
-def test_a_rule_speaks(name: str, row: dict[str, Any], other: dict[str, Any]) -> None:
+def test_a_rule_matches_one_row_and_not_the_other(name: str, row: dict[str, Any], other: dict[str, Any]) -> None:
     assert name in rules(row)
     assert name not in rules(other)
 
@@ -99,12 +99,12 @@ def test_every_rule_has_such_rows() -> None:
     assert sorted({name for name, _, _ in CASES}) == sorted(rule.id for rule in RULES)
 
 
-def test_nothing_is_said_of_what_is_not_known() -> None:
+def test_unknown_figures_match_no_rule() -> None:
     assert matching_rules([{"time_ms": 1.0}, {}, {"case": "a", "load_efficiency": None, "flags": None}]) == [[], [], []]
     assert matching_rules([]) == []
 
 
-def test_the_rules_of_rows_are_their_own() -> None:
+def test_rules_of_many_rows_agree_with_each_row() -> None:
     rows = [{"time_ms": 1.0, **row} for _, speaks, silent in CASES for row in (speaks, silent)]
     assert matching_rules(rows) == [rules(row) for row in rows]
 

@@ -1,8 +1,9 @@
-"""What a narrower precision would buy, at each case's own limiter."""
+"""The speed-up of a narrower precision by each case's limiter."""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ FLOPS = 2 * 4096 * 4096
 def case(
     name: str = "a", *, gb_s: float = 4000.0, of: float = 4200.0, precision: str = "fp16", **more: Any
 ) -> dict[str, Any]:
-    """A product, memory-limited unless said otherwise."""
+    """Make a product, which memory limits by default."""
     read, written = WIDE
     time_ms = (read + written) / gb_s / 1e6
     rest = {"M": 1, "N": 4096, "K": 4096, "attainable_gb_s": of, "flops": FLOPS, "tflops": FLOPS / time_ms / 1e9}
@@ -36,7 +37,7 @@ def case(
 
 
 def bought(*rows: dict[str, Any], from_: str = "fp16", to: str = "fp8_e4m3") -> dict[str, Any]:
-    """What becomes of the first row."""
+    """Return the speed-up of the first row."""
     return dict(bwprof.speedup(frame.from_rows(rows), from_, to).iloc[0])
 
 
@@ -57,8 +58,8 @@ def test_lengths_of_a_batch_count() -> None:
         for precision in ("fp16", "int8")
     )
     dims = dict.fromkeys(("M", "N", "K", "beta"))
-    given = case(operation="attention_decode", kv_lens="100;200", kv_len=200, **sizes, **dims)
-    found = bought(given | {"bytes_read": now.bytes_read, "bytes_written": now.bytes_written}, to="int8")
+    arguments = case(operation="attention_decode", kv_lens="100;200", kv_len=200, **sizes, **dims)
+    found = bought(arguments | {"bytes_read": now.bytes_read, "bytes_written": now.bytes_written}, to="int8")
     assert found["byte_ratio"] == pytest.approx(now.bytes / then.bytes)
 
 
@@ -89,22 +90,22 @@ def test_no_gain_where_bytes_do_not_limit(changes: dict[str, Any], limiter: str)
         ({"limiter": None, "tflops": 970.0, "flops": 10**13}, False),
     ],
 )
-def test_a_models_step_promises_what_a_speedup_does(changes: dict[str, Any], gains: bool) -> None:
-    """One rule says of what a narrower format is no less time, in a model's tables as in a frame's."""
+def test_a_models_step_agrees_with_speedup(changes: dict[str, Any], gains: bool) -> None:
+    """A model's tables and `speedup` use one rule."""
     found = case(**changes)
     assert (bought(found)["speedup"] > 1) == gains
     assert (figures.gain(found, 2.0, 1.0) < 1) == gains
     assert figures.gain(found, 1.0, 2.0) == 2.0, "a wider one takes longer anyway"
 
 
-def test_arithmetic_and_launching_hold_what_follows() -> None:
+def test_arithmetic_and_launch_bound_the_time() -> None:
     """8.39 us now; half the bytes would take 4.2 us, the arithmetic 6, three launches 7.5."""
     now = case()["time_ms"]
     arithmetic = bought(case(flops=6 * 10**9, tflops=6 * 10**9 / now / 1e9, peak_tflops=1000.0))
     assert arithmetic["time_ms_then"] == pytest.approx(0.006)
     assert arithmetic["reason"] == "arithmetic limits then"
     there = bought(case(backend="cpu"))
-    assert (there["status"], there["reason"]) == ("predicted", "no kernel takes fp8_e4m3 here yet")
+    assert (there["status"], "fp8_e4m3" in there["reason"]) == ("predicted", True)
     launching = bought(case(timer_floor_us=2.5))
     assert launching["time_ms_then"] == pytest.approx(0.0075)
     assert launching["reason"] == "launch latency limits then"
@@ -118,7 +119,7 @@ def test_the_narrower_precisions_own_rate_counts() -> None:
     assert found["speedup"] == pytest.approx(RATIO)
 
 
-def test_a_measured_pair_is_what_it_is() -> None:
+def test_a_measured_pair_gives_its_own_ratios() -> None:
     narrow = {**case(precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192}
     narrow["time_ms"] = NARROW / 3000e6
     found = bought(case(), narrow)
@@ -127,8 +128,8 @@ def test_a_measured_pair_is_what_it_is() -> None:
     assert found["speedup"] == pytest.approx(0.75 * RATIO)
 
 
-def test_a_predicted_pair_is_not_said_to_be_measured() -> None:
-    """And teaches nothing: what else is predicted follows from it no more than from no pair."""
+def test_a_predicted_pair_is_marked_as_predicted() -> None:
+    """A predicted pair does not change the efficiency of other rows."""
     narrow = {**case("b", precision="fp8_e4m3", gb_s=3000.0), "bytes_read": NARROW - 8192, "status": "predicted"}
     narrow["time_ms"] = NARROW / 3000e6
     found = bought(case("b"), narrow)
@@ -136,11 +137,11 @@ def test_a_predicted_pair_is_not_said_to_be_measured() -> None:
     assert bought(case("a"), case("b"), narrow)["efficiency_source"] == "assumed: 1"
 
 
-def test_other_cases_pairs_tell_the_efficiency() -> None:
+def test_pairs_of_other_cases_give_the_efficiency() -> None:
     """One pair of another shape reaches 90 % of its stream in FP8 where FP16 reached 95.2 %."""
     narrow = case("b", precision="fp8_e4m3", gb_s=3780.0)
     found = bought(case("a"), case("b"), narrow)
-    assert found["efficiency_source"] == "median of 1 measured pair"
+    assert "1 measured pair" in found["efficiency_source"]
     assert found["efficiency_ratio"] == pytest.approx(0.945)
     other = bought(case("a", operation="stream_read"), case("b"), narrow)
     assert other["efficiency_source"] is not None
@@ -148,7 +149,7 @@ def test_other_cases_pairs_tell_the_efficiency() -> None:
     assert "has no precision 'fp8_e4m3'" in other["reason"]
 
 
-def test_a_variants_own_pairs_tell_its_efficiency() -> None:
+def test_pairs_of_a_variant_give_its_efficiency() -> None:
     """`flash` loses a quarter of its bandwidth in FP8, `unfused` half; `other` gets the median of both."""
     pairs = [
         case(name, precision=precision, gb_s=speed, variant=name)
@@ -159,7 +160,7 @@ def test_a_variants_own_pairs_tell_its_efficiency() -> None:
     assert found == pytest.approx([0.75, 0.5, 0.625])
 
 
-def test_fewer_bytes_reach_less() -> None:
+def test_fewer_bytes_reach_less_bandwidth() -> None:
     """The curve of the run's roofs: half the bytes take 0.6 of the time."""
     sizes = ((RATIO, sum(WIDE), 1.0), (1.0, NARROW, 0.6))
     points = tuple(
@@ -171,34 +172,34 @@ def test_fewer_bytes_reach_less() -> None:
     data = frame.from_rows([case(of=sum(WIDE) / 1e4)], {"roofs": roofs.to_dict()})
     found = bwprof.speedup(data).iloc[0]
     assert found["speedup"] == pytest.approx(1 / 0.6, rel=2e-3)
-    assert "bandwidth at these bytes 0.83x" in found["efficiency_source"]
+    assert found["efficiency_source"].endswith("0.83x")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"operation": "my_kernel"}, "unknown operation 'my_kernel'"),
         ({"bytes_read": None, "bytes_written": None}, "its bytes are not known"),
         ({"attainable_gb_s": None}, "what limits it is not known"),
     ],
 )
-def test_what_is_not_known_says_why(changes: dict[str, Any], said: str) -> None:
+def test_an_unknown_speedup_has_a_reason(changes: dict[str, Any], message: str) -> None:
     found = bought({**case(), **changes})
     assert math.isnan(found["speedup"])
-    assert said in found["reason"]
+    assert message in found["reason"]
 
 
 @pytest.mark.parametrize(
-    ("from_", "to", "said"),
+    ("from_", "to", "message"),
     [
-        ("fp17", "fp8_e4m3", "from_: unknown precision 'fp17'"),
-        ("fp16", "fp9", "to: unknown precision 'fp9'"),
+        ("fp17", "fp8_e4m3", "unknown precision 'fp17'"),
+        ("fp16", "fp9", "unknown precision 'fp9'"),
         ("fp16", "FP16", "to is 'fp16', as from_ is"),
         ("bf16", "fp8_e4m3", "from_ is 'bf16', and no row with a time has it: there are fp16"),
     ],
 )
-def test_precisions_that_cannot_be_asked(from_: str, to: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_precisions_are_refused(from_: str, to: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         bwprof.speedup(frame.from_rows([case()]), from_, to)
 
 
@@ -212,20 +213,23 @@ def test_no_rows() -> None:
 # ---- in a line ----
 
 
+def facts(*rows: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Return the source and limiters that the line names, and the numbers in each of its parts."""
+    line = summarize_speedup(frame.from_rows(rows)).removeprefix("fp8_e4m3 instead of fp16: ")
+    parts = {re.sub(r"[^a-z ].*", "", part).strip() or "faster": part for part in line.split("; ")}
+    numbers = {name: " ".join(re.findall(r"[\d.]*\d", part)) for name, part in parts.items()}
+    return re.findall(r"measured|predicted|own kernel|memory", line), numbers
+
+
 def test_a_line_for_many_cases() -> None:
-    data = frame.from_rows([case("a"), case("b", of=9000.0), case("c", operation="stream_read")])
-    assert summarize_speedup(data) == (
-        "fp8_e4m3 instead of fp16: 2.00 times as fast in 1 of 2 cases (predicted, if its kernels are as efficient); "
-        "no gain in 1 (limited by: own kernel 1)"
-    )
-    assert summarize_speedup(data[data["case"] == "b"]) == (
-        "fp8_e4m3 instead of fp16: no gain in 1 of 1 case (limited by: own kernel 1)"
-    )
-    assert ": not known (stream_read has no" in summarize_speedup(data[data["case"] == "c"])
+    rows = [case("a"), case("b", of=9000.0), case("c", operation="stream_read")]
+    assert facts(*rows) == (["predicted", "own kernel"], {"faster": "2.00 1 2", "no gain in": "1 1"})
+    assert facts(rows[1]) == (["own kernel"], {"no gain in": "1 1 1"})
+    assert facts(rows[2])[1].keys() == {"not known"}
 
 
-def test_a_line_tells_slower_from_no_gain() -> None:
-    """Measured in both: 0.78 times as fast is not "nothing"."""
+def test_a_line_separates_slower_from_no_gain() -> None:
+    """Measured in both precisions: 0.78 times as fast is slower, not "no gain"."""
 
     def both(name: str, gain: float) -> list[dict[str, Any]]:
         wide = case(name, timestamp="t")
@@ -233,30 +237,19 @@ def test_a_line_tells_slower_from_no_gain() -> None:
         return [wide, {**wide, "precision": "fp8_e4m3", **then, "bandwidth_gb_s": NARROW / then["time_ms"] / 1e6}]
 
     quick, same, slow, slower = both("a", 1.5), both("b", 1.0), both("c", 0.78), both("d", 0.5)
-    what = "fp8_e4m3 instead of fp16"
-    assert summarize_speedup(frame.from_rows([*quick, *same, *slow])) == (
-        f"{what}: 1.50 times as fast in 1 of 3 cases (measured); no gain in 1 (limited by: memory 1); "
-        "slower in 1, 0.78 times as fast"
-    )
-    assert summarize_speedup(frame.from_rows([*quick, *slow, *slower])) == (
-        f"{what}: 1.50 times as fast in 1 of 3 cases (measured); slower in 2, 0.50 to 0.78 times as fast"
-    )
-    assert summarize_speedup(frame.from_rows(slow)) == (
-        f"{what}: no gain in 1 of 1 case; slower in 1, 0.78 times as fast"
-    )
+    numbers = {"faster": "1.50 1 3", "no gain in": "1 1", "slower in": "1 0.78"}
+    assert facts(*quick, *same, *slow) == (["measured", "memory"], numbers)
+    assert facts(*quick, *slow, *slower) == (["measured"], {"faster": "1.50 1 3", "slower in": "2 0.50 0.78"})
+    assert facts(*slow) == ([], {"no gain in": "1 1", "slower in": "1 0.78"})
 
 
-def test_a_line_says_of_how_many_cases_it_is_not_known() -> None:
-    """Nothing is promised, nor denied, of those whose limit nobody knows."""
+def test_a_line_counts_unknown_cases() -> None:
+    """A case without a known limit counts neither as a gain nor as none."""
     without = {**case("d"), "attainable_gb_s": None, "ceiling_gb_s": None}
     rows = [without, {**without, "case": "e"}, case("b", of=9000.0)]
-    assert summarize_speedup(frame.from_rows(rows)) == (
-        "fp8_e4m3 instead of fp16: no gain in 1 of 3 cases (limited by: own kernel 1); not known in 2"
-    )
-    assert summarize_speedup(frame.from_rows([case("a"), *rows])) == (
-        "fp8_e4m3 instead of fp16: 2.00 times as fast in 1 of 4 cases (predicted, if its kernels are as efficient); "
-        "no gain in 1 (limited by: own kernel 1); not known in 2"
-    )
+    assert facts(*rows) == (["own kernel"], {"no gain in": "1 3 1", "not known in": "2"})
+    numbers = {"faster": "2.00 1 4", "no gain in": "1 1", "not known in": "2"}
+    assert facts(case("a"), *rows) == (["predicted", "own kernel"], numbers)
 
 
 def test_a_line_for_a_models_step() -> None:
@@ -266,24 +259,24 @@ def test_a_line_for_a_models_step() -> None:
     now = 32 * rows[0]["time_ms"] + 1
     then = 32 * rows[0]["time_ms"] / RATIO + 1
     layer = {**case("layer"), "count": 0, "status": "skipped", "time_ms": None, **step}
-    said = (
+    message = (
         f"fp8_e4m3 instead of fp16 (weights and cache): a step takes {then:.3g} ms instead of {now:.3g} ms, "
         f"{now / then:.2f} times as fast (predicted, if its kernels are as efficient)"
     )
     for beside in ([], [layer]):
-        assert summarize_speedup(frame.from_rows([*rows, *beside])) == said
+        assert summarize_speedup(frame.from_rows([*rows, *beside])) == message
 
 
 def test_any_frame() -> None:
-    """Classic columns, of operations that are not ours, both precisions measured."""
+    """Classic columns of a foreign operation, measured in both precisions."""
     names = ["operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
     rows = [["a", "FP32", 1, 2, 3, 2.0, 1.0, 2000000, 0], ["a", "fp16", 1, 2, 3, 1.0, 1.0, 1000000, 0]]
     found = bwprof.speedup(pd.DataFrame(rows, columns=names), "fp32", "fp16").iloc[0]
     assert (found["speedup"], found["efficiency_source"]) == (2.0, "measured")
 
 
-def test_no_ratio_is_of_two_variants_of_a_ladder(tmp_path: Path) -> None:
-    """Of each precision another variant failed: what is left are no two rows of one kernel."""
+def test_two_variants_make_no_pair(tmp_path: Path) -> None:
+    """In each precision another variant failed, so the remaining rows are of two kernels."""
     made = [
         row("prefill", precision, variant=variant, time_ms=time_ms, status=status)
         for precision, variant, time_ms, status in (

@@ -15,7 +15,7 @@ from rich.console import Console
 from rows import pair, row
 
 import bwprof
-from bwprof.analysis.views import VIEWS
+from bwprof.analysis.summarize import VIEWS
 from bwprof.cli import main
 from bwprof.cli.render import print_view
 from bwprof.results import columns, frame, schema

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bwprof.analysis.access import AccessPattern as AccessPattern
     from bwprof.analysis.bandwidth import BandwidthAnalysis as BandwidthAnalysis
+    from bwprof.analysis.bandwidth import speed_of_light as speed_of_light
+    from bwprof.analysis.bandwidth import utilization_table as utilization_table
     from bwprof.analysis.bottleneck import bottlenecks as bottlenecks
     from bwprof.analysis.bottleneck import strengths as strengths
-    from bwprof.analysis.checks import checklist as checklist
     from bwprof.analysis.gains import improvement_table as improvement_table
     from bwprof.analysis.gains import speedup as speedup
     from bwprof.analysis.prediction.catalogue import catalogue as catalogue
     from bwprof.analysis.prediction.efficiency import efficiency as efficiency
     from bwprof.analysis.prediction.predict import predict as predict
     from bwprof.analysis.prediction.predict import predict_rows as predict_rows
-    from bwprof.analysis.utilization import speed_of_light as speed_of_light
-    from bwprof.analysis.utilization import utilization_table as utilization_table
+    from bwprof.analysis.rules import checklist as checklist
     from bwprof.roofs.limiter import attainable as attainable
     from bwprof.roofs.limiter import classify as classify
     from bwprof.roofs.limiter import position as position
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 # Where each public name lives; it is imported when it is asked for.
 _NAMES = {
     "bwprof.analysis.access": "AccessPattern",
-    "bwprof.analysis.bandwidth": "BandwidthAnalysis",
+    "bwprof.analysis.bandwidth": "BandwidthAnalysis speed_of_light utilization_table",
     "bwprof.analysis.bottleneck": "bottlenecks strengths",
-    "bwprof.analysis.checks": "checklist",
+    "bwprof.analysis.rules": "checklist",
     "bwprof.analysis.gains": "improvement_table speedup",
     "bwprof.analysis.prediction.catalogue": "catalogue",
     "bwprof.analysis.prediction.efficiency": "efficiency",
     "bwprof.analysis.prediction.predict": "predict predict_rows",
-    "bwprof.analysis.utilization": "speed_of_light utilization_table",
     "bwprof.roofs.limiter": "attainable classify position ridge with_limits",
 }
 

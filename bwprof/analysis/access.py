@@ -41,13 +41,7 @@ _DESCRIPTIONS = {
 
 
 class AccessEfficiency(float):
-    """Useful over moved bytes, 0 to 1, with its source.
-
-    Attributes
-    ----------
-    source : str
-        "measured", "sector model" or "table".
-    """
+    """Useful over moved bytes, 0 to 1; its `source` is "measured", "sector model" or "table"."""
 
     source: str
 
@@ -97,28 +91,22 @@ class AccessPattern(Enum):
         ValueError
             For an unknown name (with the nearest one), a stride that is no whole number from 1, or of another pattern.
         """
-        if isinstance(text, cls):
-            return text
-        name, colon, rest = str(text).strip().lower().partition(":")
-        pattern = next((pattern for pattern in cls if pattern.value == name.strip()), None)
-        if pattern is None:
-            raise ValueError(describe_unknown("access pattern", str(text), [pattern.value for pattern in cls]))
-        if not colon:
-            return pattern
-        if pattern is not cls.STRIDED:
-            raise ValueError(f"access pattern '{quote_text(text)}': only strided takes a stride (strided:128)")
-        return cls(f"{pattern.value}:{_positive('stride', parse_count(rest, 'stride'))}")
+        return cls(text)
 
     @classmethod
-    def _missing_(cls, value: object) -> AccessPattern | None:
+    def _missing_(cls, value: object) -> AccessPattern:
         # A pattern with its stride has a value of its own, by which it is pickled.
-        if not isinstance(value, str):
-            raise ValueError(describe_unknown("access pattern", repr_short(value), [pattern.value for pattern in cls]))
-        name, colon, rest = value.partition(":")
-        if not colon or name != "strided" or not rest.isdecimal() or not int(rest):
-            return cls.parse(value)
+        name, colon, rest = str(value).strip().lower().partition(":")
+        member = next((member for member in cls if member.value == name.strip()), None)
+        if member is None:
+            raise ValueError(describe_unknown("access pattern", str(value), [member.value for member in cls]))
+        if not colon:
+            return member
+        if member is not cls.STRIDED:
+            raise ValueError(f"access pattern '{quote_text(value)}': only strided takes a stride (strided:128)")
         pattern = object.__new__(cls)
-        pattern._name_, pattern._value_ = "STRIDED", value
+        pattern._name_ = "STRIDED"
+        pattern._value_ = f"strided:{_check_positive('stride', parse_count(rest, 'stride'))}"
         return pattern
 
     @property
@@ -164,8 +152,8 @@ class AccessPattern(Enum):
         device : str, optional
             "cpu" moves lines of 64 bytes, anything else sectors of 32. A name selects rows of `measured`.
         measured : pandas.DataFrame, optional
-            Measurements of patterns: columns `pattern` and `load_efficiency` (percent), and optionally `stride`,
-            `element_bytes` and `device`. The median of the rows of this pattern counts.
+            Columns `pattern` and `load_efficiency` (percent), optionally `stride`, `element_bytes` and `device`. The
+            median of the rows of this pattern counts.
         source : str, optional
             "measured", "sector model" or "table"; the default is the first of these that knows the pattern.
 
@@ -179,19 +167,21 @@ class AccessPattern(Enum):
         ValueError
             For a stride or an element below 1, an unknown source, or one that does not know this pattern.
         """
-        stride = _positive("stride", stride if stride is not None else self.stride or 1)
-        size = _positive("element_bytes", element_bytes)
+        stride = _check_positive("stride", stride if stride is not None else self.stride or 1)
+        size = _check_positive("element_bytes", element_bytes)
         if source is not None and source not in SOURCES:
             raise ValueError(describe_unknown("source", source, SOURCES))
-        backend = _backend_of(device)
-        unit = LINE_BYTES if backend and _core.backend_facts(backend)["runs_on_host"] else SECTOR_BYTES
+        backend = str(device or "").partition(":")[0].strip().lower()  # of "cuda:1"; else a device's own name
+        is_backend = backend in registry.backend_names()
+        unit = LINE_BYTES if is_backend and _core.backend_facts(backend)["runs_on_host"] else SECTOR_BYTES
+        known = None if measured is None else _median_efficiency(self._kind, stride, size, device, is_backend, measured)
         estimates = {
-            MEASURED: lambda: _median_efficiency(self._kind, stride, size, "" if backend else device, measured),
-            MODEL: lambda: _sector_efficiency(self._kind, stride, size, unit),
-            TABLE: lambda: next((value for most, value in _TABLE.get(self._kind, ()) if stride <= most), None),
+            MEASURED: known,
+            MODEL: _sector_efficiency(self._kind, stride, size, unit),
+            TABLE: next((value for most, value in _TABLE.get(self._kind, ()) if stride <= most), None),
         }
         for name in SOURCES if source is None else (source,):
-            value = estimates[name]()
+            value = estimates[name]
             if value is not None:
                 return AccessEfficiency(value, name)
         raise ValueError(f"source is '{source}', which does not know the pattern {self.value}: leave it out")
@@ -211,10 +201,8 @@ def _sector_efficiency(kind: str, stride: int, size: int, unit: int) -> float | 
 
 
 def _median_efficiency(
-    kind: str, stride: int, size: int, device: str | None, measured: pd.DataFrame | None
+    kind: str, stride: int, size: int, device: str | None, is_backend: bool, measured: pd.DataFrame
 ) -> float | None:
-    if measured is None:
-        return None
     import numpy as np
 
     from bwprof.analysis.values import is_word, numbers
@@ -226,18 +214,12 @@ def _median_efficiency(
     for name, value in (("stride", stride), ("element_bytes", size)):
         column = numbers(measured, name)
         rows &= (column == value) | np.isnan(column)
-    if device and "device" in measured.columns:
+    if device and not is_backend and "device" in measured.columns:
         rows &= is_word(measured, "device", device)
     return min(1.0, float(np.median(share[rows])) / 100) if rows.any() else None
 
 
-def _backend_of(device: str | None) -> str:
-    """Return the backend of "cuda:1"; "" for a device's own name."""
-    head = str(device or "").partition(":")[0].strip().lower()
-    return head if head in registry.backend_names() else ""
-
-
-def _positive(name: str, value: Any) -> int:
+def _check_positive(name: str, value: Any) -> int:
     try:
         number = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -5,40 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bwprof import registry
-from bwprof.analysis import values
-from bwprof.analysis.bandwidth import IMPOSSIBLE
-from bwprof.analysis.bottleneck import (
-    LEAST,
-    Finding,
-    bottlenecks,
-    compute_losses,
-    find_strengths,
-    rank_losses,
-    strengths,
-)
-from bwprof.analysis.checks import checklist
-from bwprof.analysis.cliffs import find_cliffs
-from bwprof.analysis.gains import (
-    NO_GAIN,
-    explain_equal_bandwidth,
-    improvement_table,
-    limiter_text,
-    list_precisions,
-    summarize_speedup,
-)
-from bwprof.analysis.rules import AT_ROOF, is_at_roof
-from bwprof.analysis.utilization import utilization_table
+from bwprof.analysis import bottleneck, gains, values
+from bwprof.analysis.bandwidth import IMPOSSIBLE, utilization_table
+from bwprof.analysis.bottleneck import Finding
+from bwprof.analysis.rules import AT_ROOF, checklist, is_at_roof
 from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Pairs of precisions: one that a run has, and the next narrower one.
 NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
@@ -54,15 +33,7 @@ _BELOW = (
 
 @dataclass(frozen=True)
 class Answer:
-    """Summarize a frame's rows.
-
-    Attributes
-    ----------
-    data : pandas.DataFrame
-        From `bwprof.sweep`, `bwprof.load` or others.
-    top : int
-        The number of bottlenecks.
-    """
+    """Summarize the rows of a frame, with the `top` bottlenecks."""
 
     data: pd.DataFrame
     top: int = 3
@@ -86,7 +57,7 @@ class Answer:
     @cached_property
     def findings(self) -> list[Finding]:
         """The bottlenecks."""
-        return rank_losses(self.measured, self.top)
+        return bottleneck.rank_losses(self.measured, self.top)
 
     @property
     def _is_predicted(self) -> bool:
@@ -94,20 +65,15 @@ class Answer:
 
     def lines(self) -> list[str]:
         """List what limits the rows, what could be won and by what, and how sure that is; only what is known."""
+        count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
         lines = (
             self.limiter_line(),
-            self._impossible_line(),
+            f"Impossible: {plural(count, 'row')} above the memory's peak: check bytes, time and peak." if count else "",
             self._loss_line(),
             self.narrower_line(),
             self._confidence_line(),
         )
         return [line for line in lines if line]
-
-    def _impossible_line(self) -> str:
-        count = int(self.utilization()["Status"].eq(IMPOSSIBLE).sum())
-        return (
-            f"Impossible: {plural(count, 'row')} above the memory's peak: check bytes, time and peak." if count else ""
-        )
 
     def limiter_line(self) -> str:
         """Count the rows that each roof limits, and say why that is not known of others."""
@@ -121,7 +87,7 @@ class Answer:
             why = _BELOW if below_peak else _NO_ROOFS if np.any(work) else _NO_WORK
             return f"Limits of {total}: not known: {why}."
         notes = {"kernel": " (below half of the roof)"}
-        parts = [f"{limiter_text(name)} {count}{notes.get(name, '')}" for name, count in self._limiter_counts()]
+        parts = [f"{gains.limiter_text(name)} {count}{notes.get(name, '')}" for name, count in self._count_limiters()]
         if unknown.any():
             parts.append(f"not known {unknown.sum()}" + (f" ({_BELOW})" if below_peak else ""))
         at_roof, above = is_at_roof(self.usable, self.limits).sum(), values.is_above_roof(self.usable).sum()
@@ -131,36 +97,37 @@ class Answer:
     def _no_time_line(self) -> str:
         if not len(self.data):
             return "There are no measurements."
-        statuses = Counter(word or "ok" for word in values.words(self.data, "status").astype(str))
-        reasons = Counter(word for word in values.words(self.data, "reason").astype(str) if word)
-        often = f"; most often: {reasons.most_common(1)[0][0]}" if reasons else ""
-        counts = ", ".join(f"{name} {count}" for name, count in statuses.items())
+        statuses = values.words(self.data, "status").astype(str).replace("", "ok")
+        counts = ", ".join(f"{name} {count}" for name, count in Counter(statuses).items())
+        reasons = Counter(filter(None, values.words(self.data, "reason").astype(str))).most_common(1)
+        often = f"; most often: {reasons[0][0]}" if reasons else ""
         return f"No time in {plural(len(self.data), 'row')} ({counts}{often})."
 
-    def _limiter_counts(self) -> list[tuple[str, int]]:
+    def _count_limiters(self) -> list[tuple[str, int]]:
         """Count the rows of each limiter, the most first."""
-        counts = [(name, int(self.limits.by(name).sum())) for name in LIMITERS]
-        return sorted((pair for pair in counts if pair[1]), key=lambda pair: -pair[1])
+        return Counter(LIMITERS[code - 1] for code in sorted(self.limits.limiter) if code).most_common()
 
     def brief(self) -> list[str]:
         """List the same in a few short lines for the end of a sweep; none where no row's limiter is known."""
-        if not len(self.usable) or not (self.limits.limiter > 0).any():
+        counts = ", ".join(f"{name} {count}" for name, count in self._count_limiters())
+        if not counts:
             return []
-        counts = ", ".join(f"{name} {count}" for name, count in self._limiter_counts())
         lines = [f"limited by: {counts} of {plural(len(self.usable), 'row')}"]
         if self.findings:
             first = self.findings[0]
             lines.append(f"most time lost: {first.label}: {first.issue}, {first.gain}")
         narrower = self.narrower_line()
-        return [*lines, narrower.partition(";")[0].removesuffix(".")] if narrower and NO_GAIN not in narrower else lines
+        if narrower and gains.NO_GAIN not in narrower:
+            lines.append(narrower.partition(";")[0].removesuffix("."))
+        return lines
 
     def _loss_line(self) -> str:
         if not self.findings:
-            known = len(self.usable) > 0 and bool((self.limits.limiter > 0).any())
-            return f"Better kernels would win little: none loses {LEAST:.0f} % of its time or more." if known else ""
-        losses = compute_losses(self.usable, self.limits)
-        times = np.where(np.isnan(losses.total_ms), 0, values.numbers(self.usable, "time_ms") * losses.count)
-        total, lost = format_seconds(float(times.sum()) / 1e3), format_seconds(float(np.nansum(losses.total_ms)) / 1e3)
+            text = f"Better kernels would win little: none loses {bottleneck.LEAST:.0f} % of its time or more."
+            return text if (self.limits.limiter > 0).any() else ""
+        losses = bottleneck.compute_losses(self.usable, self.limits)
+        spent = (losses["time_ms"] * losses["count"])[losses["total_ms"].notna()]
+        total, lost = (format_seconds(float(ms) / 1e3) for ms in (spent.sum(), losses["total_ms"].sum()))
         first = self.findings[0]
         return (
             f"Up to {lost} of {total} could be won by kernels as fast as the device allows; "
@@ -171,9 +138,9 @@ class Answer:
         """Say what the next narrower precision would bring; "" where that is not known."""
         if not (self.limits.limiter > 0).any() or not _has_classic_columns(self.data):
             return ""
-        precisions = list_precisions(self.usable)
+        precisions = gains.list_precisions(self.usable)
         steps = [pair for pair in NEXT if pair[0] in precisions and self._has_kernels(*pair)]
-        lines = (summarize_speedup(self.data, *step) for step in steps)
+        lines = (gains.summarize_speedup(self.data, *step) for step in steps)
         return next((f"{line}." for line in lines if ": not known" not in line), "")
 
     def _has_kernels(self, wide: str, narrow: str) -> bool:
@@ -187,26 +154,22 @@ class Answer:
         total = len(self.usable)
         if not total:
             return ""
-        parts = [*self._checks(total)]
-        statuses = Counter(values.words(self.data[~values.has_time(self.data)], "status").astype(str))
-        parts += [f"{name}: {count}" for name, count in statuses.items() if name not in ("", "ok", "predicted")]
-        others = int(values.has_time(self.data).sum()) - total
-        parts += [f"left out: {plural(others, 'row')} of predicted times or repeated shapes"] if others else []
-        return f"How sure: {'; '.join(parts)}."
-
-    def _checks(self, total: int) -> list[str]:
-        """Count the verified results and the rows with flags."""
-        if self._is_predicted:
-            return ["all predicted, nothing measured"]
         checked = int((values.words(self.usable, "verified").astype(str).str.lower() == "true").sum())
         parts = [f"results verified: {checked} of {total}"]
-        if "flags" in self.usable.columns:
+        if self._is_predicted:
+            parts = ["all predicted, nothing measured"]
+        elif "flags" in self.usable.columns:
             flagged = [word for word in values.words(self.usable, "flags").astype(str) if word]
             names = [name for name, _ in Counter(flag for word in flagged for flag in word.split(";")).most_common()]
             more = f" and {len(names) - _MAX_FLAGS} more" if len(names) > _MAX_FLAGS else ""
-            names_text = f" ({', '.join(names[:_MAX_FLAGS])}{more})" if names else ""
-            parts.append(f"rows with warnings: {len(flagged)}{names_text}")
-        return parts
+            parts.append(f"rows with warnings: {len(flagged)}")
+            parts[-1] += f" ({', '.join(names[:_MAX_FLAGS])}{more})" if names else ""
+        timed = values.has_time(self.data)
+        statuses = Counter(values.words(self.data[~timed], "status").astype(str))
+        parts += [f"{name}: {count}" for name, count in statuses.items() if name not in ("", "ok", "predicted")]
+        others = int(timed.sum()) - total
+        parts += [f"left out: {plural(others, 'row')} of predicted times or repeated shapes"] if others else []
+        return f"How sure: {'; '.join(parts)}."
 
     def utilization(self) -> pd.DataFrame:
         """Tabulate each row's use of the theoretical peak."""
@@ -215,25 +178,23 @@ class Answer:
 
     def strengths(self) -> pd.DataFrame:
         """Tabulate the rows that need no work."""
-        return strengths(self.measured)
+        return bottleneck.strengths(self.measured)
 
     def bottlenecks(self) -> pd.DataFrame:
         """Tabulate the rows that lose the most time."""
-        return bottlenecks(self.measured, self.top)
+        return bottleneck.bottlenecks(self.measured, self.top)
 
     def cliffs(self) -> list[str]:
         """List where a swept parameter's time jumps, the largest first."""
-        cliffs = find_cliffs(self.measured) if _has_classic_columns(self.measured) else []
+        cliffs = bottleneck.find_cliffs(self.measured) if _has_classic_columns(self.measured) else []
         more = [f"and {len(cliffs) - self.top} more"] if len(cliffs) > self.top else []
         return [*(cliff.text for cliff in cliffs[: self.top]), *more]
 
     def improvement(self) -> tuple[pd.DataFrame, str]:
         """Tabulate FP32 beside FP16, and explain ratios of bandwidth near one; empty without such rows."""
-        import pandas as pd
-
         if not _has_classic_columns(self.data):
             return pd.DataFrame(), ""
-        return improvement_table(self.data), explain_equal_bandwidth(self.data)
+        return gains.improvement_table(self.data), gains.explain_equal_bandwidth(self.data)
 
     def checklist(self) -> pd.DataFrame:
         """Tabulate the sixteen questions."""
@@ -270,17 +231,17 @@ def group_strengths(data: Any) -> list[str]:
     totals = Counter(name for name, timed in zip(names, values.has_time(frame), strict=True) if timed)
     rows = [label.removeprefix(name).strip() for label, name in zip(values.labels(frame), names, strict=True)]
     groups: dict[str, dict[str, list[str]]] = {}
-    for place, words, _ in find_strengths(frame):
-        for word in words:
-            groups.setdefault(word, {}).setdefault(names[place], []).append(rows[place])
+    found = bottleneck.find_strengths(frame)
+    for place, word in zip(found["place"], found["strength"], strict=True):
+        groups.setdefault(word, {}).setdefault(names[place], []).append(rows[place])
     return [
-        f"{word}: " + ", ".join(_case_text(name, which, totals[name]) for name, which in cases.items())
+        f"{word}: "
+        + ", ".join(
+            name if len(own) == totals[name] or not any(own) else f"{name} ({', '.join(own)})"
+            for name, own in cases.items()
+        )
         for word, cases in groups.items()
     ]
-
-
-def _case_text(name: str, rows: list[str], total: int) -> str:
-    return name if len(rows) == total or not any(rows) else f"{name} ({', '.join(rows)})"
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -294,13 +255,13 @@ def markdown(table: pd.DataFrame) -> str:
     |---|---|
     | copy | good |
     """
-    lines = [list(map(_cell, table.columns)), *([_cell(cell) for cell in row] for row in table.itertuples(index=False))]
-    rows = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([rows[0], "|" + "---|" * len(table.columns), *rows[1:]])
-
-
-def _cell(value: Any) -> str:
-    return "" if is_missing(value) else str(value).replace("|", "\\|").replace("\n", " ")
+    lines: list[Any] = [table.columns, *table.itertuples(index=False)]
+    cells = [
+        ["" if is_missing(cell) else str(cell).replace("|", "\\|").replace("\n", " ") for cell in line]
+        for line in lines
+    ]
+    head, *rows = (f"| {' | '.join(row)} |" for row in cells)
+    return "\n".join([head, "|" + "---|" * len(table.columns), *rows])
 
 
 def _has_classic_columns(data: pd.DataFrame) -> bool:

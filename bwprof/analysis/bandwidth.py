@@ -1,22 +1,21 @@
-"""`BandwidthAnalysis`: rate how well a transfer uses the memory, for one row or a frame."""
+"""Rate how well a transfer uses the memory: `BandwidthAnalysis`, a table of rows, two lines of one row."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, moved_bytes, numbers, word_codes, words
+from bwprof.analysis import values
+from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, numbers, word_codes, words
 from bwprof.registry import check_precision
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, classify_row, ridge
-from bwprof.text.formatting import format_short
+from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.parsing import describe_unknown, finite_or_none, measured_or_none, parse_bytes, repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 GOOD, EXCELLENT, FAIR = 0.60, 0.80, 0.40
 AT_ROOF = 0.90
@@ -24,7 +23,11 @@ BOUNDS = ("memory", "compute", "latency")
 IMPOSSIBLE = "impossible"
 RATINGS = ("poor", "fair", "good", "excellent", IMPOSSIBLE)
 _RATING_LIMITS = (FAIR, GOOD, EXCELLENT, ABOVE_PEAK)  # of the ratings from the second on
-_HEIGHTS = (KERNEL_SHARE, AT_ROOF, ABOVE_ROOF)  # shares of the memory roof between which sentences differ
+
+_WHOLE = ("bytes_read", "bytes_written", "flops")
+_POSITIVE = ("duration_s", "peak_gb_s", "attainable_gb_s", "peak_tflops", "measured_tflops")
+_LARGEST = {"l2_hit_rate": 1.0, "stall_pct": 100.0}
+_REQUIRED = ("bytes_read", "bytes_written", "duration_s", "peak_gb_s")
 
 # Means over kernels: the attribute, its column, and the factor between their units.
 _MEANS = (
@@ -91,20 +94,10 @@ class BandwidthAnalysis:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("bytes_read", "bytes_written", "flops"):
+        for name in (*_WHOLE, *_POSITIVE, *_LARGEST):
             value = getattr(self, name)
-            if isinstance(value, float) and value.is_integer():  # a column with missing values makes floats of ints
-                value = int(value)
-            if value is not None or name != "flops":
-                _set(self, name, parse_bytes(value, name))
-        for name in ("duration_s", "peak_gb_s", "attainable_gb_s", "peak_tflops", "measured_tflops"):
-            value = getattr(self, name)
-            if value is not None or name in ("duration_s", "peak_gb_s"):
-                _set(self, name, _positive(value, name))
-        for name, most in (("l2_hit_rate", 1.0), ("stall_pct", 100.0)):
-            value = getattr(self, name)
-            if value is not None:
-                _set(self, name, _share(value, name, most))
+            if value is not None or name in _REQUIRED:
+                object.__setattr__(self, name, _check_number(value, name))
         if self.bound is not None and self.bound not in BOUNDS:
             raise ValueError(describe_unknown("bound", self.bound, BOUNDS))
         if self.precision is not None:
@@ -138,23 +131,16 @@ class BandwidthAnalysis:
             For a row without bytes, time or peak, and for a hot one, whose bytes come from a cache.
         """
         columns = as_row(row)
-        value = {name: measured_or_none(columns.get(name)) for name in ("time_ms", *cls.__dataclass_fields__)}
+        value = {name: measured_or_none(columns.get(name)) for name in ("time_ms", *(*_WHOLE, *_POSITIVE, *_LARGEST))}
         if peak_gb_s is not None:
             value["peak_gb_s"] = peak_gb_s
         _refuse_incomplete(columns.get("cache"), value)
-        words = (columns.get("case") or columns.get("operation"), columns.get("precision"))
-        names = ("attainable_gb_s", "peak_tflops", "l2_hit_rate", "stall_pct", "measured_tflops")
-        optional: dict[str, Any] = {name: value[name] for name in names}
-        return cls(
-            int(value["bytes_read"] or 0),
-            int(value["bytes_written"] or 0),
-            _positive(value["time_ms"], "time_ms") / 1e3,
-            _positive(value["peak_gb_s"], "peak_gb_s"),
-            flops=None if value["flops"] is None else int(value["flops"]),
-            bound=columns["bound"] if columns.get("bound") in BOUNDS else classify_row(columns).bound,
-            label=" ".join(word for word in words if isinstance(word, str) and word),
-            **optional,
-        )
+        value["duration_s"] = _check_number(value.pop("time_ms"), "time_ms") / 1e3
+        value |= {name: value[name] or 0 for name in ("bytes_read", "bytes_written")}
+        names = (columns.get("case") or columns.get("operation"), columns.get("precision"))
+        label = " ".join(word for word in names if isinstance(word, str) and word)
+        bound = columns["bound"] if columns.get("bound") in BOUNDS else classify_row(columns).bound
+        return cls(**value, bound=bound, label=label)  # type: ignore[arg-type]
 
     @classmethod
     def from_profiling_results(
@@ -198,14 +184,16 @@ class BandwidthAnalysis:
         if (flops >= 0).all():
             optional.setdefault("flops", int(flops.sum()))
         for name, column, scale in _MEANS:
-            value = _mean(scale * numbers(data, column), times)
-            if value is not None:
-                optional.setdefault(name, value)
+            known = numbers(data, column) >= 0
+            if known.any():
+                weights = times[known] if (times[known] > 0).all() else None
+                mean = float(np.average(scale * numbers(data, column)[known], weights=weights))
+                optional.setdefault(name, mean)
         if optional.get("precision") is not None and "peak_tflops" not in optional:
             optional["peak_tflops"] = _catalogue_rate(str(words(longest, "device").iloc[0]), optional["precision"])
         analysis = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
         if analysis.found_bound is None:
-            _set(analysis, "bound", _diagnosed_bound(longest.assign(peak_gb_s=analysis.peak_gb_s)))
+            object.__setattr__(analysis, "bound", _diagnosed_bound(longest.assign(peak_gb_s=analysis.peak_gb_s)))
         return analysis
 
     @staticmethod
@@ -227,7 +215,7 @@ class BandwidthAnalysis:
         >>> BandwidthAnalysis.from_frame(pd.DataFrame([row]))[["utilization", "rating"]].values.tolist()
         [[0.375, 'poor']]
         """
-        return _analyze_frame(as_frame(data), None if peak_gb_s is None else _positive(peak_gb_s, "peak_gb_s"))
+        return _analyze_frame(as_frame(data), None if peak_gb_s is None else _check_number(peak_gb_s, "peak_gb_s"))
 
     @property
     def bytes_total(self) -> int:
@@ -291,22 +279,14 @@ class BandwidthAnalysis:
 
     def bottleneck_description(self) -> str:
         """Say in one sentence what keeps it from being faster."""
-        reached = -1.0 if self.efficiency is None else self.efficiency
-        roof = self.measured_tflops or self.peak_tflops
-        rate = 0.0 if self.tflops is None or self.peak_tflops is None else self.tflops / self.peak_tflops
-        return _describe(
-            over_peak=_percent(self.utilization if self.utilization > ABOVE_PEAK else None),
-            over_rate=_percent(rate if rate > ABOVE_PEAK else None),
-            bound=self.found_bound or "",
-            height=sum(reached >= share for share in _HEIGHTS),
-            efficiency=_percent(self.efficiency),
-            utilization=_percent(self.utilization),
-            arithmetic=_percent(self.tflops / roof if self.tflops is not None and roof else None),
-            roof=roof or math.nan,
-            is_measured=self.measured_tflops is not None,
-            has_flops=self.flops is not None,
-            precision=self.precision or "",
+        columns = {name: np.array([getattr(self, name)], float) for name in (*_WHOLE, *_POSITIVE)}
+        facts = _choose_sentences(
+            np.array([self.bandwidth_gb_s]),
+            columns["flops"] / self.duration_s / 1e12,
+            columns,
+            np.array([("", *BOUNDS).index(self.found_bound or "")]),
         )
+        return _format_sentence(*(column[0] for column in facts.values()))
 
     def summary(self) -> str:
         """List what is known, a line each, in decimal units."""
@@ -320,7 +300,7 @@ class BandwidthAnalysis:
             ("Bytes read", _bytes_text(self.bytes_read)),
             ("Bytes written", _bytes_text(self.bytes_written)),
             ("Total transfer", _bytes_text(self.bytes_total)),
-            ("Duration", f"{_four_digits(1e3 * self.duration_s)} ms"),
+            ("Duration", f"{format_short(1e3 * self.duration_s, '.4g' if self.duration_s < 10 else '.0f')} ms"),
             ("Bandwidth", f"{format_short(self.bandwidth_gb_s, '.2f')} GB/s"),
             ("Utilization", used),
         ]
@@ -334,25 +314,13 @@ class BandwidthAnalysis:
         return "\n".join([head, *(f"  {name + ':':<15} {value}" for name, value in lines)])
 
     def _ridge_text(self) -> str:
-        """Write the bound and the ridge from which it follows, in brackets."""
+        """Write the bound, and the ridge if it implies that bound, in brackets."""
         bound, intensity = self.found_bound, self.arithmetic_intensity
         if bound is None or intensity is None:
             return ""
-        measured, few = self.measured_tflops or 0, self.attainable_gb_s or 0
-        for rate, gb_s, source in (
-            (self.peak_tflops, self.peak_gb_s, ""),
-            (self.measured_tflops, self.peak_gb_s, f" at the measured {measured:.4g} TFLOP/s"),
-            (
-                self.measured_tflops or self.peak_tflops,
-                self.attainable_gb_s,
-                f" at the {few:.4g} GB/s that so few bytes attain",
-            ),
-        ):
-            if rate is not None and gb_s is not None:
-                bend = ridge(rate, gb_s)
-                if bound == "latency" or classify(intensity, bend) == bound:
-                    return f" ({bound}-bound, ridge {format_short(bend, '.1f')}{source})"
-        return f" ({bound}-bound)"
+        bends = [ridge(rate, self.peak_gb_s) for rate in (self.peak_tflops, self.measured_tflops) if rate is not None]
+        agreeing = [bend for bend in bends if bound == "latency" or classify(intensity, bend) == bound]
+        return f" ({bound}-bound" + (f", ridge {format_short(agreeing[0], '.1f')})" if agreeing else ")")
 
 
 def _refuse_incomplete(cache: object, value: Mapping[str, float | None]) -> None:
@@ -370,107 +338,93 @@ def _refuse_incomplete(cache: object, value: Mapping[str, float | None]) -> None
         )
 
 
-def _describe(
-    *,
-    over_peak: int,
-    over_rate: int,
-    bound: str,
-    height: int,
-    efficiency: int,
-    utilization: int,
-    arithmetic: int,
-    roof: float,
-    is_measured: bool,
-    has_flops: bool,
-    precision: str = "",
-) -> str:
-    """Write the sentence from whole percents, -1 for an unknown one.
+_ATTAINED = "{pct:.0f} % of what a stream of the same bytes reaches"
+_NOT_KNOWN = "how near to its roof is not known: measure the roofs"
+_KERNEL = "the kernel limits, not the card"
+_ARITHMETIC = "arithmetic, not memory: {pct:.0f} % of the {kind} {roof:.4g} TFLOP/s"
+_UNBOUND = "what bounds it is not known: pass {} or precision= where the device is known"
 
-    `over_peak` and `over_rate` are shares of the theoretical peaks where these are impossible; `height` counts the
-    `_HEIGHTS` that are reached.
-    """
-    if over_peak >= 0:
-        return f"{over_peak} % of the peak is impossible: the bytes, the time or the peak are wrong"
-    if over_rate >= 0:
-        return f"{over_rate} % of the arithmetic peak is impossible: the FLOPs, the time or the peak are wrong"
-    if bound == "latency":
-        return "launch latency, not memory: batch or fuse"
-    if bound == "memory":
-        return _describe_memory(height, efficiency, utilization)
-    if bound == "compute":
-        if arithmetic < 0:
-            return "arithmetic, not memory: how near to its roof is not known: measure the roofs"
-        whose = ": the kernel limits, not the card" if arithmetic < 100 * KERNEL_SHARE else ""
-        kind = "measured" if is_measured else "theoretical"
-        return f"arithmetic, not memory: {arithmetic} % of the {kind} {roof:.4g} TFLOP/s{whose}"
-    flops = "" if has_flops else "flops= and "
-    peak = f"peak_tflops=, of {precision}" if precision else "peak_tflops=, or precision= where the device is known"
-    return f"what bounds it is not known: pass {flops}{peak}"
+# What keeps a row from being faster. `_choose_sentences` has the condition of each.
+_SENTENCES = (
+    "{pct:.0f} % of the peak is impossible: the bytes, the time or the peak are wrong",
+    "{pct:.0f} % of the arithmetic peak is impossible: the FLOPs, the time or the peak are wrong",
+    "launch latency, not memory: batch or fuse",
+    f"{_ATTAINED}: check the bytes, the time and the roof",
+    "at the memory roof: only fewer bytes help",
+    f"{_ATTAINED}, a gap of {{gap:.0f}} %: the rest is the kernel's",
+    f"{_ATTAINED}, a gap of {{gap:.0f}} %: {_KERNEL}",
+    f"memory-bound at {{pct:.0f}} % of the peak; {_NOT_KNOWN}",
+    f"memory-bound; {_NOT_KNOWN}",
+    f"{_ARITHMETIC}: {_KERNEL}",
+    _ARITHMETIC,
+    f"arithmetic, not memory: {_NOT_KNOWN}",
+    _UNBOUND.format("peak_tflops=,"),
+    _UNBOUND.format("flops= and peak_tflops=,"),
+)
 
 
-def _describe_memory(height: int, efficiency: int, utilization: int) -> str:
-    if efficiency < 0:
-        reached = f" at {utilization} % of the peak" if utilization >= 0 else ""
-        return f"memory-bound{reached}; how near to its roof is not known: measure the roofs"
-    if height == 2:
-        return "at the memory roof: only fewer bytes help"
-    reached = f"{efficiency} % of what a stream of the same bytes reaches"
-    if height == 3:
-        return f"{reached}: check the bytes, the time and the roof"
-    whose = "the rest is the kernel's" if height else "the kernel limits, not the card"
-    return f"{reached}, a gap of {100 - efficiency} %: {whose}"
+def _choose_sentences(bandwidth: Any, tflops: Any, columns: Mapping[str, Any], bound: Any) -> dict[str, Any]:
+    """Choose each row's sentence, and compute the figures in it; `bound` has places in BOUNDS from 1 on."""
+    utilization, efficiency = (_divide(bandwidth, columns[name]) for name in ("peak_gb_s", "attainable_gb_s"))
+    measured, theory = columns["measured_tflops"], columns["peak_tflops"]
+    roof = np.where(np.isnan(measured), theory, measured)
+    of_theory, of_roof = _divide(tflops, theory), _divide(tflops, roof)
+    memory, compute = bound == 1, bound == 2
+    with np.errstate(invalid="ignore"):
+        cases = (
+            (utilization > ABOVE_PEAK, utilization),
+            (of_theory > ABOVE_PEAK, of_theory),
+            (bound == 3, -1.0),
+            (memory & (efficiency >= ABOVE_ROOF), efficiency),
+            (memory & (efficiency >= AT_ROOF), -1.0),
+            (memory & (efficiency >= KERNEL_SHARE), efficiency),
+            (memory & (efficiency >= 0), efficiency),
+            (memory & (utilization >= 0), utilization),
+            (memory, -1.0),
+            (compute & (of_roof < KERNEL_SHARE), of_roof),
+            (compute & (of_roof >= 0), of_roof),
+            (compute, -1.0),
+            (~np.isnan(columns["flops"]), -1.0),
+        )
+    conditions = [condition for condition, _ in cases]
+    sentence = np.select(conditions, range(len(cases)), len(cases))
+    share = np.select(conditions, [share for _, share in cases], -1.0)
+    has_roof = np.isin(sentence, [place for place, text in enumerate(_SENTENCES) if "{roof" in text])
+    return {
+        "sentence": sentence,
+        "pct": np.rint(100 * np.minimum(share, 1e6)),
+        "roof": np.where(has_roof, roof, -1.0),
+        "is_measured": has_roof & ~np.isnan(measured),
+    }
 
 
-def _percent(share: float | None) -> int:
-    return -1 if share is None else round(100 * min(share, 1e6))
+def _format_sentence(sentence: int, pct: float, roof: float, is_measured: bool) -> str:
+    kind = "measured" if is_measured else "theoretical"
+    return _SENTENCES[sentence].format(pct=pct, gap=100 - pct, roof=roof, kind=kind)
 
 
-def _percents(share: Any) -> Any:
-    return np.where(np.isnan(share), -1, np.rint(100 * np.minimum(np.nan_to_num(share), 1e6))).astype(np.int64)
-
-
-def _positive_or_nan(values: Any) -> Any:
-    return np.where(values > 0, values, np.nan)
+def _divide(part: Any, whole: Any) -> Any:
+    return part / np.where(whole > 0, whole, np.nan)
 
 
 def _analyze_frame(data: pd.DataFrame, peak: float | None) -> pd.DataFrame:
-    import pandas as pd
-
     own = numbers(data, "peak_gb_s")
-    most = own if peak is None else np.where(np.isnan(own), peak, own)
-    data = data if peak is None else data.assign(peak_gb_s=most)
-    time_ms, cold = numbers(data, "time_ms"), ~is_word(data, "cache", "hot")
-    flops, measured, theory = (numbers(data, name) for name in ("flops", "measured_tflops", "peak_tflops"))
-    seconds = _positive_or_nan(time_ms) / 1e3
-    bandwidth = np.where(cold, moved_bytes(data) / seconds, np.nan) / 1e9
-    utilization = bandwidth / _positive_or_nan(most)
-    efficiency = bandwidth / _positive_or_nan(numbers(data, "attainable_gb_s"))
-    roof = np.where(np.isnan(measured), theory, measured)
+    if peak is not None:
+        data = data.assign(peak_gb_s=np.where(np.isnan(own), peak, own))
+    columns = {name: numbers(data, name) for name in ("time_ms", "flops", *_POSITIVE)}
+    cold = ~is_word(data, "cache", "hot")
+    seconds = np.where(columns["time_ms"] > 0, columns["time_ms"], np.nan) / 1e3
+    bandwidth = np.where(cold, values.moved_bytes(data) / seconds, np.nan) / 1e9
+    utilization, efficiency = (_divide(bandwidth, columns[name]) for name in ("peak_gb_s", "attainable_gb_s"))
     with np.errstate(invalid="ignore"):
         grade = sum((utilization > limit).astype(np.int8) for limit in _RATING_LIMITS)
-        height = sum((efficiency >= share).astype(np.int8) for share in _HEIGHTS)
-        rate = flops / seconds / _positive_or_nan(theory) / 1e12
-        over_peak, over_rate = (np.where(share > ABOVE_PEAK, share, np.nan) for share in (utilization, rate))
     rating = np.array([*RATINGS, None], object)[np.where(np.isnan(utilization), len(RATINGS), grade)]
-    bound = _bounds(data)
-    by_memory, by_arithmetic = (bound == BOUNDS.index(name) + 1 for name in ("memory", "compute"))
-    reached = flops / seconds / _positive_or_nan(roof) / 1e12
-    facts = pd.DataFrame(
-        {
-            "over_peak": _percents(over_peak),
-            "over_rate": _percents(over_rate),
-            "bound": bound,
-            "height": np.where(by_memory & ~np.isnan(efficiency), height, -1),
-            "efficiency": np.where(by_memory, _percents(efficiency), -1),
-            "utilization": np.where(by_memory & np.isnan(efficiency), _percents(utilization), -1),
-            "arithmetic": np.where(by_arithmetic, _percents(reached), -1),
-            "roof": np.where(by_arithmetic & ~np.isnan(reached), roof, -1.0),
-            "is_measured": by_arithmetic & ~np.isnan(measured),
-            "has_flops": (bound == 0) & ~np.isnan(flops),
-        }
-    )
-    sentences = np.where(cold, _sentences(facts), "hot: its bytes came out of a cache, not held against memory")
-    sentences[~(time_ms > 0)] = None
+    facts = pd.DataFrame(_choose_sentences(bandwidth, columns["flops"] / seconds / 1e12, columns, _bounds(data)))
+    # A sentence is formatted once for all rows with the same figures.
+    codes = facts.groupby(list(facts), sort=False).ngroup().to_numpy()
+    distinct = [_format_sentence(*row) for row in facts.drop_duplicates().itertuples(index=False)]
+    sentences = np.where(cold, np.array(distinct, object)[codes], "hot: its bytes came out of a cache, not from memory")
+    sentences[np.isnan(seconds)] = None
     texts = {"rating": pd.array(rating, dtype="string"), "bottleneck": pd.array(sentences, dtype="string")}
     return data.assign(utilization=utilization, efficiency=efficiency, **texts)
 
@@ -482,20 +436,13 @@ def _bounds(data: pd.DataFrame) -> Any:
     if not missing.any():
         return bounds
     rest = data if missing.all() else data[missing]
-    limits, intensity = limiter_columns(rest), numbers(rest, "flops") / _positive_or_nan(moved_bytes(rest))
+    limits, flops = limiter_columns(rest), numbers(rest, "flops")
+    intensity = _divide(flops, values.moved_bytes(rest))
     with np.errstate(invalid="ignore"):
-        memory = (intensity < limits.ridge) | (numbers(rest, "flops") == 0) | limits.by("memory")
+        memory = (intensity < limits.ridge) | (flops == 0) | limits.by("memory")
         compute = (intensity >= limits.ridge) | limits.by("compute")
     bounds[missing] = np.select([limits.by("latency"), memory, compute], [3, 1, 2], 0)
     return bounds
-
-
-def _sentences(facts: pd.DataFrame) -> Any:
-    """Write one sentence for each distinct row of facts, and repeat it for all rows like it."""
-    codes = facts.groupby(list(facts), sort=False).ngroup().to_numpy()
-    distinct = facts.drop_duplicates().assign(bound=lambda rows: np.array(["", *BOUNDS])[rows["bound"]])
-    rows: list[dict[str, Any]] = distinct.to_dict("records")  # type: ignore[assignment]
-    return np.array([_describe(**row) for row in rows], object)[codes]
 
 
 def _catalogue_rate(device: str, precision: str) -> float | None:
@@ -509,50 +456,99 @@ def _catalogue_rate(device: str, precision: str) -> float | None:
 
 def _diagnosed_bound(launch: pd.DataFrame) -> str | None:
     """Return the bound of a launch by `bwprof.diagnose`; None where it is open."""
-    from bwprof.analysis.diagnosis.diagnose import diagnose_rows
-    from bwprof.analysis.diagnosis.hypothesis import SUPPORTED
+    from bwprof.analysis.diagnosis.diagnose import diagnose
 
-    causes = (entry.hypothesis.name for entry in diagnose_rows(launch)[0].of(SUPPORTED))
-    return next((_HYPOTHESIS_BOUNDS[name] for name in causes if name in _HYPOTHESIS_BOUNDS), None)
-
-
-def _mean(values: Any, times: Any) -> float | None:
-    """Average over kernels, weighted by time where all times are known."""
-    known = values >= 0
-    weights = times[known] if (times[known] > 0).all() else np.ones(int(known.sum()))
-    return float(np.average(values[known], weights=weights)) if known.any() else None
+    found = diagnose(launch)
+    causes = found.loc[found["verdict"] == "supported", "hypothesis"].map(_HYPOTHESIS_BOUNDS).dropna()
+    return None if causes.empty else str(causes.iloc[0])
 
 
-def _set(analysis: BandwidthAnalysis, name: str, value: Any) -> None:
-    object.__setattr__(analysis, name, value)
-
-
-def _positive(value: Any, name: str) -> float:
+def _check_number(value: Any, name: str) -> Any:
+    """Return a number of an analysis, or a time; ValueError where it is out of range."""
+    if name in _WHOLE:
+        whole = isinstance(value, float) and value.is_integer()  # a column with missing values makes floats of ints
+        return parse_bytes(int(value) if whole else value, name)
     number = finite_or_none(value)
-    if number is None or number <= 0:
-        raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed")
-    return number
-
-
-def _share(value: Any, name: str, most: float) -> float:
-    number = finite_or_none(value)
-    if number is None or not 0 <= number <= most:
+    most = _LARGEST.get(name, math.inf)
+    if name in _LARGEST and (number is None or not 0 <= number <= most):
         raise ValueError(f"{name} is {repr_short(value)}: allowed is 0 to {most:g}")
+    if number is None or (number <= 0 and name not in _LARGEST):
+        raise ValueError(f"{name} is {repr_short(value)}: a positive, finite number is needed")
     return number
 
 
 def _bytes_text(count: int) -> str:
     """Format bytes in decimal units: '117.45 MB'."""
-    value, units = float(count), ("B", "kB", "MB", "GB", "TB")
-    for unit in units:
-        if round(value, 2) < 1000 or unit == units[-1]:
-            break
-        value /= 1000
-    return f"{count} B" if unit == "B" else f"{format_short(value, '.2f')} {unit}"
+    units = ("B", "kB", "MB", "GB", "TB")
+    place = min((len(str(count)) - 1) // 3, len(units) - 1)
+    return f"{format_short(count / 1000**place, '.2f' if place else '.0f')} {units[place]}"
 
 
-def _four_digits(value: float) -> str:
-    """Format four digits without an exponent."""
-    if value >= 1e4:
-        return format_short(value, ".0f")
-    return f"{value:#.4g}".rstrip(".") if value >= 1e-4 else f"{value:.3g}"
+def utilization_table(data: Any, *, peak_gb_s: float | None = None) -> pd.DataFrame:
+    """Tabulate each row's bandwidth, its share of the theoretical peak, and its rating.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, or a row
+        From `bwprof.sweep`, `bwprof.load` or others.
+    peak_gb_s : float, optional
+        The peak of rows that have none.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns Kernel, Measured BW, Utilization, Status (excellent above 80 % of the peak, good above 60 %, fair above
+        40 %, else poor; "impossible" above the peak, "in doubt" above a stream of its bytes); "-" for what is not
+        known, and for hot rows, whose bytes come from a cache.
+
+    Examples
+    --------
+    >>> row = {"case": "copy", "time_ms": 10.0, "bytes_read": 2e9, "bytes_written": 1e9, "bandwidth_gb_s": 300.0}
+    >>> utilization_table(row, peak_gb_s=800.0).values.tolist()
+    [['copy', '300 GB/s', '37.5 %', 'poor']]
+    """
+    frame = BandwidthAnalysis.from_frame(as_frame(data), peak_gb_s=peak_gb_s)
+    frame = frame[values.has_time(frame)]
+    own, used = numbers(frame, "bandwidth_gb_s"), numbers(frame, "utilization")
+    speed = np.where(np.isnan(own), values.moved_bytes(frame) / numbers(frame, "time_ms") / 1e6, own)
+    rating = words(frame, "rating").astype(object)
+    table = {
+        "Kernel": values.labels(frame),
+        "Measured BW": ["-" if np.isnan(one) else f"{format_figure(one, whole_from=100)} GB/s" for one in speed],
+        "Utilization": ["-" if np.isnan(one) else f"{format_short(100 * one, '.1f')} %" for one in used],
+        "Status": np.where(values.is_above_roof(frame) & (rating != IMPOSSIBLE), "in doubt", rating),
+    }
+    return pd.DataFrame(table).replace({"Status": {"": "-"}}).astype("string")
+
+
+def speed_of_light(row: Mapping[str, Any] | pd.Series[Any]) -> str:
+    """Format the memory and the compute throughput of one row in two lines, each with its peak.
+
+    Examples
+    --------
+    >>> row = {"bandwidth_gb_s": 3747.07, "peak_gb_s": 4814.3, "tflops": 3.7459, "peak_tflops": 1070.53}
+    >>> print(speed_of_light(row))
+    Memory Throughput: 3747 GB/s (78% of peak 4814 GB/s)
+    Compute Throughput: 3.75 TFLOPS (0.4% of peak 1071 TFLOPS)
+    """
+    columns = as_row(row)
+    names = ("bandwidth_gb_s", "peak_gb_s", "tflops", "peak_tflops")
+    gb_s, peak_gb_s, tflops, peak_tflops = (measured_or_none(columns.get(name)) for name in names)
+    unknown = "peak unknown"
+    if columns.get("cache") == "hot":
+        peak_gb_s, unknown = None, "hot: out of a cache, not held against memory"
+    memory = _throughput_text(gb_s, peak_gb_s, "GB/s", "bytes_read=, bytes_written=", unknown)
+    compute = _throughput_text(tflops, peak_tflops, "TFLOPS", "flops=", "peak unknown")
+    return f"Memory Throughput: {memory}\nCompute Throughput: {compute}"
+
+
+def _throughput_text(reached: float | None, peak: float | None, unit: str, argument: str, unknown: str) -> str:
+    if reached is None:
+        return f"unknown (pass {argument})"
+    speed = format_figure(reached, whole_from=100)
+    if peak is None or peak <= 0:
+        return f"{speed} {unit} ({unknown})"
+    most = format_figure(peak, whole_from=100)
+    share = 100 * float(speed) / float(most) if float(speed) and float(most) else 100 * reached / peak
+    beyond = ", impossible: check the work, the time and the peak" if reached > ABOVE_PEAK * peak else ""
+    return f"{speed} {unit} ({share:.{0 if share >= 10 else 1}f}% of peak {most} {unit}{beyond})"

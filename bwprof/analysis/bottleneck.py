@@ -1,82 +1,31 @@
-"""Rank bottlenecks: how much time each row loses against its roof, why, and what helps."""
+"""Find where time is lost: bottlenecks with their cause and what helps, their opposite, and cliffs of a sweep."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bwprof.analysis import values
 from bwprof.analysis.rules import AT_ROOF, RULES, BottleneckRule, RuleInputs
+from bwprof.results import schema
+from bwprof.results.frame import to_rows
+from bwprof.results.pairs import configuration_key, is_comparable, times_differ
+from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import LIMITERS
 from bwprof.text.formatting import ShortFloat, format_figure, format_seconds, format_short
-from bwprof.text.parsing import repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
+from bwprof.text.parsing import measured_or_none, repr_short
 
 # The columns that tell one step of a model from another; the times of a step's rows add up.
 STEP = ("model", "phase", "step_batch", "context", "weights", "kv", "device", "run_id")
-DECODE = "decode"  # the phase in which each sequence gets one new token
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """Per row: percent of its time lost (NaN without a roof), ms lost by a launch, and its number of launches.
-
-    Rows of a model's step also have the step's ms and its new tokens, others NaN.
-    """
-
-    pct: NDArray[np.float64]
-    lost_ms: NDArray[np.float64]
-    count: NDArray[np.float64]
-    step_ms: NDArray[np.float64]
-    tokens: NDArray[np.float64]
-
-    @property
-    def total_ms(self) -> NDArray[np.float64]:
-        """Ms lost over all launches."""
-        return self.lost_ms * self.count
-
-    def tokens_s(self, place: int) -> tuple[float, float]:
-        """Compute tokens/s of a row's step, with and without the row's loss; NaN where there is no step."""
-        step, lost, tokens = (float(column[place]) for column in (self.step_ms, self.total_ms, self.tokens))
-        return tokens / step * 1e3 if step > 0 else math.nan, tokens / (step - lost) * 1e3 if step > lost else math.nan
-
-
-def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> Losses:
-    """Compute how much time each row loses against its roof."""
-    time_ms = np.where(values.has_time(data), values.numbers(data, "time_ms"), math.nan)
-    pct = np.clip(100 - limits.pct_limit, 0, 100)
-    step_ms, tokens = _step_columns(data)
-    lost_pct = np.where(np.isnan(time_ms), math.nan, pct)
-    return Losses(lost_pct, time_ms * pct / 100, values.counts(data), step_ms, tokens)
-
-
-def _step_columns(data: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute the time (NaN where a row has none) and the new tokens of each row's step."""
-    import pandas as pd
-
-    if "count" not in data.columns or not len(data):
-        return np.full(len(data), math.nan), np.full(len(data), math.nan)
-    counted = ~np.isnan(values.numbers(data, "count"))
-    names = [name for name in STEP if name in data.columns]
-    keys = [values.words(data, name).astype(str) for name in names] or [pd.Series("", data.index)]
-    times = pd.Series(values.total_ms(data), data.index).groupby(keys, sort=False)
-    step_ms = times.transform(lambda step: step.sum(skipna=False)).to_numpy(float)
-    batch = values.numbers(data, "step_batch")
-    batch = np.where(batch > 0, batch, 1.0)
-    decoding = values.words(data, "phase").isin(["", DECODE]).to_numpy(bool)
-    tokens = np.where(decoding, batch, batch * values.numbers(data, "context"))
-    return np.where(counted, step_ms, math.nan), np.where(counted, tokens, math.nan)
-
 
 COLUMNS = ("Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence")
-STRENGTHS = ("Kernel", "Strength", "Evidence")
 
 # Percent of a row's time that is lost from which on it has a priority; rows that lose less are not listed.
 PRIORITIES = ((50.0, "1 (HIGH)"), (20.0, "2 (MED)"), (5.0, "3 (LOW)"))
@@ -129,9 +78,10 @@ def bottlenecks(data: Any, top: int | None = 3) -> pd.DataFrame:
 
 def tabulate_findings(findings: Sequence[Finding]) -> pd.DataFrame:
     """Tabulate findings as `bottlenecks` does."""
-    import pandas as pd
-
-    lines = [finding.line() for finding in sort_by_priority(findings)]
+    lines = [
+        (found.priority, found.label, found.issue, found.impact, found.fix, found.gain, found.evidence)
+        for found in sort_by_priority(findings)
+    ]
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype("string")
 
 
@@ -142,26 +92,43 @@ def sort_by_priority(findings: Sequence[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row that loses time: its place in the frame, its name, the rules that match it, and its figures."""
+    """One row that loses time: its place in the frame, its name, the rules that match it, and its figures.
+
+    `step_ms` and `tokens` are the time and the new tokens of its model's step, NaN without one.
+    """
 
     place: int
     label: str
     limiter: str
     side: str
+    on_host: bool
+    rules: tuple[tuple[BottleneckRule, float], ...]
     pct: float
     time_ms: float
     lost_ms: float
     count: float
     step_ms: float
-    tokens_s: float
-    tokens_s_then: float
-    on_host: bool
-    rules: tuple[tuple[BottleneckRule, float], ...]
+    tokens: float
+
+    @property
+    def tokens_s(self) -> float:
+        """Tokens/s of the step."""
+        return self.tokens / self.step_ms * 1e3 if self.step_ms > 0 else math.nan
+
+    @property
+    def tokens_s_then(self) -> float:
+        """Tokens/s of the step without the loss."""
+        rest = self.step_ms - self.lost_ms * self.count
+        return self.tokens / rest * 1e3 if rest > 0 else math.nan
 
     @property
     def priority(self) -> str:
         """By the share of its time that is lost."""
         return next((name for least, name in PRIORITIES if self.pct >= least), "")
+
+    @property
+    def _doubts(self) -> list[BottleneckRule]:
+        return [rule for rule, _ in self.rules if rule.id in _DOUBTS]
 
     @property
     def causes(self) -> list[BottleneckRule]:
@@ -171,9 +138,8 @@ class Finding:
     @property
     def issue(self) -> str:
         """What is wrong in a few words, after what makes that doubtful."""
-        flags = ", ".join(rule.id for rule, _ in self.rules if rule.id in _DOUBTS)
-        doubts = [f"{flags}: to be read with care"] if flags else []
-        return "; ".join([*doubts, self.causes[0].issue if self.causes else "below its roof, cause not measured"])
+        issue = self.causes[0].issue if self.causes else "below its roof, cause not measured"
+        return "; ".join([*(rule.issue for rule in self._doubts), issue])
 
     @property
     def impact(self) -> str:
@@ -189,11 +155,10 @@ class Finding:
     @property
     def fix(self) -> str:
         """What helps against the first cause; without a cause, what would find it."""
-        doubts = [fix for rule, _ in self.rules if rule.id in _DOUBTS for fix in rule.fixes]
         fixes = self.causes[0].fixes if self.causes else (_COUNT,)
         if self.on_host:
             fixes = tuple(fix for fix in fixes if not any(word in fix for word in _GPU_WORDS)) or (_ON_HOST,)
-        return "; ".join(dict.fromkeys([*doubts, *fixes]))
+        return "; ".join(dict.fromkeys([*(fix for rule in self._doubts for fix in rule.fixes), *fixes]))
 
     @property
     def gain(self) -> str:
@@ -216,10 +181,30 @@ class Finding:
         limit = f"limiter {self.limiter}" if self.limiter else ""
         return "; ".join(filter(None, (reached, limit, *figures)))
 
-    def line(self) -> dict[str, str]:
-        """Return a line of the table."""
-        cells = (self.priority, self.label, self.issue, self.impact, self.fix, self.gain, self.evidence)
-        return dict(zip(COLUMNS, cells, strict=True))
+
+def compute_losses(data: pd.DataFrame, limits: values.LimiterColumns) -> pd.DataFrame:
+    """Compute how much time each row loses against its roof: a frame, its index the places of rows.
+
+    Columns are pct (of its time; NaN without a roof), time_ms, lost_ms (of a launch), count (launches), total_ms (lost
+    by all launches), step_ms and tokens (of the model's step; NaN where there is none, or a row of it has no time).
+    """
+    time_ms = np.where(values.has_time(data), values.numbers(data, "time_ms"), math.nan)
+    pct = np.where(np.isnan(time_ms), math.nan, np.clip(100 - limits.pct_limit, 0, 100))
+    losses = pd.DataFrame({"pct": pct, "time_ms": time_ms, "lost_ms": time_ms * pct / 100})
+    losses["count"] = values.counts(data)
+    losses["total_ms"] = losses["lost_ms"] * losses["count"]
+    losses[["step_ms", "tokens"]] = math.nan
+    if "count" in data.columns and len(data):
+        keys = [values.words(data, name).astype(str).to_numpy() for name in STEP if name in data.columns]
+        steps = pd.Series(values.total_ms(data)).groupby(keys or np.zeros(len(data)), sort=False)
+        batch = values.numbers(data, "step_batch")
+        batch = np.where(batch > 0, batch, 1.0)
+        # A decode step makes one token for each sequence, a prefill one for each token of its context.
+        decoding = values.words(data, "phase").isin(["", "decode"]).to_numpy(bool)
+        losses["step_ms"] = steps.transform(lambda step: step.sum(skipna=False))
+        losses["tokens"] = np.where(decoding, batch, batch * values.numbers(data, "context"))
+        losses.loc[np.isnan(values.numbers(data, "count")), ["step_ms", "tokens"]] = math.nan
+    return losses
 
 
 def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
@@ -228,33 +213,23 @@ def rank_losses(data: pd.DataFrame, top: int | None = 3) -> list[Finding]:
         raise ValueError(f"top is {repr_short(top)}: a whole number from 1 is needed, or None for all")
     limits = values.limiter_columns(data)
     losses = compute_losses(data, limits)
-    with np.errstate(invalid="ignore"):
-        places = np.flatnonzero((losses.pct >= LEAST) & (losses.total_ms > 0))
-    places = places[np.argsort(-losses.total_ms[places], kind="stable")][: None if top is None else int(top)]
+    losses = losses[(losses["pct"] >= LEAST) & (losses["total_ms"] > 0)]
+    losses = losses.sort_values("total_ms", ascending=False, kind="stable")[: None if top is None else int(top)]
+    places = losses.pop("total_ms").index.to_numpy()
     if not len(places):
         return []
     few = data.iloc[places]
-    rules = match_rules(few)
-    time_ms, sides = values.numbers(few, "time_ms"), _roof_sides(few, values.limiter_columns(few))
-    names, hosts = values.labels_at(data, places), values.on_host(few)
-    return [
-        Finding(
-            place=place,
-            label=names[at],
-            limiter=("", *LIMITERS)[limits.limiter[place]],
-            side=sides[at],
-            pct=float(losses.pct[place]),
-            time_ms=float(time_ms[at]),
-            lost_ms=float(losses.lost_ms[place]),
-            count=float(losses.count[place]),
-            step_ms=float(losses.step_ms[place]),
-            tokens_s=losses.tokens_s(place)[0],
-            tokens_s_then=losses.tokens_s(place)[1],
-            on_host=bool(hosts[at]),
-            rules=tuple(rules[at]),
-        )
-        for at, place in enumerate(places.tolist())
-    ]
+    facts = zip(
+        places.tolist(),
+        values.labels_at(data, places),
+        [("", *LIMITERS)[code] for code in limits.limiter[places]],
+        _roof_sides(few, values.limiter_columns(few)),
+        values.on_host(few).tolist(),
+        map(tuple, match_rules(few)),
+        losses.to_dict("records"),
+        strict=True,
+    )
+    return [Finding(*own, **figures) for *own, figures in facts]
 
 
 def match_rules(data: pd.DataFrame) -> list[list[tuple[BottleneckRule, float]]]:
@@ -298,17 +273,14 @@ def strengths(data: Any) -> pd.DataFrame:
     >>> strengths(row).values.tolist()
     [['copy', 'at the memory roof', '95 % of attainable']]
     """
-    import pandas as pd
-
     frame = values.as_frame(data)
-    rows = find_strengths(frame)
-    names = values.labels_at(frame, np.array([place for place, _, _ in rows], np.int64))
-    lines = [(name, "; ".join(words), "; ".join(texts)) for name, (_, words, texts) in zip(names, rows, strict=True)]
-    return pd.DataFrame(lines, columns=list(STRENGTHS)).astype("string")
+    found = find_strengths(frame).groupby("place").agg("; ".join)
+    table = {"Kernel": values.labels_at(frame, found.index.to_numpy(np.int64)), "Strength": found["strength"]}
+    return pd.DataFrame(table | {"Evidence": found["evidence"]}).astype("string").reset_index(drop=True)
 
 
-def find_strengths(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]:
-    """Find the rows that need no work: their places, their strengths, and the evidence."""
+def find_strengths(data: pd.DataFrame) -> pd.DataFrame:
+    """Find the rows that need no work: columns place, strength, evidence; a line for each row and strength."""
     limits, attained = values.limiter_columns(data), values.pct_attained(data)
     traffic, stored = values.numbers(data, "traffic_ratio"), values.stored_ratio(data)
     sound = values.has_time(data) & ~values.is_word(data, "status", "predicted")
@@ -323,8 +295,88 @@ def find_strengths(data: pd.DataFrame) -> list[tuple[int, list[str], list[str]]]
         (computes, "at the arithmetic roof", "{:.0f} % of the arithmetic roof", limits.pct_limit),
         (exact, "no extra traffic", "traffic ratio {:.2f}", traffic),
     )
-    rows = []
-    for place in np.flatnonzero(streams | computes | exact).tolist():
-        own = [(name, text.format(ShortFloat(figure[place]))) for mask, name, text, figure in kinds if mask[place]]
-        rows.append((place, [name for name, _ in own], [text for _, text in own]))
-    return rows
+    lines = [
+        (place, name, text.format(ShortFloat(figure[place])))
+        for mask, name, text, figure in kinds
+        for place in np.flatnonzero(mask).tolist()
+    ]
+    return pd.DataFrame(lines, columns=["place", "strength", "evidence"]).sort_values("place", kind="stable")
+
+
+BEYOND = 0.10  # excess over the time that the work explains
+_TIMES = ("time_ms", "time_ms_lo", "time_ms_hi")
+
+
+@dataclass(frozen=True, slots=True)
+class Cliff:
+    """Two neighbours along a parameter: `slow` takes more time than its work explains."""
+
+    name: str
+    fast: RowDict
+    slow: RowDict
+    work: float  # of `slow` over that of `fast`
+
+    @property
+    def time(self) -> float:
+        """The time of `slow` over that of `fast`."""
+        return float(self.slow["time_ms"] / self.fast["time_ms"])
+
+    @property
+    def text(self) -> str:
+        """One line: "decode kv_len=15264 fp32: 33 % more time than kv_len=14994 for 1.8 % more work"."""
+        before, after = (f"{self.name}={row[self.name]:g}" for row in (self.fast, self.slow))
+        case = str(self.slow.get("case") or self.slow.get("operation"))
+        named = f"{case if after in case else f'{case} {after}'} {self.slow['precision']}"
+        work = f"{_percent(max(self.work, 1 / self.work))} % {'more' if self.work > 1 else 'less'} work"
+        old, new = (row.get("variant") for row in (self.fast, self.slow))
+        kernels = "" if old == new else f" ({new} instead of {old})"
+        return f"{named}: {_percent(self.time)} % more time than {before} for {work}{kernels}"
+
+
+def find_cliffs(data: Any) -> list[Cliff]:
+    """Find the cliffs of a frame along each parameter that varies alone, the largest first."""
+    rows = to_rows(data)
+    own = schema.extra_names(rows)
+    cliffs: list[Cliff] = []
+    for name in (*schema.param_names(), *own):
+        lines: dict[tuple[object, ...], list[RowDict]] = defaultdict(list)
+        for row in rows:
+            if measured_or_none(row.get(name)) is not None:
+                rest = (row["precision"], *(row.get(other) for other in own if other != name))
+                lines[*configuration_key(row, without=(name, "case", "run_id")), *rest].append(row)
+        cliffs += [cliff for line in lines.values() for cliff in find_cliffs_along(line, name)]
+    return sorted(cliffs, key=lambda cliff: -cliff.time / cliff.work)
+
+
+def find_cliffs_along(rows: Sequence[RowDict], name: str) -> list[Cliff]:
+    """Find the cliffs of rows that differ in one parameter, or in the variant where its values repeat."""
+    timed = [row for row in rows if is_comparable(row) and (measured_or_none(row["time_ms"]) or 0) > 0]
+    repeats = len({row[name] for row in timed}) < len(timed)
+    parts: dict[object, list[RowDict]] = defaultdict(list)
+    for row in timed:
+        parts[(row.get("variant"), row.get("run_id")) if repeats else None].append(row)
+    pairs = [pair for part in parts.values() for pair in pairwise(sorted(part, key=_work))]
+    return [cliff for less, more in pairs if (cliff := _compare(less, more, name)) is not None]
+
+
+def _compare(less: RowDict, more: RowDict, name: str) -> Cliff | None:
+    """Return the cliff between two rows in the order of their work, if there is one."""
+    ratios = [after / before for before, after in zip(_work(less), _work(more), strict=True) if before > 0 < after]
+    work = max(ratios, default=1.0)
+    if work <= 1:
+        return None
+    scaled = {column: less[column] * work for column in _TIMES if less.get(column) is not None}
+    if more["time_ms"] > scaled["time_ms"] and times_differ(scaled, more, gate=BEYOND):
+        return Cliff(name, less, more, work)
+    if more["time_ms"] < less["time_ms"] and times_differ(more, less):
+        return Cliff(name, more, less, 1 / work)
+    return None
+
+
+def _work(row: RowDict) -> tuple[float, float]:
+    return float((row["bytes_read"] or 0) + (row["bytes_written"] or 0)), float(row.get("flops") or 0)
+
+
+def _percent(ratio: float) -> str:
+    pct = 100 * (ratio - 1)
+    return format_short(pct, ".0f" if pct >= 10 else ".2g")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from bwprof import costs, registry
 from bwprof.analysis import values
 from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
+from bwprof.results import frame as results_frame
+from bwprof.results import pairs as results_pairs
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
@@ -22,20 +26,24 @@ from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
 from bwprof.text.parsing import measured_or_none, quote_text
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPair:
-    """One configuration in two precisions, both with a time."""
+    """One configuration in two precisions, both with a time and bytes."""
 
     label: str
     wide: RowDict
     narrow: RowDict
-    byte_ratio: float
-    time_ratio: float
+
+    @property
+    def byte_ratio(self) -> float:
+        """The wide row's bytes over the narrow row's."""
+        return (moved_bytes(self.wide) or 0) / (moved_bytes(self.narrow) or math.nan)
+
+    @property
+    def time_ratio(self) -> float:
+        """The wide row's time over the narrow row's."""
+        return float(self.wide["time_ms"] / self.narrow["time_ms"])
 
     @property
     def bandwidth_ratio(self) -> float:
@@ -78,18 +86,15 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     >>> improvement_table(pd.DataFrame([wide, half], columns=names)).values.tolist()
     [['decode', '1073', '805', '0.75x', '2.00x', '1.50x']]
     """
-    import pandas as pd
-
     wide, narrow = check_precision_pair(from_, to)
-    names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)", "Improvement"]
-    names += ["Bytes ratio", "Time speed-up"]
+    names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)"]
     lines = []
     for pair in find_precision_pairs(data, wide, narrow):
-        speeds = [
-            format_figure(row["bytes"] / row["time_ms"] / 1e6, whole_from=100) for row in (pair.wide, pair.narrow)
-        ]
+        speeds = ((moved_bytes(row) or 0) / row["time_ms"] / 1e6 for row in (pair.wide, pair.narrow))
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
-        lines.append([pair.label, *speeds, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
+        cells = [format_figure(speed, whole_from=100) for speed in speeds]
+        lines.append([pair.label, *cells, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
+    names += ["Improvement", "Bytes ratio", "Time speed-up"]
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
@@ -110,37 +115,28 @@ def explain_equal_bandwidth(data: pd.DataFrame, *, from_: str = "fp32", to: str 
 
 def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
     """Return two precisions by their names; ValueError for an unknown one, or the same twice."""
-    names = []
-    for argument, name in (("from_", from_), ("to", to)):
-        try:
-            names.append(registry.check_precision(name))
-        except ValueError as error:
-            raise ValueError(f"{argument}: {error}") from None
-    if names[0] == names[1]:
-        raise ValueError(f"to is '{names[1]}', as from_ is: pass two different precisions")
-    return names[0], names[1]
+    wide, narrow = registry.check_precision(from_), registry.check_precision(to)
+    if wide == narrow:
+        raise ValueError(f"to is '{narrow}', as from_ is: pass two different precisions")
+    return wide, narrow
 
 
 def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
     """Find the configurations that have a time in both precisions, in the frame's order."""
-    from bwprof.results import frame as results_frame
-    from bwprof.results import pairs as results_pairs
-
-    every = results_frame.to_rows(data)
-    groups = results_pairs.group_precisions((row for row in every if row["status"] in ("ok", "predicted")), every)
-    pairs = []
-    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
-        rows = [_with_bytes(group.rows[precision]) for precision in (wide, narrow) if precision in group.rows]
-        if len(rows) == 2 and rows[0] and rows[1]:
-            byte_ratio, time_ratio = (rows[0][name] / rows[1][name] for name in ("bytes", "time_ms"))
-            pairs.append(PrecisionPair(label, rows[0], rows[1], byte_ratio, time_ratio))
-    return pairs
+    return _pair_rows(results_frame.to_rows(data), wide, narrow)
 
 
-def _with_bytes(row: RowDict) -> RowDict | None:
-    """Add all bytes as `bytes`; None for a row without a time or bytes."""
-    time_ms, moved = measured_or_none(row["time_ms"]), moved_bytes(row)
-    return {**row, "bytes": moved} if time_ms and time_ms > 0 and moved else None
+def _pair_rows(rows: Sequence[RowDict], wide: str, narrow: str) -> list[PrecisionPair]:
+    groups = results_pairs.group_precisions((row for row in rows if row["status"] in ("ok", "predicted")), rows)
+    return [
+        PrecisionPair(label, group.rows[wide], group.rows[narrow])
+        for label, group in zip(results_pairs.label_groups(groups), groups, strict=True)
+        if all(name in group.rows and _has_rate(group.rows[name]) for name in (wide, narrow))
+    ]
+
+
+def _has_rate(row: RowDict) -> bool:
+    return (measured_or_none(row["time_ms"]) or 0) > 0 and bool(moved_bytes(row))
 
 
 def list_precisions(data: Any) -> list[str]:
@@ -149,21 +145,11 @@ def list_precisions(data: Any) -> list[str]:
     return list(dict.fromkeys(word for word in values.words(frame[values.has_time(frame)], "precision") if word))
 
 
-COLUMNS = {
-    "case": "string",
-    "operation": "string",
-    "variant": "string",
-    "limiter": "string",
-    "time_ms": "float64",
-    "count": "float64",
-    "byte_ratio": "float64",
-    "efficiency_ratio": "float64",
-    "efficiency_source": "string",
-    "speedup": "float64",
-    "time_ms_then": "float64",
-    "status": "string",
-    "reason": "string",
-}
+_FLOATS = ("time_ms", "count", "byte_ratio", "efficiency_ratio", "speedup", "time_ms_then")
+COLUMNS = (
+    *("case", "operation", "variant", "limiter", "time_ms", "count", "byte_ratio", "efficiency_ratio"),
+    *("efficiency_source", "speedup", "time_ms_then", "status", "reason"),
+)
 
 MEASURED, PREDICTED = "ok", "predicted"
 ASSUMED = "assumed: 1"
@@ -202,44 +188,28 @@ def speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e4m3") -> p
     Examples
     --------
     >>> import bwprof
-    >>> now = {"operation": "gemm", "precision": "fp16", "M": 1, "N": 4096, "K": 4096, "time_ms": 0.01}
-    >>> cost = bwprof.cost("gemm", precision="fp16", M=1, N=4096, K=4096)
-    >>> now |= {"bytes_read": cost.bytes_read, "bytes_written": cost.bytes_written, "bandwidth_gb_s": 3357.0}
-    >>> now |= {"attainable_gb_s": 4000.0, "flops": 0}
-    >>> bwprof.speedup(bwprof.frame(now))[["byte_ratio", "efficiency_source"]].round(2).values.tolist()
-    [[2.0, 'assumed: 1']]
+    >>> found = bwprof.speedup(bwprof.load_example("h200")).dropna(subset="speedup")
+    >>> found[["case", "byte_ratio"]].round(2).values.tolist()[0]
+    ['decode_gemm', 1.99]
     """
     return _speedup_table(values.as_frame(frame, "frame"), *check_precision_pair(from_, to))[1]
 
 
 def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int], pd.DataFrame]:
     """Return the places of the wide rows with a time, and their table."""
-    import pandas as pd
-
-    from bwprof.results.frame import to_rows
-
-    rows = to_rows(data) if len(data) else []
-    timed = {
-        place: row
-        for place, row in enumerate(rows)
-        if row["status"] in ("ok", "predicted") and (row["time_ms"] or 0) > 0
-    }
-    places = [place for place, row in timed.items() if row["precision"] == wide]
+    rows = results_frame.to_rows(data) if len(data) else []
+    timed = np.flatnonzero(values.has_time(data)).tolist()
+    places = [place for place in timed if rows[place]["precision"] == wide]
     if timed and not places:
-        names = ", ".join(dict.fromkeys(str(row["precision"]) for row in timed.values()))
+        names = ", ".join(dict.fromkeys(str(rows[place]["precision"]) for place in timed))
         raise ValueError(f"from_ is '{quote_text(wide)}', and no row with a time has it: there are {names}")
-    pairs = find_precision_pairs(data, wide, narrow) if places else []
-    predictor = _SpeedupPredictor(narrow, pairs, _find_rate(timed.values(), narrow), read_run_roofs(data))
+    narrower = [rows[place] for place in timed if rows[place]["precision"] == narrow]
+    rates = (row["measured_tflops"] or row["peak_tflops"] for row in narrower)
+    rate = next(map(float, filter(None, rates)), None)
+    predictor = _SpeedupPredictor(narrow, _pair_rows(rows, wide, narrow), rate, read_run_roofs(data))
     lines = [predictor.predict(rows[place]) for place in places]
-    return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(COLUMNS)
-
-
-def _find_rate(rows: Iterable[RowDict], precision: str) -> float | None:
-    rates = (row["measured_tflops"] or row["peak_tflops"] for row in rows if row["precision"] == precision)
-    return next((float(rate) for rate in rates if rate), None)
-
-
-_PAIR_KEY = ("case", "variant", "run_id", "timestamp", "time_ms", "bytes_read", "bytes_written")
+    kinds = {name: "float64" if name in _FLOATS else "string" for name in COLUMNS}
+    return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(kinds)
 
 
 class _SpeedupPredictor:
@@ -247,7 +217,7 @@ class _SpeedupPredictor:
 
     def __init__(self, narrow: str, pairs: Sequence[PrecisionPair], rate: float | None, roofs: Roofs | None) -> None:
         self.narrow = narrow
-        self.pairs = {self._key(pair.wide): pair for pair in pairs}
+        self.pairs = {id(pair.wide): pair for pair in pairs}
         self.rate = rate
         self.roofs = roofs
         self._ratios: dict[tuple[str, str | None], list[float]] = defaultdict(list)
@@ -258,48 +228,48 @@ class _SpeedupPredictor:
                 for variant in {None, pair.wide["variant"]}:
                     self._ratios[pair.wide["operation"], variant].append(ratio)
 
-    @staticmethod
-    def _key(row: RowDict) -> tuple[object, ...]:
-        return tuple(row[name] for name in _PAIR_KEY)
-
     def predict(self, row: RowDict) -> dict[str, Any]:
         """Return one line of the table."""
         count = measured_or_none(row.get("count"))
         line = {name: row[name] for name in ("case", "operation", "variant", "time_ms")}
         line |= {"limiter": find_limiter(row), "count": 1.0 if count is None else count, "status": PREDICTED}
-        pair = self.pairs.get(self._key(row))
-        return line | (self._predict_by_bytes(row) if pair is None else _pair_columns(pair))
+        pair = self.pairs.get(id(row))
+        if pair is None:
+            return line | self._predict_by_bytes(row)
+        source, status = ("measured", MEASURED) if pair.is_measured else (PREDICTED, PREDICTED)
+        line |= {"byte_ratio": pair.byte_ratio, "efficiency_ratio": pair.bandwidth_ratio, "efficiency_source": source}
+        return line | {"speedup": pair.time_ratio, "time_ms_then": pair.narrow["time_ms"], "status": status}
 
     def _predict_by_bytes(self, row: RowDict) -> dict[str, Any]:
-        now = moved_bytes(row)
+        now, operation = moved_bytes(row), row["operation"]
         try:
-            moved = _bytes_in(row, self.narrow)
+            params = {name: row[name] for name in registry.param_names(operation) if row.get(name) is not None}
+            cost = costs.cost(operation, precision=self.narrow, kv_lens=registry.row_lengths(row), **params)
         except ValueError as error:
             return {"reason": str(error)}
         if not now:
             return {"reason": "its bytes are not known (bytes_read=, bytes_written=)"}
-        line: dict[str, Any] = {"byte_ratio": now / sum(moved)}
+        line: dict[str, Any] = {"byte_ratio": now / cost.bytes}
         if find_limiter(row) is None:
             return line | {"reason": classify_row(row).why or "what limits it is not known: measure with roofs"}
         no_gain_reason = explain_no_gain(row)
         if no_gain_reason is not None:
             return line | {"speedup": 1.0, "time_ms_then": row["time_ms"], "reason": no_gain_reason}
-        ratio, source = self._efficiency_ratio(row, moved)
+        ratio, source = self._efficiency_ratio(row, cost)
         time_ms, reason = self._bound_time(row, row["time_ms"] / (line["byte_ratio"] * ratio))
-        if registry.lacks_kernel(row["operation"], self.narrow, str(row["backend"])):
+        if registry.lacks_kernel(operation, self.narrow, str(row["backend"])):
             reason = "; ".join(filter(None, (reason, f"no kernel takes {self.narrow} here yet")))
         line |= {"efficiency_ratio": ratio, "efficiency_source": source, "reason": reason}
         return line | {"speedup": row["time_ms"] / time_ms, "time_ms_then": time_ms}
 
-    def _efficiency_ratio(self, row: RowDict, moved: tuple[int, int]) -> tuple[float, str]:
+    def _efficiency_ratio(self, row: RowDict, cost: costs.Cost) -> tuple[float, str]:
         """Take the median ratio of the variant's pairs, else of the operation's, times that of the streams."""
         operation = row["operation"]
         ratios = self._ratios.get((operation, row["variant"])) or self._ratios.get((operation, None), [])
-        ratio, source = 1.0, ASSUMED
-        if ratios:
-            ratio, source = median(ratios), f"median of {plural(len(ratios), 'measured pair')}"
+        ratio = median(ratios) if ratios else 1.0
+        source = f"median of {plural(len(ratios), 'measured pair')}" if ratios else ASSUMED
         now = measured_or_none(row["attainable_gb_s"])
-        then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(*moved)
+        then = math.nan if self.roofs is None else self.roofs.attainable_gb_s(cost.bytes_read, cost.bytes_written)
         if not now or math.isnan(then):
             return ratio, source
         return ratio * (then / now), f"{source}; bandwidth at these bytes {format_short(then / now, '.2f')}x"
@@ -316,24 +286,6 @@ class _SpeedupPredictor:
         if floors[reason] >= row["time_ms"]:
             return row["time_ms"], reason or "a stream of so few bytes takes as long"
         return floors[reason], reason or None
-
-
-def _pair_columns(pair: PrecisionPair) -> dict[str, Any]:
-    return {
-        "byte_ratio": pair.byte_ratio,
-        "efficiency_ratio": pair.bandwidth_ratio,
-        "efficiency_source": "measured" if pair.is_measured else PREDICTED,
-        "speedup": pair.time_ratio,
-        "time_ms_then": pair.narrow["time_ms"],
-        "status": MEASURED if pair.is_measured else PREDICTED,
-    }
-
-
-def _bytes_in(row: RowDict, precision: str) -> tuple[int, int]:
-    """Compute bytes read and written in another precision; ValueError where the row's parameters do not allow it."""
-    params = {name: row[name] for name in registry.param_names(row["operation"]) if row.get(name) is not None}
-    cost = costs.cost(row["operation"], precision=precision, kv_lens=registry.row_lengths(row), **params)
-    return cost.bytes_read, cost.bytes_written
 
 
 def read_run_roofs(data: pd.DataFrame) -> Roofs | None:
@@ -371,24 +323,16 @@ def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e
     limits = f" (limited by: {limits})" if limits else ""
     unknown = int((table["speedup"].isna() & table["byte_ratio"].notna()).sum())
     cases = plural(len(known) + unknown, "case")
-    if not more.any():
-        parts = [f"{change}{NO_GAIN} in {len(known)} of {cases}{limits}"]
-    else:
+    parts = [f"{change}{NO_GAIN} in {len(known)} of {cases}{limits}"]
+    if more.any():
         parts = [f"{change}: {_factor_text(gains[more])} in {more.sum()} of {cases} ({source})"]
         parts += [f"no gain in {same.sum()}{limits}"] if len(same) else []
     parts += [f"slower in {less.sum()}, {_factor_text(gains[less])}"] if less.any() else []
-    parts += [f"not known in {unknown}"] if unknown else []
-    return "; ".join(parts)
+    return "; ".join([*parts, *([f"not known in {unknown}"] if unknown else [])])
 
 
 def limiter_text(limiter: str) -> str:
-    """Name a limiter in a sentence.
-
-    Examples
-    --------
-    >>> limiter_text("compute"), limiter_text("kernel")
-    ('arithmetic', 'own kernel')
-    """
+    """Name a limiter in a sentence: "arithmetic" for compute, "own kernel" for kernel."""
     return _LIMITER_TEXTS.get(limiter) or quote_text(limiter)
 
 

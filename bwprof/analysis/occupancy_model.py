@@ -16,7 +16,6 @@ from bwprof.text.parsing import finite_or_none, parse_int, quote_text, repr_shor
 WARP, MOST_THREADS, MOST_REGISTERS = 32, 1024, 255
 _REGISTERS, _QUARTERS, _REGISTER_UNIT = 65536, 4, 256
 _KIB, _SHARED_UNIT, _RESERVED = 1024, 128, 1024  # a block's reserved bytes
-_STATIC_SHARED = 48 * _KIB  # a block that needs more must allocate it dynamically
 
 
 class _Multiprocessor(NamedTuple):
@@ -43,7 +42,7 @@ _MULTIPROCESSORS = {
 ARCHITECTURES = tuple(_MULTIPROCESSORS)
 _ARCH = re.compile(r"(?:sm_|compute_)?([0-9]{1,2})\.?([0-9])[af]?")
 
-# The first resource with the least blocks is the limiter; the note names the others.
+# The first resource with the least blocks is the limiter.
 _TITLES = {"threads": "Threads", "registers": "Registers", "shared": "Shared memory", "blocks": "Blocks"}
 
 
@@ -87,11 +86,14 @@ class Occupancy:
         Achieved Occupancy: 45%
         Limiter: Registers (64 per thread, 32 max for 100%)
         """
-        achieved = (
-            "not measured (--metrics occupancy)" if achieved_pct is None else _percent(_check_achieved(achieved_pct))
-        )
+        achieved = "not measured (--metrics occupancy)"
+        if achieved_pct is not None:
+            pct = None if isinstance(achieved_pct, bool) else finite_or_none(achieved_pct)
+            if pct is None or not 0 <= pct <= 100:
+                raise ValueError(f"achieved_pct is {repr_short(achieved_pct)}: allowed is a number from 0 to 100")
+            achieved = f"{pct:.3g}%"
         return (
-            f"Theoretical Occupancy: {_percent(self.theoretical_pct)}\n"
+            f"Theoretical Occupancy: {self.theoretical_pct:.3g}%\n"
             f"Achieved Occupancy: {achieved}\n"
             f"Limiter: {_TITLES[self.limiter]} ({self._reason()})"
         )
@@ -100,14 +102,14 @@ class Occupancy:
         """Compare what the kernel uses of the limiter with the most for full occupancy."""
         warps = -(-self.threads // WARP)
         best_blocks = min(self.limits["threads"], self.limits["blocks"])
-        best = f"max for {_percent(100 * best_blocks * warps / self.max_warps)}"
+        best = f"max for {100 * best_blocks * warps / self.max_warps:.3g}%"
         if self.limiter == "registers":
             quarter = -(-best_blocks * warps // _QUARTERS)
             unit = _REGISTERS // _QUARTERS // quarter // _REGISTER_UNIT * _REGISTER_UNIT
             return f"{self.registers} per thread, {min(MOST_REGISTERS, unit // WARP)} {best}"
         if self.limiter == "shared":
-            share = _MULTIPROCESSORS[self.arch].shared_kib * _KIB // best_blocks // _SHARED_UNIT * _SHARED_UNIT
-            return f"{self.shared_bytes} bytes per block, {min(share, _most_shared(self.arch)) - _RESERVED} {best}"
+            share = _most_shared(self.arch) // best_blocks // _SHARED_UNIT * _SHARED_UNIT
+            return f"{self.shared_bytes} bytes per block, {share - _RESERVED} {best}"
         if self.limiter == "blocks":
             threads = -(-self.max_warps // self.limits["blocks"]) * WARP
             return f"{self.threads} threads each, {self.limits['blocks']} per multiprocessor, {threads} needed for 100%"
@@ -149,7 +151,11 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
     registers = _check_range("registers", registers, 0, MOST_REGISTERS)
     shared_bytes = _check_range("shared_bytes", shared_bytes, 0, 2**63 - 1)
     threads = _check_range("threads", threads, 1, MOST_THREADS)
-    arch = _parse_arch(arch)
+    match = _ARCH.fullmatch(str(arch).strip().lower())
+    name = f"{int(match[1])}.{match[2]}" if match else ""
+    if name not in _MULTIPROCESSORS:
+        raise ValueError(f"arch is '{quote_text(arch)}': allowed are {', '.join(_MULTIPROCESSORS)}")
+    arch = name
     limits = FrozenDict(_limits(registers, shared_bytes, threads, arch))
     blocks = min(limits.values())
     limiting = [name for name in _TITLES if limits[name] == blocks]
@@ -161,7 +167,7 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
         max_warps=most,
         limiter=limiting[0],
         limits=limits,
-        note="; ".join(_notes(shared_bytes, threads, arch, blocks, limiting)),
+        note="; ".join(_list_notes(threads, arch, [] if blocks else limiting)),
         registers=registers,
         shared_bytes=shared_bytes,
         threads=threads,
@@ -172,11 +178,6 @@ def occupancy(registers: int, shared_bytes: int, threads: int, arch: str = "9.0"
 def max_warps(arch: str) -> int | None:
     """Return the warps that a multiprocessor of an architecture runs at once; None for an unknown one."""
     return _MULTIPROCESSORS[arch].warps if arch in _MULTIPROCESSORS else None
-
-
-def is_known(arch: str) -> bool:
-    """Check for a known architecture."""
-    return arch in _MULTIPROCESSORS
 
 
 def _limits(registers: int, shared_bytes: int, threads: int, arch: str) -> dict[str, int]:
@@ -203,21 +204,15 @@ def _most_shared(arch: str) -> int:
     return _MULTIPROCESSORS[arch].shared_kib * _KIB
 
 
-def _notes(shared_bytes: int, threads: int, arch: str, blocks: int, limiting: list[str]) -> list[str]:
-    notes = []
-    if not blocks:
-        most = _most_shared(arch) - _RESERVED
-        needs = {
-            "registers": f"a block may have {_REGISTERS} registers, in units of {_REGISTER_UNIT} for a warp",
-            "shared": f"a block may have {most} bytes of shared memory",
-        }
-        notes.append(f"it does not run: {' and '.join(needs[name] for name in limiting)}")
-    elif len(limiting) > 1 and limiting[0] != "threads":
-        notes.append(f"{' and '.join(limiting[1:])} {'limits' if len(limiting) == 2 else 'limit'} it just as much")
+def _list_notes(threads: int, arch: str, lacking: list[str]) -> list[str]:
+    """List what a kernel lacks to run, and idle lanes."""
+    needs = {
+        "registers": f"a block may have {_REGISTERS} registers, in units of {_REGISTER_UNIT} for a warp",
+        "shared": f"a block may have {_most_shared(arch) - _RESERVED} bytes of shared memory",
+    }
+    notes = [f"it does not run: {' and '.join(needs[name] for name in lacking)}"] if lacking else []
     if threads % WARP:
         notes.append(f"{threads} threads are no multiple of {WARP}: the last warp's other lanes idle")
-    if blocks and shared_bytes > _STATIC_SHARED:
-        notes.append(f"more than {_STATIC_SHARED} bytes of shared memory must be dynamic")
     return notes
 
 
@@ -226,22 +221,3 @@ def _check_range(name: str, value: object, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ValueError(f"{name} is {repr_short(value)}: allowed is a whole number from {least} to {most}")
     return number
-
-
-def _parse_arch(arch: object) -> str:
-    match = _ARCH.fullmatch(str(arch).strip().lower())
-    name = f"{int(match[1])}.{match[2]}" if match else ""
-    if name not in _MULTIPROCESSORS:
-        raise ValueError(f"arch is '{quote_text(arch)}': allowed are {', '.join(_MULTIPROCESSORS)}")
-    return name
-
-
-def _check_achieved(value: object) -> float:
-    pct = None if isinstance(value, bool) else finite_or_none(value)
-    if pct is None or not 0 <= pct <= 100:
-        raise ValueError(f"achieved_pct is {repr_short(value)}: allowed is a number from 0 to 100")
-    return pct
-
-
-def _percent(value: float) -> str:
-    return f"{value:.3g}%"

@@ -48,15 +48,12 @@ def as_frame(data: Any, name: str = "data") -> pd.DataFrame:
             return pd.DataFrame(records)
         except OverflowError:  # pandas infers no type for a whole number beyond the floats
             return pd.DataFrame(records, dtype=object)
-    raise TypeError(
-        f"{name} is {repr_short(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads one from a file"
-    )
+    raise TypeError(f"{name} is {repr_short(data)}: a pandas.DataFrame is needed, or a row; bwprof.load reads files")
 
 
 def numbers(data: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """Read a column as floats; NaN for what is missing or cannot be a measurement."""
-    column: NDArray[np.float64] = roofs_limiter.read_numbers(data, name)
-    return column
+    return np.asarray(roofs_limiter.read_numbers(data, name), float)
 
 
 def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -68,7 +65,7 @@ def words(data: pd.DataFrame, name: str) -> pd.Series[Any]:
     return data[name].astype(object).where(data[name].notna(), "")
 
 
-def _map_distinct(data: pd.DataFrame, name: str, convert: Any, missing: Any) -> NDArray[Any]:
+def map_distinct(data: pd.DataFrame, name: str, convert: Any, missing: Any) -> NDArray[Any]:
     """Convert each distinct value of a column once; `missing` where there is no column or no value."""
     import pandas as pd
 
@@ -81,7 +78,7 @@ def _map_distinct(data: pd.DataFrame, name: str, convert: Any, missing: Any) -> 
 def word_codes(data: pd.DataFrame, name: str, allowed: Sequence[str]) -> NDArray[np.int64]:
     """Return the places of a column's words in `allowed`, from 1 on; 0 for other words."""
     places = {word: place for place, word in enumerate(allowed, 1)}
-    return _map_distinct(data, name, lambda text: places.get(text, 0), 0).astype(np.int64)
+    return map_distinct(data, name, lambda text: places.get(text, 0), 0).astype(np.int64)
 
 
 def is_word(data: pd.DataFrame, name: str, *allowed: str) -> NDArray[np.bool_]:
@@ -97,7 +94,7 @@ def on_host(data: pd.DataFrame) -> NDArray[np.bool_]:
 
 def has_flag(data: pd.DataFrame, flag: str) -> NDArray[np.bool_]:
     """Check which rows have a flag."""
-    return _map_distinct(data, "flags", lambda text: flag in text.split(";"), False)
+    return map_distinct(data, "flags", lambda text: flag in text.split(";"), False)
 
 
 def has_time(data: pd.DataFrame) -> NDArray[np.bool_]:
@@ -181,7 +178,7 @@ def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:
         stalls = parse_stalls(text)
         return sum(stalls.get(reason, 0.0) for reason in reasons) if stalls else math.nan
 
-    return _map_distinct(data, "stall_reasons", share, math.nan)
+    return map_distinct(data, "stall_reasons", share, math.nan)
 
 
 def parse_stalls(text: str) -> dict[str, float]:
@@ -197,14 +194,10 @@ def parse_stalls(text: str) -> dict[str, float]:
     return {name: 100 * value / total for name, value in stalls.items()} if total > 0 else {}
 
 
-def waiting_share(data: pd.DataFrame) -> NDArray[np.float64]:
-    """Read from `reason` the percentage of the time in which the GPU waited between kernels; NaN elsewhere."""
-
-    def share(text: str) -> float:
-        match = _WAITED.search(text)
-        return float(match[1]) if match else math.nan
-
-    return _map_distinct(data, "reason", share, math.nan)
+def parse_waiting(reason: str) -> float:
+    """Parse the percentage of the time in which the GPU waited between kernels; NaN where a reason has none."""
+    match = _WAITED.search(reason)
+    return float(match[1]) if match else math.nan
 
 
 def drop_repeated_shapes(data: pd.DataFrame) -> pd.DataFrame:
@@ -228,8 +221,7 @@ def total_ms(data: pd.DataFrame) -> NDArray[np.float64]:
 
 _NAMES = ("case", "operation", "precision")
 
-# Columns that a label adds where they tell rows apart: a model's steps may share a shape.
-_DETAILS = {"variant": "{}", "weights": "weights {}", "kv": "cache {}"}
+_DETAILS = {"weights": "weights {}", "kv": "cache {}", "hot": "{}"}  # of a label, in brackets
 
 
 def labels(data: pd.DataFrame) -> list[str]:
@@ -241,44 +233,24 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     """Name some rows so that they differ from all others of the frame with their case and precision."""
     import pandas as pd
 
-    few = data.iloc[places]
-    twins = _may_be_twins(data, few)
-    details = {"variant": [""] * len(few)}
-    for name in (name for name in _DETAILS if name in data.columns):
-        texts = zip(_texts(few, name), _is_ambiguous(data, twins, name)[places], strict=True)
-        details[name] = [_DETAILS[name].format(text) if text and apart else "" for text, apart in texts]
-    details["hot"] = ["hot" if hot else "" for hot in is_word(few, "cache", "hot")]
-    details |= {name: _texts(few, name) for name in _NAMES}
-    rows = zip(pd.DataFrame(details).to_dict("records"), places.tolist(), strict=True)
-    return [_label(row) or f"row {place}" for row, place in rows]
-
-
-def _may_be_twins(data: pd.DataFrame, few: pd.DataFrame) -> NDArray[np.bool_]:
-    """Check which rows have the case, operation and precision of some rows; this limits the search for twins."""
-    twins = np.ones(len(data), bool)
-    if len(few) < len(data):
-        for name in (name for name in _NAMES if name in data.columns):
-            twins &= data[name].isin(few[name].unique()).to_numpy(bool)
-    return twins
-
-
-def _label(row: Mapping[Any, str]) -> str:
-    more = ", ".join(filter(None, (row.get(name) for name in ("weights", "kv", "hot"))))
-    parts = (row["case"] or row["operation"], row["precision"], row["variant"], f"({more})" if more else "")
-    return " ".join(filter(None, parts))
-
-
-def _texts(data: pd.DataFrame, name: str) -> list[str]:
-    return list(words(data, name).astype(str))
-
-
-def _is_ambiguous(data: pd.DataFrame, rows: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
-    """Check which of some rows have a twin with the same case and precision but another value in a column."""
-    part = data if rows.all() else data[rows]
-    keys = [part[key].to_numpy() for key in _NAMES if key in data.columns] or [np.zeros(len(part))]
-    ambiguous = np.zeros(len(data), bool)
-    ambiguous[rows] = part[name].groupby(keys, sort=False, dropna=False).transform("nunique") > 1
-    return ambiguous
+    few, keys = data.iloc[places], [name for name in _NAMES if name in data.columns]
+    twins = np.ones(len(data), bool)  # rows that may have the names of the few
+    for name in keys:
+        twins &= data[name].isin(few[name].unique()).to_numpy(bool)
+    groups = [data[key].to_numpy()[twins] for key in keys] or [np.zeros(twins.sum())]
+    texts = pd.DataFrame({name: words(few, name).astype(str).to_numpy() for name in (*_NAMES, "variant", *_FORMATS)})
+    for name in ("variant", *_FORMATS):
+        apart = np.zeros(len(data), bool)
+        if name in data.columns:
+            apart[twins] = data[name][twins].groupby(groups, sort=False, dropna=False).transform("nunique") > 1
+        texts.loc[~apart[places], name] = ""
+    texts["hot"] = np.where(is_word(few, "cache", "hot"), "hot", "")
+    found = []
+    for place, row in zip(places.tolist(), texts.to_dict("records"), strict=True):
+        more = ", ".join(_DETAILS[name].format(row[name]) for name in ("weights", "kv", "hot") if row[name])
+        parts = (row["case"] or row["operation"], row["precision"], row["variant"], f"({more})" if more else "")
+        found.append(" ".join(filter(None, parts)) or f"row {place}")
+    return found
 
 
 def as_row(row: Any, name: str = "row") -> dict[str, Any]:

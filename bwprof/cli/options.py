@@ -467,7 +467,7 @@ def read_request(options: argparse.Namespace) -> SweepRequest:
 
 def read_columns(options: argparse.Namespace) -> tuple[str, ...] | None:
     """Read the columns to print instead of the summary; None where the option is not typed."""
-    from bwprof.analysis.views import check_columns
+    from bwprof.analysis.summarize import check_columns
 
     names = getattr(options, "columns", None)
     if names is not None and options.quiet:

@@ -175,7 +175,7 @@ def print_view(
     data: pd.DataFrame, screen: Console, *, which: str = "short", columns: str | Iterable[str] | None = None
 ) -> None:
     """Print a view of a frame, or some columns of it; then what was not measured, and which columns are empty."""
-    from bwprof.analysis.views import view
+    from bwprof.analysis.summarize import view
 
     selected = view(data, which, columns=columns)
     empty = [name for name in selected.columns if columns is None and name not in _KEYS and selected[name].isna().all()]

@@ -12,7 +12,7 @@ from bwprof import registry
 from bwprof.analysis.diagnosis.diagnose import Diagnosis
 from bwprof.analysis.diagnosis.figures import RowFigures
 from bwprof.analysis.diagnosis.hypothesis import BANDWIDTH, CANNOT_TELL, SUPPORTED, Need
-from bwprof.analysis.diagnosis.memory import COMPULSORY_BYTES
+from bwprof.analysis.diagnosis.judges import COMPULSORY_BYTES
 from bwprof.importers.ncu.command import ncu_command
 from bwprof.importers.reader import base_name
 from bwprof.importers.rocprof.session import RocprofSession

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bwprof import registry
 from bwprof._core import __version__
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
-from bwprof.analysis.prediction.catalogue import Card, resolve_card
+from bwprof.analysis.prediction.catalogue import Card, Streams, resolve_card
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.predict import (
@@ -24,7 +24,6 @@ from bwprof.analysis.prediction.predict import (
     resolve_card_for_model,
     resolve_efficiency,
 )
-from bwprof.analysis.prediction.streams import Streams
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.llm.figures import gain, part_from_row
 from bwprof.llm.workload import LABELS, LAYER, ModelRequest, StepPart, StepPoint

@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.bottleneck import STEP
-from bwprof.analysis.cliffs import find_cliffs_along
+from bwprof.analysis.bottleneck import STEP, find_cliffs_along
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot import inputs
 from bwprof.plot.canvas import Drawing, Inches, cut, draws, note_left_out

@@ -1,205 +1,54 @@
-"""`bwprof.diagnose`: test hypotheses against the figures of rows.
-
-The hypotheses are data: causes come before their symptoms, roofs and waiting last. "DRAM below 70 %" is no proof: a
-kernel at half of the bandwidth may wait for latency, for barriers or for a grid that is too small. A figure between two
-thresholds leaves a hypothesis open.
-"""
+"""`bwprof.diagnose`: test the hypotheses of `bwprof/data/hypotheses.toml` against the figures of rows."""
 
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof.analysis import values
-from bwprof.analysis.diagnosis import bounds, memory
+from bwprof.analysis.diagnosis import hypothesis as constants
+from bwprof.analysis.diagnosis import judges
 from bwprof.analysis.diagnosis.figures import BEYOND, RowFigures
 from bwprof.analysis.diagnosis.hypothesis import (
     BANDWIDTH,
     CANNOT_TELL,
-    NEAR_BEST_RATE,
-    NEAR_PEAK,
-    NEAR_PIPE,
-    NEAR_STREAM,
     PIPES,
     REFUTED,
     SUPPORTED,
-    WAITING,
     Hypothesis,
     Judgement,
     Need,
     leave_open,
     near_memory,
-    share_text,
 )
-from bwprof.analysis.diagnosis.memory import WORTH
 from bwprof.analysis.rules import find_rule
 from bwprof.text.parsing import finite_or_none, join_words, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_DRAM = ("dram_pct", "dram_gb_s", "dram_bytes_read", "dram_bytes_written", "pct_attainable")
-_RATE = ("tensor_pct", "fma_pct", "sm_pct", "issue_pct", "valu_busy_pct", "tflops")
-_WAITS = ("stall_reasons",)
+_FILE = Path(__file__).parents[2] / "data" / "hypotheses.toml"
 
-HYPOTHESES: tuple[Hypothesis, ...] = (
-    Hypothesis(
-        "clock_held_down",
-        "a clock that is held down",
-        ("throttle", "sm_clock_mhz"),
-        f"the driver names a reason, and the clock is below {100 * bounds.CLOCK.no:g} % of the highest",
-        "the driver says why it lowers the clock; ncu lowers it itself to the base clock, which is no fault",
-        ("cool it, or raise the power limit", "measure again", "ncu: --clock-control none"),
-        bounds.clock_is_reduced,
-    ),
-    Hypothesis(
-        "launch_bound",
-        "its launch",
-        ("time_ms", "timer_floor_us", "wall_ms"),
-        f"time at most {bounds.AT_FLOOR.yes:g} empty launches (not known: {bounds.SHORT_US.yes:g} us), or kernels "
-        f"less than {bounds.HOST.yes:g} % of the wall time",
-        "a third of the time is then that of a kernel which does nothing",
-        (*find_rule("latency").fixes, *find_rule("host_bound").fixes[1:]),
-        bounds.launch_bound,
-    ),
-    Hypothesis(
-        "small_grid",
-        "too small a grid",
-        ("grid_blocks", "waves", "multiprocessors", "sm_cycles_ratio"),
-        f"fewer blocks than multiprocessors, or over {100 * bounds.TAIL:g} % of all rounds empty, of a single one, too",
-        "multiprocessors without a block add nothing; blocks of equal work take whole rounds",
-        ("more, smaller blocks", "split the reduction among blocks", "a persistent grid of as many blocks as fit"),
-        bounds.small_grid,
-    ),
-    Hypothesis(
-        "spills",
-        "spilled registers",
-        ("local_bytes", "l2_bytes"),
-        f"local memory is {memory.SPILLED.yes:g} % of the traffic (harmless up to {memory.SPILLED.no:g} %)",
-        "local memory is what registers spill to, and arrays whose index only the run knows; it goes through L1",
-        ("fewer sums a thread", *find_rule("spills").fixes[:3], "indices that the compiler knows"),
-        memory.spills,
-    ),
-    Hypothesis(
-        "uncoalesced",
-        "uncoalesced accesses",
-        ("load_efficiency_pct", "store_efficiency_pct", "sectors_per_load", "sectors_per_store", "lines_per_load"),
-        f"less than {memory.EFFICIENCY.yes:g} % of the sectors used (fine from {memory.EFFICIENCY.no:g} %), or more "
-        f"than {memory.SLACK * memory.WIDEST:g} sectors a request, or {memory.SLACK * memory.LINES:g} lines in busy L1",
-        "32 lanes of 4, 8 or 16 bytes side by side need 4, 8 or 16 sectors: no width explains more than 16; fewer may "
-        "still be too many for narrow lanes, which the efficiency tells",
-        find_rule("uncoalesced").fixes,
-        memory.uncoalesced,
-    ),
-    Hypothesis(
-        "bank_conflicts",
-        "bank conflicts in shared memory",
-        ("bank_conflicts", "shared_wavefronts", "lds_bank_conflict_pct", *_WAITS),
-        f"conflicts over {memory.CONFLICTS:g} % of the wavefronts, and {memory.SHARED_WAITS.yes:g} % of the stalls "
-        "wait for shared memory",
-        "a bare count says nothing: a large kernel has millions in a hundredth of its accesses",
-        find_rule("bank_conflicts").fixes,
-        memory.bank_conflicts,
-    ),
-    Hypothesis(
-        "divergence",
-        "divergent warps",
-        ("active_threads", *_WAITS),
-        f"at most {memory.ACTIVE.yes:g} of 32 threads take part in an instruction (fine from {memory.ACTIVE.no:g})",
-        "a warp runs the branches of its threads one after the other; those that took another wait, and cost as much",
-        ("threads of a warp on the same branch", "sort the work by its kind", "predicates instead of branches"),
-        memory.divergence,
-    ),
-    Hypothesis(
-        "materialised",
-        "intermediates that go through memory",
-        ("algorithmic_bytes_read", "algorithmic_bytes_written", "bytes_read", "bytes_written"),
-        f"over {memory.STORED:g} times the compulsory bytes",
-        "what is written to be read again moves twice",
-        find_rule("materialised").fixes,
-        memory.materialised,
-    ),
-    Hypothesis(
-        "cache_thrash",
-        "data that the caches did not keep",
-        ("traffic_ratio", *_DRAM[:4]),
-        f"counted over {memory.THRASH:g} times the bytes that it must move, while it waits for memory",
-        "counters agree with formulas within 2 %; what is more was fetched again",
-        find_rule("extra_traffic").fixes,
-        memory.cache_thrash,
-    ),
-    Hypothesis(
-        "low_occupancy",
-        "low occupancy",
-        ("occupancy_pct", "theoretical_occupancy_pct", "occupancy_limiter", *_WAITS),
-        f"occupancy below {bounds.OCCUPANCY:g} %, resources hold it there, no roof is near, few warps are ready",
-        "50 to 75 % hide most latencies; a kernel at a roof needs no more warps",
-        find_rule("low_occupancy").fixes,
-        bounds.low_occupancy,
-    ),
-    Hypothesis(
-        "barriers",
-        "barriers",
-        _WAITS,
-        f"{bounds.BARRIERS.yes:g} % of the stalls (fine up to {bounds.BARRIERS.no:g} %)",
-        "warps that wait for each other ask for nothing",
-        ("fewer barriers", "two buffers instead of one and a barrier", "smaller blocks", "even work between barriers"),
-        bounds.barriers,
-    ),
-    Hypothesis(
-        "shared_memory_bound",
-        "loads from shared memory",
-        ("shared_pct", "shared_wavefronts", *_WAITS),
-        f"{memory.SHARED_BOUND.yes:g} % of the stalls wait for shared memory ({memory.SHARED_BOUND.no:g} % where it is "
-        f"busy {NEAR_PIPE.yes:g} % of the cycles), without conflicts to blame",
-        "a load for each product or two: its pipe gives 128 bytes a cycle, whatever the arithmetic could do",
-        ("more sums a thread in registers", "wider loads (16 bytes)", "tensor cores fed by ldmatrix"),
-        memory.shared_memory_bound,
-    ),
-    Hypothesis(
-        "issue_bound",
-        "instruction issue",
-        ("issue_pct", "sm_cycles_ratio"),
-        f"an instruction issued in {NEAR_PIPE.yes:g} % of the cycles (far below {NEAR_PIPE.no:g} %), no pipe near",
-        "a scheduler issues one instruction a cycle at most, whatever it is: addresses, loops and loads take the turns "
-        "of arithmetic",
-        ("wider loads", "more sums a thread for what it loads", "constant strides", "unroll"),
-        bounds.issue_bound,
-    ),
-    Hypothesis(
-        "compute_bound",
-        "arithmetic",
-        (*_RATE, *_WAITS),
-        f"a pipe busy {NEAR_PIPE.yes:g} % of the cycles (far below {NEAR_PIPE.no:g} %), or FLOPs at "
-        f"{NEAR_BEST_RATE.yes:g} % of the best rate",
-        "dependencies and issue leave a pipe little above 70 %; between, warps ready to issue tell",
-        find_rule("compute").fixes,
-        bounds.compute_bound,
-    ),
-    Hypothesis(
-        "memory_bound",
-        "the memory's bandwidth",
-        _DRAM,
-        f"at least {NEAR_STREAM.yes:g} % of what a stream of its bytes reaches (far below {NEAR_STREAM.no:g} %), or "
-        f"{NEAR_PEAK.yes:g} % of theory ({NEAR_PEAK.no:g} %)",
-        "plain streams reach 85 to 95 % of the theoretical bandwidth",
-        find_rule("at_memory_roof").fixes,
-        bounds.memory_bound,
-    ),
-    Hypothesis(
-        "latency_bound",
-        "the memory's latency",
-        (*_DRAM, "occupancy_pct", "sectors_per_load", *_WAITS),
-        f"no roof is near, {WAITING.yes:g} % of the stalls wait for memory (few below {WAITING.no:g} %), "
-        "and fewer bytes are in flight than latency x bandwidth",
-        "Little's law: bandwidth is bytes in flight over latency",
-        find_rule("low_bytes_in_flight").fixes,
-        bounds.latency_bound,
-    ),
-)
 
+def _read_hypotheses() -> Iterator[Hypothesis]:
+    for name, sheet in tomllib.loads(_FILE.read_text(encoding="utf-8")).items():
+        yield Hypothesis(
+            name,
+            sheet["cause"],
+            tuple(sheet["columns"]),
+            sheet["threshold"].format(**{**vars(constants), **vars(judges)}),
+            sheet["because"],
+            tuple(sheet["fixes"]) if "fixes" in sheet else find_rule(sheet["rule"]).fixes,
+            getattr(judges, sheet.get("judge", name)),
+        )
+
+
+HYPOTHESES = tuple(_read_hypotheses())
 COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "expected_gain", "needs")
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
@@ -220,8 +69,7 @@ _MAX_NAMES = 3  # missing figures that a sentence names
 _AGAIN = Need("figures that agree", "measure again", "")
 
 
-@dataclass(frozen=True, slots=True)
-class HypothesisVerdict:
+class HypothesisVerdict(NamedTuple):
     """A hypothesis and the judgement on it."""
 
     hypothesis: Hypothesis
@@ -237,13 +85,19 @@ class HypothesisVerdict:
 class Diagnosis:
     """One row, its name, and the verdicts on it: supported ones first, causes before symptoms."""
 
-    place: int
     case: str
-    row: dict[str, Any]
-    doubts: tuple[str, ...]
-    small: bool
-    position: str
+    figures: RowFigures
     verdicts: tuple[HypothesisVerdict, ...]
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """The row."""
+        return self.figures.row
+
+    @property
+    def doubts(self) -> list[str]:
+        """The flags that doubt its figures."""
+        return self.figures.doubts
 
     def of(self, verdict: str) -> list[HypothesisVerdict]:
         """Select the hypotheses with one verdict."""
@@ -255,38 +109,32 @@ class Diagnosis:
         causes = self.of(SUPPORTED)
         clock = CLOCK in (entry.hypothesis.name for entry in causes)
         flags = [flag for flag in self.doubts if flag != "throttled" or not clock]
-        doubt = f" (in doubt: {', '.join(flags)})" if flags else ""
+        name = self.case + (f" (in doubt: {', '.join(flags)})" if flags else "")
         if not causes:
-            return f"{self.case}{doubt}: {self._describe_open()}."
+            return f"{name}: {self._describe_open()}."
         first, *rest = causes
         also = f", and by {join_words([entry.hypothesis.cause for entry in rest])}" if rest else ""
-        limit = f"limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}"
-        return f"{self.case}{doubt}: {limit}{self._describe_gain(first)}."
-
-    def _describe_gain(self, first: HypothesisVerdict) -> str:
+        gain = f"; without that at most {gain_text(first.judgement.gain)} as fast"
         if first.hypothesis.name == MEMORY:
-            return (
-                "; larger launches, or several as one, reach more"
-                if self.small
-                else "; only fewer bytes make it faster"
-            )
-        gain = first.judgement.gain
-        return f"; without that at most {gain_text(gain)} as fast" if gain >= WORTH else ""
+            more = "larger launches, or several as one, reach more"
+            gain = f"; {more if self.figures.small else 'only fewer bytes make it faster'}"
+        elif not first.judgement.gain >= judges.WORTH:
+            gain = ""
+        return f"{name}: limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}{gain}."
 
     def _describe_open(self) -> str:
         """Describe a row of which no hypothesis is supported."""
         unsettled = self.of(CANNOT_TELL)
         if len(unsettled) == len(self.verdicts) and len({entry.judgement for entry in unsettled}) == 1:
             return unsettled[0].judgement.evidence
-        parts = [self.position] if self.position else []
         far = [entry.hypothesis.cause for entry in self.of(REFUTED) if entry.hypothesis.name in _ROOFS]
-        parts += [f"not limited by {' or '.join(far)}"] if far else []
-        if any(entry.judgement.evidence == _HOST for entry in unsettled):
-            return "; ".join([*parts, f"more cannot be told: {_HOST}"])
+        parts = [_describe_position(self.figures), f"not limited by {' or '.join(far)}" if far else ""]
         missing = _list_missing([need for entry in unsettled for need in entry.judgement.needs if need.has_source])
-        return "; ".join(
-            [*parts, f"more cannot be told yet, missing: {missing}" if missing else "nothing else stands out"]
-        )
+        if any(entry.judgement.evidence == _HOST for entry in unsettled):
+            parts.append(f"more cannot be told: {_HOST}")
+        else:
+            parts.append(f"more cannot be told yet, missing: {missing}" if missing else "nothing else stands out")
+        return "; ".join(filter(None, parts))
 
 
 def gain_text(gain: float) -> str:
@@ -325,9 +173,8 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
 
     Notes
     -----
-    A kernel is memory-bound near the bandwidth roof: that of a stream of its bytes where one was measured, else
-    theory. Far from both roofs, the stall reasons decide. Figures of a row with `flags` must pass a threshold by a
-    tenth. Figures that contradict each other leave a hypothesis open.
+    A kernel is memory-bound near the bandwidth roof: that of a measured stream of its bytes, else theory. Far from both
+    roofs, the stall reasons decide. Figures of a row with `flags` must pass a threshold by a tenth.
 
     Examples
     --------
@@ -340,11 +187,19 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     import pandas as pd
 
     diagnoses = diagnose_rows(data, latency_us=latency_us)
-    lines = [_table_line(row, entry) for row in diagnoses for entry in row.verdicts]
+    lines = [_table_line(row, *entry) for row in diagnoses for entry in row.verdicts]
     frame = pd.DataFrame(lines, columns=list(COLUMNS))
     frame = frame.astype({name: float if name == "expected_gain" else "string" for name in COLUMNS})
     frame.attrs["answers"] = tuple(row.sentence for row in diagnoses)
     return frame
+
+
+def _table_line(row: Diagnosis, hypothesis: Hypothesis, judgement: Judgement) -> tuple[Any, ...]:
+    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgement.verdict != CANNOT_TELL else ""
+    threshold, evidence = f"{hypothesis.threshold}: {hypothesis.because}", judgement.evidence + doubt
+    fixes = "; ".join(hypothesis.fixes) if judgement.verdict == SUPPORTED else ""
+    needs = "; ".join(map(str, judgement.needs))
+    return row.case, hypothesis.name, judgement.verdict, evidence, threshold, fixes, judgement.gain, needs
 
 
 def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
@@ -353,19 +208,17 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
     frame = values.as_frame(values.as_row(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
-    named_rows = zip(_row_names(frame), _read_rows(frame), strict=True)
-    return [_diagnose_row(at, name, row, latency) for at, (name, row) in enumerate(named_rows)]
-
-
-def _read_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Read each row without ncu's thousands of metrics, from which the other columns are made."""
-    bare = frame.copy(deep=False)
-    bare.attrs = {}  # else each column copies them
-    names = [str(name) for name in bare.columns]
-    columns = {name: bare.iloc[:, at].tolist() for at, name in enumerate(names) if "__" not in name}
-    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)] or [
-        {} for _ in range(len(frame))
-    ]
+    bare = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    bare.attrs = {}
+    # Not ncu's thousands of metrics, from which the other columns are made.
+    rows: list[Any] = bare[[name for name in bare.columns if "__" not in name]].to_dict("records")
+    diagnoses = []
+    for name, row in zip(_row_names(frame), rows, strict=True):
+        figures = RowFigures(row, latency)
+        verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
+        verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
+        diagnoses.append(Diagnosis(name, figures, tuple(verdicts)))
+    return diagnoses
 
 
 def _row_names(frame: pd.DataFrame) -> list[str]:
@@ -385,23 +238,16 @@ def _row_names(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def _diagnose_row(at: int, name: str, row: dict[str, Any], latency_us: float | None) -> Diagnosis:
-    figures = RowFigures(row, latency_us)
-    verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
-    verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
-    return Diagnosis(at, name, row, tuple(figures.doubts), figures.small, _describe_position(figures), tuple(verdicts))
-
-
 def _describe_position(figures: RowFigures) -> str:
     """Describe a row that is neither near the memory roof nor certainly far from it; "" elsewhere."""
     verdict = near_memory(figures, doubted=figures.unsure)
     if not figures.memory.known or verdict == SUPPORTED:
         return ""
     if figures.memory.pct > BEYOND:
-        return f"at {share_text(figures.memory)}, which cannot be"
+        return f"at {figures.memory.text}, which cannot be"
     if figures.memory.least:
-        return f"at {share_text(figures.memory)}, by the bytes stated"
-    return f"between roof and latency ({share_text(figures.memory)})" if verdict == CANNOT_TELL else ""
+        return f"at {figures.memory.text}, by the bytes stated"
+    return f"between roof and latency ({figures.memory.text})" if verdict == CANNOT_TELL else ""
 
 
 def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
@@ -421,16 +267,6 @@ def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
     elif figures.of_amd:  # neither bwprof nor ncu counts on AMD cards
         needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in needs)
     return dataclasses.replace(judgement, needs=needs)
-
-
-def _table_line(row: Diagnosis, entry: HypothesisVerdict) -> tuple[Any, ...]:
-    hypothesis, judgement = entry.hypothesis, entry.judgement
-    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgement.verdict != CANNOT_TELL else ""
-    needs = "; ".join(map(str, judgement.needs))
-    threshold = f"{hypothesis.threshold}: {hypothesis.because}"
-    fixes = "; ".join(hypothesis.fixes) if judgement.verdict == SUPPORTED else ""
-    evidence = judgement.evidence + doubt
-    return row.case, hypothesis.name, judgement.verdict, evidence, threshold, fixes, judgement.gain, needs
 
 
 def _list_missing(needs: list[Need]) -> str:

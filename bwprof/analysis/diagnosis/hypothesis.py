@@ -143,9 +143,9 @@ def busiest_pipe(figures: RowFigures) -> tuple[str, float]:
 def at_roof(figures: RowFigures) -> str:
     """Name the roof that the row is near; "" for none."""
     if near_memory(figures) == SUPPORTED:
-        return f"at the memory roof ({share_text(figures.memory)})"
+        return f"at the memory roof ({figures.memory.text})"
     if near_rate(figures) == SUPPORTED:
-        return f"at the arithmetic roof ({share_text(figures.arithmetic)})"
+        return f"at the arithmetic roof ({figures.arithmetic.text})"
     pipe, pct = busiest_pipe(figures)
     return f"the {pipe} pipe is busy ({pct:.0f} %)" if pct >= NEAR_PIPE.yes else ""
 
@@ -160,11 +160,6 @@ def busy_part(figures: RowFigures) -> str:
     }
     name, pct = max(parts.items(), key=lambda part: 0.0 if math.isnan(part[1]) else part[1])
     return f"{name} is busy ({pct:.0f} %)" if pct >= NEAR_PIPE.yes else ""
-
-
-def share_text(share: Share) -> str:
-    """Format a share: '88 % of the theoretical bandwidth'."""
-    return f"{share.pct:.3g} % {share.of}"
 
 
 def gain_without(pct: float) -> float:

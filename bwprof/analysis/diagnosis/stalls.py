@@ -62,11 +62,6 @@ class Stalls:
             totals[find_group(reason).name] += pct
         return totals
 
-    @property
-    def cures(self) -> dict[str, str]:
-        """The usual cure of each group."""
-        return {group.name: group.cure for group in GROUPS}
-
     def text(self) -> str:
         """Format a line a group, in whole percents that add up to 100.
 
@@ -125,10 +120,8 @@ def stalls(row: Any) -> Stalls:
     if not reasons:
         status = columns.get("metrics_status") or "ok"
         why = "" if status == "ok" else f" ({status})"
-        raise ValueError(
-            f"the row has no stall_reasons{why}: measure with metrics='stalls' (--metrics stalls), or let ncu count "
-            "them (bwprof.importers.ncu_command, preset 'stalls')"
-        )
+        way = "measure with metrics='stalls' (--metrics stalls; ncu: preset 'stalls' of bwprof.importers.ncu_command)"
+        raise ValueError(f"the row has no stall_reasons{why}: {way}")
     return Stalls(dict(sorted(reasons.items(), key=lambda item: -item[1])))
 
 
@@ -155,9 +148,7 @@ def stall_table(row: Any) -> pd.DataFrame:
     import pandas as pd
 
     reasons = stalls(row)
-    totals = reasons.groups
-    grouped = [(find_group(reason), reason, pct) for reason, pct in reasons.reasons.items()]
-    grouped.sort(key=lambda line: (-totals[line[0].name], -line[2]))
-    return pd.DataFrame(
-        [(group.name, reason, pct, group.cure) for group, reason, pct in grouped], columns=list(COLUMNS)
-    )
+    groups = {reason: find_group(reason) for reason in reasons.reasons}
+    order = sorted(reasons.reasons.items(), key=lambda item: (-reasons.groups[groups[item[0]].name], -item[1]))
+    lines = [(groups[reason].name, reason, pct, groups[reason].cure) for reason, pct in order]
+    return pd.DataFrame(lines, columns=list(COLUMNS))

@@ -1,12 +1,13 @@
 """Learn efficiencies from measured rows, and transfer them to other shapes and devices.
 
-A model of bytes and FLOPs predicts a kernel's time on the measured device; the logarithm of the remaining factor is
-learned per operation and precision over the shapes (`regression`). To transfer a time to another device, it is split
-into the time of a stream of its bytes and the rest, which follows arithmetic rate and clock.
+A model of bytes and FLOPs predicts a kernel's time on the measured device. The logarithm of the remaining factor is
+learned per operation and precision over the shapes by a Gaussian process, for a few hundred points. To transfer a time
+to another device, it is split into the time of a stream of its bytes and the rest, which follows rate and clock.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Mapping
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof import registry
+from bwprof.analysis import values
 from bwprof.analysis.prediction import catalogue
-from bwprof.analysis.prediction.catalogue import Card, card_from_entry, card_from_roofs, resolve_card
-from bwprof.analysis.prediction.regression import Neighbours
-from bwprof.analysis.prediction.streams import Streams
-from bwprof.analysis.prediction.workload import Estimate, Workload, make_workload
+from bwprof.analysis.prediction.catalogue import Card, Streams, card_from_entry, card_from_roofs, resolve_card
+from bwprof.analysis.prediction.workload import Estimate, Workload, estimate_by_share, make_workload, roofs_seconds
+from bwprof.results import schema
 from bwprof.roofs.limiter import find_beaten_rows, read_numbers
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import require_frame
@@ -127,16 +128,6 @@ class _KernelFit:
         rest, error, nearest = self.between(*_features(like))
         return self.model.seconds(memory, arithmetic * self.model.busy(work.written)) * np.exp(rest), error, nearest
 
-    def borrow(self, other: _KernelFit, card: Card) -> _KernelFit:
-        """Shift another precision's fit to these few rows, where that fits them better."""
-        off = np.log(self.taken / other.seconds(self.work, *_roofs_seconds(self.work, card))[0])
-        shift = float(off.sum() / (len(off) + 1))  # a row says little by itself
-        error = float(np.sqrt(((off - shift) ** 2).mean()))
-        if error > self.between.error:
-            return self
-        between = other.between.shifted(shift, error)
-        return replace(other, between=between, work=self.work, taken=self.taken, efficiency=self.efficiency)
-
 
 @dataclass(frozen=True)
 class Efficiency:
@@ -169,26 +160,20 @@ class Efficiency:
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {
-                    "operation": operation,
-                    "precision": precision,
-                    "rows": fit.rows,
-                    "efficiency": float(np.median(fit.efficiency)),
-                    "error_pct": 100 * math.expm1(_NINE_OF_TEN * fit.between.error),
-                }
-                for (operation, precision, variant), fit in self.learnt.items()
-                if variant is None
-            ]
-        )
+        names = ["operation", "precision", "rows", "efficiency", "error_pct"]
+        lines = [
+            (*key[:2], fit.rows, np.median(fit.efficiency), 100 * math.expm1(_NINE_OF_TEN * fit.between.error))
+            for key, fit in self.learnt.items()
+            if key[2] is None
+        ]
+        return pd.DataFrame(lines, columns=names)
 
     def estimate(self, work: Workload, card: Card, stream: Array) -> Estimate:
         """Estimate the times of shapes on a device; `stream` are the times of streams of their bytes."""
         if not any(operation == work.operation for operation, _, _ in self.learnt):
             return self._estimate_by_others(work, card, stream)
         fit, doubt, source = self._find_fit(work)
-        memory, arithmetic = _roofs_seconds(work, self.card)
+        memory, arithmetic = roofs_seconds(work, self.card)
         here, error, nearest = fit.seconds(work, memory, arithmetic)
         model, units = fit.model, _ratio(card.units, self.card.units)
         busy, busy_there = model.busy(work.written), model.busy(work.written, units)
@@ -213,23 +198,17 @@ class Efficiency:
         """Estimate the times of an unknown operation by the efficiencies of all others."""
         every = np.concatenate([fit.efficiency for (_, _, variant), fit in self.learnt.items() if variant is None])
         low, middle, high = np.quantile(np.minimum(every, 1.0), (0.05, 0.5, 0.95))
-        floor = card.streams.floor_seconds
-        arithmetic = _roofs_seconds(work, card)[1]
-        nearer = np.maximum(np.maximum(stream - floor, 0.0), arithmetic)
-        reason = (
-            f"predicted: no row of {work.operation} was learnt from, so {middle:.0%} of the nearer roof, as the others "
-            f"on {self.card.name}, and an empty launch; {card.text(work.precision)}"
-        )
-        return Estimate(nearer / middle + floor, nearer / high + floor, nearer / low + floor, reason)
+        source = f"no row of {work.operation} was learnt from, so {middle:.0%} of the nearer roof, as the others on "
+        source += f"{self.card.name}, and an empty launch"
+        return estimate_by_share(work, card, stream, middle, source, (high, low))
 
     def _find_fit(self, work: Workload) -> tuple[_KernelFit, float, str]:
         """Find the fit of an operation in its precision, else in that of the nearest size; its error; its source."""
         known = {key[1]: fit for key, fit in self.learnt.items() if key[::2] == (work.operation, work.variant)}
         if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
-            raise ValueError(
-                describe_unknown(f"variant of {work.operation} learnt", work.variant, dict.fromkeys(variants))
-            )
+            names = dict.fromkeys(variants)
+            raise ValueError(describe_unknown(f"variant of {work.operation} learnt", work.variant, names))
         if work.precision in known:
             fit = known[work.precision]
             borrowed = fit.precision != work.precision
@@ -261,14 +240,9 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
 
     Notes
     -----
-    Between an H200 and an H100, each predicted from the other's rows, the error of new shapes is 4 to 5 % (median; for
-    nine of ten below 19 %). The median of each operation and precision is at most 10 %, but 11 and 17 % for
-    attention_decode in FP32 with shorter caches and other head groups than the known ones (20 % with 500 keys, 3 and
-    10 % with 12 000). A repeated measurement differs by 2 % (median). Learn from sizes and layouts like those that you
-    predict: another head_dim or head group may be another kernel. Arithmetic hidden behind a slower memory does not
-    show in the rows, so predictions for a faster memory are worse. Rows without their run (a CSV, several runs in one
-    frame) lack its roofs: streams are then scaled from bundled ones, with an error up to 6 % on the H100 and H200;
-    nine of ten predictions for three cards changed by less than 4 %, the most (a kernel with few rows) by a fifth.
+    Learn from sizes and layouts like those that you predict. Arithmetic hidden behind a slower memory does not show in
+    the rows, so predictions for a faster memory are worse. Rows without their run (a CSV, several runs in one frame)
+    lack its roofs: streams are then scaled from bundled ones, with an error up to 6 %.
 
     Examples
     --------
@@ -286,16 +260,14 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
     learnt: dict[tuple[str, str, str | None], _KernelFit] = {}
     for (operation, precision), members in rows.groupby(["operation", "precision"], sort=False, observed=True):
         name, kind = str(operation), str(precision)
-        shape = registry.param_names(name)
-        best = members.sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
+        best = members.sort_values("time_ms")
+        variants = [str(variant) for variant in members["variant"].dropna().unique()]
         learnt[name, kind, None] = _fit_kernel(best, name, kind, card)
-        variants = members["variant"].dropna().unique()
-        if len(variants) == 1:
-            learnt[name, kind, str(variants[0])] = learnt[name, kind, None]
-            continue
         for variant in variants:
-            own = members[members["variant"] == variant].sort_values("time_ms").drop_duplicates([*shape, "kv_lens"])
-            learnt[name, kind, str(variant)] = _fit_kernel(own, name, kind, card)
+            own = learnt[name, kind, None]
+            if len(variants) > 1:
+                own = _fit_kernel(best[best["variant"] == variant], name, kind, card)
+            learnt[name, kind, variant] = own
     fits = {key: _borrow_from_others(key, learnt, card) for key in learnt}
     return Efficiency(card, fits, sum(fit.rows for key, fit in fits.items() if key[2] is None))
 
@@ -309,45 +281,41 @@ def _size_distance(work: Workload, precision: str) -> float:
 def _borrow_from_others(
     key: tuple[str, str, str | None], learnt: Mapping[tuple[str, str, str | None], _KernelFit], card: Card
 ) -> _KernelFit:
-    """Return a kernel's fit; one of few rows borrows from the most similar precision with many."""
+    """Return a kernel's fit; for few rows that of the most similar precision with many, shifted, if it fits better."""
     own = learnt[key]
-    others = [
-        other
-        for at, other in learnt.items()
-        if at[::2] == key[::2] and other.rows >= _MANY_MORE * max(own.rows, _FEW / 2)
-    ]
+    least = _MANY_MORE * max(own.rows, _FEW / 2)
+    others = [other for at, other in learnt.items() if at[::2] == key[::2] and other.rows >= least]
     if own.rows >= _FEW or not others:
         return own
-    return own.borrow(min(others, key=lambda other: _size_distance(own.work, other.precision)), card)
+    other = min(others, key=lambda other: _size_distance(own.work, other.precision))
+    off = np.log(own.taken / other.seconds(own.work, *roofs_seconds(own.work, card))[0])
+    shift = float(off.sum() / (len(off) + 1))  # a row says little by itself
+    error = float(np.sqrt(((off - shift) ** 2).mean()))
+    if error > own.between.error:
+        return own
+    between = other.between.shifted(shift, error)
+    return replace(other, between=between, work=own.work, taken=own.taken, efficiency=own.efficiency)
 
 
 def _select_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Select cold rows that ran without doubts, with every column that is needed."""
-    import pandas as pd
-
-    from bwprof.results import schema
-
-    rows = frame.reset_index(drop=True)  # index levels may have the names of columns
-    rows.attrs = {}
     texts = ("operation", "precision", "variant", "kv_lens", "status", "cache", "flags", "device")
-    for name in (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names()):
-        if name not in rows.columns:
-            rows[name] = pd.NA
+    names = (*texts, "time_ms", "bytes_read", "bytes_written", "flops", *schema.param_names())
+    rows = frame.reset_index(drop=True).reindex(columns=list(names))  # index levels may have the names of columns
+    rows.attrs = {}
     for name in ("time_ms", "bytes_read"):
         rows[name] = read_numbers(rows, name)
     rows["precision"] = [registry.precision_name(value) for value in rows["precision"]]
-    known = {operation["name"]: operation["precisions"] for operation in registry.operations()}
-    columns = (_texts(rows[name]) for name in ("operation", "precision", "status", "cache", "flags"))
+    known = {(operation["name"], name) for operation in registry.operations() for name in operation["precisions"]}
+    good = np.array([pair in known for pair in zip(rows["operation"], rows["precision"], strict=True)], bool)
+    good &= (rows["time_ms"] > 0).to_numpy()
+    for name, allowed in (("status", "ok"), ("cache", "cold")):
+        good &= values.words(rows, name).isin(["", allowed]).to_numpy(bool)
     # A row that beats the best product has the flag of a noisy roof, but its time is good.
     faster = find_beaten_rows(frame)
-    good = [
-        precision in known.get(str(operation), ())
-        and status in (None, "ok")
-        and cache in (None, "cold")
-        and _DOUBTED.intersection((flags or "").split(";")) <= ({"noisy_roof"} if fast else frozenset())
-        for operation, precision, status, cache, flags, fast in zip(*columns, faster, strict=True)
-    ]
-    return rows[np.array(good, dtype=bool) & (rows["time_ms"] > 0).to_numpy()]
+    for flag in _DOUBTED:
+        good &= ~values.has_flag(rows, flag) | (faster if flag == "noisy_roof" else False)
+    return rows[good]
 
 
 def _measured_card(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> Card:
@@ -372,39 +340,32 @@ def _measured_card(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> C
 
 
 def _fit_kernel(rows: pd.DataFrame, operation: str, precision: str, card: Card) -> _KernelFit:
+    """Fit a kernel to rows in the order of their times; of a repeated shape the fastest counts."""
+    rows = rows.drop_duplicates([*registry.param_names(operation), "kv_lens"])
     work = _work_of_rows(rows, operation, precision)
-    memory, arithmetic = _roofs_seconds(work, card)
+    memory, arithmetic = roofs_seconds(work, card)
     taken = rows["time_ms"].to_numpy(float) * 1e-3
     model = _Model.fit(taken, memory, arithmetic, work.written, card)
     expected = model.seconds(memory, arithmetic * model.busy(work.written))
     between = Neighbours(*_features(work), np.log(taken / expected))
-    variants = np.array(_texts(rows["variant"]), dtype=object)
+    variants = rows["variant"].astype(object).where(rows["variant"].notna(), None).to_numpy()
     efficiency = np.maximum(memory, arithmetic) / taken
     return _KernelFit(precision, variants[between.sample], model, between, work, taken, efficiency)
 
 
-def _texts(column: pd.Series[Any]) -> list[str | None]:
-    return [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
-
-
 def _work_of_rows(rows: pd.DataFrame, operation: str, precision: str) -> Workload:
     """Read the shapes of measured rows, with defaults for missing parameters and the rows' own bytes."""
-    import pandas as pd
-
-    from bwprof.costs import Cost
-
     params: dict[str, Array] = {}
     for param in registry.operation(operation)["params"]:
-        values = pd.to_numeric(rows[param["name"]], errors="coerce").to_numpy(float, na_value=math.nan)
-        source = param["default_from"]
+        own, source = read_numbers(rows, param["name"]), param["default_from"]
         fallback = params[source] if source else np.full(len(rows), param["default"])
-        params[param["name"]] = np.where(np.isnan(values), fallback, values).astype(np.int64)
+        params[param["name"]] = np.where(np.isnan(own), fallback, own).astype(np.int64)
     work = make_workload(operation, precision, params)
-    fields = dict(work.cost)
+    fields = {}
     for name in ("bytes_read", "bytes_written", "flops"):  # the cost does not know a batch's lengths
-        own = pd.to_numeric(rows[name], errors="coerce").to_numpy(float, na_value=math.nan)
+        own = read_numbers(rows, name)
         fields[name] = np.where(np.isnan(own), work.cost[name], own)
-    return Workload(operation, precision, work.params, Cost(**fields))
+    return replace(work, cost=replace(work.cost, **fields))
 
 
 def _features(work: Workload) -> tuple[Array, Array]:
@@ -417,13 +378,6 @@ def _features(work: Workload) -> tuple[Array, Array]:
         for param in registry.operation(work.operation)["params"]
     ]
     return np.stack(sizes, axis=1), np.stack(params, axis=1)
-
-
-def _roofs_seconds(work: Workload, card: Card) -> tuple[Array, Array]:
-    """Compute the times of streams of the bytes and of the arithmetic (0: not known) on a device."""
-    rate, kind = card.rate(work.precision)
-    memory = card.streams.seconds(work.read, work.written)
-    return memory, work.flops / (rate * 1e12) if kind else 0.0 * memory
 
 
 def _add_times(first: Array, second: Array, exponent: float) -> Array:
@@ -451,7 +405,8 @@ def transfer_times(
     here, there = cards
     beaten = np.maximum(memory / seconds, 1.0)  # a cache may beat a stream
     clock, units = _ratio(here.clock_mhz, there.clock_mhz), _ratio(here.units, there.units)
-    faster = _rate_ratio(here, there, precision) * busier
+    measured = precision in here.best and precision in there.best  # else both rates are of data sheets
+    faster = _ratio(*(card.best[precision] if measured else card.dense(precision)[0] for card in cards)) * busier
     launch = here.streams.seconds(np.ones(1), np.zeros(1))
 
     def transfer_rest(rest: Array) -> Array:
@@ -476,8 +431,149 @@ def _ratio(here: float, there: float) -> float:
     return 1.0 if math.isnan(here) or math.isnan(there) else here / there
 
 
-def _rate_ratio(here: Card, there: Card, precision: str) -> float:
-    """Divide the arithmetic rates of two devices: both measured, or both from data sheets."""
-    if precision in here.best and precision in there.best:
-        return here.best[precision] / there.best[precision]
-    return _ratio(here.dense(precision)[0], there.dense(precision)[0])
+# The distance between shapes is measured in the logarithms of what they read, write and compute. A second part of the
+# kernel has a shorter range and also uses the parameters, such as sizes that fit a kernel's tiles. Far from all points
+# the prediction falls back to their median, and its error grows to their spread.
+_FAR_WIDTHS = (4.0, 8.0, 16.0)  # of the first part, in powers of two
+_NEAR_WIDTHS = (2.0, 4.0, 8.0)  # of the second part
+_PARAM_WIDTHS = (2.0, 4.0, 8.0, math.inf)  # of the second part, for parameters
+_NEAR_SHARES = (0.0, 0.3, 1.0)  # the second part's weight beside the first's
+_NOISES = (0.02, 0.05)  # scatter of a point, of a logarithm
+_FEWEST = 4  # points below which only their median is known
+_MOST = 400  # points that are used, spread evenly
+_LEAST_SPREAD = 0.1  # of a logarithm: least error of a point unlike all others
+_UNKNOWN_SPREAD, _UNSURE = 0.3, 2.0  # of a logarithm, for one point; factor on the spread of a few points
+
+# Error of a logarithm for each power of two between the parameters of a point and those of the nearest point: the
+# points may vary parameters together, so that the kernel does not see each alone.
+_UNSEEN_SPREAD = 0.02
+_ENOUGH = 150  # points by which the kernel is chosen
+_CHUNK = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    width: float
+    near_width: float
+    param_width: float
+    near_share: float
+
+    def __call__(self, sizes: Array, params: Array, sizes2: Array, params2: Array) -> Array:
+        """Compute the similarity of each row to each of the others, 1 for equal rows."""
+        likeness = _matern(sizes / self.width, sizes2 / self.width)
+        if not self.near_share:
+            return likeness
+        near, near2 = (
+            np.hstack([size / self.near_width, param / self.param_width])
+            for size, param in ((sizes, params), (sizes2, params2))
+        )
+        likeness += self.near_share * _matern(near, near2)
+        likeness /= 1 + self.near_share
+        return likeness
+
+
+def _matern(left: Array, right: Array) -> Array:
+    """Compute the Matern kernel of smoothness 5/2."""
+    squares = left @ (-10 * right).T  # five times the squared distances, in one array
+    squares += 5 * (left * left).sum(1)[:, None]
+    squares += 5 * (right * right).sum(1)[None]
+    np.maximum(squares, 0, out=squares)
+    root = np.sqrt(squares)
+    squares *= 1 / 3
+    squares += root
+    squares += 1
+    np.negative(root, out=root)
+    np.exp(root, out=root)
+    squares *= root
+    return squares
+
+
+class Neighbours:
+    """Interpolate values between points.
+
+    `sizes`, of shape (points, s), are the logarithms (base 2) on which the values mainly depend; `params`, of shape
+    (points, p), are other coordinates.
+    """
+
+    def __init__(self, sizes: Array, params: Array, values: Array) -> None:
+        self.sample = np.arange(len(values))
+        if len(values) > _MOST:
+            spaced = np.unique(np.linspace(0, len(values) - 1, _MOST).astype(int))
+            self.sample = np.lexsort(sizes.T)[spaced]
+            sizes, params, values = sizes[self.sample], params[self.sample], values[self.sample]
+        self._centre = sizes.mean(0), params.mean(0)
+        self._sizes, self._params = sizes - self._centre[0], params - self._centre[1]
+        self._median = float(np.median(values))
+        self._values = values - self._median
+        self.count = len(values)
+        spread = float(np.var(self._values)) + 1e-4
+        if self.count < _FEWEST:
+            self._kernel, self._weights = None, None
+            self.spread = self.error = max(_UNSURE * math.sqrt(spread), _UNKNOWN_SPREAD / self.count)
+            return
+        self._kernel, noise = self._choose_kernel(spread)
+        matrix = self._matrix(self._kernel, noise, spread, slice(None))
+        inverse = np.linalg.inv(matrix)
+        self._weights = spread * (inverse @ self._values)
+        left_out = inverse @ self._values / np.diag(inverse)
+        self.spread = math.sqrt(spread)
+        # The error of a left-out point that nine of ten stay below is less sensitive to one bad point.
+        self.error = max(float(np.quantile(np.abs(left_out), 0.9)) / 1.645, 0.005)
+
+    def shifted(self, by: float, error: float) -> Neighbours:
+        """Return the same with values greater by `by`, which has an error of its own."""
+        shifted = copy.copy(self)
+        shifted._median += by
+        shifted.error = math.hypot(self.error, error)
+        return shifted
+
+    def _matrix(self, kernel: _Kernel, noise: float, spread: float, some: Array) -> Array:
+        """Compute the covariance of some of the points."""
+        mine = self._sizes[some], self._params[some]
+        return spread * kernel(*mine, *mine) + (noise**2 + 1e-9) * np.eye(len(mine[0]))
+
+    def _choose_kernel(self, spread: float) -> tuple[_Kernel, float]:
+        """Choose the kernel and noise with the highest likelihood."""
+        some = np.unique(np.linspace(0, self.count - 1, min(self.count, _ENOUGH)).astype(int))
+        best = -math.inf, _Kernel(_FAR_WIDTHS[1], _NEAR_WIDTHS[0], _PARAM_WIDTHS[0], 0.0), _NOISES[-1]
+        for width, share in itertools.product(_FAR_WIDTHS, _NEAR_SHARES):
+            for near in itertools.product(_NEAR_WIDTHS, _PARAM_WIDTHS) if share else [(_NEAR_WIDTHS[0], math.inf)]:
+                kernel = _Kernel(width, *near, share)
+                likeness = self._matrix(kernel, 0.0, spread, some)
+                for noise in _NOISES:
+                    likelihood = _likelihood(likeness + noise**2 * np.eye(len(some)), self._values[some])
+                    if likelihood > best[0]:
+                        best = likelihood, kernel, noise
+        return best[1:]
+
+    def __call__(self, sizes: Array, params: Array) -> tuple[Array, Array, Array]:
+        """Return values at other points, their standard error, and the place of the most similar point of each."""
+        count = len(sizes)
+        if self._kernel is None or self._weights is None:
+            nothing = np.zeros(count, dtype=np.intp)
+            return np.full(count, self._median), np.full(count, self.error), nothing
+        values, likest, apart = np.empty(count), np.empty(count), np.empty(count)
+        nearest = np.empty(count, dtype=np.intp)
+        mine = self._sizes.astype(np.float32), self._params.astype(np.float32)
+        weights = self._weights.astype(np.float32)
+        for start in range(0, count, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            theirs = (sizes[part] - self._centre[0]).astype(np.float32)
+            others = (params[part] - self._centre[1]).astype(np.float32)
+            likeness = self._kernel(theirs, others, *mine)
+            values[part] = likeness @ weights
+            nearest[part] = likeness.argmax(1)
+            likest[part] = np.take_along_axis(likeness, nearest[part][:, None], 1)[:, 0]
+            apart[part] = ((others - mine[1][nearest[part]]) ** 2).sum(1)
+        unlike = max(self.spread, _LEAST_SPREAD) ** 2 * np.maximum(1 - likest**2, 0)
+        error = np.sqrt(self.error**2 + unlike + _UNSEEN_SPREAD**2 * apart)
+        return values + self._median, error, nearest
+
+
+def _likelihood(matrix: Array, values: Array) -> float:
+    try:
+        root = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return -math.inf
+    solved = np.linalg.solve(root, values)
+    return float(-0.5 * solved @ solved - np.log(np.diag(root)).sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,15 @@ from bwprof.analysis.prediction.catalogue import Card, resolve_card, split_devic
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.workload import (
-    Estimate,
     PredictedCase,
     Workload,
     combine_params,
-    expand_batches,
+    estimate_by_share,
     make_workload,
 )
 from bwprof.results import columns as results_columns
 from bwprof.results import schema
+from bwprof.results.row import RunMetadata
 from bwprof.roofs import limiter
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import finite_or_none, list_items, parse_names, quote_text, repr_short
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("bwprof.predict")
 DEFAULT_DEVICE = "A100-80GB"
-
-
 PREDICTED = "predicted"
 _LEAST_SHARE = 1e-6
 
@@ -136,8 +135,11 @@ def _make_workloads(
         for chosen in _check_precisions(name, precision):
             if lengths is None or not takes_lengths[name]:
                 workloads.append(make_workload(name, chosen, columns, names=cases))
-            else:
-                workloads += expand_batches(name, chosen, columns, cases, lengths)
+                continue
+            rows = zip(*np.broadcast_arrays(*map(np.ravel, columns.values())), strict=True) if columns else [()]
+            for at, row in enumerate(rows):  # each with a batch of these lengths
+                one, case = dict(zip(columns, row, strict=True)), cases and [cases[at]]
+                workloads.append(make_workload(name, chosen, one, names=case, kv_lens=lengths))
     if not workloads:
         raise ValueError("no operation to predict")
     return workloads
@@ -170,7 +172,9 @@ def predict_rows(
         titles = [case.name or operation for _, case in members]
         lengths = members[0][1].kv_lens
         workload = make_workload(operation, precision, params, names=titles, kv_lens=lengths, variant=variant)
-        workload = workload.add_read_bytes(np.array([case.more for _, case in members]))
+        more = np.array([case.more for _, case in members])
+        read = {name: workload.cost[name] + more for name in ("bytes_read", "algorithmic_bytes_read")}
+        workload = replace(workload, cost=replace(workload.cost, **read))
         frames.append(_predict_workload(workload, card, model))
         places += [at for at, _ in members]
     if not frames:
@@ -185,8 +189,6 @@ def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join the rows of several devices, those of a case together; keep each device's metadata."""
     import pandas as pd
 
-    from bwprof.results.row import RunMetadata
-
     by_device = {str(frame.attrs["run"]["predicted_for"]): frame for frame in frames}
     joined = pd.concat(by_device.values()).sort_index(kind="stable", ignore_index=True)
     runs = {name: dict(frame.attrs["run"]) for name, frame in by_device.items()}
@@ -196,28 +198,16 @@ def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency) -> Card:
-    """Return the device as a model's predictions use it, and log the id that stands for another name.
-
-    Streams that are not the device's own are scaled from the device of which the model was learned.
-    """
+    """Return the device as a model's predictions use it, and log the id that stands for another name."""
     if isinstance(device, str) and "=" not in device and catalogue.find(device) is None:
         taken, *others = (entry.id for entry in catalogue.find_similar(device) or [catalogue.find_entry(device)])
-        _log.warning(
-            "device '%s' is %s here%s", quote_text(device), taken, f", not {', '.join(others)}" if others else ""
-        )
+        rest = f", not {', '.join(others)}" if others else ""
+        _log.warning("device '%s' is %s here%s", quote_text(device), taken, rest)
     return resolve_card(device, model.streams if isinstance(model, Efficiency) else None)
 
 
 def resolve_efficiency(efficiency: object) -> float | Efficiency:
-    """Check an efficiency; learn it from a frame.
-
-    Raises
-    ------
-    ValueError
-        For a number that is no share.
-    TypeError
-        For any other object.
-    """
+    """Check an efficiency; learn it from a frame. Raise ValueError for a number that is no share, else TypeError."""
     import pandas as pd
 
     efficiency = to_pandas(efficiency)
@@ -226,9 +216,7 @@ def resolve_efficiency(efficiency: object) -> float | Efficiency:
     if isinstance(efficiency, Efficiency):
         return efficiency
     if isinstance(efficiency, bool) or not hasattr(efficiency, "__float__"):
-        raise TypeError(
-            f"efficiency is {repr_short(efficiency)}: a share, a frame of measured rows, or a bwprof.efficiency"
-        )
+        raise TypeError(f"efficiency is {repr_short(efficiency)}: a share, a frame or a bwprof.efficiency is needed")
     share = finite_or_none(efficiency)
     if share is None or not _LEAST_SHARE <= share <= 1:
         raise ValueError(f"efficiency is {repr_short(efficiency)}: allowed is a share from {_LEAST_SHARE:g} to 1")
@@ -246,9 +234,7 @@ def _merge_shapes(shapes: pd.DataFrame, params: Mapping[str, Any]) -> dict[str, 
     import pandas as pd
 
     if not isinstance(shapes, pd.DataFrame):
-        raise TypeError(
-            f"shapes is {repr_short(shapes)}: a pandas.DataFrame with a column for each parameter is needed"
-        )
+        raise TypeError(f"shapes is {repr_short(shapes)}: a pandas.DataFrame with parameters as columns is needed")
     if not len(shapes):
         raise ValueError("shapes has no rows")
     twice = [name for name in params if name in shapes.columns]
@@ -280,8 +266,6 @@ def _join(frames: list[pd.DataFrame], card: Card) -> pd.DataFrame:
     """Join the frames of a device, compare precisions, and add the metadata."""
     import pandas as pd
 
-    from bwprof.results.row import RunMetadata
-
     joined = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     if len(frames) > 1 and len(joined) <= MAX_COMPARED:
         _compare_precisions(joined)
@@ -308,19 +292,7 @@ def _compare_precisions(frame: pd.DataFrame) -> None:
 def is_lower_bound(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Check which predicted times are lower bounds: they have FLOPs whose rate on the device is not known."""
     flops, dense, best = (limiter.read_numbers(frame, name) for name in ("flops", "peak_tflops", "measured_tflops"))
-    bounds: NDArray[np.bool_] = (flops > 0) & np.isnan(dense) & np.isnan(best)
-    return bounds
-
-
-def _estimate_share(workload: Workload, card: Card, share: float, stream: Any) -> Estimate:
-    """Estimate times at a share of the nearer roof; `stream` are the times of streams of these bytes."""
-    floor = card.streams.floor_seconds
-    rate, kind = card.rate(workload.precision)
-    memory = np.maximum(stream - floor, 0.0)
-    arithmetic = workload.flops / (rate * 1e12) if kind else np.zeros(workload.count)
-    reason = f"predicted: {share:.0%} of the nearer roof and an empty launch; {card.text(workload.precision)}"
-    unknown = np.full(workload.count, math.nan)
-    return Estimate(np.maximum(memory, arithmetic) / share + floor, unknown, unknown, reason)
+    return np.asarray((flops > 0) & np.isnan(dense) & np.isnan(best), bool)
 
 
 def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> pd.DataFrame:
@@ -329,7 +301,8 @@ def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> 
 
     stream = card.streams.seconds(work.read, work.written)
     if isinstance(model, float):
-        estimate = _estimate_share(work, card, model, stream)
+        source = f"{model:.0%} of the nearer roof and an empty launch"
+        estimate = estimate_by_share(work, card, stream, model, source)
     else:
         estimate = model.estimate(work, card, stream)
     seconds, moved = estimate.seconds, work.read + work.written

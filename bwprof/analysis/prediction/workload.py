@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bwprof import costs, registry
+from bwprof.analysis.prediction.catalogue import Card
 from bwprof.costs import Cost
 from bwprof.text.parsing import expand_ranges, is_range, repr_short
 
@@ -67,11 +69,6 @@ class Workload:
         """FLOPs, as floats."""
         return self.cost.flops.astype(float)
 
-    def add_read_bytes(self, more: Any) -> Workload:
-        """Return the workload with more bytes read."""
-        read = {name: self.cost[name] + more for name in ("bytes_read", "algorithmic_bytes_read")}
-        return replace(self, cost=replace(self.cost, **read))
-
     def in_precision(self, precision: str) -> Workload:
         """Return the same shapes in another precision."""
         return make_workload(self.operation, precision, self.params, kv_lens=self.kv_lens)
@@ -86,13 +83,7 @@ def make_workload(
     kv_lens: Sequence[int] | str | None = None,
     variant: str | None = None,
 ) -> Workload:
-    """Compute the costs of shapes: numbers, or arrays that are broadcast against each other.
-
-    Raises
-    ------
-    ValueError
-        As `bwprof.cost` raises it.
-    """
+    """Compute the costs of shapes, numbers or arrays that are broadcast; raise ValueError as `bwprof.cost` does."""
     precision = registry.check_precision(precision)
     allowed = registry.operation(operation)["precisions"]
     if precision not in allowed:
@@ -112,80 +103,56 @@ def make_workload(
     return Workload(operation, precision, columns, cost, names, None, variant)
 
 
-def expand_batches(
-    operation: str, precision: str, columns: Mapping[str, Any], names: list[str] | None, kv_lens: Sequence[int]
-) -> list[Workload]:
-    """Split the shapes of `combine_params` into workloads of one row, each with a batch of these lengths."""
-    rows = zip(*np.broadcast_arrays(*map(np.ravel, columns.values())), strict=True) if columns else [()]
-    return [
-        make_workload(
-            operation,
-            precision,
-            dict(zip(columns, row, strict=True)),
-            names=None if names is None else [names[at]],
-            kv_lens=kv_lens,
-        )
-        for at, row in enumerate(rows)
-    ]
-
-
 def combine_params(operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], list[str] | None]:
     """Combine parameters into columns: every combination of the lists' values, for each row of the arrays.
 
     Lists, tuples and ranges ("1..64:x2") are swept as their product, the last one fastest, and name the cases. NumPy
-    arrays and pandas Series, all of one length, go together row by row.
-
-    Raises
-    ------
-    ValueError
-        For a parameter without values, arrays of different lengths, or too many rows.
+    arrays and pandas Series, all of one length, go together row by row. Raise ValueError for parameters without values,
+    arrays of different lengths, or too many rows.
     """
-    arrays, lists, single = _sort_params(operation, params)
+    arrays: dict[str, Any] = {}
+    lists: dict[str, list[Any]] = {}
+    columns: dict[str, Any] = {}
+    for name, value in params.items():
+        costs.check_numbers(operation, name, value)
+        swept = _list_values(value, f"{operation}: {name}")
+        if swept is not None:
+            lists[name] = swept
+        elif np.ndim(value) > 0:
+            arrays[name] = np.asarray(value)
+        else:
+            columns[name] = value
     for name, values in (arrays | lists).items():
         if np.ndim(values) != 1:
             raise ValueError(f"{operation}: {name} is {repr_short(values)}: one dimension of values is needed")
         if not len(values):
             raise ValueError(f"{operation}: {name} has no values")
-    rows = _common_length(operation, arrays)
-    points = list(itertools.product(*lists.values()))
+    lengths = {name: len(values) for name, values in arrays.items()}
+    if len({*lengths.values()}) > 1:
+        counts = ", ".join(f"{name} has {count}" for name, count in lengths.items())
+        raise ValueError(f"{operation}: arrays go row by row and must be of one length: {counts} values")
+    rows, points = max(lengths.values(), default=1), list(itertools.product(*lists.values()))
     if rows * len(points) > MAX_ROWS:
         raise ValueError(f"{operation}: the parameters make {rows * len(points)} rows: allowed are {MAX_ROWS}")
-    columns = single | {name: np.tile(values, len(points)) for name, values in arrays.items()}
-    swept = zip(lists, zip(*points, strict=True), strict=True)
-    columns |= {name: np.repeat(np.asarray(values), rows) for name, values in swept}
+    columns |= {name: np.tile(values, len(points)) for name, values in arrays.items()}
+    points_of = zip(lists, zip(*points, strict=True), strict=True)
+    columns |= {name: np.repeat(np.asarray(values), rows) for name, values in points_of}
+    return columns, None if arrays else _name_cases(operation, lists, points)
+
+
+def _name_cases(operation: str, lists: Mapping[str, Sequence[Any]], points: Sequence[Any]) -> list[str] | None:
+    """Name each point by its parameters that vary; None where none does."""
     varied = {at: name for at, (name, values) in enumerate(lists.items()) if len(set(values)) > 1}
-    if arrays or not varied:
-        return columns, None
-    return columns, [" ".join([operation, *(f"{name}={point[at]}" for at, name in varied.items())]) for point in points]
+    names = [" ".join([operation, *(f"{name}={point[at]}" for at, name in varied.items())]) for point in points]
+    return names if varied else None
 
 
-def _common_length(operation: str, arrays: Mapping[str, Any]) -> int:
-    if len({len(values) for values in arrays.values()}) > 1:
-        lengths = ", ".join(f"{name} has {len(values)}" for name, values in arrays.items())
-        raise ValueError(f"{operation}: arrays go row by row and must be of one length: {lengths} values")
-    return len(next(iter(arrays.values()))) if arrays else 1
-
-
-def _sort_params(
-    operation: str, params: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Any]]:
-    """Sort parameters into arrays, lists and single values."""
-    arrays: dict[str, Any] = {}
-    lists: dict[str, list[Any]] = {}
-    single: dict[str, Any] = {}
-    for name, value in params.items():
-        costs.check_numbers(operation, name, value)
-        if hasattr(value, "__array__") and np.ndim(value) > 0:
-            arrays[name] = np.asarray(value)
-        elif isinstance(value, range):
-            lists[name] = list(value)
-        elif is_range(value):
-            lists[name] = expand_ranges([value], f"{operation}: {name}")
-        elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) > 0:
-            lists[name] = expand_ranges(value, f"{operation}: {name}")
-        else:
-            single[name] = value
-    return arrays, lists, single
+def _list_values(value: Any, name: str) -> list[Any] | None:
+    """List the values of a list, tuple or range; None for an array and for a single value."""
+    if is_range(value):
+        return expand_ranges([value], name)
+    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and not hasattr(value, "__array__")
+    return expand_ranges(value, name) if is_list else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +168,23 @@ class Estimate:
     high: Any
     reason: Any
     variant: Any = None
+
+
+def roofs_seconds(work: Workload, card: Card) -> tuple[Any, Any]:
+    """Compute the times of streams of the bytes and of the arithmetic (0: not known) on a device."""
+    rate, kind = card.rate(work.precision)
+    memory = card.streams.seconds(work.read, work.written)
+    return memory, work.flops / (rate * 1e12) if kind else 0.0 * memory
+
+
+def estimate_by_share(
+    work: Workload, card: Card, stream: Any, share: float, source: str, bounds: Sequence[float] = (math.nan, math.nan)
+) -> Estimate:
+    """Estimate times at a share of the nearer roof, and an empty launch; `stream` are times of streams of the bytes.
+
+    The larger and the smaller share of `bounds` give the shortest and the longest time.
+    """
+    floor = card.streams.floor_seconds
+    nearer = np.maximum(np.maximum(stream - floor, 0.0), roofs_seconds(work, card)[1])
+    seconds, low, high = (nearer / part + floor for part in (share, *bounds))
+    return Estimate(seconds, low, high, f"predicted: {source}; {card.text(work.precision)}")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bwprof.analysis.views import VIEWS
+from bwprof.analysis.summarize import VIEWS
 from bwprof.cli.commands.analyze import checklist_section
 from bwprof.cli.display import print_document
 from bwprof.cli.guard import GATE_FAILED, OK
@@ -67,7 +67,7 @@ def _report(options: argparse.Namespace) -> int:
         raise ValueError(f"{len(options.results)} runs are given: name a file for their report with -o")
     data, screen = load_rows(options.results[0], options.only), make_console(sys.stdout)
     if options.checklist:
-        from bwprof.analysis.checks import checklist
+        from bwprof.analysis.rules import checklist
 
         print_document(screen, Document("", "", (checklist_section(checklist(data)),)))
     elif data.attrs.get("run", {}).get("model") is not None:
@@ -119,7 +119,7 @@ def main_show(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_rows(options: argparse.Namespace) -> int:
-    from bwprof.analysis.views import check_view
+    from bwprof.analysis.summarize import check_view
     from bwprof.cli.render import print_view
 
     view = VIEWS[0] if options.view is None else options.view
