@@ -21,7 +21,7 @@ from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, name_callable
 from bwprof.measuring.operation import Spec
 from bwprof.runs import plan
-from bwprof.runs.interrupts import NoInterrupts
+from bwprof.runs.channel import NoInterrupts
 from bwprof.runs.plan import SweepRequest, expand_caches, iterate_points, parse_axes, parse_whole_numbers
 from bwprof.text.parsing import (
     describe_unknown,

@@ -25,8 +25,15 @@ from bwprof import _core, hardware
 from bwprof.experiments import ab_sides
 from bwprof.experiments.ab_sides import ABSide, ABTask, SideError, SideInfo, describe_error, shift_memory
 from bwprof.hardware import Choice
-from bwprof.runs.channel import ChildDiedError, ChildProcess, RunTimeoutError, python_flags, search_path, serve
-from bwprof.runs.interrupts import InterruptSource
+from bwprof.runs.channel import (
+    ChildDiedError,
+    ChildProcess,
+    InterruptSource,
+    RunTimeoutError,
+    python_flags,
+    search_path,
+    serve,
+)
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import quote_text
 

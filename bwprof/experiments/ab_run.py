@@ -21,7 +21,6 @@ from bwprof.experiments.ab_sides import ABSide, ABTask, CallSide, SideError, Sid
 from bwprof.hardware import Choice
 from bwprof.measuring.callables import Expected
 from bwprof.measuring.operation import Spec
-from bwprof.measuring.verify import Expected
 from bwprof.results.json_file import to_json_value
 from bwprof.runs import metadata
 from bwprof.text.formatting import format_seconds, plural

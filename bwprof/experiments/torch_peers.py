@@ -188,7 +188,7 @@ class _PeerBench:
             cache=spec.cache,
         )
         contexts = Contexts(new_run_id(), self._device, request.roofs, (spec.cache,))
-        row = measure_on(self._device, subject, contexts, max_seconds=request.max_seconds).row
+        row = measure_on(subject, contexts, max_seconds=request.max_seconds).row
         return row | self._verify(torch, calls[0](), first, str(row["flags"] or ""))
 
     def _verify(self, torch: Any, returned: Any, tensors: Mapping[str, Any], flags: str) -> RowDict:

@@ -20,7 +20,7 @@ from bwprof.llm.workload import ModelRequest, StoredWeights
 from bwprof.results.atomic import has_content
 from bwprof.roofs.model import Roofs, RoofsArgument, check_roofs
 from bwprof.runs import local, metadata
-from bwprof.runs.loop import TimeBudget
+from bwprof.runs.loop import DevicePart, TimeBudget
 from bwprof.text.parsing import (
     as_list,
     expand_ranges,
@@ -173,10 +173,11 @@ def model_step(
     choice = hardware.choose_device(backend, *catalogue.split_devices(device))
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
-    frame = api.measure_device(
-        executor.list_all_pieces(request, choice.backend),
-        executor.PiecesExecutor(request, local.LocalExecutor(choice.backend, choice.index)),
-        run | {"model": request.to_dict()},
+    part = DevicePart(choice, executor.list_all_pieces(request, choice.backend), run | {"model": request.to_dict()})
+    frame = api.measure_devices(
+        [part],
+        lambda choice: executor.PiecesExecutor(request, local.LocalExecutor(choice.backend, choice.index)),
+        part.run,
         TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
         options,
         executor.fill_predictions,

@@ -29,7 +29,7 @@ from bwprof.experiments.ab_session import (
     exceeds_limit,
 )
 from bwprof.results.atomic import is_stream
-from bwprof.runs.interrupts import Interrupts, StoppedError
+from bwprof.runs.channel import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
