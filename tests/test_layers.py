@@ -101,7 +101,7 @@ DEVICE_FREE = {
     "llm.checkpoints": {"llm.architecture", "llm.workload", "registry", "text.formatting", "text.parsing"},
     "llm.workload": {"_core", "costs", "llm.architecture", "registry", "text.formatting", "text.parsing"},
     "llm.figures": {"costs", "llm.workload", "registry", "roofs.limiter", "text.formatting", "text.parsing"},
-    "measuring.verify": {"measuring.callables", "text.formatting", "text.parsing"},
+    "measuring.callables": {"text.formatting", "text.parsing"},
 }
 # Of parts that open devices, the modules that a part which sees none may import, and no others.
 PURE_MODULES = {

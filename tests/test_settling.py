@@ -94,7 +94,7 @@ def check(rows: list[RowDict]) -> None:
 
 
 def test_copies_and_predictions_follow_second_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     found = bwprof.model_step(TINY, context=[16, 32], weights=["fp16", "fp8"], device="cpu")
     rows = bwprof.rows(found.frame)
     check(rows)
@@ -121,7 +121,7 @@ def test_copies_are_alike_without_time_for_second_tries(disturbed: Path) -> None
 
 
 def test_later_rows_update_earlier_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     found = bwprof.model_step(TINY, context=16, weights=["fp8", "fp16"], device="cpu")
     check(bwprof.rows(found.frame))
     reasons = found.frame.loc[found.frame["status"] == "predicted", "reason"]
@@ -134,7 +134,7 @@ def test_an_interrupted_run_is_consistent_and_resumes(
     disturbed: Path, monkeypatch: pytest.MonkeyPatch, broken_at: int
 ) -> None:
     """Ctrl-C comes in the first tries and between second ones: no row is lost, and copies are alike."""
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", broken_at)
     assert model_command.main_model(GIVEN) == 130
     folder = next((disturbed / "bwprof-results").iterdir())
@@ -168,7 +168,7 @@ def test_resuming_repairs_a_run_killed_between_second_tries(disturbed: Path) -> 
 
 def test_a_resumed_run_measures_disturbed_shapes_again(disturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copy of a disturbed row is measured again, without the remark of a second try."""
-    monkeypatch.setattr(loop, "_AGAIN_SHARE", 1e9)
+    monkeypatch.setattr(loop, "AGAIN_SHARE", 1e9)
     monkeypatch.setattr(Disturbed, "broken_at", 7)
     assert model_command.main_model([*GIVEN[:-2], "--weights", "fp16"]) == 130
     folder = next((disturbed / "bwprof-results").iterdir())
