@@ -12,7 +12,6 @@ import pytest
 from rows import load_samples, pair
 
 import bwprof
-from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
 
 EARLIER = Path(__file__).parent / "data" / "first_schema"  # written by 0.1.0 before it had the column hostname
@@ -43,7 +42,7 @@ def test_columns_by_hand() -> None:
 
 def test_every_column_is_said_whole() -> None:
     units = {"_ms": "ms", "_us": "us", "_gb_s": "GB/s", "_tflops": "TFLOP/s", "_mhz": "MHz", "_pct": "%", "_j": "J"}
-    for column in results_columns.all_columns():
+    for column in schema.all_columns():
         assert column.text, column.name
         assert column.group in GROUPS, column.name
         assert column.better in ("higher", "lower", ""), column.name

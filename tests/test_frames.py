@@ -17,7 +17,7 @@ import bwprof
 from bwprof.analysis import bottleneck, checks, gains, utilization
 from bwprof.analysis.bandwidth import BandwidthAnalysis
 from bwprof.report.run import read_runs
-from bwprof.results import columns, frame, schema
+from bwprof.results import frame, schema
 from bwprof.roofs import limiter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -165,7 +165,7 @@ def test_texts_of_every_type_may_be_missing(name: str) -> None:
         pytest.skip(f"pandas {pd.__version__} cannot make {name} here")
     if name == "str":
         values = values.where(pd.Series([True, False]))  # before pandas 3 it is object, whose None is a word
-    classic = dict.fromkeys(columns.CLASSIC_NAMES, 1)
+    classic = dict.fromkeys(schema.CLASSIC_NAMES, 1)
     data = pd.DataFrame(classic, index=range(2)).assign(operation="gemm", precision="fp32", device=values)
     assert [row["device"] for row in frame.to_rows(data)] == ["a", None]
 

@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
 DEVICE_FREE = {
     "text.parsing": set[str](),
-    "measuring.grade": {"results.columns", "results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
+    "measuring.grade": {"results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
     "roofs.limiter": {"text.formatting", "text.parsing"},
     "llm.architecture": {"text.formatting", "text.parsing"},
     "llm.checkpoints": {

@@ -26,8 +26,8 @@ from bwprof.llm.result import ModelStep
 from bwprof.llm.workload import DECODE, LABELS, PREFILL, ModelRequest, StepPoint
 from bwprof.measuring.chain import Chain
 from bwprof.measuring.row import Context
-from bwprof.results import columns, schema
 from bwprof.results import frame as frames
+from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofPoint, Roofs
 from bwprof.roofs.obtain import RoofRequest
@@ -194,7 +194,7 @@ def test_a_format_without_a_kernel_is_no_better_than_the_kernels_that_were_measu
 @pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
 def test_what_no_kernel_runs_takes_as_long_as_its_like_launches_included(limiter: str, narrower: float) -> None:
     """Of a short product a launch is a large part: it is no share of a roof, and does not shrink with the bytes."""
-    names = [column.name for column in columns.all_columns()]
+    names = [column.name for column in schema.all_columns()]
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
     row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}

@@ -17,7 +17,7 @@ import bwprof
 from bwprof.analysis.prediction import streams
 from bwprof.analysis.prediction.predict import predict_rows
 from bwprof.analysis.prediction.streams import Streams
-from bwprof.results import columns, schema
+from bwprof.results import schema
 from bwprof.roofs import limiter
 from bwprof.roofs.limiter import with_limits
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
@@ -105,7 +105,7 @@ def test_a_frame_as_a_sweeps(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
     assert list(frame.columns) == list(schema.column_names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
-        column.name: schema.DTYPES[column.kind] for column in columns.all_columns()
+        column.name: schema.DTYPES[column.kind] for column in schema.all_columns()
     }
     assert frame["status"].unique().tolist() == ["predicted"]
     assert frame["precision"].tolist() == ["fp32", "fp16", "fp32", "fp16"]

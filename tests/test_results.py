@@ -22,7 +22,7 @@ import pytest
 from rows import load_samples, pair, row
 
 import bwprof
-from bwprof.results import columns, csv_file, frame, json_file, pairs, schema
+from bwprof.results import csv_file, frame, json_file, pairs, schema
 
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 
@@ -72,12 +72,12 @@ def test_every_flag_is_told(source_tree: Path) -> None:
     """The page's table, the column's text and the code name the same flags, in the same order."""
     page = (source_tree / "notebooks" / "method.md").read_text(encoding="utf-8")
     table = page[page.index("## Flags") : page.index("## What limits a row")]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(columns.FLAGS)
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(schema.FLAGS)
     code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
     raised = {word for said in re.findall(r"flags\.append\((.*)\)", code) for word in re.findall(r'"(\w+)"', said)}
     rules = (source_tree / "bwprof/measuring/grade.py").read_text(encoding="utf-8")  # yield (flag, reason)
     raised |= set(re.findall(r'(?:yield \(?\s*|flag = |else |\(\()"(\w+)"', rules))
-    assert raised == set(columns.FLAGS)
+    assert raised == set(schema.FLAGS)
 
 
 def test_every_parameter_of_every_operation_is_a_column() -> None:
@@ -90,7 +90,7 @@ def test_frame_has_fixed_types_even_when_empty() -> None:
     wanted = {"text": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
     for made in (frame.from_rows([]), frame.from_rows([row("a", "fp32")])):
         assert {name: str(made[name].dtype) for name in made} == {
-            column.name: wanted[column.kind] for column in columns.all_columns()
+            column.name: wanted[column.kind] for column in schema.all_columns()
         }
     assert frame.from_rows([]).attrs["schema_version"] == 1
 
@@ -370,7 +370,7 @@ def test_comparison_is_worked_out_by_hand() -> None:
     assert rows[1]["bandwidth_vs_fp32"] == pytest.approx(0.8)
     assert rows[1]["byte_ratio_vs_fp32"] == pytest.approx(2.0)
     assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
-    assert [rows[0][name] for name in columns.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
+    assert [rows[0][name] for name in schema.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
     assert not pairs.fill_comparisons(rows), "nothing changes the second time"
 
 
@@ -411,7 +411,7 @@ def test_import_is_light() -> None:
         "from bwprof.selftest.cache import __name__ as _\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
         "print([callable(found) for found in (bwprof.sweep, bwprof.info, bwprof.selftest, bwprof.compare)])\n"
-        "print(callable(bwprof.results.pairs.times_differ), callable(bwprof.results.columns.all_columns))\n"
+        "print(callable(bwprof.results.pairs.times_differ), callable(bwprof.results.schema.all_columns))\n"
         "print(bwprof.measure is bwprof.measure, bwprof.Case.__name__, sorted(heavy & set(sys.modules)))\n"
         "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
     )

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rows import load_samples, row
 
 import bwprof
-from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
 from bwprof.text import formatting
 
@@ -40,12 +39,12 @@ CHECKED = {
     "schema_version",
     "flags",
     "replaces",
-    *results_columns.COMPARISON_NAMES,
+    *schema.COMPARISON_NAMES,
 }
 LABEL = st.one_of(TEXT, WHOLE, st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 
 
-FREE = [column for column in results_columns.all_columns() if column.name not in CHECKED]
+FREE = [column for column in schema.all_columns() if column.name not in CHECKED]
 
 
 @st.composite
@@ -79,7 +78,7 @@ def there_and_back(data: pd.DataFrame, ending: str) -> tuple[pd.DataFrame, list[
 
 def values_of(data: pd.DataFrame) -> list[dict[str, Any]]:
     """Every cell, with None where it is missing; without what `load` works out."""
-    kept = [name for name in data.columns if name not in results_columns.COMPARISON_NAMES]
+    kept = [name for name in data.columns if name not in schema.COMPARISON_NAMES]
     columns = [[None if formatting.is_missing(value) else value for value in data[name].tolist()] for name in kept]
     return [dict(zip(kept, values, strict=True)) for values in zip(*columns, strict=True)]
 

@@ -18,8 +18,8 @@ import bwprof
 from bwprof import _core
 from bwprof.profiler.ranges import TraceLocation, trace_text
 from bwprof.profiler.schedule import Phase, Schedule
-from bwprof.results import export
-from bwprof.results.export import Slice, TraceDocument, counter_points
+from bwprof.results import exchange
+from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.runs import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -405,7 +405,7 @@ def test_prometheus_text() -> None:
     row = bwprof.rows(bwprof.load_example("h200"))[0]
     row.update(flags="noisy;throttled;noisy", bandwidth_gb_s=3747.0, pct_attainable=87.5, time_ms=0.25)
     failed = {"case": STRANGE, "status": "failed", "reason": "x", "bandwidth_gb_s": 1.0}
-    found = samples(export.prometheus_text([row, failed, row]))
+    found = samples(exchange.prometheus_text([row, failed, row]))
     names = dict.fromkeys(name for name, _ in found)
     assert all(name.startswith("bwprof_") for name in names)
     ours = {name: value for (name, labels), value in found.items() if ("case", row.case) in labels}
@@ -422,14 +422,14 @@ def test_prometheus_text() -> None:
 
 def test_cases_that_differ_in_a_parameter_are_two_series() -> None:
     rows = [{"case": "gemm", "M": m, "status": "ok", "bandwidth_gb_s": float(m)} for m in (1, 2)]
-    assert len({labels for _, labels in samples(export.prometheus_text(rows))}) == 2
-    assert not samples(export.prometheus_text([]))
+    assert len({labels for _, labels in samples(exchange.prometheus_text(rows))}) == 2
+    assert not samples(exchange.prometheus_text([]))
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_label(name: str) -> None:
-    found = samples(export.prometheus_text([{"case": name, "status": "ok"}]))
+    found = samples(exchange.prometheus_text([{"case": name, "status": "ok"}]))
     whole = name.encode("utf-8", "replace").decode()
     assert {labels for _, labels in found} == {(("case", whole),) if name else ()}
 
@@ -437,7 +437,7 @@ def test_any_text_is_a_label(name: str) -> None:
 def test_names_that_are_written_alike_are_one_series() -> None:
     """Of two series with the same labels a collector drops the whole file."""
     alike = [{"case": f"x{mark}", "status": "ok", "flags": f"x{mark};x?"} for mark in ("\ud800", "\udc00", "?")]
-    found = samples(export.prometheus_text(alike))
+    found = samples(exchange.prometheus_text(alike))
     assert {labels for name, labels in found if name == "bwprof_case_ok"} == {(("case", "x?"),)}
     assert [dict(labels)["flag"] for name, labels in found if name == "bwprof_flag"] == ["x?"]
 

@@ -33,7 +33,7 @@ from bwprof.analysis.gains import (
 )
 from bwprof.analysis.rules import AT_ROOF, is_at_roof
 from bwprof.analysis.utilization import utilization_table
-from bwprof.results.columns import CLASSIC_NAMES
+from bwprof.results.schema import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.roofs.limiter import with_limits
 from bwprof.text.parsing import describe_unknown, parse_names, repr_short
@@ -27,7 +26,7 @@ def _view_columns(which: str) -> tuple[str, ...]:
     if which == "counters":
         return (
             *_KEYS,
-            *(column.name for column in results_columns.all_columns() if column.group in ("counters", "metrics")),
+            *(column.name for column in schema.all_columns() if column.group in ("counters", "metrics")),
         )
     return schema.column_names()
 
@@ -68,7 +67,7 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
 
     check_view(which)
     data = with_limits(data)
-    missing = [name for name in results_columns.CLASSIC_NAMES if name not in data.columns]
+    missing = [name for name in schema.CLASSIC_NAMES if name not in data.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     if columns is not None:

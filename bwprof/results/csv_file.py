@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import registry
-from bwprof.results import columns, pairs, schema
+from bwprof.results import pairs, schema
 from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text
-from bwprof.results.foreign import describe_table
+from bwprof.results.exchange import describe_table
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import quote_text
 
@@ -74,7 +74,7 @@ def classic_text(rows: Iterable[RowDict]) -> str:
     `operation` is the case's name, with its variant if the case has several; precisions are in capital letters; M, N
     and K are empty where they do not apply.
     """
-    lines = [_line(columns.CLASSIC_NAMES)]
+    lines = [_line(schema.CLASSIC_NAMES)]
     normalised = [schema.normalise_row(row) for row in rows]
     timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
     groups = pairs.group_precisions(timed, normalised)
@@ -82,7 +82,7 @@ def classic_text(rows: Iterable[RowDict]) -> str:
     name_of = {id(row): name for name, group in names for row in group.rows.values()}
     for row in timed:
         classic = row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")}
-        lines.append(_line([_cell(classic[name]) for name in columns.CLASSIC_NAMES]))
+        lines.append(_line([_cell(classic[name]) for name in schema.CLASSIC_NAMES]))
     return "".join(lines)
 
 
@@ -261,13 +261,11 @@ def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[li
 def _header(cells: list[str], source: str) -> list[str]:
     """Return the columns' names; ValueError if they are not those of a result file."""
     stripped = [name.strip() for name in cells]
-    count = len(columns.CLASSIC_NAMES)
-    starts = [
-        place for place in range(len(stripped)) if tuple(stripped[place : place + count]) == columns.CLASSIC_NAMES
-    ]
+    count = len(schema.CLASSIC_NAMES)
+    starts = [place for place in range(len(stripped)) if tuple(stripped[place : place + count]) == schema.CLASSIC_NAMES]
     if not starts:
         raise ValueError(
-            f"{source} is not a bwprof result file: its header must start with {','.join(columns.CLASSIC_NAMES)}, "
+            f"{source} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
             f"not with '{quote_text(','.join(stripped)[:100])}'{describe_table(stripped)}"
         )
     known = schema.column_kinds()

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from bwprof import registry
-from bwprof.results import columns as results_columns
 from bwprof.results import pairs, schema
 from bwprof.results.csv_file import quoted_formula
 from bwprof.results.row import Row, RunMetadata, Samples
@@ -35,7 +34,7 @@ def from_rows(
         column.name: _column(
             [schema.parse_cell(column.name, row.get(column.name), column.kind) for row in listed], column.kind
         )
-        for column in results_columns.all_columns()
+        for column in schema.all_columns()
     }
     more = schema.extra_names(listed)
     data |= {schema.clean_text(name): _series([schema.clean_value(row.get(name)) for row in listed]) for name in more}
@@ -53,10 +52,10 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
     A column is an array, one value for every row, or absent. Integer arrays have no missing values; numbers may be NaN,
     texts None.
     """
-    constants: dict[tuple[results_columns.ValueKind, Any], Any] = {}
+    constants: dict[tuple[schema.ValueKind, Any], Any] = {}
     index = pd.RangeIndex(count)
     columns: dict[str, Any] = {}
-    for column in results_columns.all_columns():
+    for column in schema.all_columns():
         value = data.get(column.name)
         if isinstance(value, np.ndarray):
             columns[column.name] = _array_column(value, column.kind)
@@ -76,7 +75,7 @@ _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 _TEXT = pd.StringDtype()  # an instance: pandas would look the name up for each column
 
 
-def _column(values: list[Any], kind: results_columns.ValueKind) -> Any:
+def _column(values: list[Any], kind: schema.ValueKind) -> Any:
     if kind == "number":
         return np.array([math.nan if value is None else value for value in values], dtype=float)
     if kind == "text":
@@ -86,12 +85,12 @@ def _column(values: list[Any], kind: results_columns.ValueKind) -> Any:
     return (pd.arrays.IntegerArray if kind == "integer" else pd.arrays.BooleanArray)(known, missing)
 
 
-def _array_column(values: Any, kind: results_columns.ValueKind) -> Any:
+def _array_column(values: Any, kind: schema.ValueKind) -> Any:
     dtype: Any = schema.DTYPES[kind]
     return values.astype(float) if kind == "number" else pd.array(values, dtype=dtype)
 
 
-def _constant_column(value: Any, kind: results_columns.ValueKind, count: int) -> Any:
+def _constant_column(value: Any, kind: schema.ValueKind, count: int) -> Any:
     if kind == "number":
         return np.full(count, np.nan if value is None else float(value))
     dtype: Any = schema.DTYPES[kind]
@@ -154,7 +153,7 @@ def to_rows(data: Any) -> list[RowDict]:
     Raise ValueError when a classic column is missing, or two columns have one name.
     """
     frame = require_frame(data)
-    missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]
+    missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     if SAMPLES in frame.columns:
@@ -198,7 +197,7 @@ def _dtype(name: str) -> str | None:
     return kind and schema.DTYPES[kind]
 
 
-def _to_values(values: list[Any], name: str, kind: results_columns.ValueKind, *, typed: bool) -> list[Any]:
+def _to_values(values: list[Any], name: str, kind: schema.ValueKind, *, typed: bool) -> list[Any]:
     """Convert a column to values of rows; a column of the kind's own type needs fewer checks."""
     if not typed:
         return [schema.parse_cell(name, value, kind) for value in values]
@@ -221,7 +220,7 @@ def _as_read(row: RowDict) -> RowDict:
 def rows_with_comparisons(data: pd.DataFrame | Any) -> list[RowDict]:
     """Return the rows of a frame with the empty comparison columns filled."""
     rows = to_rows(data)
-    filled = [{name: row[name] for name in results_columns.COMPARISON_NAMES} for row in rows]
+    filled = [{name: row[name] for name in schema.COMPARISON_NAMES} for row in rows]
     pairs.fill_comparisons(rows)
     for row, filled_row in zip(rows, filled, strict=True):
         row.update({name: value for name, value in filled_row.items() if value is not None})
@@ -245,9 +244,9 @@ def columns() -> pd.DataFrame:
     >>> found.loc["time_ms", "unit"], found.loc["bandwidth_gb_s", "better"]
     ('ms', 'higher')
     """
-    facts = results_columns.COLUMN_FACTS
+    facts = schema.COLUMN_FACTS
     return pd.DataFrame(
-        [[getattr(column, name) for name in facts] for column in results_columns.all_columns()], columns=list(facts)
+        [[getattr(column, name) for name in facts] for column in schema.all_columns()], columns=list(facts)
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bwprof.results import csv_file, schema
 from bwprof.results.atomic import atomic_write, read_text
-from bwprof.results.foreign import describe_document
+from bwprof.results.exchange import describe_document
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import repr_short
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bwprof.results import columns, schema
+from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import measured_or_none
@@ -151,7 +151,7 @@ def fill_comparisons(rows: list[RowDict]) -> bool:
 
 def _compared(row: RowDict, baseline: RowDict | None) -> dict[str, float | None]:
     if baseline is None or not row.get("time_ms") or not baseline.get("time_ms"):
-        return dict.fromkeys(columns.COMPARISON_NAMES)
+        return dict.fromkeys(schema.COMPARISON_NAMES)
     own_bytes, baseline_bytes = moved_bytes(row), moved_bytes(baseline)
     bandwidth = None
     if row.get("bandwidth_gb_s") and baseline.get("bandwidth_gb_s"):

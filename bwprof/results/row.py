@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
-from bwprof.results import columns, pairs, schema
+from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import format_short
@@ -195,7 +195,7 @@ class Row(dict[str, Any]):
         return [] if attainable is None else [f"{format_short(attainable, '.0f')} % of attainable"]
 
     def _repr_html_(self) -> str:
-        units = {column.name: column.unit for column in columns.all_columns()}
+        units = {column.name: column.unit for column in schema.all_columns()}
         lines = [
             {
                 "column": str(name),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bwprof.results.export import Slice, TraceDocument, counter_points
+from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.results.schema import RowDict
 from bwprof.runs.progress import SilentProgress
 
