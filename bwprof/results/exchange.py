@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
 from bwprof import _core
-from bwprof.results import schema
+from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, quote_text, repr_short
@@ -56,12 +56,12 @@ def _scaled(column: str, factor: float) -> Callable[[RowDict], float | None]:
 
 
 def _flags(row: RowDict) -> list[str]:
-    return list(dict.fromkeys(flag for flag in _utf8(_known(row, "flags") or "").split(";") if flag))
+    return list(dict.fromkeys(_utf8(flag) for flag in pairs.split_flags(row) if flag))
 
 
 def _measured_at(row: RowDict) -> float | None:
     try:
-        return datetime.fromisoformat(str(_known(row, "timestamp"))).timestamp()
+        return datetime.fromisoformat(str(row.get("timestamp"))).timestamp()
     except ValueError:
         return None
 
@@ -76,14 +76,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[RowDict], float | None]], ...] = (
 )
 
 
-def _known(row: Mapping[str, object], name: str) -> object:
-    value = row.get(name)
-    return None if formatting.is_missing(value) else value
-
-
 def _labels(row: RowDict) -> tuple[tuple[str, str], ...]:
-    values = [(name, _known(row, name)) for name in (*_LABELS, *schema.param_names())]
-    return tuple((name, _utf8(value)) for name, value in values if value not in (None, ""))
+    values = [(name, row.get(name)) for name in (*_LABELS, *schema.param_names())]
+    return tuple((name, _utf8(value)) for name, value in values if value != "" and not formatting.is_missing(value))
 
 
 def _utf8(value: object) -> str:
@@ -115,7 +110,6 @@ class Slice:
 
     @property
     def end_us(self) -> float:
-        """Return the end."""
         return self.begin_us + self.duration_us
 
 
@@ -157,17 +151,15 @@ class TraceDocument:
             self._tracks += 1
             self._name("thread_name", f"{name}, overlapping {number}" if number else name, process, self._tracks)
             self._name("thread_sort_index", self._tracks, process, self._tracks)
-            for one in lane:
-                where = {"pid": process, "tid": self._tracks, "ts": _us(one.begin_us), "dur": _us(one.duration_us)}
+            for begin, end, one in lane:
+                where = {"pid": process, "tid": self._tracks, "ts": round(begin, 3), "dur": round(end - begin, 3)}
                 self._add({"name": one.name, "cat": "bwprof", "ph": "X"} | where, one.figures)
 
     def counter(self, process: int, name: str, points: Iterable[tuple[float, float]]) -> None:
-        """Add a counter: points of (us, value), each valid until the next one; values that are not numbers are left
-        out.
-        """
+        """Add a counter: points of (us, number), each valid until the next one; others are left out."""
         for when, value in points:
             if finite_or_none(value) is not None:
-                self._add({"name": name, "ph": "C", "pid": process, "ts": _us(when)}, {"value": value})
+                self._add({"name": name, "ph": "C", "pid": process, "ts": round(when, 3)}, {"value": value})
 
     def text(self) -> str:
         """Return the document."""
@@ -202,10 +194,6 @@ def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, fl
     return points
 
 
-def _us(value: float) -> float:
-    return round(value, 3)
-
-
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are known and that JSON allows."""
     plain: dict[str, Any] = {}
@@ -218,37 +206,32 @@ def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-@dataclass(slots=True)
-class _Placed:
-    """A slice with an end that may move."""
-
-    slice: Slice
-    end_us: float
+_Placed = list[Any]  # begin and end in us, the end may move, and the slice
 
 
-def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[Slice]]:
+def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[_Placed]]:
     """Distribute slices over as few rows as possible, so that any two in a row nest or do not overlap."""
-    lanes: list[tuple[list[_Placed], list[_Placed]]] = [([], [])]  # all, and those that a next one may lie in
+    lanes: list[tuple[list[_Placed], list[_Placed]]] = []  # all, and those that a next one may lie in
     for one in sorted(slices, key=lambda one: (one.begin_us, -one.duration_us)):
-        placed = _Placed(one, one.end_us)
+        placed: _Placed = [one.begin_us, one.end_us, one]
         lane = next((lane for lane in lanes if _fits(placed, lane[1], slack_us)), None)
         if lane is None:
             lanes.append(lane := ([], []))
         for slices_of in lane:
             slices_of.append(placed)
-    return [[replace(one.slice, duration_us=one.end_us - one.slice.begin_us) for one in lane] for lane, _ in lanes]
+    return [lane for lane, _ in lanes] or [[]]
 
 
 def _fits(placed: _Placed, running: list[_Placed], slack_us: float) -> bool:
     """Return whether a slice nests in the innermost running slice, or none runs; ends move by up to `slack_us`."""
-    begin = placed.slice.begin_us
-    while running and placed.end_us > running[-1].end_us and running[-1].end_us - begin <= slack_us:
+    begin, end, _ = placed
+    while running and end > running[-1][1] and running[-1][1] - begin <= slack_us:
         ended = running.pop()
-        ended.end_us = min(ended.end_us, max(begin, ended.slice.begin_us))
-    if running and placed.end_us > running[-1].end_us + slack_us:
+        ended[1] = min(ended[1], max(begin, ended[0]))
+    if running and end > running[-1][1] + slack_us:
         return False
     if running:
-        placed.end_us = min(placed.end_us, running[-1].end_us)
+        placed[1] = min(end, running[-1][1])
     return True
 
 
@@ -259,16 +242,13 @@ def parse_call_bytes(name: str, value: Any) -> CallBytes:
     """Return the bytes that one call reads and writes, and its FLOPs; ValueError for anything else."""
     parts = ("bytes_read", "bytes_written", "flops")
     if all(hasattr(value, part) for part in parts):  # a bwprof.Cost
-        read, written, flops = (parse_bytes(getattr(value, part), f"{part} of {quote_text(name)}") for part in parts)
-        return read, written, flops
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        values = [getattr(value, part) for part in parts]
+    elif isinstance(value, (tuple, list)) and len(value) == 2:
+        values = list(value)
+    else:
         raise ValueError(f"bytes of {quote_text(name)} are {repr_short(value)}: (bytes_read, bytes_written) are needed")
-    read, written = value
-    return (
-        parse_bytes(read, f"bytes_read of {quote_text(name)}"),
-        parse_bytes(written, f"bytes_written of {quote_text(name)}"),
-        None,
-    )
+    numbers = [parse_bytes(value, f"{part} of {quote_text(name)}") for part, value in zip(parts, values, strict=False)]
+    return numbers[0], numbers[1], numbers[2] if numbers[2:] else None
 
 
 def mean_call_bytes(name: str, value: Any, calls: float) -> tuple[CallBytes, bool]:
@@ -309,15 +289,13 @@ def match_patterns(patterns: Mapping[str, Any], names: Collection[str]) -> dict[
 
 FORMAT = "bwprof-profile"  # of the JSON files of such rows
 
-# The first column of such rows, and others.
-_FIRST, _ALSO = "kernel", {"case", "status"}
 _THEIRS = {"Kernel Name", "KernelName", "Kernel_Name"}
-_READERS = "bwprof.importers.load(path), and bwprof diagnose FILE"
+_HINT = "; it looks like a profiler's file: bwprof.importers.load(path) and bwprof diagnose FILE read those"
 
 
 def is_table(names: Sequence[str]) -> bool:
     """Return whether these are the columns of rows that bwprof made from another profiler's file."""
-    return bool(names) and names[0] == _FIRST and set(names) >= _ALSO
+    return "kernel" in names[:1] and {"case", "status"} <= {*names}
 
 
 def is_document(document: Mapping[str, Any]) -> bool:
@@ -327,16 +305,11 @@ def is_document(document: Mapping[str, Any]) -> bool:
 
 def describe_table(names: Sequence[str]) -> str:
     """Return how to read a table that is no result file; "" if unknown."""
-    if is_table(names):
-        return f"; it holds what another profiler measured: it is read by {_READERS}"
-    is_profile = _THEIRS & set(names) or (names and names[0].startswith("=="))
-    return f"; it looks like a profiler's file: those are read by {_READERS}" if is_profile else ""
+    is_profile = is_table(names) or _THEIRS & set(names) or (names and names[0].startswith("=="))
+    return _HINT if is_profile else ""
 
 
 def describe_document(document: Any) -> str:
     """Return how to read a JSON document that is no result file; "" if unknown."""
-    if isinstance(document, Mapping) and is_document(document):
-        return f"; it holds what another profiler measured: it is read by {_READERS}"
-    if isinstance(document, Mapping) and "traceEvents" in document:
-        return f"; it looks like a trace: those are read by {_READERS}"
-    return ""
+    is_profile = isinstance(document, Mapping) and (is_document(document) or "traceEvents" in document)
+    return _HINT if is_profile else ""

@@ -112,21 +112,14 @@ _PARAM_ORDER = ("batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head
 
 
 @cache
-def param_columns() -> tuple[Column, ...]:
-    """Return a column per parameter of any operation, except those among the nine first columns."""
-    columns: dict[str, Column] = {}
-    for operation in _core.operations():
-        for param in operation["params"]:
-            column = Column(param["name"], "integer", param["text"], param["unit"] or "", "case")
-            columns.setdefault(param["name"], column)
-    names = dict.fromkeys([*(name for name in _PARAM_ORDER if name in columns), *columns])
-    return tuple(columns[name] for name in names if name not in CLASSIC_NAMES)
-
-
-@cache
 def all_columns() -> tuple[Column, ...]:
     """Return every column, in the order of the files: nine classic ones, the case, its parameters, then by topic."""
-    return (*_COLUMNS[:10], *param_columns(), *_COLUMNS[10:])
+    params: dict[str, Column] = {}
+    for param in (param for operation in _core.operations() for param in operation["params"]):
+        params.setdefault(param["name"], Column(param["name"], "integer", param["text"], param["unit"] or "", "case"))
+    names = dict.fromkeys((*_PARAM_ORDER, *params))
+    own = [params[name] for name in names if name in params and name not in CLASSIC_NAMES]
+    return (*_COLUMNS[:10], *own, *_COLUMNS[10:])
 
 
 @cache
@@ -206,21 +199,15 @@ def clean_value(value: Any) -> Any:
         return clean_text(value)
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return clean_value(value.item())
-    if isinstance(value, (list, tuple, dict)) or type(value).__hash__ is None:
-        return clean_text(_json_text(value))
-    return value
-
-
-def _json_text(value: Any) -> str:
-    def simplify(item: Any) -> Any:
-        return item.tolist() if hasattr(item, "tolist") else str(item)
-
+    if not isinstance(value, (list, tuple, dict)) and type(value).__hash__ is not None:
+        return value
     try:
-        return json.dumps(value, ensure_ascii=False, default=simplify)
+        text = json.dumps(value, ensure_ascii=False, default=lambda item: getattr(item, "tolist", item.__str__)())
     except (TypeError, ValueError):  # keys that are not str, or a container in itself
-        return str(value)
+        text = str(value)
     except RecursionError:
         raise ValueError(f"a {type(value).__name__} in a column of your own is nested too deep") from None
+    return clean_text(text)
 
 
 _MOST = 1e30  # of any measured value: its powers and ratios are finite
@@ -244,7 +231,7 @@ def range_of(name: str) -> tuple[float, float, float]:
 def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
     """Return a value as rows hold it: None, str, int, float or bool; None for a number outside `limits`.
 
-    Raise ValueError for a value of another kind.
+    Raise TypeError or ValueError for a value of another kind.
     """
     if is_missing(value):
         return None
@@ -252,10 +239,13 @@ def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] 
         if isinstance(value, (dict, list, tuple)):
             raise TypeError("text is needed")
         return clean_text(str(value))
-    if kind == "boolean":
-        return _boolean(value)
     if isinstance(value, str) and not value.strip():
         return None
+    if kind == "boolean":
+        key = value.strip().lower() if isinstance(value, str) else value
+        if key not in _BOOLEANS:
+            raise ValueError("True or False is needed")
+        return _BOOLEANS[key]
     least, most, zero = limits
     if kind == "integer":
         integer = _integer(value)
@@ -274,21 +264,14 @@ def _integer(value: Any) -> int | None:
         if math.isnan(number):
             return None
         if not number.is_integer():
-            raise ValueError(f"{repr_short(value)} is not a whole number") from None
+            raise ValueError("not a whole number") from None
         integer = int(number)
     if not -(2**63) <= integer < 2**63:
-        raise ValueError(f"{repr_short(value)} does not fit in 64 bits")
+        raise ValueError("not a number of 64 bits")
     return integer
 
 
-_BOOLEANS = {"": None, "nan": None, "true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
-
-
-def _boolean(value: Any) -> bool | None:
-    key = value.strip().lower() if isinstance(value, str) else value
-    if key not in _BOOLEANS:
-        raise ValueError(f"{repr_short(value)} is neither True nor False")
-    return _BOOLEANS[key]
+_BOOLEANS = {"nan": None, "true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
 
 
 def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
@@ -301,13 +284,9 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
 
 def normalise_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
-    result: RowDict = {}
-    for column in all_columns():
-        result[column.name] = parse_cell(column.name, row.get(column.name), column.kind)
-    for name, value in row.items():
-        if name not in result:
-            result[clean_text(name)] = clean_value(value)
-    return result
+    result = {column.name: parse_cell(column.name, row.get(column.name), column.kind) for column in all_columns()}
+    own = {clean_text(name): clean_value(value) for name, value in row.items() if name not in result}
+    return result | own
 
 
 def extra_names(rows: Iterable[RowDict]) -> list[str]:
@@ -320,8 +299,4 @@ def check_version(version: Any, source: str) -> None:
     """Raise ValueError for results of a later bwprof, and for anything but a version; None is allowed."""
     if version is None or (type(version) is int and 1 <= version <= SCHEMA_VERSION):
         return
-    if type(version) is int and version > SCHEMA_VERSION:
-        raise ValueError(
-            f"{source} has schema version {version}; this bwprof reads up to {SCHEMA_VERSION}: install a newer one"
-        )
-    raise ValueError(f"{source} has schema version {repr_short(version)}: a whole number from 1 is needed")
+    raise ValueError(f"{source} has schema version {repr_short(version)}; this bwprof reads up to {SCHEMA_VERSION}")
