@@ -79,7 +79,8 @@ def test_what_a_command_writes_the_others_read(
     for reader in ("analyze", "show", "report"):
         assert main([reader, target]) == 2
         message = capsys.readouterr().err
-        assert "bwprof.importers.load(path)" in message and "bwprof diagnose FILE" in message
+        assert "bwprof.importers.load(path)" in message
+        assert "bwprof diagnose FILE" in message
 
 
 def test_other_profilers_own_files_are_named_by_what_reads_results(files: dict[str, Path]) -> None:
