@@ -9,15 +9,14 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import registry
 from bwprof.results import pairs, schema
-from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text
+from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text, write_all
 from bwprof.results.exchange import describe_table
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import quote_text
@@ -29,20 +28,19 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 # As spreadsheets write files.
 _SEPARATORS = (",", ";", "\t")
-_SEPARATOR_LINE = "sep="
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-_INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE)  # names of a frame's index
+_INDEX = re.compile(r"|index|level_\d+|unnamed: \d+", re.IGNORECASE)  # names of a frame's index
 
 
 def header_line(more: Sequence[str] = ()) -> str:
     """Return the header with its line end; `more` are columns that are not the schema's."""
-    return _line([*schema.column_names(), *map(quoted_formula, more)])
+    return _format_lines([(*schema.column_names(), *more)])
 
 
 def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
     """Return a row's line; missing cells are empty."""
     values = schema.normalise_row(row)
-    return _line([_cell(values.get(name)) for name in (*schema.column_names(), *more)])
+    return _format_lines([[values.get(name) for name in (*schema.column_names(), *more)]])
 
 
 def _cell(value: Any) -> str:
@@ -74,16 +72,16 @@ def classic_text(rows: Iterable[RowDict]) -> str:
     `operation` is the case's name, with its variant if the case has several; precisions are in capital letters; M, N
     and K are empty where they do not apply.
     """
-    lines = [_line(schema.CLASSIC_NAMES)]
     normalised = [schema.normalise_row(row) for row in rows]
     timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
     groups = pairs.group_precisions(timed, normalised)
     names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
     name_of = {id(row): name for name, group in names for row in group.rows.values()}
-    for row in timed:
-        classic = row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")}
-        lines.append(_line([_cell(classic[name]) for name in schema.CLASSIC_NAMES]))
-    return "".join(lines)
+    classic = [
+        row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")} for row in timed
+    ]
+    names_of = schema.CLASSIC_NAMES
+    return _format_lines([names_of, *([row[name] for name in names_of] for row in classic)])
 
 
 def classic_precision(name: str) -> str:
@@ -97,9 +95,9 @@ def classic_precision(name: str) -> str:
     return name.upper() if registry.precision_name(name.upper()) != name.upper() else name
 
 
-def _line(values: Sequence[str]) -> str:
+def _format_lines(lines: Iterable[Iterable[Any]]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(values)
+    csv.writer(buffer, lineterminator="\n").writerows([_cell(value) for value in line] for line in lines)
     return buffer.getvalue()
 
 
@@ -135,8 +133,7 @@ class CsvWriter:
                 self._renew()  # in one step: the rows of a resumed run are never lost
             else:
                 if isinstance(target, Path):
-                    # Unbuffered: a failed write is not repeated later.
-                    self._pipe = FileIO(target, "a")
+                    self._pipe = FileIO(target, "a")  # unbuffered: a failed write is not repeated later
                 self._write(csv_text(self._rows))
         except OSError:
             self.close()
@@ -179,12 +176,7 @@ class CsvWriter:
             self._stream.write(content)
             self._stream.flush()
         if self._pipe is not None:
-            data = memoryview(content.encode("utf-8"))
-            try:
-                while data:
-                    data = data[self._pipe.write(data) :]
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, self._pipe.name) from None
+            write_all(self._pipe.fileno(), content, self._pipe.name)
 
     def finish(self, rows: Iterable[RowDict], *, stale: bool = True) -> None:
         """Write the whole file in one step if rows, or the file, have changed; nothing for a pipe or a terminal."""
@@ -217,29 +209,28 @@ def parse_csv(content: str, source: str) -> list[RowDict]:
 
     Spreadsheets' separators (semicolons with decimal commas, tabs), empty rows and a frame's index are allowed.
     """
-    by = _separator(content)
+    by = max(_SEPARATORS, key=content.lstrip("\r\n").partition("\n")[0].count)
     try:
         lines = split_cells(content, by=by)
     except csv.Error as error:
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
     body = [(number, values) for number, values in enumerate(lines, start=1) if any(map(str.strip, values))]
-    body = body[1:] if content.startswith(_SEPARATOR_LINE) else body
+    if body and body[0][1][0] == "sep=":  # a spreadsheet's own first line
+        del body[0]
     header = _header(body[0][1] if body else [], source)
     if body[1:] and (not content.endswith("\n") and len(body[-1][1]) < len(header)):
         _log.warning("%s: the last line is cut off and left out", source)
         body.pop()
-    rows = [_parsed(source, number, header, values, comma=by == ";") for number, values in body[1:]]
+    rows = []
+    for number, values in body[1:]:
+        try:
+            rows.append(_parse_line(header, values, by, source))
+        except ValueError as error:
+            raise ValueError(f"{source}, line {number}: {error}") from None
     for name in schema.extra_names(rows[:1]):
-        for row, value in zip(rows, _guessed([row[name] for row in rows]), strict=True):
+        for row, value in zip(rows, _guess_values([row[name] for row in rows]), strict=True):
             row[name] = value
     return rows
-
-
-def _separator(content: str) -> str:
-    """Return the separator that a spreadsheet's first line names, else the most frequent one of the header."""
-    first = content.lstrip("\r\n").partition("\n")[0].rstrip()
-    named = first.removeprefix(_SEPARATOR_LINE)
-    return named if named in _SEPARATORS else max(_SEPARATORS, key=first.count)
 
 
 _LIMIT = threading.Lock()
@@ -259,61 +250,52 @@ def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[li
 
 
 def _header(cells: list[str], source: str) -> list[str]:
-    """Return the columns' names; ValueError if they are not those of a result file."""
+    """Return the columns' names, "" for a frame's index; ValueError if they are not those of a result file."""
     stripped = [name.strip() for name in cells]
     count = len(schema.CLASSIC_NAMES)
-    starts = [place for place in range(len(stripped)) if tuple(stripped[place : place + count]) == schema.CLASSIC_NAMES]
-    if not starts:
+    places = range(len(stripped))
+    start = next((at for at in places if tuple(stripped[at : at + count]) == schema.CLASSIC_NAMES), None)
+    if start is None:
         raise ValueError(
             f"{source} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
             f"not with '{quote_text(','.join(stripped)[:100])}'{describe_table(stripped)}"
         )
-    known = schema.column_kinds()
-    stripped[: starts[0]] = ["" if _INDEX.fullmatch(name) else name for name in stripped[: starts[0]]]
-    header = [
-        short if short in known or not short else unquoted_formula(name)
-        for name, short in zip(cells, stripped, strict=True)
-    ]
+    stripped[:start] = ["" if _INDEX.fullmatch(name) else name for name in stripped[:start]]
+    known = {*schema.column_names(), ""}
+    header = [short if short in known else unquoted_formula(name) for name, short in zip(cells, stripped, strict=True)]
     repeated = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if repeated:
         raise ValueError(f"{source} has the column {', '.join(repeated)} twice")
     return header
 
 
-def _parsed(source: str, number: int, header: list[str], values: list[str], *, comma: bool) -> RowDict:
+def _parse_line(header: list[str], values: list[str], by: str, source: str) -> RowDict:
     if not any(map(str.strip, values[len(header) :])):
         values = values[: len(header)]
     if len(values) != len(header):
-        raise ValueError(f"{source}, line {number}: {len(values)} values for {len(header)} columns")
+        raise ValueError(f"{len(values)} values for {len(header)} columns")
     row: RowDict = {name: unquoted_formula(value) or None for name, value in zip(header, values, strict=True) if name}
-    for name, kind in schema.column_kinds().items() if comma else ():
+    for name, kind in schema.column_kinds().items() if by == ";" else ():
         if kind != "text" and _DECIMAL_COMMA.fullmatch(row.get(name) or ""):
             row[name] = row[name].replace(",", ".")
+    return complete_row(schema.normalise_row(row), bare="status" not in header, source=source)
+
+
+def _guess_values(cells: list[str | None]) -> list[Any]:
+    """Convert a column of your own to numbers or booleans if all its cells are those, as written: '007' stays text."""
+    values = [None if cell is None else _guess(cell) for cell in cells]
+    kinds = {type(value) for value in values if value is not None}
+    return values if kinds <= {int, float} or kinds <= {bool} else list(cells)
+
+
+def _guess(cell: str) -> Any:
+    if cell in ("True", "False"):
+        return cell == "True"
     try:
-        return complete_row(schema.normalise_row(row), bare="status" not in header, source=source)
-    except ValueError as error:
-        raise ValueError(f"{source}, line {number}: {error}") from None
-
-
-def _guessed(cells: list[str | None]) -> list[Any]:
-    """Convert a column of your own: to numbers or booleans if all cells are, else text."""
-    kinds: tuple[Callable[[str], Any], ...] = (_number, {"True": True, "False": False}.__getitem__)
-    for kind in kinds:
-        with suppress(KeyError, ValueError):
-            return [None if cell is None else _exactly(kind, cell) for cell in cells]
-    return list(cells)
-
-
-def _number(cell: str) -> int | float:
-    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
-
-
-def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
-    """Convert a cell; ValueError if the value is written differently: '007' stays text."""
-    value = kind(cell)
-    if repr(value) != cell:
-        raise ValueError(cell)
-    return value
+        value = int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    except ValueError:
+        return cell
+    return value if repr(value) == cell else cell
 
 
 def complete_row(row: RowDict, *, bare: bool, source: str) -> RowDict:

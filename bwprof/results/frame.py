@@ -129,22 +129,9 @@ def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[fl
     Raise ValueError for a column of that name that holds something else.
     """
     if SAMPLES in frame.columns:
-        return [checked_samples(values) for values in frame[SAMPLES]]
+        return [schema.parse_samples(values) for values in frame[SAMPLES]]
     run = frame.attrs.get("run")
     return run.samples_of(rows) if isinstance(run, RunMetadata) else [None] * len(rows)
-
-
-def checked_samples(values: Any) -> list[float] | None:
-    """Return a row's raw samples, None for missing ones; ValueError for anything but a list of times."""
-    if values is None or (isinstance(values, float) and math.isnan(values)) or values is pd.NA:
-        return None
-    try:
-        times = [float(value) for value in values]
-    except (TypeError, ValueError):
-        times = [-1.0]
-    if isinstance(values, (str, bytes)) or not all(0 <= value < math.inf for value in times):
-        raise ValueError(f"column {SAMPLES} holds {repr_short(values)}: a list of times in ns is needed, or None")
-    return times
 
 
 def to_rows(data: Any) -> list[RowDict]:
@@ -286,7 +273,7 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
     samples_column = [getattr(row, SAMPLES, None) or row.get(SAMPLES) for row in items]
-    samples = [checked_samples(values) for values in samples_column]
+    samples = [schema.parse_samples(values) for values in samples_column]
     values_of = [{name: value for name, value in row.items() if name != SAMPLES} for row in items]
     return from_rows(map(schema.normalise_row, values_of), None, samples)
 

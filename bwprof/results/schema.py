@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from bwprof import _core
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import is_bool, repr_short
+from bwprof.text.parsing import finite_or_none, is_bool, repr_short
 
 ValueKind = Literal["text", "integer", "number", "boolean"]
 Better = Literal["higher", "lower", ""]
@@ -208,6 +208,17 @@ def clean_value(value: Any) -> Any:
     except RecursionError:
         raise ValueError(f"a {type(value).__name__} in a column of your own is nested too deep") from None
     return clean_text(text)
+
+
+def parse_samples(values: Any) -> list[float] | None:
+    """Return a row's raw samples, None for missing ones; ValueError for anything but a list of times in ns."""
+    if is_missing(values):
+        return None
+    items = list(values) if isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict)) else [None]
+    times = [time for time in map(finite_or_none, items) if time is not None and time >= 0]
+    if len(times) != len(items):
+        raise ValueError(f"column {SAMPLES} holds {repr_short(values)}: a list of times in ns is needed, or None")
+    return times
 
 
 _MOST = 1e30  # of any measured value: its powers and ratios are finite
