@@ -335,24 +335,26 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = FileIO(os.open(path, os.O_CLOEXEC | os.O_WRONLY | os.O_APPEND), "a")
-        self._size = os.fstat(self._file.fileno()).st_size
+        self._number = os.open(path, os.O_CLOEXEC | os.O_WRONLY | os.O_APPEND)  # -1 after `close`
+        self._size = os.fstat(self._number).st_size
 
     @property
     def changed(self) -> str:
         """Return what another process has done to the file: "replaced", "removed", "changed"; "" for nothing."""
-        if not is_same_file(self._file.fileno(), self._path):
+        if not is_same_file(self._number, self._path):
             return "replaced" if self._path.exists() else "removed"
-        return "" if os.fstat(self._file.fileno()).st_size == self._size else "changed"
+        return "" if os.fstat(self._number).st_size == self._size else "changed"
 
     def append(self, text: str) -> None:
         """Append a piece."""
-        _write_synced(self._file.fileno(), text, self._path)
+        _write_synced(self._number, text, self._path)
         self._size += len(text.encode("utf-8"))
 
     def close(self) -> None:
         """Close the file; may be called again."""
-        self._file.close()
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
 
 
 _PATIENCE = 10.0  # seconds

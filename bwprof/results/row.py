@@ -57,15 +57,7 @@ class FrozenDict(_Frozen, dict[str, Any]):
 
 
 class RunMetadata(FrozenDict):
-    """A run's metadata, with the raw samples of its rows for `bwprof.save`.
-
-    Examples
-    --------
-    >>> import copy
-    >>> run = RunMetadata({"run_id": "a", "plan": [{"case": "decode"}]})
-    >>> run["plan"][0]["case"], copy.deepcopy(run) is run
-    ('decode', True)
-    """
+    """A run's metadata, with the raw samples of its rows for `bwprof.save`."""
 
     __slots__ = ("_samples",)
 
@@ -181,30 +173,21 @@ class Row(dict[str, Any]):
             parts[0] += f" ({_format_interval(known['time_ms_lo'], known['time_ms_hi'])})"
         if "bandwidth_gb_s" in known:
             parts.append(f"{_format_figure(known['bandwidth_gb_s'])} GB/s")
-        parts += self._shares(known)
+        limit, attainable = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
+        if limit is not None:
+            limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
+            parts.append(f"{format_short(limit, '.0f')} % of limit{limiter}")
+        elif attainable is not None:
+            parts.append(f"{format_short(attainable, '.0f')} % of attainable")
         parts += [quote_text(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
         flags = f"; flags: {quote_text(known['flags'])}" if known.get("flags") else ""
         return ", ".join(parts) + flags
 
-    @staticmethod
-    def _shares(known: Mapping[str, Any]) -> list[str]:
-        limit, attainable = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
-        if limit is not None:
-            limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
-            return [f"{format_short(limit, '.0f')} % of limit{limiter}"]
-        return [] if attainable is None else [f"{format_short(attainable, '.0f')} % of attainable"]
-
     def _repr_html_(self) -> str:
         units = {column.name: column.unit for column in schema.all_columns()}
-        lines = [
-            {
-                "column": str(name),
-                "value": f"{value:.5g}" if isinstance(value, float) else str(value),
-                "unit": units.get(name, ""),
-            }
-            for name, value in self.items()
-            if not formatting.is_missing(value) and value != ""
-        ]
+        known = {name: value for name, value in self.items() if not formatting.is_missing(value) and value != ""}
+        texts = {name: f"{value:.5g}" if isinstance(value, float) else str(value) for name, value in known.items()}
+        lines = [{"column": str(name), "value": text, "unit": units.get(name, "")} for name, text in texts.items()]
         return format_html_table(lines, self._title(), named=True)
 
 

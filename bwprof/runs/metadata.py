@@ -234,7 +234,7 @@ def measure_parts(
                 # The facts must be in the file before the device's first row: they tell which rows are its own.
                 if number == 0:
                     store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
-                store.write_metadata()
+                store.write_json()
             loop.run_cases(part.items, executor, context, store, limits=own, progress=progress, after=after)
         finally:
             executor.close()
