@@ -162,17 +162,18 @@ def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], obj
 def _replace(target: Path, content: bytes, check: Callable[[str], object] | None) -> None:
     _remove_left_behind(target)
     name = hidden_path(target, f"{secrets.token_hex(4)}{_TEMPORARY}")
-    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with open(handle, "w+b") as stream:
             take_lock(handle)  # other writers do not remove a locked file
+            with suppress(FileNotFoundError):
+                os.chmod(handle, stat.S_IMODE(target.stat().st_mode))
             stream.write(content)
             stream.flush()
             os.fsync(handle)
             if check is not None:
                 stream.seek(0)
                 check(stream.read().decode())
-            os.chmod(name, _mode(target))
             os.replace(name, target)
     except BaseException:
         with suppress(OSError):
@@ -212,16 +213,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-
-
-def _mode(target: Path) -> int:
-    """Return the old file's mode, or a new file's default."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode)
-    except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
 
 
 class Claim:

@@ -67,31 +67,21 @@ def csv_text(rows: Iterable[RowDict]) -> str:
 
 
 def classic_text(rows: Iterable[RowDict]) -> str:
-    """Return the rows with a time in the nine classic columns, for older tools.
-
-    `operation` is the case's name, with its variant if the case has several; precisions are in capital letters; M, N
-    and K are empty where they do not apply.
-    """
+    """Return the rows with a time in the nine classic columns, for older tools; see `bwprof.save`."""
     normalised = [schema.normalise_row(row) for row in rows]
     timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
     groups = pairs.group_precisions(timed, normalised)
     names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
     name_of = {id(row): name for name, group in names for row in group.rows.values()}
-    classic = [
-        row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")} for row in timed
-    ]
-    names_of = schema.CLASSIC_NAMES
-    return _format_lines([names_of, *([row[name] for name in names_of] for row in classic)])
+    lines: list[Iterable[Any]] = [schema.CLASSIC_NAMES]
+    for row in timed:
+        classic = row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")}
+        lines.append([classic[name] for name in schema.CLASSIC_NAMES])
+    return _format_lines(lines)
 
 
 def classic_precision(name: str) -> str:
-    """Return a precision as classic files name it, FP16; names of your own stay.
-
-    Examples
-    --------
-    >>> classic_precision("fp16"), classic_precision("fp16 of mine")
-    ('FP16', 'fp16 of mine')
-    """
+    """Return a precision as classic files name it, FP16; names of your own stay."""
     return name.upper() if registry.precision_name(name.upper()) != name.upper() else name
 
 
@@ -102,20 +92,12 @@ def _format_lines(lines: Iterable[Iterable[Any]]) -> str:
 
 
 class CsvWriter:
-    """A CSV file that grows by one flushed row at a time.
+    """A CSV file that grows by one flushed row at a time; pipes, devices and streams are written to as they are.
 
     The header is written at once, to detect a file that cannot be written before anything is measured. A file that
-    another process removes or changes is written again, with all rows. Raise OSError from the constructor or `append`,
-    when the file cannot be written or another bwprof writes it.
-
-    Parameters
-    ----------
-    target : path or text stream
-        Pipes, devices and streams are written to as they are.
-    rows : iterable of dict
-        The rows of a resumed run.
-    claim : Claim, optional
-        The claim on the file, if there is one already; the writer releases it.
+    another process removes or changes is written again, with all rows. `rows` are those of a resumed run; `claim` is
+    the claim on the file, if there is one already. Raise OSError from the constructor or `append`, when the file cannot
+    be written or another bwprof writes it.
     """
 
     def __init__(self, target: Path | TextIO, *, rows: Iterable[RowDict] = (), claim: Claim | None = None) -> None:
@@ -124,10 +106,8 @@ class CsvWriter:
         self._stream = None if isinstance(target, Path) else target
         self._pipe: FileIO | None = None
         self._growing: GrowingFile | None = None
-        self._claim: Claim | None = None
         self.path = target if isinstance(target, Path) and is_plain_target(target) else None
-        if self.path is not None:
-            self._claim = claim or Claim(self.path)
+        self._claim = None if self.path is None else claim or Claim(self.path)
         try:
             if self.path is not None:
                 self._renew()  # in one step: the rows of a resumed run are never lost
@@ -196,18 +176,16 @@ class CsvWriter:
 
 
 def read_csv(path: Path) -> list[RowDict]:
-    """Read the rows of a CSV file, which may have only the nine classic columns.
-
-    A last line that a crash cut off is left out with a warning. Raise ValueError for anything but a file (see
-    `atomic.read_text`), a header without the nine classic columns, and a value that its column cannot hold.
-    """
+    """Read the rows of a CSV file; see `parse_csv`."""
     return parse_csv(read_text(path), str(path))
 
 
 def parse_csv(content: str, source: str) -> list[RowDict]:
-    """Parse the rows of a file's text; `source` names the file. See `read_csv`.
+    """Parse the rows of a file's text, which may have only the nine classic columns; `source` names the file.
 
-    Spreadsheets' separators (semicolons with decimal commas, tabs), empty rows and a frame's index are allowed.
+    Spreadsheets' separators (semicolons with decimal commas, tabs), empty rows and a frame's index are allowed. A last
+    line that a crash cut off is left out with a warning. Raise ValueError for another header, and a value that its
+    column cannot hold.
     """
     by = max(_SEPARATORS, key=content.lstrip("\r\n").partition("\n")[0].count)
     try:

@@ -7,7 +7,6 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,11 +29,6 @@ def prometheus_text(rows: Iterable[RowDict]) -> str:
     """Return rows in Prometheus' text format: the last row of each series; NaN for a missing value.
 
     The units are Prometheus' own: bytes, seconds, ratios.
-
-    Examples
-    --------
-    >>> print(prometheus_text([{"case": "decode", "status": "ok", "bandwidth_gb_s": 3747.0}]).splitlines()[2])
-    bwprof_bandwidth_bytes_per_second{case="decode"} 3747000000000.0
     """
     series = {_labels(row): row for row in rows}
     lines: list[str] = []
@@ -92,11 +86,7 @@ def _braces(labels: Iterable[tuple[str, str]]) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(int(value) if isinstance(value, bool) else value)
+    return "NaN" if value is None else repr(+value)  # 1 for True
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +104,7 @@ class Slice:
 
 
 class TraceDocument:
-    """A trace that grows by processes, tracks and counters.
-
-    Parameters
-    ----------
-    about : mapping, optional
-        Facts of the whole trace: name -> value.
-
-    Examples
-    --------
-    >>> trace = TraceDocument()
-    >>> device = trace.process("a device")
-    >>> trace.track(device, "a stream", [Slice("gemm", 0.0, 31.352, {"bandwidth_gb_s": 3747.07})])
-    >>> '"dur":31.352' in trace.text()
-    True
-    """
+    """A trace that grows by processes, tracks and counters; `about` holds facts of the whole trace."""
 
     def __init__(self, about: Mapping[str, Any] | None = None) -> None:
         self._about = {"made_by": f"bwprof {_core.__version__}"} | _plain(about or {})
@@ -179,18 +155,16 @@ def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, fl
     known = [(one, value) for one in slices if (value := finite_or_none(one.figures.get(figure))) is not None]
     known.sort(key=lambda one: one[0].begin_us)
     begins = [(one.begin_us, 1, number) for number, (one, _) in enumerate(known)]
+    # What ends makes way for what begins then.
     ends = [(one.end_us, 2 * (one.end_us == one.begin_us), number) for number, (one, _) in enumerate(known)]
     points: list[tuple[float, float]] = []
-    running: list[int] = []
-    over: set[int] = set()
-    for when, kind, number in sorted(begins + ends):  # what ends makes way for what begins then
+    running: dict[int, float] = {}
+    for when, kind, number in sorted(begins + ends):
         if kind == 1:
-            running.append(number)
+            running[number] = known[number][1]
         else:
-            over.add(number)
-        while running and running[-1] in over:
-            running.pop()
-        points.append((when, known[running[-1]][1] if running else 0.0))
+            del running[number]
+        points.append((when, next(reversed(running.values()), 0.0)))
     return points
 
 

@@ -30,14 +30,14 @@ def from_rows(
     (ns per launch, a list per row) are not in the frame, but `bwprof.save` writes them.
     """
     listed = list(rows)
-    data: dict[str, Any] = {
-        column.name: _column(
-            [schema.parse_cell(column.name, row.get(column.name), column.kind) for row in listed], column.kind
-        )
-        for column in schema.all_columns()
-    }
-    more = schema.extra_names(listed)
-    data |= {schema.clean_text(name): _series([schema.clean_value(row.get(name)) for row in listed]) for name in more}
+    data: dict[str, Any] = {}
+    for column in schema.all_columns():
+        values = [schema.parse_cell(column.name, row.get(column.name), column.kind) for row in listed]
+        data[column.name] = _column(values, column.kind)
+    for name in schema.extra_names(listed):
+        values = [schema.clean_value(row.get(name)) for row in listed]
+        large = any(type(value) is int and abs(value) > 2**53 for value in values)  # a float would change it
+        data[schema.clean_text(name)] = pd.Series(values, dtype=object if large else None)
     frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
     metadata = RunMetadata(run or {})
     if samples is not None:
@@ -77,12 +77,6 @@ def _column(values: list[Any], kind: schema.ValueKind) -> Any:
     known = np.array([value or 0 for value in values], dtype=np.int64 if kind == "integer" else bool)
     missing = np.array([value is None for value in values], dtype=bool)
     return (pd.arrays.IntegerArray if kind == "integer" else pd.arrays.BooleanArray)(known, missing)
-
-
-def _series(values: list[Any]) -> pd.Series[Any]:
-    """Let pandas choose the type, unless floats would change large integers."""
-    large = any(type(value) is int and abs(value) > 2**53 for value in values)
-    return pd.Series(values, dtype=object if large else None)
 
 
 def format_csv(frame: pd.DataFrame) -> str:
@@ -222,8 +216,7 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
         for name in row:
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
-    samples_column = [getattr(row, SAMPLES, None) or row.get(SAMPLES) for row in items]
-    samples = [schema.parse_samples(values) for values in samples_column]
+    samples = [schema.parse_samples(getattr(row, SAMPLES, None) or row.get(SAMPLES)) for row in items]
     values_of = [{name: value for name, value in row.items() if name != SAMPLES} for row in items]
     return from_rows(map(schema.normalise_row, values_of), None, samples)
 

@@ -68,10 +68,7 @@ def write(path: Path, rows: Sequence[RowDict], samples: Sequence[Sequence[float]
 
 
 def read_json(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
-    """Read rows, raw samples (ns per launch) and the run's metadata.
-
-    Raise ValueError for anything but a file of results (see `atomic.read_text`), and for one of a later bwprof.
-    """
+    """Read rows, raw samples (ns per launch) and the run's metadata; see `parse_document`."""
     return parse_results(read_text(path), str(path))
 
 

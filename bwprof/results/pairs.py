@@ -43,12 +43,6 @@ def distinguish_groups(groups: Sequence[PrecisionGroup], *, hot: bool = True) ->
     """Return, for each group, its variant, device and cache as far as they differ among groups of its case.
 
     `hot` names a hot cache in any case.
-
-    Examples
-    --------
-    >>> rows = [{"case": "prefill", "precision": "fp16", "variant": name} for name in ("unfused", "flash")]
-    >>> distinguish_groups(group_precisions(rows))
-    ['unfused', 'flash']
     """
     keys = [(configuration_key(group.first, without=("run_id",)), "/".join(group.variants)) for group in groups]
     several = Counter(key for key, _ in set(keys))
@@ -158,15 +152,7 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def moved_bytes(row: RowDict) -> int | None:
-    """Return the compulsory bytes of a row; if only one kind is known, bandwidth x time.
-
-    Examples
-    --------
-    >>> moved_bytes({"bytes_read": 8, "bytes_written": 2}), moved_bytes({"bytes_read": 8})
-    (10, None)
-    >>> moved_bytes({"bytes_read": 8, "bandwidth_gb_s": 4.0, "time_ms": 2e-6})
-    8
-    """
+    """Return the compulsory bytes of a row; if only one kind is known, bandwidth x time."""
     read, written = row.get("bytes_read"), row.get("bytes_written")
     if read is not None and written is not None:
         return int(read) + int(written)
@@ -189,13 +175,7 @@ def find_disturbances(row: RowDict) -> list[str]:
 
 
 def find_doubts(row: RowDict) -> list[str]:
-    """Return the flags that say the result or the bytes may be wrong: unverified, above_attainable.
-
-    Examples
-    --------
-    >>> find_doubts({"flags": "above_attainable", "verified": False})
-    ['unverified', 'above_attainable']
-    """
+    """Return the flags that say the result or the bytes may be wrong: unverified, above_attainable."""
     flags, verified = split_flags(row), row.get("verified")
     wrong = not is_missing(verified) and not verified
     unchecked = ["unverified"] if "unverified" in flags or wrong else []
@@ -215,13 +195,6 @@ def times_differ(one: RowDict, other: RowDict, *, gate: float = DEFAULT_GATE) ->
     interval covers the variation within a measurement; the gate covers variation between measurements (addresses,
     clock, process), and its default comes from A/A comparisons (``python -m bwprof.selftest repeat``). A row without a
     time differs from every row. If an interval is missing, the gate decides; an infinite one overlaps with all.
-
-    Examples
-    --------
-    >>> fast = {"time_ms": 1.00, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
-    >>> slow = {"time_ms": 1.05, "time_ms_lo": 1.04, "time_ms_hi": 1.06}
-    >>> times_differ(fast, slow), times_differ(fast, slow, gate=0.1), times_differ(fast, fast)
-    (True, False, False)
     """
     times: list[Any] = [one.get("time_ms"), other.get("time_ms")]
     if any(is_missing(time) or not math.isfinite(time) for time in times):

@@ -7,6 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -348,21 +349,19 @@ def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    wrong = ValueError(f"{path} is no ablation: a file is needed that bwprof ablation --json, or --csv, wrote")
     text = read_text(Path(path))
+    frame = pd.DataFrame()
     if Path(path).suffix.lower() != ".csv":
         document = json_file.parse_json(text, str(path))
         is_ours = isinstance(document, dict) and document.get("format") == ABLATION_FORMAT
         rows = document.get("rows") if is_ours else None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise wrong
-        return pd.DataFrame(rows)
-    try:
-        frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
-    except ValueError:  # pandas' errors: no columns, lines longer than the first
-        raise wrong from None
+        if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+            return pd.DataFrame(rows)
+    else:
+        with suppress(ValueError):  # pandas' errors: no columns, lines longer than the first
+            frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
     if not set(ABLATION_COLUMNS) <= set(frame.columns):
-        raise wrong
+        raise ValueError(f"{path} is no ablation: a file is needed that bwprof ablation --json, or --csv, wrote")
     for name in (name for name in _NUMBERS if name in frame):  # one cell of text would make a column of text
         frame[name] = pd.to_numeric(frame[name], errors="coerce")
     return frame

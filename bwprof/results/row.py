@@ -103,12 +103,8 @@ def _frozen(value: Any) -> Any:
 class Row(dict[str, Any]):
     """A row: every column of `bwprof.columns()`, and your labels; None for what is missing.
 
-    A dict whose values are attributes too: ``row["time_ms"]``, ``row.time_ms``.
-
-    Attributes
-    ----------
-    samples_ns : list of float
-        The raw samples in ns per launch; may be empty.
+    A dict whose values are attributes too: ``row["time_ms"]``, ``row.time_ms``. `samples_ns` are the raw samples in ns
+    per launch; may be empty.
 
     Examples
     --------

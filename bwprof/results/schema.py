@@ -54,20 +54,9 @@ FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of results.
+    """A column of results: `text` says what it holds, `group` is its topic, `better` the direction of improvement.
 
-    Attributes
-    ----------
-    text : str
-        What it holds, in a line.
-    unit : str
-        "" for none.
-    group : str
-        Its topic.
-    better : {"higher", "lower", ""}
-        Which direction is an improvement, if any.
-    title : str
-        Its name in a heading, without the unit; "" for `name` with blanks.
+    `title` is its name in a heading, without the unit; "" for `name` with blanks.
     """
 
     name: str
@@ -80,13 +69,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """Title and unit, for a heading or an axis.
-
-        Examples
-        --------
-        >>> Column("time_ms", "number", "median time", "ms", title="time").label
-        'time (ms)'
-        """
+        """Title and unit, for a heading or an axis: time (ms)."""
         title = self.title or self.name.replace("_", " ")
         return f"{title} ({self.unit})" if self.unit else title
 
@@ -160,11 +143,6 @@ def clean_text(text: str) -> str:
     """Return text that every file can hold: one line, no lone surrogates, at most 32 000 characters.
 
     Cut text ends with its length and a digest, so that different texts stay different.
-
-    Examples
-    --------
-    >>> clean_text("two\\r\\nlines")
-    'two lines'
     """
     if "\n" in text or "\r" in text:
         text = _BREAK.sub(" ", text)
@@ -185,11 +163,6 @@ def clean_value(value: Any) -> Any:
     """Return a value for a column of your own: None for missing, clean text, Python's own scalars, JSON for containers.
 
     Raise ValueError for containers that are nested too deep.
-
-    Examples
-    --------
-    >>> clean_value([1, "a"]), clean_value({"tile": (64, 64)})
-    ('[1, "a"]', '{"tile": [64, 64]}')
     """
     if value is None or type(value) is int:  # the most frequent values
         return value

@@ -70,13 +70,8 @@ def _attempts() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 class Store:
     """Rows in memory, in CSV files (row by row) and in JSON files (replaced as a whole).
 
-    Rows that a JSON file lacks are lines of its `Claim`, raw samples included.
-
-    Raises
-    ------
-    OSError
-        From the constructor, `add`, `replace` and `finish`, if a file cannot be written. The rows stay in memory, and
-        the other files are written.
+    Rows that a JSON file lacks are lines of its `Claim`, raw samples included. The constructor, `add`, `replace` and
+    `finish` raise OSError if a file cannot be written; the rows stay in memory, and the other files are written.
     """
 
     def __init__(
