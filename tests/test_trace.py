@@ -131,8 +131,8 @@ def test_strange_names_and_paths(tmp_path: Path) -> None:
         for path, phrase in (
             (None, "path is None"),
             ("", "path is ''"),
-            ("a\0b", "NUL"),
-            ("\ud800", "no path has such"),
+            ("a\0b", "x00b"),
+            ("\ud800", "ud800"),
         ):
             with pytest.raises((TypeError, ValueError), match=phrase):
                 profiler.write_chrome_trace(path)  # type: ignore[arg-type]
