@@ -1,16 +1,24 @@
-"""Describe this machine and this build; ``python -m bwprof.info`` prints the description."""
+"""Describe this machine and this build; load the recorded runs that come with it.
+
+``python -m bwprof.info`` prints the description. ``tests/benchmarks/record_example.py`` makes the recorded runs, in
+``bwprof/data/examples``.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.hardware import describe_amd_gpu
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import format_bytes
+from bwprof.text.parsing import describe_unknown, parse_bool, repr_short
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bwprof import _core
 
 NOT_PROBED = "not probed (--probe, or probe=True)"
@@ -65,7 +73,6 @@ def info(*, probe: bool = False) -> Info:
     """
     from bwprof import _core, environment
     from bwprof.hardware import Devices
-    from bwprof.text.parsing import parse_bool
 
     parse_bool(probe, "probe")
     backends = _core.backends()
@@ -216,6 +223,52 @@ def _format_value(value: Any) -> str:
 
 def _unknown(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+def examples() -> tuple[str, ...]:
+    """Return the names of the recorded runs."""
+    from bwprof.results import reader
+
+    return tuple(reader.recorded_runs())
+
+
+def load_example(name: str) -> pd.DataFrame:
+    """Load a recorded run, as `bwprof.load` does.
+
+    Parameters
+    ----------
+    name : str
+        "h200" or "h100": the default suite, with hardware counters; "h200_llama" or "h100_llama": a step of
+        Llama-3.1-8B (see `bwprof.ModelStep.from_frame`), with predicted rows for formats without a kernel.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``attrs["run"]`` holds the run's metadata: ``"commit"`` is the commit of bwprof that measured it, and
+        ``"predicted_again"`` a later one that predicted a model's rows again. The machine's name is removed;
+        `bwprof.save` writes the raw samples. Rows with `flags`: 8 of the H200's 63 rows, 15 of the H100's.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.load_example("h200")["device"].unique().tolist()
+    ['NVIDIA H200']
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name is {repr_short(name)}: a name is needed, one of {', '.join(examples())}")
+    if name not in examples():
+        hint = "; bwprof.load reads results from a file" if Path(name).suffix else ""
+        raise ValueError(describe_unknown("example", name, examples()) + hint)
+    from bwprof.results import frame, reader
+    from bwprof.roofs.limiter import with_limits
+
+    rows, samples, run = reader.read_rows(reader.recorded_runs()[name])
+    return with_limits(frame.from_rows(rows, run, samples))  # some runs are older than these columns
 
 
 if __name__ == "__main__":

@@ -11,21 +11,21 @@ import pytest
 from rows import pair
 
 import bwprof
-from bwprof import examples
 from bwprof.cli import main
+from bwprof.info import examples
 from bwprof.llm.executor import fill_predictions
 from bwprof.records.source import load_source
 from bwprof.results import frame, json_file, reader
 from bwprof.results.writer import Store
 
 HERE = Path(__file__).resolve().parent
-NAMES = examples.examples()
+NAMES = examples()
 
 
 def test_there_are_examples_and_they_are_small() -> None:
     assert {"h100", "h200"} <= set(NAMES)
     assert (
-        sum(path.stat().st_size for path in (Path(examples.__file__).parent / "data" / "examples").glob("*.gz"))
+        sum(path.stat().st_size for path in (Path(bwprof.__file__).parent / "data" / "examples").glob("*.gz"))
         <= 1_000_000
     )
 
@@ -144,7 +144,7 @@ def test_an_example_does_not_tell_where_it_was_made(name: str) -> None:
     found = bwprof.load_example(name)
     assert found[["hostname", "device_uuid"]].isna().all(axis=None)
     content = gzip.decompress(
-        (Path(examples.__file__).parent / "data" / "examples" / f"{name}.json.gz").read_bytes()
+        (Path(bwprof.__file__).parent / "data" / "examples" / f"{name}.json.gz").read_bytes()
     ).decode()
     for word in ("GPU-", '"argv"', '"host"', "/root", "/home", "/tmp", "/usr", "pci_bus_id"):
         assert word not in content

@@ -85,7 +85,8 @@ def test_info_is_a_dict() -> None:
 
 def test_a_checkout_that_is_not_built_says_how(tmp_path: Path) -> None:
     (tmp_path / "bwprof").mkdir()
-    shutil.copy(bwprof.__file__, tmp_path / "bwprof")
+    for name in ("__init__.py", "__init__.pyi"):
+        shutil.copy(Path(bwprof.__file__).with_name(name), tmp_path / "bwprof")
     for words in (["-c", "import bwprof"], ["-m", "bwprof.sweep"]):
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, text=True,

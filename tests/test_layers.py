@@ -85,7 +85,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "profiler": _WORKING | {"costs", "measuring", "results", "roofs"},
     "torch": {"profiler"},
     "pytest_plugin": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
-    "examples": {"results", "roofs"},
     "report": {"_core", "analysis", "llm", "plot", "records", "registry", "results", "roofs"},
     "importers": {"_core", "analysis", "environment", "registry", "results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},

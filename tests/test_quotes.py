@@ -13,7 +13,7 @@ import pytest
 import bwprof
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "notebooks/method.md", "bwprof/examples.py")
+PAGES = ("README.md", "notebooks/method.md", "bwprof/info.py")
 
 
 @pytest.fixture

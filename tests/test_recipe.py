@@ -16,11 +16,10 @@ from past import timed, write
 
 import bwprof
 from bwprof import environment as names_of
-from bwprof import examples
 from bwprof.cli import main
 from bwprof.records.source import load_source
 
-WORKFLOW = Path(examples.__file__).parent / "data" / "examples" / "bandwidth.yml"
+WORKFLOW = Path(bwprof.__file__).parent / "data" / "examples" / "bandwidth.yml"
 TINY = """
 precisions = ["fp32"]
 [[case]]
