@@ -43,14 +43,9 @@ class Cost:
         return self.flops / self.bytes
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Cost):
-            return NotImplemented
-        pairs = [(self[name], other[name]) for name in self]
-        if all(isinstance(value, int) for pair in pairs for value in pair):
-            return all(left == right for left, right in pairs)
         import numpy as np
 
-        return all(np.array_equal(left, right) for left, right in pairs)
+        return isinstance(other, Cost) and all(np.array_equal(self[name], other[name]) for name in self)
 
     def __hash__(self) -> int:
         return hash(tuple(self[name] for name in self))
@@ -117,29 +112,23 @@ def cost(
         if backend is None:
             raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
         registry.check_variant(operation, backend, variant)
-    if all(_is_single(value) for value in params.values()):
+    if not any(_is_array(value) for value in params.values()):
         values = registry.complete_params(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, values, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
-    return _cost_of_arrays(operation, precision, params, backend, variant)
-
-
-def _is_single(value: Any) -> bool:
-    return isinstance(value, str) or (hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0)
-
-
-def _cost_of_arrays(
-    operation: str, precision: str, params: dict[str, Any], backend: str | None, variant: str | None
-) -> Cost:
     import numpy as np
 
     columns = param_arrays(operation, params)
-    values = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
-    out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
-    _core.cost_many(operation, precision, values.data, out.data, backend, variant)
+    points = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
+    out = np.empty((points.shape[0], len(fields(Cost))), dtype=np.int64)
+    _core.cost_many(operation, precision, points.data, out.data, backend, variant)
     shape = next(iter(columns.values())).shape
     return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, str) and (not hasattr(value, "__index__") or getattr(value, "ndim", 0) > 0)
 
 
 def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof.hardware import describe_amd_gpu
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import format_bytes
+from bwprof.text.formatting import format_bytes, is_missing
 from bwprof.text.parsing import describe_unknown, parse_bool, repr_short
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ def _counters(device: _core.Device) -> str:
     from bwprof import _core, hardware, registry
 
     stream = next(operation for operation in registry.operations() if operation["is_stream"])
-    params = {stream["params"][0]["name"]: 1 << 16}
-    with _core.Case(device, stream["name"], "fp32", params) as case:
+    with _core.Case(device, stream["name"], "fp32", {stream["params"][0]["name"]: 1 << 16}) as case:
         return str(hardware.note_counting(device, case.count())["counters_status"])
 
 
@@ -157,8 +155,7 @@ def build_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
     lines += [("AMD GPU", describe_amd_gpu())] if describe_amd_gpu() else []
-    lines += [(name, str(value)) for name, value in facts["versions"].items() if name == "python"]
-    lines += [(name, value) for name, value in facts["packages"].items()]
+    lines += [("python", facts["versions"]["python"]), *facts["packages"].items()]
     for name, tool in facts["profilers"].items():
         where = "not found" if tool is None else f"{tool['version'] or 'version unknown'} {tool['path']}"
         lines.append((f"profiler {name}", where))
@@ -210,19 +207,15 @@ def _library(library: dict[str, str]) -> str:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        known = [f"{name} {_format_value(item)}" for name, item in value.items() if not _unknown(item)]
+        known = [f"{name} {_format_value(item)}" for name, item in value.items() if not is_missing(item)]
         return ", ".join(known) or "unknown"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_format_value, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _unknown(value):
+    if is_missing(value):
         return "unknown"
     return f"{value:.5g}" if isinstance(value, float) else str(value)
-
-
-def _unknown(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def examples() -> tuple[str, ...]:

@@ -77,11 +77,11 @@ def sweep(
     Parameters
     ----------
     operations : str, iterable of str, or callable, optional
-        Names from `bwprof.operations()`, or of a suite's cases; without these and without `suite` the default suite.
-        A callable is measured like `bwprof.measure` does, with that function's further arguments: bytes_read,
-        bytes_written, flops, footprint_bytes (numbers, or functions of the parameters), check (called with the
-        parameters), stream, sets, name, roof_threads. It allows no suite, variant, seed or kv_lens. A point that raises
-        an exception becomes a failed row.
+        Names from `bwprof.operations()`, or of a suite's cases; default: the suite, else the default suite. A callable
+        is measured as by `bwprof.measure`, with its further arguments: bytes_read, bytes_written, flops,
+        footprint_bytes (numbers, or functions of the parameters), check (called with the parameters), stream, sets,
+        name, roof_threads; without suite, variant, seed or kv_lens. A point that raises an exception becomes a failed
+        row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     only : str or iterable of str, optional
@@ -90,8 +90,7 @@ def sweep(
         Default: the suite's, else FP32 and FP16.
     device : int, str or torch.device, or a list of them, optional
         "cpu", "cuda:1", 1, ...; for operations also several, one after the other: a list, "0,1", or "all" of the
-        backend (`bwprof.outliers` finds a slow one). Default: the first device of the preferred backend that has one;
-        for a callable that backend's current device.
+        backend. Default: the first device of the preferred backend; for a callable its current device.
     backend : str, optional
         The same as the device's name without a number.
     variant : str or iterable of str, optional
@@ -103,17 +102,14 @@ def sweep(
         Seed of the generated inputs.
     kv_lens : sequence of int, or str, optional
         Lengths of a batch's entries as in `bwprof.cost`: [100, 7000], "100,7Ki". A case's name ends with them.
-    timer : str, optional
-        On a GPU "graph" (default), "events" or "cupti"; on a CPU "monotonic".
+    timer, rel_ci
+        As in `bwprof.Case.measure`; default of `rel_ci`: 0.005, or "0.5%".
     counters : bool
         Count each case's DRAM and L2 bytes in hardware, on a cold launch beside the timed ones; if that fails,
         `counters_status` has the reason.
     metrics : str or iterable of str, optional
-        Metrics to count by replaying each case's launch, as in `bwprof.Case.count`; "all" for every one. They fill the
-        metrics' columns; `metrics_status` has the reason for missing ones.
-    rel_ci : float or str, optional
-        Stop sampling a case when half of its median's 95 % confidence interval, and the distance of the medians of
-        both halves of the samples, are below this fraction. Default: 0.005, or "0.5%".
+        Metrics to count by replaying each case's launch, as in `bwprof.Case.count`; `metrics_status` has the reason
+        for missing ones.
     max_seconds : float, optional
         Time limit of sampling per case, instead of the suite's `target_seconds`; ten samples in any case. Default: 2.
     target_seconds : float, optional
@@ -133,8 +129,8 @@ def sweep(
         A file for the times and figures of the cases, in the Trace Event format of Perfetto (ui.perfetto.dev) and
         chrome://tracing; written however the sweep ends.
     nvtx : bool, optional
-        Mark the cases with NVTX ranges, in the domain ``bwprof``, for tools such as nsys and ncu: if one watches the
-        process (None), never (False), or with a warning if none does (True).
+        Mark the cases with NVTX ranges for tools such as nsys and ncu: if one watches the process (None), never
+        (False), or with a warning if none does (True).
     force : bool
         Replace an `output` or `trace` file that is not empty.
     progress : bool or callable, optional
@@ -191,15 +187,9 @@ def sweep(
         "max_seconds": None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True),
     }
     if callable(operations):
-        unsupported: dict[str, object] = {
-            "suite": suite,
-            "only": only,
-            "variant": variant,
-            "kv_lens": kv_lens,
-            "seed": seed or None,
-        }
-        unsupported |= {"target_seconds": target_seconds, "nvtx": nvtx}
-        for option, value in unsupported.items():
+        names = ("suite", "only", "variant", "kv_lens", "seed", "target_seconds", "nvtx")
+        values = (suite, only, variant, kv_lens, seed or None, target_seconds, nvtx)
+        for option, value in zip(names, values, strict=True):
             if value is not None:
                 raise ValueError(
                     f"{option} goes with operations, not with a callable; your own parameter goes into grid="
@@ -278,10 +268,8 @@ def benchmark_bandwidth(
     ----------
     path : path
         A file ending in .csv, written in one step when all cases have run.
-    suite : str or path, optional
-        A built-in suite's name, or a .toml file; default: the default suite.
-    only, device, backend, progress
-        As in `bwprof.sweep`; default: the first GPU, else the CPU.
+    suite, only, device, backend, progress
+        As in `bwprof.sweep`.
 
     Returns
     -------
