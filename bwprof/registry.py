@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -11,7 +10,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, is_bool, parse_int, quote_text, repr_short
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, parse_bytes, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths in a case's name
 
@@ -185,13 +184,9 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 
 def check_seed(seed: int) -> int:
     """Return the seed of generated inputs; ValueError outside 0 to 2^63 - 1."""
-    try:
-        number = -1 if is_bool(seed) else operator.index(seed)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**63:
-        raise ValueError(f"seed is {repr_short(seed)}: allowed are 0 to 2^63 - 1")
-    return number
+    if isinstance(seed, str):
+        raise ValueError(f"seed is {repr_short(seed)}: a whole number is needed")
+    return parse_bytes(seed, "seed")
 
 
 def param_names(operation_name: str) -> list[str]:

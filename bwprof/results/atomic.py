@@ -285,6 +285,15 @@ def is_same_file(number: int, path: Path) -> bool:
         return False
 
 
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return a file's device, inode and size; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size
+
+
 def write_all(number: int, text: str, target: str | Path) -> None:
     """Write all of a text to an open file; OSError names `target`."""
     data = memoryview(text.encode("utf-8"))
@@ -316,36 +325,6 @@ def append_text(path: Path, text: str) -> None:
         size = os.fstat(file.fileno()).st_size
         ended = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
         _write_synced(file.fileno(), text if ended else f"\n{text}", path)
-
-
-class GrowingFile:
-    """A file that grows by whole pieces, each on disk when `append` returns, and detects changes by other processes.
-
-    Raise OSError if it cannot be written; it then ends with the last whole piece.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._number = os.open(path, os.O_CLOEXEC | os.O_WRONLY | os.O_APPEND)  # -1 after `close`
-        self._size = os.fstat(self._number).st_size
-
-    @property
-    def changed(self) -> str:
-        """Return what another process has done to the file: "replaced", "removed", "changed"; "" for nothing."""
-        if not is_same_file(self._number, self._path):
-            return "replaced" if self._path.exists() else "removed"
-        return "" if os.fstat(self._number).st_size == self._size else "changed"
-
-    def append(self, text: str) -> None:
-        """Append a piece."""
-        _write_synced(self._number, text, self._path)
-        self._size += len(text.encode("utf-8"))
-
-    def close(self) -> None:
-        """Close the file; may be called again."""
-        if self._number >= 0:
-            os.close(self._number)
-            self._number = -1
 
 
 _PATIENCE = 10.0  # seconds

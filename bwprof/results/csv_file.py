@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from bwprof import registry
 from bwprof.results import pairs, schema
-from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text, write_all
+from bwprof.results.atomic import Claim, append_text, atomic_write, file_state, is_plain_target, read_text, write_all
 from bwprof.results.exchange import describe_table
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import quote_text
@@ -105,12 +105,12 @@ class CsvWriter:
         self._more = schema.extra_names(self._rows)
         self._stream = None if isinstance(target, Path) else target
         self._pipe: FileIO | None = None
-        self._growing: GrowingFile | None = None
+        self._state: tuple[int, int, int] | None = None  # of the file as it was written; None if it lacks a row
         self.path = target if isinstance(target, Path) and is_plain_target(target) else None
         self._claim = None if self.path is None else claim or Claim(self.path)
         try:
             if self.path is not None:
-                self._renew()  # in one step: the rows of a resumed run are never lost
+                self._renew(self.path)  # in one step: the rows of a resumed run are never lost
             else:
                 if isinstance(target, Path):
                     self._pipe = FileIO(target, "a")  # unbuffered: a failed write is not repeated later
@@ -123,33 +123,31 @@ class CsvWriter:
         """Append a row; it is on disk on return."""
         self._rows.append(row)
         new = [name for name in schema.extra_names([row]) if name not in self._more]
+        line = row_line(row, self._more)
         if self.path is None:
-            self._write(row_line(row, self._more))  # the header cannot be changed any more
-        elif self._growing is None or new or self._was_changed():
-            self._renew()
+            self._write(line)  # the header cannot be changed any more
+        elif self._state is None or new or self._was_changed(self.path):
+            self._renew(self.path)
         else:
-            try:
-                self._growing.append(row_line(row, self._more))
-            except OSError:
-                self._growing.close()
-                self._growing = None  # it lacks a row: the next append writes the whole file
-                raise
+            device, inode, size = self._state
+            self._state = None
+            append_text(self.path, line)
+            self._state = device, inode, size + len(line.encode())
 
-    def _was_changed(self) -> bool:
-        changed = "" if self._growing is None else self._growing.changed
-        if changed:
-            _log.warning("%s was %s by another process: it is written again, with all rows", self.path, changed)
-        return bool(changed)
+    def _was_changed(self, path: Path) -> bool:
+        """Log a warning if another process has removed or changed the file."""
+        before, now = self._state, file_state(path)
+        if before == now or before is None:
+            return False
+        what = "removed" if now is None else "changed" if now[:2] == before[:2] else "replaced"
+        _log.warning("%s was %s by another process: it is written again, with all rows", path, what)
+        return True
 
-    def _renew(self) -> None:
-        """Write the whole file in one step, and open it for what follows."""
-        assert self.path is not None
-        if self._growing is not None:
-            self._growing.close()
-            self._growing = None
+    def _renew(self, path: Path) -> None:
+        """Write the whole file in one step."""
         self._more = schema.extra_names(self._rows)
-        atomic_write(self.path, csv_text(self._rows))
-        self._growing = GrowingFile(self.path)
+        atomic_write(path, csv_text(self._rows))
+        self._state = file_state(path)
 
     def _write(self, content: str) -> None:
         if self._stream is not None:
@@ -163,14 +161,13 @@ class CsvWriter:
         if self.path is None:
             return
         before, self._rows = self._rows, list(rows)
-        if stale or self._growing is None or len(before) != len(self._rows) or self._was_changed():
-            self._renew()
+        if stale or self._state is None or len(before) != len(self._rows) or self._was_changed(self.path):
+            self._renew(self.path)
 
     def close(self) -> None:
         """Close the file; standard output stays open."""
-        for file in (self._growing, self._pipe):
-            if file is not None:
-                file.close()
+        if self._pipe is not None:
+            self._pipe.close()
         if self._claim is not None:
             self._claim.release()
 

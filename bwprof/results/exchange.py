@@ -170,14 +170,12 @@ def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, fl
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are known and that JSON allows."""
-    plain: dict[str, Any] = {}
-    for name, value in figures.items():
-        number = finite_or_none(value)
-        if isinstance(value, (str, bool)):
-            plain[name] = value
-        elif number is not None:
-            plain[name] = int(value) if isinstance(value, int) else number
-    return plain
+    known = {
+        name: value
+        for name, value in figures.items()
+        if isinstance(value, (str, bool)) or finite_or_none(value) is not None
+    }
+    return {name: value.item() if hasattr(value, "item") else value for name, value in known.items()}
 
 
 _Placed = list[Any]  # begin and end in us, the end may move, and the slice
