@@ -286,11 +286,8 @@ class Case(hardware.Holder):
         Parameters
         ----------
         metrics : str or iterable of str, optional
-            Metrics to count by replaying the launch, or "all": "tensor" and "fma" (tensor_pct, fma_pct), "occupancy"
-            (occupancy_pct), "stalls" (stall_*: waiting warps per issued instruction, by reason), "bank_conflicts"
-            (bank_conflicts, shared_wavefronts, shared_pct), "sectors" (sectors_per_load, sectors_per_store,
-            lines_per_load, local_bytes), "dram" (dram_pct), "sm" (sm_pct, issue_pct, active_threads, sm_cycles_ratio),
-            "caches" (l1_pct, l2_pct). `bwprof.columns` describes them.
+            Metrics to count by replaying the launch: "tensor", "fma", "occupancy", "stalls", "bank_conflicts",
+            "sectors", "dram", "sm", "caches", or "all". `bwprof.columns` describes their columns.
 
         Returns
         -------

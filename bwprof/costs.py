@@ -139,32 +139,26 @@ def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     arrays: dict[str, Any] = {}
+    known = registry.param_names(operation)
     for name, value in params.items():
+        if name not in known:
+            raise ValueError(registry.describe_unknown_param(operation, name, known))
         check_numbers(operation, name, value)
         array = np.asarray(value)
         if array.dtype.kind in "UO":
             numbers = [registry.parse_param(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
             array = np.array(numbers, dtype=object).reshape(array.shape)
-            if all(-(2**63) <= number < 2**63 for number in numbers):
-                array = array.astype(np.int64)
-        if array.size == 0 and isinstance(value, (list, tuple)):
-            array = array.astype(np.int64)  # NumPy makes floats of an empty list
-        if array.dtype.kind not in "iub":
+        if array.dtype.kind not in "iubO" and not (array.size == 0 and isinstance(value, (list, tuple))):
             raise ValueError(f"{operation}: {name} must hold whole numbers, not {array.dtype}")
-        if np.any(array > np.iinfo(np.int64).max):
-            raise ValueError(f"{operation}: {name} holds {array.max()}, which does not fit in 64 bits")
+        for number in (array.max(), array.min()) if array.size else ():
+            if not -(2**63) <= int(number) < 2**63:
+                raise ValueError(f"{operation}: {name} holds {repr_short(int(number))}, which does not fit in 64 bits")
         arrays[name] = array.astype(np.int64)
-    known = registry.param_names(operation)
-    for name in arrays:
-        if name not in known:
-            raise ValueError(registry.describe_unknown_param(operation, name, known))
     columns: dict[str, Any] = {}
     for param in registry.operation(operation)["params"]:
         source = param["default_from"]
-        fallback = columns[source] if source else np.int64(param["default"])
-        columns[param["name"]] = arrays.get(param["name"], fallback)
-    broadcast = np.broadcast_arrays(*columns.values())
-    return dict(zip(columns, broadcast, strict=True))
+        columns[param["name"]] = arrays.get(param["name"], columns[source] if source else np.int64(param["default"]))
+    return dict(zip(columns, np.broadcast_arrays(*columns.values()), strict=True))
 
 
 def check_numbers(operation: str, name: str, value: Any) -> None:

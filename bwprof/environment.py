@@ -68,12 +68,9 @@ def host_facts() -> dict[str, Any]:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of bwprof, Python and the loaded packages."""
+    loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("numpy", "pandas", "matplotlib")}
     versions = {"bwprof": _core.__version__, "python": platform.python_version()}
-    for name in ("numpy", "pandas", "matplotlib"):
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
-            versions[name] = version
-    return versions
+    return versions | {name: version for name, version in loaded.items() if isinstance(version, str)}
 
 
 def git_commit() -> str | None:

@@ -24,7 +24,7 @@ _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
 class Devices(Listing):
-    """Devices: a list of dicts, also indexed by the names that `device=` takes; displays as a table."""
+    """Devices, also indexed by the names that `device=` takes."""
 
     kind = "device"
 
@@ -51,7 +51,6 @@ class Holder:
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raise TypeError for `copy` and `pickle`."""
         name = type(self).__name__
         raise TypeError(f"a {name} holds a device and cannot be copied or pickled: make another {name}")
 
@@ -62,8 +61,7 @@ def devices() -> Devices:
     Returns
     -------
     Devices
-        A list of dicts, also indexed by name: ``devices()["cuda:1"]``; displays as a table, which `frame()` returns.
-        Keys: backend, index, name.
+        Dicts of backend, index and name, also indexed by name: ``devices()["cuda:1"]``; `frame()` returns the table.
 
     Examples
     --------

@@ -35,10 +35,10 @@ def operations() -> Operations:
     Returns
     -------
     Operations
-        A list of dicts, also indexed by name: ``operations()["gemm"]``; displays as a table, which `frame()` returns.
-        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
-        bytes_written and flops), params (dicts: name, unit, text, default, default_from, minimum, maximum) and
-        variants (backend -> dicts: name, text, precisions, changes, predicted, because, at; see `bwprof.variants`).
+        Dicts, also indexed by name: ``operations()["gemm"]``; `frame()` returns the table. Keys: name, family, text,
+        takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read, bytes_written and flops),
+        params (dicts: name, unit, text, default, default_from, minimum, maximum) and variants (backend -> dicts: name,
+        text, precisions, changes, predicted, because, at; see `bwprof.variants`).
 
     Examples
     --------

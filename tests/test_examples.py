@@ -12,14 +12,13 @@ from rows import pair
 
 import bwprof
 from bwprof.cli import main
-from bwprof.info import examples
 from bwprof.llm.executor import fill_predictions
 from bwprof.records.source import load_source
 from bwprof.results import frame, json_file, reader
 from bwprof.results.writer import Store
 
 HERE = Path(__file__).resolve().parent
-NAMES = examples()
+NAMES = tuple(reader.recorded_runs())
 
 
 def test_there_are_examples_and_they_are_small() -> None:

@@ -16,6 +16,7 @@ import pytest
 import bwprof
 from bwprof import _core, hardware
 from bwprof.cli import main
+from bwprof.info import device_lines
 
 PACKAGE = Path(bwprof.__file__).parent
 
@@ -132,13 +133,13 @@ def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert not [said for device in found["devices"] for said in device["works"].values() if "not probed" in said]
 
 
-def test_info_says_which_libraries_there_are() -> None:
-    from bwprof.info import _library
-
+def test_info_lists_libraries_with_path_version_and_note() -> None:
     found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
-    assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"
-    missing = found | {"path": "", "version": "", "note": "CUPTI was not found"}
-    assert _library(missing) == "none (counters): CUPTI was not found"
+    missing = found | {"name": "NVML", "path": "", "version": "", "note": "not found"}
+    device = bwprof.info()["devices"]["cpu:0"] | {"libraries": [found, missing]}
+    lines = dict(device_lines(device))
+    assert lines["library CUPTI"] == "13.0 /opt/libcupti.so.13 (counters)"
+    assert lines["library NVML"] == "none (counters): not found"
 
 
 @pytest.mark.cuda

@@ -283,4 +283,6 @@ def check_version(version: Any, source: str) -> None:
     """Raise ValueError for results of a later bwprof, and for anything but a version; None is allowed."""
     if version is None or (type(version) is int and 1 <= version <= SCHEMA_VERSION):
         return
-    raise ValueError(f"{source} has schema version {repr_short(version)}; this bwprof reads up to {SCHEMA_VERSION}")
+    newer = ": install a newer one" if type(version) is int and version > SCHEMA_VERSION else ""
+    reads = f"this bwprof reads up to {SCHEMA_VERSION}{newer}"
+    raise ValueError(f"{source} has schema version {repr_short(version)}; {reads}")
