@@ -17,8 +17,7 @@ from bwprof import _core
 if TYPE_CHECKING:
     import subprocess
 
-_GIT_SECONDS = 5.0
-_VERSION_SECONDS = 3.0
+_VERSION_SECONDS = 5.0
 
 # Profilers whose files bwprof reads, and their folders beside PATH.
 PROFILERS = {
@@ -75,11 +74,11 @@ def package_versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Return the commit of the working directory's repository; None without a repository or git."""
-    process = _run(["git", "rev-parse", "HEAD"], _GIT_SECONDS)
+    process = _run(["git", "rev-parse", "HEAD"])
     return process.stdout.strip() or None if process is not None and process.returncode == 0 else None
 
 
-def _run(command: list[str], seconds: float) -> subprocess.CompletedProcess[str] | None:
+def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
     """Run a program; return None if it cannot be started, or does not end in time."""
     import subprocess  # slow to import
 
@@ -91,7 +90,7 @@ def _run(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]
             errors="replace",
             check=False,
             stdin=subprocess.DEVNULL,
-            timeout=seconds,
+            timeout=_VERSION_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -114,7 +113,7 @@ def find_profilers() -> dict[str, dict[str, str] | None]:
     profilers: dict[str, dict[str, str] | None] = {}
     for name in PROFILERS:
         path = find_profiler(name)
-        process = None if path is None else _run([path, "--version"], _VERSION_SECONDS)
+        process = None if path is None else _run([path, "--version"])
         match = _VERSION.search(process.stdout or process.stderr) if process is not None else None
         version = (match[1] or match[2]).rstrip(",;")[:40] if match else ""
         profilers[name] = None if path is None else {"path": path, "version": version}

@@ -221,17 +221,13 @@ def open_device(backend: str, index: int) -> _core.Device:
 
 def close_device(device: _core.Device) -> None:
     """Return a handle, after its cases and profilers are closed."""
-    reusable = bool(device.stream) and id(device) not in _single
-    _single.discard(id(device))
-    if reusable:
-        try:
+    if device.stream and id(device) not in _single:
+        with suppress(_core.DeviceError, _core.UnavailableError):  # lost, or from before a fork
             device.release_profilers()
-        except (_core.DeviceError, _core.UnavailableError):  # lost, or from before a fork
-            reusable = False
-    if reusable:
-        _idle.setdefault((os.getpid(), device.backend, device.index), []).append(device)
-    else:
-        device.close()
+            _idle.setdefault((os.getpid(), device.backend, device.index), []).append(device)
+            return
+    _single.discard(id(device))
+    device.close()
 
 
 def note_counting(device: _core.Device, values: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +129,10 @@ def _timer(device: _core.Device, name: str, probe: bool) -> str:
 def _packages() -> dict[str, str]:
     from importlib import metadata as packages
 
-    versions = {}
-    for name in ("numpy", "pandas", "matplotlib", "rich"):
-        try:
+    versions = dict.fromkeys(("numpy", "pandas", "matplotlib", "rich"), "not installed")
+    for name in versions:
+        with suppress(packages.PackageNotFoundError):
             versions[name] = packages.version(name)
-        except packages.PackageNotFoundError:
-            versions[name] = "not installed"
     return versions
 
 

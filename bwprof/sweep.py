@@ -181,6 +181,7 @@ def sweep(
     options = RunOptions(
         max_total_seconds, check_roofs(roofs), recalibrate, label_columns, output, force, progress, trace, nvtx
     )
+    counting: dict[str, Any] = {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
     stop: dict[str, Any] = {
         "rel_ci": None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
         "max_seconds": None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True),
@@ -190,15 +191,12 @@ def sweep(
         values = (suite, only, variant, kv_lens, seed or None, target_seconds, nvtx)
         for option, value in zip(names, values, strict=True):
             if value is not None:
-                raise ValueError(
-                    f"{option} goes with operations, not with a callable; your own parameter goes into grid="
-                )
+                raise ValueError(f"{option} goes with operations, not with a callable: take grid= for your own")
         if isinstance(device, (list, tuple)):
             raise ValueError(f"device is {repr_short(device)}: a callable is measured on one device")
         if precision is not None:
             params["precision"] = precision
-        call_options = {name: params.pop(name) for name in callables.OPTIONS if name in params}
-        call_options |= {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
+        call_options = counting | {name: params.pop(name) for name in callables.OPTIONS if name in params}
         call_request = callables.CallRequest(
             operations,
             parse_axes(merge_keywords(grid, params, "grid")),
@@ -224,11 +222,9 @@ def sweep(
         backend=backend,
         device=device,
         seed=parse_int(seed, "seed"),
-        timer=timer,
-        counters=counters,
-        metrics=parse_names("metrics", metrics),
         target_seconds=None if target_seconds is None else parse_seconds(target_seconds, "target_seconds"),
         only=parse_names("only", only),
+        **counting,
         **stop,
     )
     return run_sweep(request, options)
@@ -312,11 +308,6 @@ def benchmark_bandwidth(
 
 
 if __name__ == "__main__":
-    from bwprof.cli.guard import guarded
+    from bwprof.cli import main
 
-    def _main() -> int:
-        from bwprof.cli.commands.sweep import main_sweep
-
-        return main_sweep()
-
-    sys.exit(guarded(_main))
+    sys.exit(main(["sweep", *sys.argv[1:]]))

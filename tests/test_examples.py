@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rows import pair
+from rows import pair, write_json
 
 import bwprof
 from bwprof.cli import main
@@ -198,7 +198,7 @@ def recorded(tmp_path: Path) -> Path:
     }
     rows = pair("a", 100.0, 80.0, hostname="node7", device_uuid="GPU-50d9368e-e4d7-dccd-b337-562766b65fda", run_id="r")
     path = tmp_path / "run.json"
-    json_file.write(path, frame.to_rows(frame.from_rows(rows)), [[1.0], [2.0]], run)
+    write_json(path, frame.to_rows(frame.from_rows(rows)), [[1.0], [2.0]], run)
     return path
 
 
@@ -224,7 +224,7 @@ def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkey
     for word in ("see /home/me/log", "on GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "node7"):
         rows, samples, run = reader.read_rows(recorded)
         rows[0]["reason"] = word
-        json_file.write(recorded, rows, samples, run)
+        write_json(recorded, rows, samples, run)
         with pytest.raises(ValueError, match="would tell where it was made"):
             record_example.example_of(recorded, "b05810a")
     monkeypatch.delitem(sys.modules, "record_example")
@@ -237,7 +237,7 @@ def test_predictions_by_an_older_rule_are_made_anew(tmp_path: Path, monkeypatch:
     path = bwprof.save(bwprof.load_example("h200_llama"), tmp_path / "run.json")
     right, samples, run = reader.read_rows(path)
     older = [row | {"time_ms": row["time_ms"] * 2} if row["status"] == "predicted" else dict(row) for row in right]
-    json_file.write(path, older, samples, run)
+    write_json(path, older, samples, run)
     content = gzip.decompress(record_example.example_of(path, "b05810a", "c0ffee1")).decode()
     rows, kept, told = json_file.parse_results(content, "example")
     assert [row["time_ms"] for row in rows] == pytest.approx([row["time_ms"] for row in right], rel=1e-9)
@@ -245,7 +245,7 @@ def test_predictions_by_an_older_rule_are_made_anew(tmp_path: Path, monkeypatch:
     assert (told["predicted_again"]["rows"], told["predicted_again"]["commit"]) == (40, "c0ffee1")
     copied = [number for number, row in enumerate(older) if row["case"] == older[1]["case"]][-1]
     older[copied]["time_ms"] *= 2
-    json_file.write(path, older, samples, run)
+    write_json(path, older, samples, run)
     with pytest.raises(ValueError, match="measured rows would change: copies of a shape differ"):
         record_example.example_of(path, "b05810a", "c0ffee1")
     monkeypatch.delitem(sys.modules, "record_example")

@@ -19,10 +19,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import load_samples, pair, row
+from rows import load_samples, pair, row, write_json
 
 import bwprof
-from bwprof.results import csv_file, frame, json_file, pairs, schema
+from bwprof.results import csv_file, frame, pairs, schema
 
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 
@@ -124,7 +124,7 @@ def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     rows = [row("a", "fp32"), row("b", "fp32")]
     run = {"facts": {"peak_gb_s": float("nan")}, "plan": []}
-    json_file.write(path, rows, [[100.0, 101.5], None], run)
+    write_json(path, rows, [[100.0, 101.5], None], run)
 
     def refuse(word: str) -> float:
         raise AssertionError(f"{word} is not JSON")
@@ -138,7 +138,7 @@ def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
 
 def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.json"
-    json_file.write(path, [row("a", "fp32")], [None], {})
+    write_json(path, [row("a", "fp32")], [None], {})
     before = path.read_text()
 
     def fail(source: object, target: object) -> None:
@@ -146,7 +146,7 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space left"):
-        json_file.write(path, [row("b", "fp32")], [None], {})
+        write_json(path, [row("b", "fp32")], [None], {})
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path], "no temporary file stays"
 
@@ -154,7 +154,7 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("damaged", ["results.json", "results.csv"])
 def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture) -> None:
     first, second = pair("a", 100.0, 90.0)
-    json_file.write(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
+    write_json(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([first, second]))
     whole = (tmp_path / damaged).read_text()
     (tmp_path / damaged).write_text(whole[: len(whole) // 2].replace("operation", "oper"))
@@ -186,7 +186,7 @@ def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Pa
 def test_a_row_is_measured_once_however_the_files_have_it(tmp_path: Path) -> None:
     """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
     twice = [row("a", "", flags=""), row("a", "", flags="")]
-    json_file.write(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
+    write_json(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([*twice, row("b", "")]))
     assert bwprof.load(tmp_path)["case"].tolist() == ["a", "a", "b"]
 
@@ -251,14 +251,14 @@ def test_what_was_not_measured_differs(missing: Any) -> None:
 
 def test_a_device_file_is_written_to_and_not_replaced() -> None:
     with pytest.raises(OSError, match="No space left"):
-        json_file.write(Path("/dev/full"), [row("a", "fp32")], [None], {})
+        write_json(Path("/dev/full"), [row("a", "fp32")], [None], {})
     assert Path("/dev/full").is_char_device()
 
 
 def test_load_reads_a_run_folder_and_rows_that_only_the_csv_got(tmp_path: Path) -> None:
     first, second = pair("a", 100.0, 90.0)
     second["timestamp"] = "2026-01-01T00:00:01.000+00:00"
-    json_file.write(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
+    write_json(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([first, second]))
     found = bwprof.load(tmp_path)
     assert found["precision"].tolist() == ["fp32", "fp16"]

@@ -57,19 +57,17 @@ def refuse_foreign(path: Path) -> None:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether a path is a regular file that is not empty."""
-    try:
+    """Return whether a path is a regular file that is not empty; errors are reported when the path is opened."""
+    with suppress(OSError):
         return is_plain_target(path) and path.stat().st_size > 0
-    except OSError:  # reported when the path is opened
-        return False
+    return False
 
 
 def is_stream(path: Path) -> bool:
     """Return whether a path is a pipe or an open file, which must get a document only once."""
-    try:
+    with suppress(OSError):  # reported when the path is opened
         return stat.S_ISFIFO(path.stat().st_mode) or is_open_stream(path)
-    except OSError:  # reported when the path is opened
-        return False
+    return False
 
 
 def is_open_stream(path: Path) -> bool:
@@ -279,19 +277,17 @@ def claim_path(target: Path) -> Path:
 
 def is_same_file(number: int, path: Path) -> bool:
     """Return whether a path still names an open file."""
-    try:
-        return os.path.samestat(os.fstat(number), os.stat(path))
-    except OSError:
-        return False
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(number), path.stat())
+    return False
 
 
 def file_state(path: Path) -> tuple[int, int, int] | None:
     """Return a file's device, inode and size; None without a file."""
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size
+        return status.st_dev, status.st_ino, status.st_size
+    return None
 
 
 def write_all(number: int, text: str, target: str | Path) -> None:

@@ -7,7 +7,6 @@ import io
 import logging
 import re
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from io import FileIO
@@ -208,20 +207,13 @@ def parse_csv(content: str, source: str) -> list[RowDict]:
     return rows
 
 
-_LIMIT = threading.Lock()
-
-
 def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
     """Return every line's cells, of any length.
 
     `strict` raises csv.Error for characters behind a quoted cell, and for an open quotation.
     """
-    with _LIMIT:
-        before = csv.field_size_limit(sys.maxsize)
-        try:
-            return list(csv.reader(io.StringIO(content, newline=""), delimiter=by, strict=strict))
-        finally:
-            csv.field_size_limit(before)
+    csv.field_size_limit(sys.maxsize)
+    return list(csv.reader(io.StringIO(content, newline=""), delimiter=by, strict=strict))
 
 
 def _header(cells: list[str], source: str) -> list[str]:

@@ -253,9 +253,7 @@ def match_patterns(patterns: Mapping[str, Any], names: Collection[str]) -> dict[
         if not matching:
             raise ValueError(describe_unknown("name", pattern, names, where="bytes"))
         for name in matching:
-            if name in patterns:
-                keys[name] = name
-            keys.setdefault(name, pattern)
+            keys.setdefault(name, name if name in patterns else pattern)
     return keys
 
 

@@ -18,8 +18,6 @@ from bwprof.results.schema import RowDict
 from bwprof.text.formatting import require_frame, to_pandas
 from bwprof.text.parsing import list_items, repr_short
 
-SAMPLES = schema.SAMPLES
-
 
 def from_rows(
     rows: Iterable[RowDict], run: Mapping[str, Any] | None = None, samples: Samples | None = None
@@ -98,8 +96,8 @@ def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[fl
 
     Raise ValueError for a column of that name that holds something else.
     """
-    if SAMPLES in frame.columns:
-        return [schema.parse_samples(values) for values in frame[SAMPLES]]
+    if schema.SAMPLES in frame.columns:
+        return [schema.parse_samples(values) for values in frame[schema.SAMPLES]]
     run = frame.attrs.get("run")
     return run.samples_of(rows) if isinstance(run, RunMetadata) else [None] * len(rows)
 
@@ -113,7 +111,7 @@ def to_rows(data: Any) -> list[RowDict]:
     missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
-    frame = frame.drop(columns=SAMPLES, errors="ignore")
+    frame = frame.drop(columns=schema.SAMPLES, errors="ignore")
     names = [schema.clean_text(str(name)) for name in frame.columns]
     twice = sorted(name for name, count in Counter(names).items() if count > 1 or not name)
     if twice:
@@ -216,8 +214,8 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
         for name in row:
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
-    samples = [schema.parse_samples(getattr(row, SAMPLES, None) or row.get(SAMPLES)) for row in items]
-    values_of = [{name: value for name, value in row.items() if name != SAMPLES} for row in items]
+    samples = [schema.parse_samples(getattr(row, schema.SAMPLES, None) or row.get(schema.SAMPLES)) for row in items]
+    values_of = [{name: value for name, value in row.items() if name != schema.SAMPLES} for row in items]
     return from_rows(map(schema.normalise_row, values_of), None, samples)
 
 

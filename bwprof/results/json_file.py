@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.results import csv_file, schema
-from bwprof.results.atomic import atomic_write, read_text
+from bwprof.results.atomic import read_text
 from bwprof.results.exchange import describe_document
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import repr_short
@@ -45,8 +45,7 @@ def to_json_row(row: RowDict, samples: Sequence[float] | None) -> dict[str, Any]
         name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known
     }
     values[schema.SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
-    converted: dict[str, Any] = to_json_value(values)
-    return converted
+    return {schema.escape_surrogates(name): to_json_value(value) for name, value in values.items()}
 
 
 def to_json_value(value: Any) -> Any:
@@ -60,11 +59,6 @@ def to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return schema.escape_surrogates(str(value))
-
-
-def write(path: Path, rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> None:
-    """Replace `path` by the whole document; OSError leaves the old file."""
-    atomic_write(path, json_text(rows, samples, run))
 
 
 def read_json(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
@@ -114,13 +108,13 @@ def read_lines(path: Path) -> tuple[list[RowDict], list[list[float] | None]]:
     """Read the rows that a killed writer left line by line, without damaged lines."""
     rows: list[RowDict] = []
     samples: list[list[float] | None] = []
+    lines: list[str] = []
     try:
         lines = read_text(path, damaged=True).split("\n")
     except FileNotFoundError:  # the writer finished
-        return rows, samples
+        pass
     except (OSError, ValueError) as error:
         _log.warning("the rows of an interrupted writer are not read: %s", error)
-        return rows, samples
     for number, content in enumerate(filter(None, lines), start=1):
         try:
             row, values = parse_row(json.loads(content), str(path))

@@ -6,7 +6,7 @@ import io
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -102,8 +102,7 @@ def describe_unfinished(run: Mapping[str, Any]) -> str:
 
 def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> None:
     """Log a warning if the run at a path may lack cases."""
-    why = describe_unfinished(run)
-    if why:
+    if why := describe_unfinished(run):
         _log.warning("%s is %s", quote_text(path), why)
 
 
@@ -170,8 +169,8 @@ def _read_json(path: Path) -> Content:
         return rows, samples, run or _metadata_beside(path)
     rows, samples, run = json_file.parse_document(document, str(path))
     # Lines of another run belong to a file that was replaced.
-    own = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
-    _add_missing(rows, samples, [lines[place] for place in own], [values[place] for place in own])
+    own = (line for line in zip(lines, values, strict=True) if line[0]["run_id"] == run.get("run_id"))
+    _add_missing(rows, samples, own)
     return rows, samples, run
 
 
@@ -210,18 +209,18 @@ def _read_folder(folder: Path) -> Content:
     for unread in errors:
         _log.warning("%s: the rows are the other file's", unread)
     rows, samples, run = contents[0]
-    for more in contents[1:]:
-        _add_missing(rows, samples, more[0], more[1])
+    for more, values, _ in contents[1:]:
+        _add_missing(rows, samples, zip(more, values, strict=True))
     return rows, samples, run
 
 
 def _add_missing(
-    rows: list[RowDict], samples: list[list[float] | None], others: list[RowDict], more: list[list[float] | None]
+    rows: list[RowDict], samples: list[list[float] | None], others: Iterable[tuple[RowDict, list[float] | None]]
 ) -> None:
     """Add missing rows, each as often as the others have it, except replaced ones."""
     seen = Counter(map(pairs.row_identity, rows))
     replaced = {pairs.row_key(row, row["replaces"]) for row in rows if row.get("replaces")}
-    for row, values in zip(others, more, strict=True):
+    for row, values in others:
         identity = pairs.row_identity(row)
         if seen[identity]:
             seen[identity] -= 1
@@ -233,9 +232,9 @@ def _add_missing(
 def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False) -> Path:
     """Write a frame of results as .csv or .json, by the path's ending, replacing the file in one step.
 
-    All columns are written; a .json also has the raw samples and metadata of the run, as long as `attrs` hold them (not
-    after `pandas.concat`, but a column `samples_ns` of ``load(..., samples=True)`` keeps the samples). A CSV has no
-    types: text that looks like a number is read as a number, empty text as missing.
+    A .json also has the raw samples and metadata of the run, as long as `attrs` hold them (not after `pandas.concat`)
+    or a column `samples_ns` the samples. A CSV has no types: text that looks like a number is read as a number, empty
+    text as missing.
 
     Parameters
     ----------
@@ -244,8 +243,8 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     path : path
         A file ending in .csv or .json.
     classic : bool
-        Write exactly the nine classic columns, for older tools: `operation` is the case's name, with its variant if
-        the case has several, precisions are in capital letters, and only rows with the status ok; .csv only.
+        Write only rows with the status ok, and exactly the nine classic columns, for older tools; .csv only.
+        `operation` is the case's name, with its variant if the case has several; precisions are in capital letters.
 
     Returns
     -------
@@ -369,8 +368,7 @@ def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
 
 def is_ablation(path: str | PathLike[str]) -> bool:
     """Return whether a file holds an ablation."""
-    try:
+    with suppress(OSError, ValueError):
         read_ablation(path)
-    except (OSError, ValueError):
-        return False
-    return True
+        return True
+    return False

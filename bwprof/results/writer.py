@@ -244,8 +244,8 @@ def _tidied(row: RowDict) -> RowDict:
 def _read_back(path: Path, read: Callable[[Path], Sequence[RowDict]], count: int) -> None:
     """Raise OSError if a written file does not return its rows."""
     try:
-        rows_read = len(read(path))
+        found = f"{len(read(path))} rows of {count}"
     except ValueError as error:
-        raise OSError(errno.EIO, f"what was written cannot be read back: {error}", str(path)) from None
-    if rows_read != count:
-        raise OSError(errno.EIO, f"what was written cannot be read back: {rows_read} rows of {count}", str(path))
+        found = str(error)
+    if found != f"{count} rows of {count}":
+        raise OSError(errno.EIO, f"what was written cannot be read back: {found}", str(path))
