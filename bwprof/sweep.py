@@ -191,7 +191,7 @@ def sweep(
         values = (suite, only, variant, kv_lens, seed or None, target_seconds, nvtx)
         for option, value in zip(names, values, strict=True):
             if value is not None:
-                raise ValueError(f"{option} goes with operations, not with a callable: take grid= for your own")
+                raise ValueError(f"{option} goes with operations, not with a callable; your own goes into grid=")
         if isinstance(device, (list, tuple)):
             raise ValueError(f"device is {repr_short(device)}: a callable is measured on one device")
         if precision is not None:

@@ -323,8 +323,7 @@ def append_text(path: Path, text: str) -> None:
         _write_synced(file.fileno(), text if ended else f"\n{text}", path)
 
 
-_PATIENCE = 10.0  # seconds
-_PAUSE = 0.01
+_PATIENCE, _PAUSE = 10.0, 0.01  # seconds
 
 
 @contextmanager

@@ -25,8 +25,7 @@ _log = logging.getLogger("bwprof.results")
 # Includes apostrophes that the cell has already, so that exactly the added one is removed again.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
-# As spreadsheets write files.
-_SEPARATORS = (",", ";", "\t")
+_SEPARATORS = (",", ";", "\t")  # as spreadsheets write files
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
 _INDEX = re.compile(r"|index|level_\d+|unnamed: \d+", re.IGNORECASE)  # names of a frame's index
 

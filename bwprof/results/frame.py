@@ -135,7 +135,9 @@ def _to_values(column: pd.Series[Any], name: str) -> list[Any]:
         return [schema.parse_cell(name, value, kind) for value in values]
     if kind == "number":
         least, most, zero = schema.range_of(name)
-        return [value + 0.0 if least <= value <= most or value == zero else None for value in values]
+        numbers = column + 0.0  # -0.0 + 0.0 is 0.0
+        known = numbers.between(least, most) | (numbers == zero)
+        return [value if is_known else None for value, is_known in zip(numbers, known, strict=True)]
     if kind == "text":
         cleaned = {value: schema.clean_value(value) for value in dict.fromkeys(values)}
         return [cleaned[value] for value in values]

@@ -18,6 +18,7 @@ from bwprof.text.listing import format_html_table
 from bwprof.text.parsing import finite_or_none, nearest_name, quote_text
 
 Samples = Sequence[Sequence[float] | None]
+_SamplesByRow = Mapping[tuple[object, ...], Samples]
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
@@ -61,9 +62,7 @@ class RunMetadata(FrozenDict):
 
     __slots__ = ("_samples",)
 
-    def __init__(
-        self, metadata: Mapping[str, Any], samples: Mapping[tuple[object, ...], Samples] | None = None
-    ) -> None:
+    def __init__(self, metadata: Mapping[str, Any], samples: _SamplesByRow | None = None) -> None:
         super().__init__({str(name): _frozen(value) for name, value in metadata.items()})
         self._samples = samples or {}
 
@@ -164,9 +163,7 @@ class Row(dict[str, Any]):
         known = {name: value for name, value in self.items() if not formatting.is_missing(value)}
         if "time_ms" not in known:
             return ": ".join(quote_text(word) for word in map(known.get, ("status", "reason")) if word) or "no time"
-        parts = [f"{_format_figure(known['time_ms'])} ms"]
-        if "time_ms_lo" in known and "time_ms_hi" in known:
-            parts[0] += f" ({_format_interval(known['time_ms_lo'], known['time_ms_hi'])})"
+        parts = [f"{_format_figure(known['time_ms'])} ms{_format_interval(known)}"]
         if "bandwidth_gb_s" in known:
             parts.append(f"{_format_figure(known['bandwidth_gb_s'])} GB/s")
         limit, attainable = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
@@ -187,14 +184,17 @@ class Row(dict[str, Any]):
         return format_html_table(lines, self._title(), named=True)
 
 
-def _format_interval(low: Any, high: Any) -> str:
-    """Format an interval; with few samples an end may be 0 or infinite."""
+def _format_interval(known: Mapping[str, Any]) -> str:
+    """Format a time's interval, if it is known; with few samples an end may be 0 or infinite."""
+    if "time_ms_lo" not in known or "time_ms_hi" not in known:
+        return ""
+    low, high = known["time_ms_lo"], known["time_ms_hi"]
     starts, ends = finite_or_none(low) != 0 and low != -math.inf, high != math.inf
     if starts and ends:
-        return f"{_format_figure(low)} to {_format_figure(high)}"
+        return f" ({_format_figure(low)} to {_format_figure(high)})"
     if starts or ends:
-        return f"{_format_figure(low)} or more" if starts else f"{_format_figure(high)} or less"
-    return "too few samples for an interval"
+        return f" ({_format_figure(low)} or more)" if starts else f" ({_format_figure(high)} or less)"
+    return " (too few samples for an interval)"
 
 
 def _format_figure(value: Any) -> str:

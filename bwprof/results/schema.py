@@ -32,7 +32,6 @@ DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": 
 KIND_TEXTS = {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "True or False"}
 STATUSES = ("ok", "skipped", "failed", "predicted")
 MOST_TEXT = 32_000  # characters: the limit of spreadsheets; Python's CSV reader stops at 131 072
-_BREAK = re.compile(r"\r\n|[\r\n]")
 
 # Words of the column `flags`.
 FLAGS = {
@@ -145,7 +144,7 @@ def clean_text(text: str) -> str:
     Cut text ends with its length and a digest, so that different texts stay different.
     """
     if "\n" in text or "\r" in text:
-        text = _BREAK.sub(" ", text)
+        text = re.sub(r"\r\n|[\r\n]", " ", text)
     text = escape_surrogates(text)
     if len(text) > MOST_TEXT:
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
