@@ -93,7 +93,7 @@ def test_seeds_out_of_range_are_refused(seed: int) -> None:
 def test_bad_arrays_are_refused() -> None:
     heads = {"num_heads": 2, "head_dim": 4, "backend": "cpu"}
     with bwprof.Case("attention_decode", kv_lens=[3, 8], **heads) as case:
-        with pytest.raises(ValueError, match="kv_lens holds values that do not fit into int32"):
+        with pytest.raises(ValueError, match=r"kv_lens.*int32"):
             case.run(kv_lens=np.array([2**32 + 1, 8]))  # would be 1 and 8 in 32 bits
         own = case.run()["out"]
         assert np.array_equal(case.run(kv_lens=np.array([3, 8]))["out"], own)
@@ -101,9 +101,9 @@ def test_bad_arrays_are_refused() -> None:
             refused = f"kv_lens element 0 is {length}: allowed is the case's own, 3; make a case of other lengths"
             with pytest.raises(ValueError, match=refused):
                 case.run(kv_lens=np.array([length, 8]))
-        with pytest.raises(ValueError, match=r"q has shape \(1,\), \(2, 1, 2, 4\) is needed"):
+        with pytest.raises(ValueError, match=r"q.*\(1,\).*\(2, 1, 2, 4\)"):
             case.run(q=np.zeros(1))
-        with pytest.raises(ValueError, match="unknown input of attention_decode 'qq': did you mean 'q'"):
+        with pytest.raises(ValueError, match=r"attention_decode 'qq'.*'q'"):
             case.run(qq=np.zeros(1))
 
 
@@ -190,7 +190,7 @@ def test_small_mercies() -> None:
     case = bwprof.Case("gemm", M=1, N=8, K=8, backend="cpu")
     case.close()
     assert repr(case) == "<bwprof.Case, closed>"
-    with pytest.raises(ValueError, match="unknown variant of gemm on cpu '5'"):
+    with pytest.raises(ValueError, match="gemm on cpu '5'"):
         bwprof.Case("gemm", backend="cpu", variant=5)  # type: ignore[arg-type]
     frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_total_seconds=np.float32(20))
     assert set(frame["status"]) == {"ok"}

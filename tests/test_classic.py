@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypat
         return frame
 
     monkeypatch.setattr(sys.modules["bwprof.sweep"], "run_sweep", failing)
-    with pytest.raises(SweepError, match="1 of 4 cases failed: decode_gemm fp16: a wrong result") as caught:
+    with pytest.raises(SweepError, match=r"1 of 4.*decode_gemm fp16.*wrong") as caught:
         bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite=suite, device="cpu")
     assert len(caught.value.frame) == 4
     assert [found.name for found in tmp_path.iterdir()] == ["suite.toml"]
@@ -88,7 +89,8 @@ def test_what_cannot_be_written_is_said_first(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ValueError, match="nightly"):
         bwprof.benchmark_bandwidth(tmp_path / "classic.csv", suite="nightly", device="cpu")
     claim = Claim(tmp_path / "classic.csv")
-    with pytest.raises(OSError, match="another bwprof is writing to it"):
+    with pytest.raises(OSError, match="another bwprof") as caught:
         bwprof.benchmark_bandwidth(tmp_path / "classic.csv")
+    assert caught.value.errno == errno.EBUSY
     claim.release()
     assert list(tmp_path.iterdir()) == []

@@ -67,7 +67,9 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=150.0))
     ax = bwprof.plot.comparison(data)
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
-    assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "T" in labels
+    assert any(label.startswith("T: ") for label in labels)
     stream = io.StringIO()
     render.print_tables(data, make_console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
@@ -116,8 +118,10 @@ def test_a_run_of_the_version_before_goes_on(tmp_path: Path, here: object) -> No
 def test_what_ran_out_of_time_is_measured_again() -> None:
     from bwprof.runs.loop import ran_out_of_time
 
-    assert ran_out_of_time({"status": "skipped", "reason": "the 12 s of --max-total-seconds were over"})
-    assert not ran_out_of_time({"status": "skipped", "reason": "needs 2 TiB of memory, 1 GiB are free"})
+    late = {"status": "skipped", "reason": "the 12 s of --max-total-seconds were over"}
+    large = {"status": "skipped", "reason": "needs 2 TiB of memory, 1 GiB are free"}
+    assert ran_out_of_time(late)
+    assert not ran_out_of_time(large)
 
 
 def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Path) -> None:

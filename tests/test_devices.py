@@ -40,16 +40,16 @@ def test_names_of_devices(given: Any, backend: str | None, found: object) -> Non
     "given", ["gpu", "cuda:", "cuda:x", "cuda:-1", ":1", "", "cpu:0:0", 1.5, True, b"cpu", [0], "²"]
 )
 def test_what_names_no_device(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"device is .*: allowed are a number and names like 'cuda', 'cuda:0', 'cpu'"):
+    with pytest.raises(ValueError, match=r"'cuda', 'cuda:0', 'cpu'"):
         hardware.parse_device(given)
 
 
 def test_devices_and_backends_that_contradict_each_other() -> None:
-    with pytest.raises(ValueError, match="device is 'cuda:1' and backend is 'cpu': they contradict each other"):
+    with pytest.raises(ValueError, match=r"device.*'cuda:1'.*backend.*'cpu'"):
         hardware.parse_device("cuda:1", "cpu")
-    with pytest.raises(ValueError, match="backend 'cpu' has no device 7: allowed are 0"):
+    with pytest.raises(ValueError, match=r"'cpu'.*device 7:.*0"):
         hardware.choose_device(device="cpu:7")
-    with pytest.raises(ValueError, match="backend 'cpu' has no device -1"):
+    with pytest.raises(ValueError, match=r"'cpu'.*device -1"):
         hardware.choose_device("cpu", -1)
 
 
@@ -94,7 +94,7 @@ def test_every_function_takes_the_same_names(way: Callable[..., str]) -> None:
     cpu = next(device for device in bwprof.devices() if device["backend"] == "cpu")
     wanted = f"cpu:{cpu['name']}"
     assert way("cpu") == way("CPU:0") == way(0, backend="cpu") == way(None, backend="cpu") == wanted
-    with pytest.raises(ValueError, match="device is 'gpu': allowed are"):
+    with pytest.raises(ValueError, match="device is 'gpu'"):
         way("gpu")
 
 

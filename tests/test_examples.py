@@ -121,7 +121,7 @@ def test_a_baseline_is_planned_without_measuring(tmp_path: Path, capsys: pytest.
     assert main(["baseline", "save", "one", *words, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert out.count("gemm N=64 K=64") == 2
-    assert "each in 3 fresh processes" in out
+    assert "3 fresh processes" in out
     assert not list(tmp_path.iterdir())
 
 
@@ -176,9 +176,9 @@ def test_predictions_of_an_example_are_by_the_present_rule(name: str) -> None:
 
 
 def test_an_example_that_is_none_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"unknown example 'h20': did you mean 'h200'\? Allowed: h100, h100_llama"):
+    with pytest.raises(ValueError, match=r"example 'h20'.*'h200'.*h100, h100_llama"):
         bwprof.load_example("h20")
-    with pytest.raises(ValueError, match=r"unknown example '\.\./results\.json': .*bwprof\.load reads"):
+    with pytest.raises(ValueError, match=r"example '\.\./results\.json'.*bwprof\.load"):
         bwprof.load_example("../results.json")
     with pytest.raises(TypeError, match="name is None"):
         bwprof.load_example(None)  # type: ignore[arg-type]
@@ -219,13 +219,13 @@ def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkey
     assert [row["samples_ns"] for row in document["rows"]] == [[1.0], [2.0]]
     assert not {"hostname", "device_uuid"} & document["rows"][0].keys()
     for given in ({"commit": "HEAD"}, {"commit": "b05810a", "predicted_by": "HEAD"}):
-        with pytest.raises(ValueError, match="is 'HEAD': 7 to 40 hexadecimal digits are needed"):
+        with pytest.raises(ValueError, match="'HEAD': 7 to 40"):
             record_example.example_of(recorded, **given)
     for word in ("see /home/me/log", "on GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "node7"):
         rows, samples, run = reader.read_rows(recorded)
         rows[0]["reason"] = word
         write_json(recorded, rows, samples, run)
-        with pytest.raises(ValueError, match="would tell where it was made"):
+        with pytest.raises(ValueError, match="where it was made"):
             record_example.example_of(recorded, "b05810a")
     monkeypatch.delitem(sys.modules, "record_example")
 
@@ -246,6 +246,6 @@ def test_predictions_by_an_older_rule_are_made_anew(tmp_path: Path, monkeypatch:
     copied = [number for number, row in enumerate(older) if row["case"] == older[1]["case"]][-1]
     older[copied]["time_ms"] *= 2
     write_json(path, older, samples, run)
-    with pytest.raises(ValueError, match="measured rows would change: copies of a shape differ"):
+    with pytest.raises(ValueError, match="copies of a shape"):
         record_example.example_of(path, "b05810a", "c0ffee1")
     monkeypatch.delitem(sys.modules, "record_example")

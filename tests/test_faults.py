@@ -74,7 +74,7 @@ def test_a_closed_device_says_so() -> None:
 def test_a_device_with_open_cases_stays_open() -> None:
     with _core.Device("cpu") as device:
         case = _core.Case(device, *SMALL_COPY)
-        with pytest.raises(ValueError, match="1 Case objects of this Device are open"):
+        with pytest.raises(ValueError, match="1 Case objects"):
             device.close()
         case.launch()
         case.close()
@@ -111,7 +111,7 @@ def test_devices_that_are_not_there(backend: str, index: int) -> None:
 
 
 def test_the_cpu_has_no_calls_to_make_fail(cpu: _core.Device) -> None:
-    with pytest.raises(_core.UnsupportedError, match="no calls to make fail"):
+    with pytest.raises(_core.UnsupportedError, match="no calls"):
         cpu._inject_fault(1)
 
 
@@ -404,7 +404,7 @@ def test_two_devices_at_once(slow_case: _core.Case) -> None:
 
 
 def test_a_case_is_not_closed_by_its_own_poll(slow_case: _core.Case) -> None:
-    with pytest.raises(ValueError, match="from within a call of its own"):
+    with pytest.raises(ValueError, match="from within a call"):
         slow_case.measure(cache="hot", poll=slow_case.close)
     assert slow_case.verify()["verified"]
 

@@ -141,7 +141,7 @@ def test_a_frame_is_a_frame(plain: pd.DataFrame, tmp_path: Path, use: str) -> No
 
 
 def test_what_is_no_frame_is_named_whole() -> None:
-    with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not pathlib\.\w+"):
+    with pytest.raises(TypeError, match=r"pandas\.DataFrame.*pathlib\.\w+"):
         bwprof.summary(Path("a"))  # type: ignore[arg-type]
 
 
@@ -186,5 +186,5 @@ def test_a_library_without_what_it_converts_with(plain: pd.DataFrame) -> None:
             raise ModuleNotFoundError("No module named 'pyarrow'")
 
     for use in (bwprof.summary, bwprof.view, lambda data: bwprof.compare(data, plain), bwprof.plot.comparison):
-        with pytest.raises(TypeError, match=r"to_pandas\(\) of .*DataFrame fails: .*pyarrow"):
+        with pytest.raises(TypeError, match=r"to_pandas\(\).*DataFrame.*pyarrow"):
             use(DataFrame())

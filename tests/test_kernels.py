@@ -341,9 +341,9 @@ def test_an_entry_without_a_finite_score_is_nan_and_no_other_is(kernel_device, s
 
 def test_a_callers_indices_are_held_to_their_range(kernel_device):
     with _core.Case(kernel_device, "kv_gather", "fp32", {"kv_len": 32, "page_size": 16}) as case:
-        with pytest.raises(ValueError, match="table element 1 is 2: allowed is 0 to 1"):
+        with pytest.raises(ValueError, match=r"is 2:.*0 to 1"):
             case.run({"table": np.array([0, 2], dtype=np.int32)})
-        with pytest.raises(ValueError, match="table element 0 is -1"):
+        with pytest.raises(ValueError, match="element 0 is -1"):
             case.run({"table": np.array([-1, 0], dtype=np.int32)})
         askew = np.zeros(9, dtype=np.uint8)[1:].view(np.int32)
         askew[:] = [1, 0]
@@ -353,9 +353,9 @@ def test_a_callers_indices_are_held_to_their_range(kernel_device):
 
 def test_bad_arrays_are_explained(kernel_device):
     with _core.Case(kernel_device, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
-        with pytest.raises(ValueError, match="A: array has 4 bytes: allowed is 32"):
+        with pytest.raises(ValueError, match=r"A:.*4 bytes:.*32"):
             case.run({"A": np.zeros(1, dtype=np.float32)})
-        with pytest.raises(ValueError, match="gemm has no input array 'D'"):
+        with pytest.raises(ValueError, match=r"gemm.*input.*'D'"):
             case.run({"D": np.zeros((2, 3), dtype=np.float32)})
     with pytest.raises(ValueError, match="this Case is closed"):
         case.run({})

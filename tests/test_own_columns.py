@@ -75,7 +75,7 @@ def test_what_is_nested_too_deep() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(ValueError, match="a list in a column of your own is nested too deep"):
+    with pytest.raises(ValueError, match=r"a list.*nested"):
         bwprof.frame([row("a", "fp32", mine=deep)])
     while deep:  # piece by piece: letting go of all at once may go too deep, too
         deep = deep[0]

@@ -37,11 +37,12 @@ def test_a_quote_is_what_is_printed(page: str, quotes: Any) -> None:
 def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^stream_copy .*$", text, re.MULTILINE)
-    assert quotes.renewed("README.md", text.replace(line, "stream_copy |direct | 1 |")) == text
+    other = text.replace(line, "stream_copy |direct | 1 |")
+    assert quotes.renewed("README.md", other) == text
     assert re.search(r"\|direct +\| *\d{4} \|", line)
-    with pytest.raises(ValueError, match=r"README.md has 0 blocks of text that begin with"):
+    with pytest.raises(ValueError, match=r"README\.md has 0 blocks"):
         quotes.renewed("README.md", text.replace("```text", "```"))
-    with pytest.raises(ValueError, match=r"method.md has 0 places like '.* measured ceilings"):
+    with pytest.raises(ValueError, match=r"method\.md has 0 places"):
         quotes.renewed("notebooks/method.md", "")
 
 
@@ -50,7 +51,7 @@ def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:
     shown = bwprof.summary(bwprof.load_example("h200").query("case in @quotes.CASES"))
     assert len(shown) == 7, "seven of its 19 lines"
     assert len(bwprof.summary(bwprof.load_example("h200"))) == 19
-    assert "here seven of the H200's 19:" in text
+    assert re.search(r"seven of .* 19:", text)
 
 
 @pytest.mark.parametrize("page", ["notebooks/guide.md", "notebooks/04_your_kernel.ipynb"])

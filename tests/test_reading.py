@@ -44,7 +44,7 @@ def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
     pd.testing.assert_frame_equal(bwprof.load(packed), bwprof.load(path))
     assert detect_kind(packed) == "bwprof"
     packed.write_bytes(packed.read_bytes()[:-12])
-    with pytest.raises(ValueError, match="its gzip stream is damaged"):
+    with pytest.raises(ValueError, match="gzip stream"):
         bwprof.load(packed)
 
 
@@ -94,7 +94,7 @@ def test_what_is_no_file_is_not_read(run: Path, kind: str, ending: str) -> None:
 def test_a_folder_in_a_files_place(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = run.parent / "run"
     (folder / "results.json").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"run/results\.json is a folder: a file of results is needed"):
+    with pytest.raises(ValueError, match=r"run/results\.json is a folder"):
         bwprof.load(folder)
     run.rename(folder / "results.csv")
     assert len(bwprof.load(folder)) == 2
@@ -105,19 +105,20 @@ def test_a_folder_in_a_files_place(run: Path, caplog: pytest.LogCaptureFixture) 
 def test_every_command_says_so(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main([*command.split(), "/dev/zero"]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "bwprof: error: /dev/zero is a device: a file of results is needed\n")
+    assert (out, err.count("\n")) == ("", 1)
+    assert "/dev/zero is a device" in err
 
 
 def test_a_file_that_is_too_large(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = run.parent / "large.csv"
     with large.open("wb") as file:
         file.truncate(5 << 30)
-    with pytest.raises(ValueError, match=r"large\.csv is no file of results: it has more than 1 GiB"):
+    with pytest.raises(ValueError, match=r"large\.csv.*more than 1 GiB"):
         bwprof.load(large)
     monkeypatch.setattr(atomic, "_MOST_BYTES", len(run.read_bytes()))
     assert len(bwprof.load(run)) == 2
     monkeypatch.setattr(atomic, "_MOST_BYTES", len(run.read_bytes()) - 1)
-    with pytest.raises(ValueError, match=r"run\.csv is no file of results: it has more than"):
+    with pytest.raises(ValueError, match=r"run\.csv.*more than"):
         bwprof.load(run)
 
 

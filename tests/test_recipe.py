@@ -136,7 +136,8 @@ def test_its_steps_work(tmp_path: Path) -> None:
     summary.touch()
     code, said = shell(tmp_path, "Make the baseline", variables)
     told = [line for line in said.splitlines() if "disturbed (noisy)" not in line]  # the machine may be busy
-    assert (code, told) == (0, ["bwprof: baseline main (1 case) is in .bwprof/baselines/main.json"])
+    assert (code, len(told)) == (0, 1)
+    assert told[0].endswith(" .bwprof/baselines/main.json")
     code, said = shell(tmp_path, "Measure", variables)
     assert code == 0, said
     (run,) = (tmp_path / "r").iterdir()
@@ -153,7 +154,7 @@ def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
     write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
     assert [row["case"] for row in load_source(tmp_path / "r").rows] == ["a"]
     write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
-    with pytest.raises(ValueError, match=r"r holds 2 runs: name one of them, .*run-02 say"):
+    with pytest.raises(ValueError, match=r"r holds 2 runs:.*run-02"):
         load_source(tmp_path / "r")
     (tmp_path / "none").mkdir()
     with pytest.raises(FileNotFoundError, match="holds neither"):
@@ -186,7 +187,9 @@ def test_every_command_takes_what_output_named(
         assert "run-01" in (tmp_path / "page.html").read_text().partition("<main>")[0]  # not r
     write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
     assert main([*command, *(["--force"] if {"-o", "save"} & {*command} else [])]) == 2
-    assert "r holds 2 runs: name one of them, r/run-02 say" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "r holds 2 runs" in err
+    assert "r/run-02" in err
 
 
 def test_a_run_knows_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,13 +40,14 @@ def test_operations_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) ->
     assert told["intensity"]["fp32"] == pytest.approx(33_554_432 / (4 * 16_785_408))
     assert describe.main_operations(["kv_copy", "kv_copy"]) == 0
     said = capsys.readouterr().out
-    assert said.count("kv_copy: copy a whole contiguous cache") == 1
-    assert "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)" in said
+    assert said.count("kv_copy: ") == 1
+    formula = "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)"
+    assert formula in said
 
 
 def test_an_unknown_operation_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert describe.main_operations(["gemmm"]) == 2
-    assert "unknown operation 'gemmm': did you mean 'gemm'?" in capsys.readouterr().err
+    assert re.search(r"operation 'gemmm': .* 'gemm'\?", capsys.readouterr().err)
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:

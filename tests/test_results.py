@@ -164,7 +164,7 @@ def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, capl
     assert load_samples(tmp_path) == ([None, None] if damaged == "results.json" else [[1.0], [2.0]])
     (tmp_path / "results.json").write_text("{")
     (tmp_path / "results.csv").write_text("?")
-    with pytest.raises(ValueError, match=r"results\.json is not .*results\.csv is not"):
+    with pytest.raises(ValueError, match=r"results\.json.*results\.csv is"):
         bwprof.load(tmp_path)
 
 
@@ -352,12 +352,12 @@ def test_binary_and_absent_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
         bwprof.load(tmp_path / "nothing.csv")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"holds neither results\.json nor results\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"results\.json nor results\.csv"):
         bwprof.load(tmp_path / "empty")
 
 
 def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"rows\.parquet: results are saved as \.csv or \.json"):
+    with pytest.raises(ValueError, match=r"rows\.parquet:.*\.csv or \.json"):
         bwprof.save(frame.from_rows([row("a", "fp32")]), tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="column operation, precision"):
         bwprof.save(pd.DataFrame({"a": [1]}), tmp_path / "rows.csv")

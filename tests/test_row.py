@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_a_row_is_a_mapping_with_attributes() -> None:
     assert "samples_ns" not in found
     assert found.power_w is None, "what is not known is None, as in the mapping"
     assert "power_w" in dir(found)
-    with pytest.raises(AttributeError, match="this row has no column 'time_m': did you mean 'time_ms'"):
+    with pytest.raises(AttributeError, match=r"column 'time_m':.*'time_ms'"):
         _ = found.time_m
     found.reason = "a note"
     assert found["reason"] == "a note"
@@ -49,15 +50,13 @@ def test_copies_of_a_row_are_rows(way: Any) -> None:
     assert (found, found.samples_ns) == (made(), [1.0, 2.5])
 
 
-def test_what_a_row_says() -> None:
-    assert repr(made()).startswith("<a<b fp16 plain: 0.0001 ms (0.9 to 1.1), 100 GB/s, hot, Test CPU")
+def test_a_row_prints_time_rate_share_and_conditions(snapshot: Callable[[str], None]) -> None:
     known = bwprof.Row(row("a", "fp32", gb_s=90.0, pct_limit=57.6, limiter="memory"))
-    assert ", 90 GB/s, 58 % of limit (memory), " in repr(known)
-    assert " % of " not in repr(bwprof.Row({**known, "pct_limit": float("nan"), "pct_attainable": None}))
-    assert ", 58 % of limit, " in repr(bwprof.Row({**known, "limiter": None}))
-    assert ", 43 % of attainable, " in repr(bwprof.Row({**known, "pct_limit": None, "pct_attainable": 42.7}))
+    shares: list[dict[str, Any]] = [{}, {"pct_limit": float("nan")}, {"limiter": None}]
+    shares.append({"pct_limit": None, "pct_attainable": 42.7})
     failed = bwprof.Row(row("a", "fp32", gb_s=None, status="failed", reason="wrong result"))
-    assert repr(failed) == "<a fp32 plain: failed: wrong result>"
+    rows = [made(), *(bwprof.Row({**known, **share}) for share in shares), failed]
+    snapshot("\n".join(map(repr, rows)))
     assert repr(bwprof.Row()) == "<: no time>"
     for low, high, said in (
         (0.0, 90.31, "(90.31 or less)"),
@@ -88,7 +87,7 @@ def test_rows_of_ones_own_keep_their_raw_samples(tmp_path: Path) -> None:
     assert [row.samples_ns for row in bwprof.rows(data)] == [[1.0, 2.0], [3.0], []]
     bwprof.save(data, tmp_path / "own.json")
     assert load_samples(tmp_path / "own.json") == [[1.0, 2.0], [3.0], None]
-    with pytest.raises(ValueError, match="samples_ns holds 'x': a list of times in ns is needed"):
+    with pytest.raises(ValueError, match="samples_ns holds 'x'"):
         bwprof.frame([{"operation": "mine", "samples_ns": "x"}])
 
 
@@ -121,7 +120,7 @@ def test_a_row_with_a_name_that_is_no_text_is_shown() -> None:
     assert "case" in dir(odd)
     with pytest.raises(AttributeError, match="did you mean 'case'"):
         _ = odd.cases
-    with pytest.raises(TypeError, match="a column is called 1: a str is needed"):
+    with pytest.raises(TypeError, match="column is called 1"):
         bwprof.frame([odd])
 
 
@@ -169,7 +168,7 @@ def test_rows_make_a_frame_and_come_back(tmp_path: Path) -> None:
     assert bwprof.frame([]).columns.tolist() == list(schema.column_names())
     with pytest.raises(TypeError, match="3 is no row"):
         bwprof.frame([3])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="column M: 'x' is not a whole number"):
+    with pytest.raises(ValueError, match=r"column M: 'x'.*whole number"):
         bwprof.frame([{"M": "x"}])
 
 

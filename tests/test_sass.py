@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_copies_are_counted_at_their_waits(sass: Any) -> None:
 def test_what_the_rules_ask_for_passes(run: Callable[..., tuple[int, str]]) -> None:
     status, said = run("sm_90a", stream=STREAM, tensor={TENSOR: ["FADD R0, R1, R2"]})
     assert status == 0, said
-    assert "4 kernels, 0 rules broken" in said
+    assert "4 kernels, 0 rules" in said
 
 
 @pytest.mark.parametrize(
@@ -131,14 +132,14 @@ def test_what_the_rules_ask_for_passes(run: Callable[..., tuple[int, str]]) -> N
 def test_a_kernel_that_waits_too_early_fails(run: Callable[..., tuple[int, str]], name: str, lines: list[str]) -> None:
     status, said = run("sm_90a", stream=STREAM | {name: lines})
     assert status == 1
-    assert "3 kernels, 1 rules broken" in said
+    assert "3 kernels, 1 rules" in said
 
 
 def test_a_spill_fails_without_a_rule_too(run: Callable[..., tuple[int, str]]) -> None:
     for line in ("STL [R1+0x4], R8", "@P0 LDL.LU.64 R4, [R1]"):
         status, said = run("sm_90a", stream=STREAM, tensor={TENSOR: ["FADD R0, R1, R2", line]})
         assert status == 1
-        assert [row.split()[1:3] for row in said.splitlines() if "no registers in local memory" in row] == [
+        assert [row.split()[1:3] for row in said.splitlines() if "in local memory" in row] == [
             ["gemm_tensor_kernelI6__halfEEvPKT_S4_S4_PS2_llll", "sm_90a"]
         ]
 
@@ -156,7 +157,8 @@ def test_an_allowance_is_for_so_many_and_for_its_card(
 
 def test_a_rule_or_an_allowance_without_kernels_fails(run: Callable[..., tuple[int, str]], allowed: None) -> None:
     status, said = run("sm_90a", stream={READ: STREAM[READ], COPY: STREAM[COPY]})
-    assert (status, "no kernel of stream.cu is stream_tile_kernelI.*triad_op" in said) == (1, True)
+    assert status == 1
+    assert re.search(r"stream\.cu is .*triad_op", said)
     kernels = {FLOAT: ["FADD R0, R1, R2"]}
     assert run("sm_120", **{"prefill/ladder": kernels})[0] == 1, "BF16 is allowed some and is not there"
     assert run("sm_90a", **{"prefill/ladder": kernels})[0] == 0, "but not on this card"
@@ -181,7 +183,7 @@ def test_a_source_without_an_object_is_said(sass: Any, tmp_path: Path, monkeypat
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     monkeypatch.setattr(sass, "ROOT", tmp_path)
-    with pytest.raises(SystemExit, match=r"csrc/cuda/two.cu has no object under build/"):
+    with pytest.raises(SystemExit, match=r"csrc/cuda/two\.cu has no object"):
         sass.find_objects()
     (tmp_path / "build/cuda-x/cuda/two.cu.o").touch()
     found = [str(path.relative_to(tmp_path / "build/cuda-x/cuda")) for path in sass.find_objects()]

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,22 +104,21 @@ def test_on_a_cpu() -> None:
         ]
         assert {row["instruction_set"] for row in found} == {isa}
         assert all(row["symbol"] is row["theoretical_pct"] is row["threads"] is None for row in found)
-        assert {row["reason"] for row in found if "fp32" in row["precisions"]} == {
-            "it runs on the host: no registers or shared memory of blocks"
-        }
+        assert all("on the host" in row["reason"] for row in found if "fp32" in row["precisions"])
         assert sum(row["default"] for row in found) == 1
         assert found.kernel_name == ""
 
 
 def test_a_backend_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = _core.backends()
-    listed[0] |= {"built": False, "reason": "nvcc was not found", "devices": []}
+    reason = "nvcc was not found"
+    listed[0] |= {"built": False, "reason": reason, "devices": []}
     operations = [{**operation, "variants": {}} for operation in _core.operations()]
     monkeypatch.setattr(_core, "backends", lambda: listed)
     monkeypatch.setattr(bwprof_kernels.registry, "operations", lambda: operations)
     found = [row for row in variants() if row["backend"] == listed[0]["name"]]
     assert [(row["operation"], row["variant"]) for row in found] == [(name, None) for name in NAMES]
-    assert {row["reason"].partition("; ")[0] for row in found} == {"not in this build: nvcc was not found"}
+    assert {row["reason"].partition("; ")[0] for row in found} == {"not in this build: " + reason}
 
 
 def test_a_backend_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,11 +154,10 @@ def test_it_shows_itself(card: type[Card]) -> None:
     with pytest.raises(KeyError, match="unknown variant 'kv_moves'"):
         found["kv_moves"]
     head, line = repr(found).splitlines()
-    assert head.split() == (
-        "operation backend variant ISA kernel registers shared local threads occupancy limiter reason".split()
-    )
+    names = ["operation", "backend", "variant", "ISA", "kernel", "registers", "shared", "local", "threads"]
+    assert head.split() == [*names, "occupancy", "limiter", "reason"]
     assert "one (default)" in line
-    assert "64         512 + 1024  24     256      50 %       registers" in line
+    assert line.split()[-9:] == ["64", "512", "+", "1024", "24", "256", "50", "%", "registers"]
     assert "<td>kv_move_kernel</td>" in found._repr_html_()
     frame = found.frame()
     assert list(frame.columns) == list(found[0])
@@ -200,17 +199,17 @@ def test_an_architecture_without_a_table(card: type[Card]) -> None:
     card.facts_ = card.facts_ | {"major": 13, "minor": 0}
     (row,) = variants(NAMES[0])
     assert (row["registers"], row["resident_blocks"], row["theoretical_pct"], row["limiter"]) == (64, 4, None, None)
-    assert row["reason"] == "the limits of compute capability 13.0 are not known"
+    assert "13.0" in row["reason"]
 
 
 def test_a_device_that_does_not_open(card: type[Card], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
-        raise bwprof.errors.UnavailableError("the driver is too old")
+        raise bwprof.errors.UnavailableError("an old driver")
 
     monkeypatch.setattr(_core, "Device", broken)
     for row in variants():
         taken = "fp32" in (row["precisions"] or ["fp32"])
-        assert row["reason"] == ("the driver is too old" if taken else "not in this precision")
+        assert row["reason"] == ("an old driver" if taken else "not in this precision")
 
 
 def test_a_lost_device_is_said(card: type[Card]) -> None:
@@ -251,7 +250,7 @@ def test_a_precision_that_only_some_have() -> None:
 
 def test_the_core_refuses_what_it_cannot_tell() -> None:
     with _core.Device("cpu") as device:
-        with pytest.raises(bwprof.errors.UnsupportedError, match="it runs on the host"):
+        with pytest.raises(bwprof.errors.UnsupportedError, match="on the host"):
             device.kernels("gemm", "fp32", {}, "naive")
         with pytest.raises(ValueError, match="nave"):
             device.kernels("gemm", "fp32", {}, "nave")
@@ -320,7 +319,10 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_with_kernels(card: type[Card], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["variants", NAMES[0]]) == 0
     printed = capsys.readouterr().out
-    assert "|kv_move_kernel |       64 |512 + 1024 |   24 |    256 |     50 % |registers" in printed
+    (cells,) = [line.split("|") for line in printed.splitlines() if "|kv_move_kernel" in line]
+    cells = [cell.strip() for cell in cells]
+    figures = ["64", "512 + 1024", "24", "256", "50 %", "registers"]
+    assert cells[cells.index("kv_move_kernel") + 1 :][:6] == figures
     assert printed.endswith("\nncu --kernel-name 'regex:^(kv_move_kernel)$'\n")
 
 
@@ -383,12 +385,8 @@ def test_every_rung_says_what_it_changes_and_predicts_what_that_brings(operation
                 assert registry.complete_params(operation["name"], precision, params).items() >= params.items(), row
 
 
-def test_a_line_of_the_list(card: type[Card]) -> None:
-    assert bwprof_kernels.format_kernel(variants(NAMES[0])[0]) == (
-        f"fp32: kv_move_kernel ({PREPARED['symbol']}): 64 registers, "
-        "512 + 1024 bytes of shared memory (static + dynamic), 24 bytes of local memory, "
-        "256 threads, occupancy 50 % (registers)"
-    )
+def test_a_line_of_the_list(card: type[Card], snapshot: Callable[[str], None]) -> None:
+    snapshot(bwprof_kernels.format_kernel(variants(NAMES[0])[0]))
     (first, *_) = variants("gemm", None, precision="q4_0")
     assert bwprof_kernels.format_kernel(first).startswith("q4_0: ")
 
@@ -510,8 +508,8 @@ def test_a_table_without_registers_says_why_and_what_to_do(capsys: pytest.Captur
     found = variants("gemm", "cpu")
     assert list(found.lines()[0]) == ["operation", "backend", "variant", "ISA", "reason"]
     for said in (repr(found), found._repr_html_()):
-        assert "it runs on the host: no registers or shared memory of blocks" in said
-        assert found.lacking.startswith("Registers, shared memory and occupancy need a GPU")
+        assert "on the host" in said
+        assert "GPU" in found.lacking
         assert "bwprof.occupancy(registers, shared_bytes, threads, arch)" in said.replace("&#x27;", "'")
     assert main(["variants", "gemm", "--device", "cpu"]) == 0
     assert found.lacking in " ".join(capsys.readouterr().out.split())
