@@ -38,7 +38,7 @@ def test_case_runs_on_a_callers_arrays() -> None:
         assert (case.cost.bytes_read, case.cost.bytes_written) == ((3 * 50 + 7 * 50) * 4, 3 * 7 * 4)
 
 
-def test_case_takes_and_gives_narrow_types() -> None:
+def test_case_converts_narrow_types() -> None:
     """FP16 arrays pass unchanged; BF16, which NumPy lacks, travels as float32 or as bits."""
     values = np.array([1.0, -2.5, 3.140625, 65280.0], dtype=np.float32)  # exact in BF16 and FP16
     with bwprof.Case("stream_copy", precision="fp16", elements=4, backend="cpu") as case:
@@ -54,7 +54,7 @@ def test_case_takes_and_gives_narrow_types() -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("kind", [">u2", "<i2", ">i2"])
-def test_stored_bits_of_another_kind_are_no_numbers(precision: str, kind: str) -> None:
+def test_stored_bits_of_another_type_are_refused(precision: str, kind: str) -> None:
     bits = np.array([0x3F80, 0xC020, 0x4049, 0x0001], dtype=np.uint16)
     with (
         bwprof.Case("stream_copy", precision=precision, elements=4, backend="cpu") as case,
@@ -140,7 +140,7 @@ def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -
 
 
 @pytest.mark.parametrize("given", [{"M": "x" * 100_000}, {"N": [[1] * 100_000]}, {"cache": [7] * 100_000}])
-def test_a_message_repeats_no_long_value(given: dict[str, Any]) -> None:
+def test_messages_shorten_long_values(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(given))}( is |: )") as caught:
         bwprof.sweep("gemm", backend="cpu", roofs=False, **given)
     assert len(str(caught.value)) < 300
@@ -159,7 +159,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=lambda given: next(iter(given))[:12])
-def test_a_message_of_measure_can_be_shown(given: dict[str, Any]) -> None:
+def test_messages_of_measure_are_printable(given: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         bwprof.measure(**{"fn": nothing, "device": "cpu", "roofs": False, **given})
     assert len(str(caught.value).encode()) < 500
@@ -167,21 +167,21 @@ def test_a_message_of_measure_can_be_shown(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["output", "suite", "precision", "variant", "timer", "seed"])
 @pytest.mark.parametrize("value", ["a\ud800", LONG, "a\x1b[31m"], ids=["surrogate", "long", "escape"])
-def test_a_message_of_sweep_can_be_shown(name: str, value: str) -> None:
+def test_messages_of_sweep_are_printable(name: str, value: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         bwprof.sweep("gemm", **{"M": 1, "backend": "cpu", "roofs": False, name: value})
     assert len(str(caught.value).encode()) < 500
     assert "\x1b" not in str(caught.value)
 
 
-def test_a_file_name_of_no_letters_can_be_shown() -> None:
+def test_strange_file_names_are_printable() -> None:
     for call in (bwprof.load, lambda name: bwprof.save(bwprof.results.frame.from_rows([]), name)):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
             call("a\ud800")
         assert b"a\\ud800" in str(caught.value).encode()
 
 
-def test_small_mercies() -> None:
+def test_unusual_arguments_work() -> None:
     assert bwprof.cost("gemm", M=[]).bytes.shape == (0,)
     lens = iter([3, 4])
     assert bwprof.cost("attention_decode", batch=2, kv_lens=lens) == bwprof.cost(
@@ -206,7 +206,7 @@ def test_small_mercies() -> None:
         ("UnsupportedError", ValueError),
     ],
 )
-def test_exceptions_have_one_base_and_are_what_they_were(name: str, second: type[Exception]) -> None:
+def test_exceptions_have_bwproferror_and_a_builtin_base(name: str, second: type[Exception]) -> None:
     error = getattr(bwprof.errors, name)
     assert name in bwprof.errors.__all__
     assert issubclass(error, bwprof.errors.BwprofError)

@@ -85,7 +85,7 @@ class Bench:
         ("warmth", "not cold: all of it stays"),
     ],
 )
-def test_a_peer_that_fails_leaves_no_tensor(script: Callable[[str], ModuleType], fails_in: str, why: str) -> None:
+def test_a_failing_peer_leaves_no_tensor(script: Callable[[str], ModuleType], fails_in: str, why: str) -> None:
     """What it made would lie in memory, and in the cache, while the next kernel is measured."""
     bench = Bench(fails_in)
     peers = script("gpu_peers").Peers(bench, bench)

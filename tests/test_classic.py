@@ -80,7 +80,7 @@ def test_a_case_that_fails_leaves_no_file(suite: Path, tmp_path: Path, monkeypat
     assert [found.name for found in tmp_path.iterdir()] == ["suite.toml"]
 
 
-def test_what_cannot_be_written_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_targets_fail_before_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "Device", None)  # nothing is measured
     with pytest.raises(ValueError, match="the classic columns"):
         bwprof.benchmark_bandwidth(tmp_path / "classic.json")

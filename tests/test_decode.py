@@ -38,7 +38,7 @@ LONG_DECODES = [
 @on_each_device
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: f"{shape.get('batch', 'ragged')}x{shape['head_dim']}")
-def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision, shape):
+def test_decode_over_more_keys_than_blocks_combine_at_once(kernel_device, precision, shape):
     check(kernel_device, "attention_decode", None, precision, shape)
 
 
@@ -138,7 +138,7 @@ ONESHOTS = [
 @pytest.mark.parametrize("kernel_device", DEVICES[-1:], indirect=True)
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("shape", ONESHOTS, ids=lambda shape: "x".join(map(str, shape)))
-def test_decode_of_keys_that_blocks_meet_at_one_go(kernel_device, precision, shape):
+def test_decode_of_keys_that_blocks_combine_at_once(kernel_device, precision, shape):
     params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads"), shape, strict=True), head_dim=64)
     check(kernel_device, "attention_decode", "splitkv", precision, params)
 

@@ -39,7 +39,7 @@ def test_names_of_devices(given: Any, backend: str | None, found: object) -> Non
 @pytest.mark.parametrize(
     "given", ["gpu", "cuda:", "cuda:x", "cuda:-1", ":1", "", "cpu:0:0", 1.5, True, b"cpu", [0], "²"]
 )
-def test_what_names_no_device(given: Any) -> None:
+def test_other_values_are_no_devices(given: Any) -> None:
     with pytest.raises(ValueError, match=r"'cuda', 'cuda:0', 'cpu'"):
         hardware.parse_device(given)
 
@@ -119,7 +119,7 @@ def test_the_command_refuses_the_same_names(here: Any, option: list[str], said: 
 
 
 @pytest.mark.cuda
-def test_a_gpu_by_its_name() -> None:
+def test_a_gpu_by_its_backends_name() -> None:
     assert of_case("cuda") == of_case("cuda:0") == of_case(0, backend="cuda")
 
 
@@ -145,7 +145,7 @@ def test_sizes_with_suffixes_everywhere() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["4Kib", "1.5Ki", "", "Ki", "4 4"])
-def test_sizes_that_are_none(wrong: str) -> None:
+def test_wrong_sizes_are_refused(wrong: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: bwprof.cost("gemm", M=wrong),
         lambda: bwprof.cost("gemm", M=[wrong]),

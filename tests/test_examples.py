@@ -48,7 +48,7 @@ def test_an_example_is_a_run_like_any_other(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_reads_results_reads_an_example(name: str) -> None:
+def test_functions_of_results_take_an_example(name: str) -> None:
     found = bwprof.load_example(name)
     assert len(bwprof.summary(found)) > 0
     measured = found[found["status"] == "ok"]
@@ -71,7 +71,7 @@ def test_what_reads_results_reads_an_example(name: str) -> None:
         "baseline save one h200 --dir kept",
     ],
 )
-def test_a_name_stands_where_a_run_does(
+def test_commands_take_the_name_of_an_example(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_only_chooses_rows(
     assert "nothing" in capsys.readouterr().err
 
 
-def test_only_leaves_what_a_baseline_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_selects_rows_samples_and_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["baseline", "save", "one", "h200"]) == 0
     whole = load_source("one")
@@ -125,7 +125,7 @@ def test_a_baseline_is_planned_without_measuring(tmp_path: Path, capsys: pytest.
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_precedes_an_example_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert len(bwprof.load("h200")) == 63
     Path("h200").mkdir()
@@ -139,7 +139,7 @@ def test_a_file_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_does_not_tell_where_it_was_made(name: str) -> None:
+def test_an_example_has_no_machine_name(name: str) -> None:
     found = bwprof.load_example(name)
     assert found[["hostname", "device_uuid"]].isna().all(axis=None)
     content = gzip.decompress(
@@ -175,7 +175,7 @@ def test_predictions_of_an_example_are_by_the_present_rule(name: str) -> None:
         assert now["time_ms"] == (None if before["time_ms"] is None else pytest.approx(before["time_ms"], rel=1e-9))
 
 
-def test_an_example_that_is_none_is_answered_with_those_there_are() -> None:
+def test_an_unknown_example_is_refused() -> None:
     with pytest.raises(ValueError, match=r"example 'h20'.*'h200'.*h100, h100_llama"):
         bwprof.load_example("h20")
     with pytest.raises(ValueError, match=r"example '\.\./results\.json'.*bwprof\.load"):
@@ -230,7 +230,7 @@ def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkey
     monkeypatch.delitem(sys.modules, "record_example")
 
 
-def test_predictions_by_an_older_rule_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_renews_predictions_of_an_older_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE / "benchmarks"))
     import record_example
 

@@ -28,7 +28,7 @@ MIB = 1 << 20
 # ---- closed handles ----
 
 
-def test_a_closed_case_says_so(cpu: _core.Device) -> None:
+def test_a_closed_case_raises(cpu: _core.Device) -> None:
     case = _core.Case(cpu, *SMALL_COPY)
     case.launch()
     case.close()
@@ -50,7 +50,7 @@ def test_a_closed_case_says_so(cpu: _core.Device) -> None:
             getattr(case, name)
 
 
-def test_a_closed_device_says_so() -> None:
+def test_a_closed_device_raises() -> None:
     device = _core.Device("cpu")
     device.close()
     device.close()
@@ -87,7 +87,7 @@ def test_handles_are_made_once(cpu: _core.Device) -> None:
         cpu.__init__("cpu")  # type: ignore[misc]
 
 
-def test_handles_that_were_never_made() -> None:
+def test_uninitialized_handles_raise() -> None:
     """__new__ without __init__ is a closed handle, not a crash."""
     with pytest.raises(ValueError, match="closed"):
         _core.Device.__new__(_core.Device).facts()
@@ -105,7 +105,7 @@ def test_a_closed_case_leaves_others_alone(cpu: _core.Device) -> None:
 
 
 @pytest.mark.parametrize(("backend", "index"), [("cpu", 1), ("cpu", -1), ("tpu", 0)])
-def test_devices_that_are_not_there(backend: str, index: int) -> None:
+def test_missing_devices_raise(backend: str, index: int) -> None:
     with pytest.raises(ValueError, match=r"allowed (is|are)"):
         _core.Device(backend, index)
 
@@ -286,7 +286,7 @@ def test_a_fork_while_another_thread_closes() -> None:
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> None:
+def test_a_case_closes_beside_a_busy_thread(dropped: bool) -> None:
     """Between its calls the thread lets whoever closes another case of the device have it, and is not refused."""
     wrong: list[BaseException] = []
     closed = threading.Event()
@@ -317,7 +317,7 @@ def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> Non
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_dropping_a_case_waits_for_nobody(shared: bool) -> None:
+def test_dropping_a_case_does_not_wait(shared: bool) -> None:
     """Each of two threads drops a case of the device that the other one measures on, from a poll function that goes on
     when both have; with `shared` they hold a lock meanwhile, which the other one's poll function needs."""
     devices = [_core.Device("cpu"), _core.Device("cpu")]

@@ -268,7 +268,7 @@ def test_many_shapes_at_once_equal_one_by_one():
     assert out[1, 0] == 8_945_664
 
 
-def test_costs_in_buffers_that_begin_anywhere() -> None:
+def test_costs_in_unaligned_buffers() -> None:
     """What an unaligned access does is seen by a build with BWPROF_SANITIZE=undefined."""
     shapes = np.array([[1, 2, 3, 0], [4, 5, 6, 1]])
     aligned = np.empty((2, 6), np.int64)
@@ -311,12 +311,12 @@ def test_overflow_is_an_error_not_a_number():
         ("gemm", {"beta": 2}, "beta = 2: allowed is 0 to 1"),
     ],
 )
-def test_bad_parameters_are_explained(operation, params, message):
+def test_bad_parameters_are_refused(operation, params, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         _core.cost(operation, "fp32", params)
 
 
-def test_bad_lengths_are_explained():
+def test_bad_lengths_are_refused():
     with pytest.raises(ValueError, match=r"kv_lens\[1\] = 0"):
         _core.cost("attention_decode", "fp32", {}, kv_lens=[4, 0])
     with pytest.raises(ValueError, match=r"kv_lens has 2.*3"):
@@ -325,7 +325,7 @@ def test_bad_lengths_are_explained():
         _core.cost("gemm", "fp32", {}, kv_lens=[4])
 
 
-def test_unknown_names_list_what_is_allowed():
+def test_errors_of_unknown_names_list_the_allowed_ones():
     with pytest.raises(ValueError, match=r"operation 'gem':.*stream_read,.*gemm"):
         _core.cost("gem", "fp32", {})
     with pytest.raises(ValueError, match=r"precision 'fp8':.*fp32, tf32, fp16"):

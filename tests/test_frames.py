@@ -131,7 +131,7 @@ def told(found: pd.DataFrame) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_frame_is_a_frame(plain: pd.DataFrame, tmp_path: Path, use: str) -> None:
+def test_frames_of_other_libraries_are_converted(plain: pd.DataFrame, tmp_path: Path, use: str) -> None:
     right = told(USES[use](plain, tmp_path))
     for name, made in SAME.items():
         assert told(USES[use](made(plain), tmp_path)) == right, name
@@ -140,12 +140,12 @@ def test_a_frame_is_a_frame(plain: pd.DataFrame, tmp_path: Path, use: str) -> No
             USES[use](made(plain), tmp_path)
 
 
-def test_what_is_no_frame_is_named_whole() -> None:
+def test_other_objects_are_refused_with_their_type() -> None:
     with pytest.raises(TypeError, match=r"pandas\.DataFrame.*pathlib\.\w+"):
         bwprof.summary(Path("a"))  # type: ignore[arg-type]
 
 
-def test_a_column_called_by_a_number_is_shown(plain: pd.DataFrame) -> None:
+def test_a_numeric_column_name_works(plain: pd.DataFrame) -> None:
     assert bwprof.view(plain.assign(**{"x": 5}).rename(columns={"x": 7}), "all")["7"].tolist() == [5] * len(plain)
 
 
@@ -170,7 +170,7 @@ def test_texts_of_every_type_may_be_missing(name: str) -> None:
     assert [row["device"] for row in frame.to_rows(data)] == ["a", None]
 
 
-def test_what_pandas_reads_of_a_csv_file(plain: pd.DataFrame, tmp_path: Path) -> None:
+def test_texts_survive_a_csv_that_pandas_reads(plain: pd.DataFrame, tmp_path: Path) -> None:
     """Its texts, that is: pandas' older readers of numbers err in the last digit."""
     plain.to_csv(tmp_path / "a.csv", index=False)
     texts = [name for name, kind in schema.column_kinds().items() if kind == "text"]
@@ -178,7 +178,7 @@ def test_what_pandas_reads_of_a_csv_file(plain: pd.DataFrame, tmp_path: Path) ->
     assert [[row[name] for name in texts] for row in read] == [[row[name] or None for name in texts] for row in written]
 
 
-def test_a_library_without_what_it_converts_with(plain: pd.DataFrame) -> None:
+def test_a_conversion_that_needs_a_missing_package_fails(plain: pd.DataFrame) -> None:
     class DataFrame:
         """As polars' where pyarrow is not installed."""
 

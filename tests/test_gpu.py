@@ -133,7 +133,7 @@ def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_counters_of_another_handle_are_taken_down(gpu: _core.Device, precision: str) -> None:
+def test_counters_of_another_handle_are_closed(gpu: _core.Device, precision: str) -> None:
     """Whoever times takes the profiler down, whichever handle has it up: then a third one may count."""
     shape = {"elements": 1 << 20}
     with _core.Device("cuda", 0) as first, _core.Device("cuda", 0) as second:

@@ -43,7 +43,7 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("handles")
-def test_a_gpu_is_taken_again() -> None:
+def test_a_gpu_handle_is_used_again() -> None:
     """One after the other: the same handle, at rest in between. At the same time: each its own."""
     first = hardware.open_device("cuda", 0)
     second = hardware.open_device("cuda", 0)
@@ -60,7 +60,7 @@ def test_a_gpu_is_taken_again() -> None:
 
 @pytest.mark.usefixtures("handles")
 @pytest.mark.parametrize("error", [_core.DeviceError("lost"), _core.UnavailableError("opened before a fork")])
-def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
+def test_a_broken_handle_is_not_used_again(error: Exception) -> None:
     first = hardware.open_device("cuda", 0)
     first.error = error
     hardware.close_device(first)
@@ -69,7 +69,7 @@ def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
 
 
 @pytest.mark.usefixtures("handles")
-def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
+def test_a_handle_that_could_not_count_is_not_used_again() -> None:
     """It would remember why, whether or not that still holds."""
     first = hardware.open_device("cuda", 0)
     assert hardware.note_counting(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
@@ -100,7 +100,7 @@ def test_a_hot_row_with_counters_keeps_its_handle(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("handles")
-def test_a_fork_does_not_take_its_parents_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_does_not_use_its_parents_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     first = hardware.open_device("cuda", 0)
     hardware.close_device(first)
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -116,7 +116,7 @@ def test_a_cpu_is_closed() -> None:
     assert hardware.open_device("cpu", 0) is not device
 
 
-def test_a_cache_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_sets_the_cache_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cold samples go through follows it, and so does the handle that is limited to fewer threads."""
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "7")
     with _core.Device("cpu", 0) as device:
@@ -331,7 +331,7 @@ def test_cases_in_turn_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(said) == 1
 
 
-def test_a_case_runs_on_the_processors_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_follows_the_threads_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a mask set after it was opened; what ran under the one before is closed."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:

@@ -57,7 +57,7 @@ def test_a_module_is_the_subcommand_of_its_name(
     assert shown == [shown[0]] * 3
 
 
-def test_columns_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_columns_lists_all_or_named_columns(capsys: pytest.CaptureFixture[str]) -> None:
     """All of the schema's in their order, or those that are named."""
     from bwprof.cli import main as bwprof_main
     from bwprof.results import schema
@@ -84,7 +84,7 @@ def test_info_is_a_dict() -> None:
     assert cpu["works"]["timer monotonic"].startswith("ok")
 
 
-def test_a_checkout_that_is_not_built_says_how(tmp_path: Path) -> None:
+def test_the_error_of_an_unbuilt_checkout_names_the_build_command(tmp_path: Path) -> None:
     (tmp_path / "bwprof").mkdir()
     for name in ("__init__.py", "__init__.pyi"):
         shutil.copy(Path(bwprof.__file__).with_name(name), tmp_path / "bwprof")
@@ -98,7 +98,7 @@ def test_a_checkout_that_is_not_built_says_how(tmp_path: Path) -> None:
         assert all(word in last for word in ("python3 setup.py build_ext --inplace", "BWPROF_CUDA=0", "Linux"))
 
 
-def test_a_machine_with_an_amd_gpu_says_what_works(
+def test_an_amd_gpu_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the driver's device, or a card of the vendor 0x1002; beside a card that is measured it is not said."""
@@ -124,7 +124,7 @@ def test_a_machine_with_an_amd_gpu_says_what_works(
     assert hardware.choose_device().warning == ""
 
 
-def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_probes_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     from bwprof.cli.commands.describe import main_info as info_main
 
     assert info_main(["--probe", "--json"]) == 0

@@ -30,7 +30,7 @@ from bwprof import _core
 kernel_device, opened = references.kernel_device, references.opened
 
 
-def test_a_result_near_zero_may_be_off_by_half_a_subnormal_number():
+def test_a_result_near_zero_may_err_by_half_a_subnormal_number():
     """All of FP16's subnormal numbers are 2^-24 apart: relative to them, rounding errs by anything."""
     expected = np.array([2.0**-24 * part for part in (0.3, 1.5, 2.5, 1000.25)])
     rounded = np.round(expected / 2.0**-24) * 2.0**-24
@@ -339,7 +339,7 @@ def test_an_entry_without_a_finite_score_is_nan_and_no_other_is(kernel_device, s
         assert np.isfinite(found[:-1]).all(), variant["name"]
 
 
-def test_a_callers_indices_are_held_to_their_range(kernel_device):
+def test_indices_of_a_caller_out_of_range_are_refused(kernel_device):
     with _core.Case(kernel_device, "kv_gather", "fp32", {"kv_len": 32, "page_size": 16}) as case:
         with pytest.raises(ValueError, match=r"is 2:.*0 to 1"):
             case.run({"table": np.array([0, 2], dtype=np.int32)})
@@ -351,7 +351,7 @@ def test_a_callers_indices_are_held_to_their_range(kernel_device):
         assert case.run({"table": askew}) == case.run({"table": np.array([1, 0], dtype=np.int32)})
 
 
-def test_bad_arrays_are_explained(kernel_device):
+def test_bad_arrays_are_refused(kernel_device):
     with _core.Case(kernel_device, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
         with pytest.raises(ValueError, match=r"A:.*4 bytes:.*32"):
             case.run({"A": np.zeros(1, dtype=np.float32)})
@@ -362,7 +362,7 @@ def test_bad_arrays_are_explained(kernel_device):
 
 
 @pytest.mark.parametrize("operation", list(REGISTRY))
-def test_verify_passes_and_says_how_much_it_saw(kernel_device, operation):
+def test_verify_reports_the_rows_it_checked(kernel_device, operation):
     for precision in REGISTRY[operation]["precisions"]:
         shape = shapes_of(operation)[-1]
         params = {name: value for name, value in shape.items() if name != "kv_lens"}

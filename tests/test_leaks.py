@@ -165,7 +165,7 @@ def test_devices_give_back_threads_and_files(backend: str) -> None:
     assert open_files() == before[1]
 
 
-def test_dropped_without_closing(cpu: _core.Device) -> None:
+def test_handles_dropped_without_closing_leak_nothing(cpu: _core.Device) -> None:
     """The last reference closes a case, and a device after its cases."""
     before = threads()
     device = _core.Device("cpu")

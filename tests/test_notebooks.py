@@ -70,11 +70,11 @@ def book(request: pytest.FixtureRequest) -> Any:
     return nbformat.read(request.param, as_version=4)
 
 
-def test_there_are_all() -> None:
+def test_every_notebook_is_there() -> None:
     assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
 
 
-def test_it_keeps_what_it_gave(book: Any) -> None:
+def test_a_notebook_has_its_outputs(book: Any) -> None:
     assert [cell.execution_count for cell in code(book)] == list(range(1, len(code(book)) + 1))
     for cell in code(book):
         last = cell.source.splitlines()[-1]
@@ -99,7 +99,7 @@ def client(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         runs.execute()  # as it owns the kernel, it ends that
 
 
-def test_it_runs(book: Any, tmp_path: Path, client: Any) -> None:
+def test_a_notebook_runs(book: Any, tmp_path: Path, client: Any) -> None:
     """Every cell, in a folder of its own, without the names of those before; pictures appear by themselves."""
     kept, told = [kinds(cell) for cell in code(book)], recorded(book)
     client.nb = book

@@ -49,7 +49,7 @@ def test_commands(run: Path, command: str, tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("held", SEVERAL.values(), ids=list(SEVERAL))
-def test_the_same_in_every_file(held: Any, tmp_path: Path) -> None:
+def test_own_columns_are_the_same_in_every_file(held: Any, tmp_path: Path) -> None:
     made = bwprof.frame([row("a", "fp32", mine=held)])
     texts = {json.dumps(held)}
     for name in ("a.csv", "a.json"):
@@ -57,7 +57,7 @@ def test_the_same_in_every_file(held: Any, tmp_path: Path) -> None:
     assert texts == {made["mine"][0]}
 
 
-def test_what_json_has_no_word_for() -> None:
+def test_infinities_and_nan_in_json() -> None:
     own: dict[Any, Any] = {(1, 2): np.arange(2)}
     itself: list[Any] = []
     itself.append(itself)
@@ -71,7 +71,7 @@ def test_what_json_has_no_word_for() -> None:
     ]
 
 
-def test_what_is_nested_too_deep() -> None:
+def test_deep_values_are_refused() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -81,7 +81,7 @@ def test_what_is_nested_too_deep() -> None:
         deep = deep[0]
 
 
-def test_a_line_of_csv_is_the_frames() -> None:
+def test_a_csv_line_and_a_frame_have_the_same_text() -> None:
     made = row("a", "fp32", mine=[1, "b"])
     assert csv_file.row_line(made, ["mine"]).rstrip().endswith('"[1, ""b""]"')
     assert frame.to_rows(frame.from_rows([made]))[0]["mine"] == '[1, "b"]'

@@ -27,14 +27,14 @@ def quotes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_quote_is_what_is_printed(page: str, quotes: Any) -> None:
+def test_quotes_equal_the_printed_text(page: str, quotes: Any) -> None:
     """Letter by letter; else `python3 tests/benchmarks/quotes.py` brings the page up to date."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert quotes.PAGES == PAGES
     assert quotes.renewed(page, text) == text
 
 
-def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
+def test_other_quotes_are_renewed(quotes: Any) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^stream_copy .*$", text, re.MULTILINE)
     other = text.replace(line, "stream_copy |direct | 1 |")
@@ -55,7 +55,7 @@ def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:
 
 
 @pytest.mark.parametrize("page", ["notebooks/guide.md", "notebooks/04_your_kernel.ipynb"])
-def test_a_quoted_row_says_what_rows_say(page: str) -> None:
+def test_a_quoted_row_equals_its_repr(page: str) -> None:
     """A row of the figures that the line quotes is that line: what a row says of itself has not changed since."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (line,) = re.findall(r"<rms_norm: .*?>", text)

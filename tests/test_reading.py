@@ -37,7 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
-def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
+def test_gzip_files_load(run: Path, ending: str) -> None:
     path = bwprof.save(bwprof.load(run), run.parent / f"plain.{ending}")
     packed = run.parent / f"packed.{ending}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -48,14 +48,14 @@ def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
         bwprof.load(packed)
 
 
-def test_more_than_a_file_may_hold_is_not_unpacked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_bomb_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "_MOST_BYTES", 1 << 22)
     (run.parent / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     with pytest.raises(ValueError, match="it has more than"):
         bwprof.load(run.parent / "bomb.json.gz")
 
 
-def test_a_parquet_file_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_loads(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bwprof.load(run)
     monkeypatch.setattr(pd, "read_parquet", lambda path: data)
     (run.parent / "rows.parquet").touch()
@@ -71,7 +71,7 @@ def test_a_parquet_file_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
 @pytest.mark.parametrize("kind", ["device", "pipe", "socket", "link"])
-def test_what_is_no_file_is_not_read(run: Path, kind: str, ending: str) -> None:
+def test_folders_and_devices_are_refused(run: Path, kind: str, ending: str) -> None:
     path = run.parent / f"other.{ending}"
     said = "device"
     if kind == "device":
@@ -102,14 +102,14 @@ def test_a_folder_in_a_files_place(run: Path, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("command", ["report", "show", "analyze", "outliers", "plot -o a.svg", "predict --efficiency"])
-def test_every_command_says_so(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_every_command_refuses_a_device(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main([*command.split(), "/dev/zero"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "/dev/zero is a device" in err
 
 
-def test_a_file_that_is_too_large(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = run.parent / "large.csv"
     with large.open("wb") as file:
         file.truncate(5 << 30)
@@ -122,7 +122,7 @@ def test_a_file_that_is_too_large(run: Path, monkeypatch: pytest.MonkeyPatch) ->
         bwprof.load(run)
 
 
-def test_a_stream_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_stream_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read to the bound, in parts, and no further."""
     monkeypatch.setattr(atomic, "_MOST_BYTES", 3 << 20)
     with Path("/dev/zero").open("rb") as endless:
@@ -130,7 +130,7 @@ def test_a_stream_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert endless.tell() <= 5 << 20
 
 
-def test_the_hidden_file_of_a_writer_need_be_none(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_hidden_file_is_ignored(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = bwprof.save(bwprof.load(run), run.parent / "run.json")
     hidden = atomic.claim_path(path)
     hidden.symlink_to("/dev/zero")
@@ -150,7 +150,7 @@ def test_the_hidden_file_of_a_writer_need_be_none(run: Path, caplog: pytest.LogC
         "{} report /dev/fd/5 5< run.csv",
     ],
 )
-def test_what_is_open_already_is_read(run: Path, line: str) -> None:
+def test_open_pipes_are_read(run: Path, line: str) -> None:
     made = subprocess.run(
         ["bash", "-c", line.format(COMMAND)],
         cwd=run.parent,
@@ -163,7 +163,7 @@ def test_what_is_open_already_is_read(run: Path, line: str) -> None:
     assert "copy" in made.stdout
 
 
-def test_a_terminal_is_read_and_its_colours_are_obeyed() -> None:
+def test_a_terminal_is_read() -> None:
     """One end of the input is enough, and no command spells out what another sends on purpose."""
     terminal, theirs = pty.openpty()
     child = subprocess.Popen(

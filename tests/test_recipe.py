@@ -51,7 +51,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines]
 
 
-def test_it_is_yaml() -> None:
+def test_the_workflow_is_yaml() -> None:
     """By a reader of YAML where there is one; else by what no YAML may have."""
     text = WORKFLOW.read_text()
     assert "\t" not in text
@@ -64,7 +64,7 @@ def test_it_is_yaml() -> None:
     assert shells == steps()
 
 
-def test_it_does_what_a_gate_needs() -> None:
+def test_the_workflow_measures_compares_and_uploads() -> None:
     assert [words[:2] for words in commands()] == [
         ["sweep", "--suite"],
         ["compare", "baseline:main"],
@@ -78,7 +78,7 @@ def test_it_does_what_a_gate_needs() -> None:
 
 
 @pytest.mark.parametrize("words", commands(), ids=lambda words: words[0])
-def test_the_command_takes_every_option_of_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_the_workflow_parse(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Options that are not ours are an error before anything else; --help stands in for what would run."""
     assert main([*words, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -100,7 +100,7 @@ def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]
     return process.returncode, process.stdout + process.stderr
 
 
-def test_it_installs_what_its_head_names(tmp_path: Path) -> None:
+def test_the_workflow_installs_the_package_of_its_variable(tmp_path: Path) -> None:
     """pip gets what BWPROF says, spaces and all, and later steps find the command."""
     (line,) = re.findall(r"(?m)^  BWPROF: (\S+)", WORKFLOW.read_text())
     assert line == "./bwprof", "there is no package of that name to be had"
@@ -117,7 +117,7 @@ def test_it_installs_what_its_head_names(tmp_path: Path) -> None:
     assert (tmp_path / "path").read_text() == f"{tmp_path}/.venv/bin\n"
 
 
-def test_its_steps_work(tmp_path: Path) -> None:
+def test_steps_of_the_workflow_run(tmp_path: Path) -> None:
     """On the CPU, with a tiny suite: what main leaves is what a pull request is held against."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "bwprof"
@@ -150,7 +150,7 @@ def test_its_steps_work(tmp_path: Path) -> None:
     assert code == 0, said
 
 
-def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
+def test_a_folder_of_one_run_is_that_run(tmp_path: Path) -> None:
     write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
     assert [row["case"] for row in load_source(tmp_path / "r").rows] == ["a"]
     write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
@@ -175,7 +175,7 @@ def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_every_command_takes_what_output_named(
+def test_every_command_takes_an_output_folder(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--output r` leaves a run's folder in `r`, which is named as well as its run; of several one is."""
@@ -192,7 +192,7 @@ def test_every_command_takes_what_output_named(
     assert "r/run-02" in err
 
 
-def test_a_run_knows_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_records_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names_of, "git_commit", lambda: "0123abc")
     data = bwprof.sweep("gemm", N=16, K=16, precision="fp32", device="cpu", cache="hot", roofs=False, max_seconds=0.0)
     (tmp_path / "run").mkdir()

@@ -59,7 +59,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "notebooks/guide.md", "notebooks/method.md"])
-def test_names_that_pages_have_are_there(page: str) -> None:
+def test_names_on_pages_exist(page: str) -> None:
     """`bwprof.x.y` is a name, or a header of the library; the module of a public function does not stand for it."""
     text = (NOTEBOOKS.parent / page).read_text(encoding="utf-8")
     names = set(re.findall(r"(?<![\w/.-])bwprof(?:\.[A-Za-z_]\w*)+", text)) - {"bwprof.h", "bwprof.hpp"}
@@ -73,7 +73,7 @@ def test_names_that_pages_have_are_there(page: str) -> None:
             assert found is getattr(bwprof, parts[-1], found), name
 
 
-def test_commands_that_pages_name_are_there() -> None:
+def test_commands_on_pages_exist() -> None:
     from bwprof.cli import COMMANDS
 
     for page in (NOTEBOOKS.parent / "README.md", NOTEBOOKS / "guide.md"):

@@ -68,7 +68,7 @@ def test_columns_are_those_of_the_schema() -> None:
     assert names[-len(groups) :] == groups
 
 
-def test_every_flag_is_told(source_tree: Path) -> None:
+def test_every_flag_is_raised_and_documented(source_tree: Path) -> None:
     """The page's table, the column's text and the code name the same flags, in the same order."""
     page = (source_tree / "notebooks" / "method.md").read_text(encoding="utf-8")
     table = page[page.index("## Flags") : page.index("## What limits a row")]
@@ -183,7 +183,7 @@ def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Pa
         assert len(list(tmp_path.iterdir())) == (1 if ending == "csv" else 2), "no temporary file stays"
 
 
-def test_a_row_is_measured_once_however_the_files_have_it(tmp_path: Path) -> None:
+def test_equal_rows_of_both_files_count_once(tmp_path: Path) -> None:
     """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
     twice = [row("a", "", flags=""), row("a", "", flags="")]
     write_json(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
@@ -233,7 +233,7 @@ def test_a_frames_metadata_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, math.nan, math.inf, pd.NA])
-def test_what_was_not_measured_differs(missing: Any) -> None:
+def test_rows_without_a_time_differ(missing: Any) -> None:
     """A gate over two runs must not be passed by a case that crashed in one of them."""
     whole = {"time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
     crashed = dict.fromkeys(whole, missing)
@@ -302,7 +302,7 @@ def test_a_cut_off_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptu
         ("a.json", '{"format": "bwprof-results", "schema_version": 99}', "schema version 99"),
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(ValueError, match=r"a\.(csv|json)") as caught:
@@ -330,7 +330,7 @@ def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
         (_edited(lambda lines: "\n".join([lines[0], *(f"{line},," for line in lines[1:])])), "utf-8"),
     ],
 )
-def test_what_pandas_and_spreadsheets_write(
+def test_files_of_pandas_and_spreadsheets_load(
     written: Callable[[pd.DataFrame], str], encoding: str, tmp_path: Path
 ) -> None:
     """An index, semicolons with decimal commas, tabs, empty rows and columns: the same rows."""
@@ -339,7 +339,7 @@ def test_what_pandas_and_spreadsheets_write(
     pd.testing.assert_frame_equal(bwprof.load(tmp_path / "other.csv"), bwprof.load(path))
 
 
-def test_a_workbook_is_refused_with_what_to_save(tmp_path: Path) -> None:
+def test_a_workbook_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.xlsx").write_bytes(b"PK\x03\x04\x14\xff\xfe")
     with pytest.raises(ValueError, match="CSV UTF-8"):
         bwprof.load(tmp_path / "rows.xlsx")
@@ -363,7 +363,7 @@ def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
         bwprof.save(pd.DataFrame({"a": [1]}), tmp_path / "rows.csv")
 
 
-def test_comparison_is_worked_out_by_hand() -> None:
+def test_comparison_with_fp32() -> None:
     """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster: bytes ratio 2 x bandwidth ratio 0.8."""
     rows = pair("a", 100.0, 80.0)
     assert pairs.fill_comparisons(rows)
@@ -390,7 +390,7 @@ def test_comparison_stays_within_a_variant_where_several_ran() -> None:
     assert fast[1]["speedup_vs_fp32"] == pytest.approx(1.6)
 
 
-def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() -> None:
+def test_other_shapes_failed_rows_and_other_runs_are_not_compared() -> None:
     for change in ({"K": 64}, {"status": "failed", "time_ms": None}, {"run_id": "run-2"}, {"cache": "hot"}):
         rows = pair("a", 100.0, 80.0)
         rows[0].update(change)
@@ -398,7 +398,7 @@ def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() ->
         assert rows[1]["speedup_vs_fp32"] is None, change
 
 
-def test_import_is_light() -> None:
+def test_results_import_no_pandas() -> None:
     """`import bwprof` imports nothing; what is used then brings no pandas, matplotlib or NumPy, and no library of
     NVIDIA's; functions stay what they are when the folders of their names are imported before them.
     """

@@ -85,7 +85,7 @@ def values_of(data: pd.DataFrame) -> list[dict[str, Any]]:
 
 @QUICK
 @given(rows())
-def test_json_gives_everything_back(given_rows: list[dict[str, Any]]) -> None:
+def test_json_keeps_every_value(given_rows: list[dict[str, Any]]) -> None:
     samples = [[100.0 + number, 0.25] for number in range(len(given_rows))]
     made = frame.from_rows(given_rows, {"run_id": "a", "argv": ["\udcff"]}, samples)
     found, kept = there_and_back(made, "json")
@@ -99,7 +99,7 @@ def test_json_gives_everything_back(given_rows: list[dict[str, Any]]) -> None:
 
 @QUICK
 @given(rows())
-def test_csv_gives_everything_back(given_rows: list[dict[str, Any]]) -> None:
+def test_csv_keeps_every_value(given_rows: list[dict[str, Any]]) -> None:
     """As values_of has it: a CSV cannot tell an empty text from a missing one, nor '5' from 5."""
     made = frame.from_rows(given_rows)
     found, _ = there_and_back(made, "csv")
@@ -125,7 +125,7 @@ def test_labels_of_mixed_kinds_come_back_from_json(labels: list[Any]) -> None:
     assert [None if formatting.is_missing(value) else value for value in found["label"]] == wanted
 
 
-def test_a_precision_that_nobody_named_stays_nameless(tmp_path: Path) -> None:
+def test_an_empty_precision_stays_empty(tmp_path: Path) -> None:
     made = frame.from_rows([row("a", "")])
     made["precision"] = pd.NA
     for ending in ("csv", "json"):
@@ -150,7 +150,7 @@ def test_long_texts_are_cut_and_stay_different(tmp_path: Path, ending: str) -> N
     assert "200000 letters" in found["case"].iloc[0]
 
 
-def test_columns_without_a_name_of_their_own_are_refused(tmp_path: Path) -> None:
+def test_columns_without_unique_names_are_refused(tmp_path: Path) -> None:
     made = frame.from_rows([row("a", "fp32")])
     made["label"] = 1
     for wrong in ("", "M"):

@@ -68,7 +68,7 @@ def test_a_row_prints_time_rate_share_and_conditions(snapshot: Callable[[str], N
 
 
 @pytest.mark.parametrize("value", ["abc", float("nan"), None, [1], np.float32(2.5), "x" * 100_000])
-def test_a_row_of_ones_own_can_always_be_shown(value: Any) -> None:
+def test_a_row_of_any_values_prints(value: Any) -> None:
     for name in ("time_ms", "time_ms_lo", "bandwidth_gb_s", "case", "reason", "flags", "cache"):
         found = bwprof.Row({"time_ms": 1.0, "time_ms_hi": 2.0, **{name: value}})
         assert len(repr(found)) < 500
@@ -77,7 +77,7 @@ def test_a_row_of_ones_own_can_always_be_shown(value: Any) -> None:
     assert repr(bwprof.Row({"time_ms": float("nan")})) == "<: no time>"
 
 
-def test_rows_of_ones_own_keep_their_raw_samples(tmp_path: Path) -> None:
+def test_own_rows_keep_their_raw_samples(tmp_path: Path) -> None:
     found = bwprof.Row({"operation": "mine", "samples_ns": [1.0, 2.0]})
     assert (found.samples_ns, "samples_ns" in found) == ([1.0, 2.0], False)
     assert bwprof.Row({"samples_ns": [1.0]}, [3.0]).samples_ns == [3.0]
@@ -91,7 +91,7 @@ def test_rows_of_ones_own_keep_their_raw_samples(tmp_path: Path) -> None:
         bwprof.frame([{"operation": "mine", "samples_ns": "x"}])
 
 
-def test_nobodys_samples_are_taken_for_those_of_a_row_that_is_the_same_in_all() -> None:
+def test_samples_of_equal_rows_are_unknown_if_one_is_missing() -> None:
     data = bwprof.frame([{"operation": "mine", "samples_ns": [float(number)]} for number in (1, 2)])
     assert [row.samples_ns for row in bwprof.rows(data)] == [[1.0], [2.0]]
     assert [row.samples_ns for row in bwprof.rows(data[1:])] == [[]], "which of the two it is, nothing tells"
@@ -107,14 +107,14 @@ def test_progress_gets_the_raw_samples() -> None:
     assert all(found["samples"] for found in seen)
 
 
-def test_a_row_in_a_notebook_shows_what_is_known_with_its_unit() -> None:
+def test_a_notebook_shows_known_values_with_units() -> None:
     shown = made()._repr_html_()
     assert "<tr><th>time_ms</th><td>0.0001</td><td>ms</td></tr>" in shown
     assert "<tr><th>case</th><td>a&lt;b</td><td></td></tr>" in shown
     assert "power_w" not in shown
 
 
-def test_a_row_with_a_name_that_is_no_text_is_shown() -> None:
+def test_a_row_with_a_numeric_key_prints() -> None:
     odd: Any = bwprof.Row({1: 2, "case": "odd"})
     assert "<th>1</th><td>2</td>" in odd._repr_html_()
     assert "case" in dir(odd)
@@ -124,7 +124,7 @@ def test_a_row_with_a_name_that_is_no_text_is_shown() -> None:
         bwprof.frame([odd])
 
 
-def test_a_column_is_taken_away_as_it_is_set() -> None:
+def test_attributes_set_and_delete_columns() -> None:
     found = made()
     found.mine = 3
     del found.mine
@@ -172,7 +172,7 @@ def test_rows_make_a_frame_and_come_back(tmp_path: Path) -> None:
         bwprof.frame([{"M": "x"}])
 
 
-def test_samples_in_a_column_of_their_own_survive_everything(tmp_path: Path) -> None:
+def test_a_samples_column_survives_frames_files_and_rows(tmp_path: Path) -> None:
     data = frame.from_rows([row(name, "fp32", timestamp=name) for name in "ab"], {"run_id": "x"}, [[1.0, 2.0], None])
     path = bwprof.save(data, tmp_path / "rows.json")
     found = bwprof.load(path, samples=True)
@@ -190,7 +190,7 @@ def test_samples_in_a_column_of_their_own_survive_everything(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("wrong", ["1", [-1.0], ["x"], [float("nan")], 3])
-def test_a_column_of_samples_holds_times(wrong: object, tmp_path: Path) -> None:
+def test_samples_are_times(wrong: object, tmp_path: Path) -> None:
     data = frame.from_rows([row("a", "fp32")])
     data["samples_ns"] = [wrong]
     with pytest.raises(ValueError, match="column samples_ns holds"):

@@ -104,7 +104,7 @@ def allowed(sass: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["LDS.128 R8, [R2]", "FADD R0, R8, R9"], []),
     ],
 )
-def test_a_turn_ends_where_a_load_is_used(sass: Any, lines: list[str], turns: list[int]) -> None:
+def test_loads_are_counted_up_to_their_first_use(sass: Any, lines: list[str], turns: list[int]) -> None:
     assert [len(turn) for turn in sass.turns_of(code(lines))] == turns
 
 
@@ -115,7 +115,7 @@ def test_copies_are_counted_at_their_waits(sass: Any) -> None:
     assert sass.copies_of(code(["WARPGROUP.DEPBAR.LE gsb0, 0x1", "DEPBAR.LE SB0, 0x1"])) == [], "of other things"
 
 
-def test_what_the_rules_ask_for_passes(run: Callable[..., tuple[int, str]]) -> None:
+def test_kernels_that_meet_the_rules_pass(run: Callable[..., tuple[int, str]]) -> None:
     status, said = run("sm_90a", stream=STREAM, tensor={TENSOR: ["FADD R0, R1, R2"]})
     assert status == 0, said
     assert "4 kernels, 0 rules" in said
@@ -147,7 +147,7 @@ def test_a_spill_fails_without_a_rule_too(run: Callable[..., tuple[int, str]]) -
 @pytest.mark.parametrize(
     ("arch", "spills", "status"), [("sm_120", 4, 0), ("sm_120", 5, 1), ("sm_100", 1, 1), ("sm_90a", 1, 1)]
 )
-def test_an_allowance_is_for_so_many_and_for_its_card(
+def test_an_allowance_is_for_a_number_of_spills_on_a_card(
     run: Callable[..., tuple[int, str]], allowed: None, arch: str, spills: int, status: int
 ) -> None:
     kernels = {FLOAT: ["STL [R1], R8"] * spills, BF16: ["FADD R0, R1, R2"]}
@@ -173,7 +173,7 @@ def test_rules_name_sources_and_allowances_no_tuned_card(sass: Any) -> None:
     assert not [one for one in sass.ALLOWANCES if one.most < 1]
 
 
-def test_a_source_without_an_object_is_said(sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_without_an_object_fails(sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (
         "csrc/cuda/a/one.cu",
         "csrc/cuda/two.cu",

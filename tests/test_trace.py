@@ -33,7 +33,7 @@ def written(profiler: bwprof.Profiler, folder: Path) -> list[dict[str, Any]]:
     return checked((folder / "trace.json").read_text(encoding="utf-8"))
 
 
-def test_ranges_lie_where_they_were(tmp_path: Path) -> None:
+def test_ranges_have_their_times(tmp_path: Path) -> None:
     """On a CPU, ranges and perf_counter_ns read one clock. What is read before and after each start and stop holds it,
     however long the machine did other things in between."""
     now, read = time.perf_counter_ns, []
@@ -83,7 +83,7 @@ def test_overlapping_ranges_get_a_track_of_their_own(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=12), st.sampled_from([0.0, 2.0]))
-def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: float) -> None:
+def test_overlapping_slices_nest_or_move_to_other_tracks(spans: list[tuple[int, int]], slack: float) -> None:
     trace = TraceDocument()
     trace.track(trace.process("p"), "t", [Slice("s", begin, took) for begin, took in spans], slack_us=slack)
     found = slices(checked(trace.text()))
@@ -103,7 +103,7 @@ def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: f
         ([(4, 1, float("nan")), (4, 2, 7)], [(4, 7), (6, 0)]),
     ],
 )
-def test_a_counter_holds_while_something_runs(
+def test_a_counter_has_the_latest_running_slice(
     spans: list[tuple[float, float, float]], wanted: list[tuple[float, float]]
 ) -> None:
     assert counter_points([Slice("s", begin, took, {"GB/s": value}) for begin, took, value in spans], "GB/s") == wanted
@@ -116,7 +116,7 @@ def test_times_of_events_touch() -> None:
     assert track_names(checked(text)) == ["stream 0x0"]
 
 
-def test_a_trace_of_nothing(tmp_path: Path) -> None:
+def test_an_empty_trace(tmp_path: Path) -> None:
     with bwprof.Profiler(enabled=False) as profiler:
         assert not slices(written(profiler, tmp_path))
 
@@ -215,7 +215,7 @@ def test_the_last_cycle_stays_until_it_is_read() -> None:
         assert not profiler.enabled
 
 
-def test_a_schedule_of_others() -> None:
+def test_a_schedule_of_pytorch_is_accepted() -> None:
     class Action:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -249,7 +249,7 @@ def test_a_callback_that_fails_leaves_a_closed_profiler() -> None:
     profiler.close()
 
 
-def test_what_is_called_when_a_trace_is_ready_takes_no_step() -> None:
+def test_on_trace_ready_may_not_step() -> None:
     with bwprof.Profiler(device="cpu", schedule=Schedule(), on_trace_ready=lambda one: one.step()) as profiler:
         with pytest.raises(RuntimeError, match=r"on_trace_ready.*step\(\)"):
             profiler.step()
@@ -313,7 +313,7 @@ def test_second_tries_are_in_the_trace(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(frame["time_ms"]) <= set(times), "what counts is among them"
 
 
-def test_a_sweep_that_is_interrupted_leaves_one(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_leaves_a_trace(tmp_path: Path) -> None:
     def stop(_done: int, _total: int, _row: object) -> None:
         raise KeyboardInterrupt
 
@@ -428,13 +428,13 @@ def test_cases_that_differ_in_a_parameter_are_two_series() -> None:
 
 @settings(deadline=None)
 @given(st.text())
-def test_any_text_is_a_label(name: str) -> None:
+def test_any_text_is_a_valid_label(name: str) -> None:
     found = samples(exchange.prometheus_text([{"case": name, "status": "ok"}]))
     whole = name.encode("utf-8", "replace").decode()
     assert {labels for _, labels in found} == {(("case", whole),) if name else ()}
 
 
-def test_names_that_are_written_alike_are_one_series() -> None:
+def test_names_that_encode_alike_are_one_series() -> None:
     """Of two series with the same labels a collector drops the whole file."""
     alike = [{"case": f"x{mark}", "status": "ok", "flags": f"x{mark};x?"} for mark in ("\ud800", "\udc00", "?")]
     found = samples(exchange.prometheus_text(alike))
@@ -442,7 +442,7 @@ def test_names_that_are_written_alike_are_one_series() -> None:
     assert [dict(labels)["flag"] for name, labels in found if name == "bwprof_flag"] == ["x?"]
 
 
-def test_there_is_no_operation_of_a_flags_name() -> None:
+def test_no_parameter_is_called_flag() -> None:
     """The label `flag` is nobody's parameter."""
     argument = {param["name"] for operation in _core.operations() for param in operation["params"]}
     assert not argument & {"flag", "case", "operation"}

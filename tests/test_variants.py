@@ -80,7 +80,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> type[Card]:
     return Fresh
 
 
-def test_every_variant_is_there() -> None:
+def test_every_variant_is_listed() -> None:
     """With a reason wherever its kernels are not known."""
     found = variants()
     listed = {(row["operation"], row["backend"], row["variant"]) for row in found}
@@ -137,7 +137,7 @@ def test_a_backend_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert row["text"]
 
 
-def test_a_kernel(card: type[Card]) -> None:
+def test_a_kernel_has_its_registers_memory_and_occupancy(card: type[Card]) -> None:
     (row,) = variants(NAMES[0])
     assert card.opened == [(_core.backends()[0]["name"], 0)]
     assert (row["variant"], row["kernel"], row["symbol"]) == ("one", "kv_move_kernel", PREPARED["symbol"])
@@ -147,7 +147,7 @@ def test_a_kernel(card: type[Card]) -> None:
     assert (row["theoretical_pct"], row["limiter"], row["reason"], row["note"]) == (50.0, "registers", "", "")
 
 
-def test_it_shows_itself(card: type[Card]) -> None:
+def test_variants_print_and_index(card: type[Card]) -> None:
     found = variants(NAMES[0])
     assert found["one"] is found["kv_move_kernel"] is found[f"{NAMES[0]} one"] is found[0]
     assert "kv_move_kernel" in found
@@ -181,14 +181,14 @@ def test_several_kernels_of_one_launch(card: type[Card]) -> None:
         ({"kernels_": bwprof.errors.UnavailableError("no library")}, "no library"),
     ],
 )
-def test_kernels_that_nobody_tells(card: type[Card], change: dict[str, Any], reason: str) -> None:
+def test_kernels_without_facts(card: type[Card], change: dict[str, Any], reason: str) -> None:
     for name, value in change.items():
         setattr(card, name, value)
     (row,) = variants(NAMES[0])
     assert (row["variant"], row["default"], row["registers"], row["reason"]) == ("one", True, None, reason)
 
 
-def test_names_that_the_driver_does_not_tell(card: type[Card]) -> None:
+def test_kernels_without_names(card: type[Card]) -> None:
     card.kernels_ = [PREPARED | {"symbol": None}]
     (row,) = variants(NAMES[0])
     assert (row["kernel"], row["symbol"], row["registers"], row["theoretical_pct"]) == (None, None, 64, 50.0)
@@ -212,7 +212,7 @@ def test_a_device_that_does_not_open(card: type[Card], monkeypatch: pytest.Monke
         assert row["reason"] == ("an old driver" if taken else "not in this precision")
 
 
-def test_a_lost_device_is_said(card: type[Card]) -> None:
+def test_a_lost_device_raises(card: type[Card]) -> None:
     card.kernels_ = bwprof.errors.DeviceError("an illegal address")
     with pytest.raises(bwprof.errors.DeviceError, match="an illegal address"):
         variants(NAMES[0])
@@ -235,7 +235,7 @@ def test_a_lost_device_is_said(card: type[Card]) -> None:
         (("gemm", 1.5), {}, "device is 1.5"),
     ],
 )
-def test_what_is_refused(given: tuple[Any, ...], options: dict[str, Any], said: str) -> None:
+def test_wrong_arguments_are_refused(given: tuple[Any, ...], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         variants(*given, **options)
 
@@ -248,7 +248,7 @@ def test_a_precision_that_only_some_have() -> None:
         assert takes or row["reason"] == "not in this precision"
 
 
-def test_the_core_refuses_what_it_cannot_tell() -> None:
+def test_the_core_refuses_bad_arguments() -> None:
     with _core.Device("cpu") as device:
         with pytest.raises(bwprof.errors.UnsupportedError, match="on the host"):
             device.kernels("gemm", "fp32", {}, "naive")
@@ -370,7 +370,7 @@ def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
-def test_every_rung_says_what_it_changes_and_predicts_what_that_brings(operation: dict[str, Any]) -> None:
+def test_every_variant_has_a_change_and_a_prediction(operation: dict[str, Any]) -> None:
     """A line each, and the prediction belongs to a shape that the operation has."""
     for rows in operation["variants"].values():
         for number, row in enumerate(rows):
@@ -427,7 +427,7 @@ def test_kernels_of_a_gpu(one: tuple[str, str, dict[str, int]]) -> None:
 
 
 @CUDA
-def test_telling_takes_no_memory_and_launches_nothing() -> None:
+def test_listing_kernels_allocates_and_launches_nothing() -> None:
     with _core.Device("cuda") as device:
         told = device.kernels("attention_prefill", "fp16", {}, "padded")  # which has one kernel for all sizes
         free = device.memory()[0]
@@ -437,7 +437,7 @@ def test_telling_takes_no_memory_and_launches_nothing() -> None:
 
 
 @CUDA
-def test_every_call_of_telling_fails_in_turn() -> None:
+def test_every_cuda_call_of_listing_kernels_fails_in_turn() -> None:
     with _core.Device("cuda") as device:
         before = device._inject_fault(0)
         device.kernels("attention_prefill", "fp32", {}, "unfused")
@@ -483,7 +483,7 @@ def assembler_says(source_tree: Path, source: str, folder: Path, arch: str) -> d
         ("cuda/kernels/attention/prefill/mma.cu", ("attention_prefill",)),
     ],
 )
-def test_the_assembler_says_the_same(
+def test_registers_equal_those_of_the_assembler(
     source_tree: Path, tmp_path: Path, source: str, operations: tuple[str, ...]
 ) -> None:
     """Registers, spills and static shared memory, as ptxas -v has them."""
@@ -504,7 +504,7 @@ def test_the_assembler_says_the_same(
     assert seen >= 2
 
 
-def test_a_table_without_registers_says_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_registers_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     found = variants("gemm", "cpu")
     assert list(found.lines()[0]) == ["operation", "backend", "variant", "ISA", "reason"]
     for said in (repr(found), found._repr_html_()):
@@ -517,16 +517,16 @@ def test_a_table_without_registers_says_why_and_what_to_do(capsys: pytest.Captur
     assert repr(bwprof_kernels.Variants()) == "no variant"
 
 
-def test_reasons_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_reasons_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = _core.backends()
     listed[0] |= {"built": True, "reason": f"{'no driver ' * 10}: install one", "devices": []}
     monkeypatch.setattr(_core, "backends", lambda: listed)
     assert listed[0]["reason"] in repr(variants("gemm"))
 
 
-def test_what_is_known_of_a_card_needs_no_such_line(card: type[Card], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_with_registers_has_no_reason(card: type[Card], capsys: pytest.CaptureFixture[str]) -> None:
     found = variants("gemm")
     assert found.lacking == ""
     assert "registers" in repr(found).splitlines()[0]
     assert main(["variants", "gemm"]) == 0
-    assert "none could be asked" not in capsys.readouterr().out
+    assert "bwprof.occupancy(" not in capsys.readouterr().out
