@@ -21,7 +21,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    """Examples without a backend run on whatever device is preferred."""
+    """Examples without a backend run on the preferred device."""
     module, runner = importlib.import_module(name), doctest.DocTestRunner()
     for found in doctest.DocTestFinder().find(module):
         if found.examples:  # running one of none takes as long as a short example
@@ -39,7 +39,7 @@ def test_case_runs_on_a_callers_arrays() -> None:
 
 
 def test_case_converts_narrow_types() -> None:
-    """FP16 arrays pass unchanged; BF16, which NumPy lacks, travels as float32 or as bits."""
+    """FP16 arrays stay as they are; BF16 is float32 or bits, because NumPy lacks it."""
     values = np.array([1.0, -2.5, 3.140625, 65280.0], dtype=np.float32)  # exact in BF16 and FP16
     with bwprof.Case("stream_copy", precision="fp16", elements=4, backend="cpu") as case:
         out = case.run(a=values.astype(np.float16))["b"]

@@ -1,4 +1,4 @@
-"""`bwprof.benchmark_bandwidth`: a suite in the nine classic columns, which older tools read."""
+"""`bwprof.benchmark_bandwidth` writes a suite in the nine classic columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 def test_a_suite_in_classic_columns(suite: Path, tmp_path: Path) -> None:
-    """FP32, then FP16 of each; what has no M, N and K has none; bytes by hand."""
+    """FP32 precedes FP16; M, N and K are empty where they do not apply; bytes are calculated by hand."""
     path = tmp_path / "classic.csv"
     path.write_text("older")
     seen: list[int] = []

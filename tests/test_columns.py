@@ -1,4 +1,4 @@
-"""The columns: what each is called, in which unit, which way is better; and files that know fewer of them."""
+"""The columns' names, units and directions, and files of the previous version, which have fewer columns."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_labels_of_a_file_of_the_previous_version_stay() -> None:
 
 
 def test_a_run_of_the_previous_version_resumes(tmp_path: Path, here: object) -> None:
-    """Its plan is read: the case whose rows are taken away is measured, the others stay."""
+    """The case without rows is measured, the others stay."""
     import json
 
     folder = tmp_path / "run"

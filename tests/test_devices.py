@@ -1,4 +1,4 @@
-"""One way to name a device, the same in every function and in the shell; sizes with suffixes likewise."""
+"""Names of devices, equal in every function and in the shell; sizes with suffixes."""
 
 from __future__ import annotations
 

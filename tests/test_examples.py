@@ -1,4 +1,4 @@
-"""Recorded runs that come with bwprof, and the script that makes them of a run."""
+"""Recorded runs that come with bwprof, and the script that records them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_commands_take_the_name_of_an_example(
 def test_only_chooses_rows(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cases by their names or their operations'; what leaves none is refused."""
+    """Names of cases or operations select rows; no match is an error."""
     monkeypatch.chdir(tmp_path)
     assert main([*words.split(), "--only", "kv_copy*"]) == 0
     said = capsys.readouterr().out + "".join(path.read_text() for path in tmp_path.glob("*.md"))
@@ -158,9 +158,7 @@ def test_an_example_of_a_model_answers(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_llama")])
 def test_predictions_of_an_example_are_by_the_present_rule(name: str) -> None:
-    """Made anew of the measured rows beside them they are what they are. Where a later rule made them the metadata say
-    that, and by which commit.
-    """
+    """Predictions from the measured rows equal those of the file. The metadata name the commit of a later rule."""
     found = bwprof.load_example(name)
     assert (found["status"] == "predicted").sum() == 40
     again = found.attrs["run"].get("predicted_again")
@@ -186,7 +184,7 @@ def test_an_unknown_example_is_refused() -> None:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """A run that says much of its machine."""
+    """Return a run with many facts of its machine."""
     run = {
         "run_id": "r",
         "device": "Toy",

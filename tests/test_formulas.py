@@ -1,4 +1,4 @@
-"""Bytes and FLOPs against numbers worked out by hand (the arithmetic stands beside each one)."""
+"""Bytes and FLOPs against numbers calculated by hand (the arithmetic is beside each one)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_worked_values(operation, precision, params, read, written, flops):
 
 @pytest.mark.parametrize(("operation", "precision", "params", "read", "written", "flops"), WORKED)
 def test_formulas_as_text(operation, precision, params, read, written, flops):
-    """What is printed as an operation's formula gives the values worked out by hand."""
+    """Evaluating the printed formula gives the values calculated by hand."""
     described = next(found for found in _core.operations() if found["name"] == operation)
     roles = next(found for found in _core.precisions() if found["name"] == precision)
     sizes = {found["name"]: found["block_bytes"] / found["block_elems"] for found in _core.dtypes()}
@@ -219,7 +219,7 @@ SPLIT_DECODES = [
 @pytest.mark.skipif(not _core.build["cuda"], reason=f"built without CUDA: {_core.build['cuda_reason']}")
 @pytest.mark.parametrize(("precision", "heads", "kv_lens", "stored", "parts"), SPLIT_DECODES)
 def test_a_split_decode_stores_its_parts(precision, heads, kv_lens, stored, parts):
-    """No device is asked: 132 multiprocessors stand in."""
+    """The number of multiprocessors is 132, without a device."""
     cost = _core.cost("attention_decode", precision, heads, kv_lens, "cuda", "splitkv")
     assert cost["algorithmic_bytes_read"] - cost["bytes_read"] == stored + 16 * parts
     assert cost["algorithmic_bytes_written"] - cost["bytes_written"] == stored
@@ -269,7 +269,7 @@ def test_many_shapes_at_once_equal_one_by_one():
 
 
 def test_costs_in_unaligned_buffers() -> None:
-    """What an unaligned access does is seen by a build with BWPROF_SANITIZE=undefined."""
+    """A build with BWPROF_SANITIZE=undefined reports unaligned accesses."""
     shapes = np.array([[1, 2, 3, 0], [4, 5, 6, 1]])
     aligned = np.empty((2, 6), np.int64)
     _core.cost_many("gemm", "fp32", shapes, aligned)

@@ -1,4 +1,4 @@
-"""Frames as others make them: they work like the plain one, or are refused in words."""
+"""Frames of other libraries and types: they work like a plain one, or raise an error that names them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Converted:
-    """A frame of another library: nothing but `to_pandas()`."""
+    """A frame of another library that has only `to_pandas()`."""
 
     def __init__(self, data: pd.DataFrame) -> None:
         self._data = data
@@ -34,7 +34,7 @@ class Converted:
 
 
 class Modin(Converted):
-    """One whose conversion has another name, as modin's."""
+    """A frame whose conversion has another name, as in modin."""
 
     to_pandas = None  # type: ignore[assignment]
 
@@ -50,7 +50,7 @@ class Spark(Modin):
 
 
 class LazyFrame(Converted):
-    """One that is computed first, as polars' lazy frame and dask's."""
+    """A frame that must be computed first, as polars' lazy frame and dask's."""
 
     to_pandas = None  # type: ignore[assignment]
 
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
 
 
 def drawn(data: pd.DataFrame) -> pd.DataFrame:
-    """What a picture says, and where its marks are."""
+    """Return the texts and the positions of the marks of a picture."""
     ax = Figure().add_subplot()
     bwprof.plot.comparison(data, ax=ax)
     said = [[text.get_text(), *text.get_position()] for text in ax.findobj(Text)]
@@ -150,7 +150,7 @@ def test_a_numeric_column_name_works(plain: pd.DataFrame) -> None:
 
 
 def foreign(name: str, values: list[str | None]) -> pd.Series[Any] | None:
-    """A column of texts of a type that pandas has, in some version or with PyArrow; None here where it has not."""
+    """Return a column of texts of a type that some versions of pandas, or PyArrow, have; None without it."""
     try:
         return pd.Series(values, dtype=name)
     except (ImportError, TypeError):
@@ -159,7 +159,7 @@ def foreign(name: str, values: list[str | None]) -> pd.Series[Any] | None:
 
 @pytest.mark.parametrize("name", ["object", "string", "str", "category", "string[pyarrow]", "string[pyarrow_numpy]"])
 def test_texts_of_every_type_may_be_missing(name: str) -> None:
-    """Some of them say NaN, and call themselves by the name of the one that says <NA>."""
+    """Some types have NaN for missing text, others <NA>, under the same name."""
     values = foreign(name, ["a", None])
     if values is None:
         pytest.skip(f"pandas {pd.__version__} cannot make {name} here")
@@ -171,7 +171,7 @@ def test_texts_of_every_type_may_be_missing(name: str) -> None:
 
 
 def test_texts_survive_a_csv_that_pandas_reads(plain: pd.DataFrame, tmp_path: Path) -> None:
-    """Its texts, that is: pandas' older readers of numbers err in the last digit."""
+    """Only texts are compared: older pandas reads numbers with an error in the last digit."""
     plain.to_csv(tmp_path / "a.csv", index=False)
     texts = [name for name, kind in schema.column_kinds().items() if kind == "text"]
     read, written = frame.to_rows(pd.read_csv(tmp_path / "a.csv")), frame.to_rows(plain)

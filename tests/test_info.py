@@ -58,7 +58,7 @@ def test_a_module_is_the_subcommand_of_its_name(
 
 
 def test_the_command_columns_lists_all_or_named_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """All of the schema's in their order, or those that are named."""
+    """All columns are in the schema's order."""
     from bwprof.cli import main as bwprof_main
     from bwprof.results import schema
 
@@ -101,7 +101,7 @@ def test_the_error_of_an_unbuilt_checkout_names_the_build_command(tmp_path: Path
 def test_an_amd_gpu_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the driver's device, or a card of the vendor 0x1002; beside a card that is measured it is not said."""
+    """The driver's device, or a card of the vendor 0x1002, shows the GPU; a card that is measured hides it."""
     monkeypatch.setattr(hardware, "_GPU_SIGNS", ())
     monkeypatch.setattr(hardware, "_DRM", str(tmp_path))
     monkeypatch.setattr(hardware, "_AMD_DRIVER", str(tmp_path / "kfd"))
@@ -144,7 +144,7 @@ def test_info_lists_libraries_with_path_version_and_note() -> None:
 
 @pytest.mark.cuda
 def test_info_on_a_gpu() -> None:
-    """Every library is there with path and version, or says why not."""
+    """Every library has a path and a version, or a reason."""
     (device,) = [device for device in bwprof.info()["devices"] if device["backend"] == "cuda"][:1]
     assert [library["name"] for library in device["libraries"]] == ["cuBLASLt", "CUPTI", "NVML"]
     for library in device["libraries"]:

@@ -21,7 +21,7 @@ def cpu() -> Iterator[Any]:
 
 
 def missed(case: Any, mutations: Iterator[Mutation]) -> tuple[list[str], int]:
-    """Mistakes that passed, and how many were tried."""
+    """Return the mistakes that `verify` accepted, and how many were tried."""
     passed, tried = [], 0
     for mutation in mutations:
         tried += 1
@@ -73,7 +73,7 @@ def test_verify_finds_every_mistake_in_a_product(cpu, precision, inner):
 
 
 def test_verify_finds_every_moved_token(cpu):
-    """65 536 tokens of K and V in 16 parts each, of which as many are looked at: one of every token."""
+    """65 536 tokens of K and V have 16 parts each; `verify` checks one part of every token."""
     params = {"batch": 1, "kv_len": 32768, "num_kv_heads": 8, "head_dim": 128}
     with _core.Case(cpu, "kv_copy", "bf16", params, seed=7) as case:
         assert case.verify(budget_s=20)["rows_checked"] == 65536

@@ -1,4 +1,4 @@
-"""Columns of one's own that hold several values: text to all that reads rows, in every kind of file."""
+"""Own columns with several values: every reader and every file has them as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEVERAL = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two rows of each case and precision, which only such a column tells apart, and shapes enough for any picture."""
+    """Return rows of each case and precision that differ only in such a column, of enough shapes for every picture."""
     rows = []
     for number in range(6):
         for held in ([number], {"tile": number}):

@@ -1,4 +1,4 @@
-"""What the pages quote of the recorded runs is what today's commands print of them."""
+"""Quotes of recorded runs on the pages equal today's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGES = ("README.md", "notebooks/method.md", "bwprof/info.py")
 
 @pytest.fixture
 def quotes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The script that makes them."""
+    """Import the script that writes the quotes."""
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks"))
     import quotes
 
@@ -28,7 +28,7 @@ def quotes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_quotes_equal_the_printed_text(page: str, quotes: Any) -> None:
-    """Letter by letter; else `python3 tests/benchmarks/quotes.py` brings the page up to date."""
+    """`python3 tests/benchmarks/quotes.py` updates a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert quotes.PAGES == PAGES
     assert quotes.renewed(page, text) == text
@@ -56,7 +56,7 @@ def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:
 
 @pytest.mark.parametrize("page", ["notebooks/guide.md", "notebooks/04_your_kernel.ipynb"])
 def test_a_quoted_row_equals_its_repr(page: str) -> None:
-    """A row of the figures that the line quotes is that line: what a row says of itself has not changed since."""
+    """A row with the figures of the quoted line prints that line."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (line,) = re.findall(r"<rms_norm: .*?>", text)
     figures = re.match(r"<rms_norm: (\S+) ms \((\S+) to (\S+)\), (\d+) GB/s, (\d+) % of limit \((\w+)\), (.*)>", line)

@@ -1,4 +1,4 @@
-"""What is read as results: files, and pipes and terminals that are open already; nothing that has no end."""
+"""Reading of results: files, open pipes and terminals, and the limit of what is read."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_large_file_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_endless_stream_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read to the bound, in parts, and no further."""
+    """The stream is read in parts, and not beyond the limit."""
     monkeypatch.setattr(atomic, "_MOST_BYTES", 3 << 20)
     with Path("/dev/zero").open("rb") as endless:
         assert len(atomic._read_bounded(endless)) == 4 << 20
@@ -164,7 +164,7 @@ def test_open_pipes_are_read(run: Path, line: str) -> None:
 
 
 def test_a_terminal_is_read() -> None:
-    """One end of the input is enough, and no command spells out what another sends on purpose."""
+    """One end of input is enough, and commands print escape sequences of a terminal as they are."""
     terminal, theirs = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-m", "bwprof", "show", "/dev/stdin"], stdin=theirs, stdout=theirs, stderr=theirs

@@ -1,4 +1,4 @@
-"""The example workflow of bwprof/examples: its commands are ours as they are now, and its steps work."""
+"""The example workflow: its commands parse, and its steps run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ cache = "hot"
 
 
 def steps() -> dict[str, str]:
-    """The shell of each step by the step's name: of `run: one line`, or of a block."""
+    """Return each step's shell by the step's name: of `run: one line`, or of a block."""
     found: dict[str, str] = {}
     name = ""
     lines = WORKFLOW.read_text().splitlines()
@@ -46,13 +46,13 @@ def steps() -> dict[str, str]:
 
 
 def commands() -> list[list[str]]:
-    """The arguments of every `bwprof` in it, variables as words."""
+    """Return the arguments of every `bwprof`, variables as words."""
     lines = [line for shell in steps().values() for line in shell.splitlines() if line.startswith("bwprof ")]
     return [shlex.split(line)[1:] for line in lines]
 
 
 def test_the_workflow_is_yaml() -> None:
-    """By a reader of YAML where there is one; else by what no YAML may have."""
+    """PyYAML reads it if it is installed."""
     text = WORKFLOW.read_text()
     assert "\t" not in text
     assert all((len(line) - len(line.lstrip())) % 2 == 0 for line in text.splitlines())
@@ -79,7 +79,7 @@ def test_the_workflow_measures_compares_and_uploads() -> None:
 
 @pytest.mark.parametrize("words", commands(), ids=lambda words: words[0])
 def test_commands_of_the_workflow_parse(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Options that are not ours are an error before anything else; --help stands in for what would run."""
+    """Unknown options are the first error; --help replaces the run."""
     assert main([*words, "--help"]) == 0
     shown = capsys.readouterr().out
     for option in (word for word in words if word.startswith("--")):
@@ -91,7 +91,7 @@ def test_commands_of_the_workflow_parse(words: list[str], capsys: pytest.Capture
 
 
 def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]:
-    """A step as GitHub runs it; its exit code and what it printed."""
+    """Run a step as GitHub does; return its exit code and output."""
     process = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps()[name]],
         cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False,
@@ -101,7 +101,7 @@ def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]
 
 
 def test_the_workflow_installs_the_package_of_its_variable(tmp_path: Path) -> None:
-    """pip gets what BWPROF says, spaces and all, and later steps find the command."""
+    """pip gets the value of BWPROF with its spaces, and later steps find the command."""
     (line,) = re.findall(r"(?m)^  BWPROF: (\S+)", WORKFLOW.read_text())
     assert line == "./bwprof", "there is no package of that name to be had"
     (tmp_path / "bin").mkdir()
@@ -118,7 +118,7 @@ def test_the_workflow_installs_the_package_of_its_variable(tmp_path: Path) -> No
 
 
 def test_steps_of_the_workflow_run(tmp_path: Path) -> None:
-    """On the CPU, with a tiny suite: what main leaves is what a pull request is held against."""
+    """A tiny suite runs on the CPU: a pull request is compared with main's baseline."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "bwprof"
     ours = "import sys; from bwprof.cli import main; sys.exit(main())"
@@ -178,7 +178,7 @@ def test_a_folder_of_one_run_is_that_run(tmp_path: Path) -> None:
 def test_every_command_takes_an_output_folder(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--output r` leaves a run's folder in `r`, which is named as well as its run; of several one is."""
+    """The folder of `--output r` stands for its only run; of several runs one is named."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
     (tmp_path / "r" / ".hidden").mkdir()

@@ -1,4 +1,4 @@
-"""The pages that the code writes are what it writes today."""
+"""Generated pages equal today's output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
 def lines(text: str) -> list[str]:
-    """Without the variants of a backend that is not in this build."""
+    """Return the lines without variants of backends that are not built."""
     absent = [f"| {backend['name']} |" for backend in _core.backends() if not backend["built"]]
     return [line for line in text.splitlines() if not line.startswith(tuple(absent))]
 
@@ -60,7 +60,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "notebooks/guide.md", "notebooks/method.md"])
 def test_names_on_pages_exist(page: str) -> None:
-    """`bwprof.x.y` is a name, or a header of the library; the module of a public function does not stand for it."""
+    """`bwprof.x.y` is a public name or a header of the library."""
     text = (NOTEBOOKS.parent / page).read_text(encoding="utf-8")
     names = set(re.findall(r"(?<![\w/.-])bwprof(?:\.[A-Za-z_]\w*)+", text)) - {"bwprof.h", "bwprof.hpp"}
     assert len(names) > 5

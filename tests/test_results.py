@@ -1,4 +1,4 @@
-"""Rows, frames, CSV and JSON: nothing is lost, missing is not zero, and what is no result is refused."""
+"""Rows, frames, CSV and JSON: files keep every value, missing is not zero, other files are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_wri
 
 
 def test_csv_output(tmp_path: Path) -> None:
-    """The header starts with the nine classic columns in their order; a row survives the way out and back."""
+    """The header starts with the nine classic columns; a row is the same after writing and reading."""
     path = tmp_path / "rows.csv"
     original = row("decode", "fp32", gb_s=123.456, noise=0.0, verified=True, reason='a "quoted", text')
     with closing(csv_file.CsvWriter(path)) as writer:
@@ -184,7 +184,7 @@ def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Pa
 
 
 def test_equal_rows_of_both_files_count_once(tmp_path: Path) -> None:
-    """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
+    """Equal rows of one file are different rows; the other file has the same ones."""
     twice = [row("a", "", flags=""), row("a", "", flags="")]
     write_json(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([*twice, row("b", "")]))
@@ -234,7 +234,7 @@ def test_a_frames_metadata_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize("missing", [None, math.nan, math.inf, pd.NA])
 def test_rows_without_a_time_differ(missing: Any) -> None:
-    """A gate over two runs must not be passed by a case that crashed in one of them."""
+    """A case that crashed in one of two runs must not pass a gate."""
     whole = {"time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
     crashed = dict.fromkeys(whole, missing)
     assert pairs.times_differ(whole, crashed)
@@ -333,7 +333,7 @@ def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
 def test_files_of_pandas_and_spreadsheets_load(
     written: Callable[[pd.DataFrame], str], encoding: str, tmp_path: Path
 ) -> None:
-    """An index, semicolons with decimal commas, tabs, empty rows and columns: the same rows."""
+    """An index, semicolons with decimal commas, tabs, empty rows and columns give the same rows."""
     path = bwprof.save(bwprof.load_example("h200").head(4), tmp_path / "rows.csv")
     (tmp_path / "other.csv").write_bytes(written(pd.read_csv(path)).encode(encoding))
     pd.testing.assert_frame_equal(bwprof.load(tmp_path / "other.csv"), bwprof.load(path))
@@ -437,7 +437,7 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path, name: str) -> None:
 
 
 def test_rows_of_a_frame_do_not_depend_on_how_its_columns_are_stored() -> None:
-    """Whole columns of the schema's own types are read at once, all others value by value."""
+    """Columns of the schema's own types are converted at once, others value by value."""
     data = bwprof.load_example("h200")
     data.loc[3, "time_ms"] = float("nan")
     data.loc[4, ["variant", "M", "verified"]] = None

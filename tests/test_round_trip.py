@@ -1,4 +1,4 @@
-"""Frames through files and back, with whatever text and numbers people have: nothing is lost, nothing is invented."""
+"""Frames, files and back, with any text and numbers: no value is lost or added."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FREE = [column for column in schema.all_columns() if column.name not in CHECKED]
 
 @st.composite
 def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Rows with anything in some columns, and a column of a caller's own, of one kind."""
+    """Return rows with any values in some columns, and an own column of one kind."""
     labels = draw(st.sampled_from([TEXT, WHOLE, st.floats(allow_nan=False, allow_infinity=False), st.booleans()]))
     name = draw(
         TEXT.filter(
@@ -77,7 +77,7 @@ def there_and_back(data: pd.DataFrame, ending: str) -> tuple[pd.DataFrame, list[
 
 
 def values_of(data: pd.DataFrame) -> list[dict[str, Any]]:
-    """Every cell, with None where it is missing; without what `load` works out."""
+    """Return every cell, None for a missing one, without the columns that `load` calculates."""
     kept = [name for name in data.columns if name not in schema.COMPARISON_NAMES]
     columns = [[None if formatting.is_missing(value) else value for value in data[name].tolist()] for name in kept]
     return [dict(zip(kept, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -100,7 +100,7 @@ def test_json_keeps_every_value(given_rows: list[dict[str, Any]]) -> None:
 @QUICK
 @given(rows())
 def test_csv_keeps_every_value(given_rows: list[dict[str, Any]]) -> None:
-    """As values_of has it: a CSV cannot tell an empty text from a missing one, nor '5' from 5."""
+    """A CSV has no difference between empty and missing text, and between '5' and 5."""
     made = frame.from_rows(given_rows)
     found, _ = there_and_back(made, "csv")
     assert list(found.columns) == list(made.columns)
@@ -133,7 +133,7 @@ def test_an_empty_precision_stays_empty(tmp_path: Path) -> None:
 
 
 def test_samples_follow_their_rows(tmp_path: Path) -> None:
-    """They belong to the rows' identities: a part of a frame, in another order, keeps its own."""
+    """Samples belong to rows' identities: a part of a frame, in another order, keeps its own."""
     made = frame.from_rows([row(name, "fp32") for name in "abc"], {"run_id": "x"}, [[1.0], [2.0], [3.0]])
     bwprof.save(made.iloc[[2, 0]], tmp_path / "rows.json")
     assert load_samples(tmp_path / "rows.json") == [[3.0], [1.0]]

@@ -1,4 +1,4 @@
-"""bwprof.Row and frames of rows: one type from every way of measuring, and raw samples that stay with their rows."""
+"""bwprof.Row and frames of rows: every function returns the same type, and raw samples stay with their rows."""
 
 from __future__ import annotations
 

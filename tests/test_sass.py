@@ -1,4 +1,4 @@
-"""What tests/benchmarks/sass.py reads in SASS: a shell script stands in for cuobjdump, and texts for objects."""
+"""tests/benchmarks/sass.py with a shell script as cuobjdump and texts as objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sass(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def code(lines: list[str]) -> str:
-    """As cuobjdump lays it out: an instruction's address, and its bits."""
+    """Format instructions as cuobjdump does, with addresses and bits."""
     return "".join(
         f"        /*{16 * i:04x}*/    {line} ;    /* 0x000fe200078e00ff */\n" for i, line in enumerate(lines)
     )
@@ -51,7 +51,7 @@ STREAM = {
 def run(
     sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
-    """Exit status and output of the script, given objects: a source's path, its kernels' instructions by name."""
+    """Return status and output of the script for objects: a source's path, its kernels' instructions by name."""
     tool = tmp_path / "bin" / "cuobjdump"
     tool.parent.mkdir()
     tool.write_text('#!/bin/sh\ncat "$2"\n')
@@ -77,7 +77,7 @@ def run(
 
 @pytest.fixture
 def allowed(sass: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two kernels of one of the three ladder.cu may spill, for one card."""
+    """Allow two kernels of one ladder.cu to spill on one card."""
     monkeypatch.setattr(
         sass,
         "ALLOWANCES",

@@ -34,8 +34,9 @@ def written(profiler: bwprof.Profiler, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_ranges_have_their_times(tmp_path: Path) -> None:
-    """On a CPU, ranges and perf_counter_ns read one clock. What is read before and after each start and stop holds it,
-    however long the machine did other things in between."""
+    """On a CPU, ranges and perf_counter_ns read one clock: the times read before and after each start and stop enclose
+    it.
+    """
     now, read = time.perf_counter_ns, []
     with bwprof.Profiler(device="cpu") as profiler:
         profiler.set_bytes("inner", 3_000_000, 1_000_000)
@@ -110,7 +111,7 @@ def test_a_counter_has_the_latest_running_slice(
 
 
 def test_times_of_events_touch() -> None:
-    """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
+    """A range that ends half a microsecond after the next begins, by rounding, shares its track."""
     where = TraceLocation("cuda:0 toy", "stream 0x0", exact=False)
     text = trace_text(where, {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}, 9)
     assert track_names(checked(text)) == ["stream 0x0"]
@@ -181,7 +182,7 @@ def test_phases_are_those_of_pytorch() -> None:
 
 
 def steps(schedule: Any, count: int) -> list[list[str]]:
-    """The ranges that each cycle has when it is over; range n is that of step n."""
+    """Return the ranges at the end of each cycle; range n is that of step n."""
     seen: list[list[str]] = []
     with bwprof.Profiler(device="cpu", schedule=schedule, on_trace_ready=lambda p: seen.append(ended(p))) as profiler:
         for step in range(count):
@@ -343,7 +344,7 @@ def test_the_command_writes_both(here: Here) -> None:
 
 
 def measured(path: Path) -> set[Any]:
-    """What a file has values of, but for flags: those are as quiet as the machine."""
+    """Return the values of a file without flags, which depend on the load of the machine."""
     return {at for at in samples(path.read_text()) if at[0] != "bwprof_flag"}
 
 
@@ -367,7 +368,7 @@ def unescaped(escape: re.Match[str]) -> str:
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Series and values, as the format's grammar has them; AssertionError for what it has not."""
+    """Return series and values by the format's grammar; AssertionError for anything else."""
     assert text.encode("utf-8")
     assert text.endswith("\n")
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
@@ -435,7 +436,7 @@ def test_any_text_is_a_valid_label(name: str) -> None:
 
 
 def test_names_that_encode_alike_are_one_series() -> None:
-    """Of two series with the same labels a collector drops the whole file."""
+    """A collector drops a file with two series of the same labels."""
     alike = [{"case": f"x{mark}", "status": "ok", "flags": f"x{mark};x?"} for mark in ("\ud800", "\udc00", "?")]
     found = samples(exchange.prometheus_text(alike))
     assert {labels for name, labels in found if name == "bwprof_case_ok"} == {(("case", "x?"),)}
@@ -443,6 +444,6 @@ def test_names_that_encode_alike_are_one_series() -> None:
 
 
 def test_no_parameter_is_called_flag() -> None:
-    """The label `flag` is nobody's parameter."""
+    """The label `flag` is no parameter."""
     argument = {param["name"] for operation in _core.operations() for param in operation["params"]}
     assert not argument & {"flag", "case", "operation"}

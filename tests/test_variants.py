@@ -1,4 +1,4 @@
-"""What variants launch: names, registers, occupancy; on every machine what can be known there."""
+"""Kernels of variants: names, registers, occupancy, and what is known without a GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PREPARED = {
 
 
 class Card:
-    """A device that a test furnishes, of as many variants as the registry knows on the first backend that runs here."""
+    """A device made by the test, with every variant of the first backend that runs here."""
 
     facts_: dict[str, Any] = {"major": 9, "minor": 0, "runtime": "13.0"}  # noqa: RUF012
     kernels_: list[dict[str, Any]] | Exception = [PREPARED]  # noqa: RUF012
@@ -81,7 +81,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> type[Card]:
 
 
 def test_every_variant_is_listed() -> None:
-    """With a reason wherever its kernels are not known."""
+    """Variants without known kernels have a reason."""
     found = variants()
     listed = {(row["operation"], row["backend"], row["variant"]) for row in found}
     for operation in bwprof.operations():
@@ -122,7 +122,7 @@ def test_a_backend_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_backend_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names are known, and which precisions they take."""
+    """Names and precisions are known."""
     listed = _core.backends()
     for backend in listed:
         backend |= {"built": True, "reason": "no driver", "devices": []}
@@ -241,7 +241,7 @@ def test_wrong_arguments_are_refused(given: tuple[Any, ...], options: dict[str, 
 
 
 def test_a_precision_that_only_some_have() -> None:
-    """Of all operations, those that do not take it say so."""
+    """Operations without the precision have it as the reason."""
     narrow = next(row["name"] for row in _core.precisions() if bwprof_kernels.registry.is_narrow(row["name"]))
     for row in variants(device="cpu", precision=narrow):
         takes = narrow in bwprof.operations()[row["operation"]]["precisions"]
@@ -291,7 +291,7 @@ def test_base_name(symbol: str, name: str) -> None:
 
 
 def test_base_names_of_what_is_built(source_tree: Path) -> None:
-    """Of every kernel in the build's objects, as the source calls it."""
+    """Names of all built kernels equal those in the source."""
     found = set()
     for path in object_files(source_tree):
         if path.name.endswith(".cu.o"):
@@ -352,7 +352,7 @@ def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.Cap
 
 
 def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list, with a line or more for each variant."""
+    """The list has a line or more per variant."""
     assert main(["--list", "--verbose"]) == 0
     verbose = capsys.readouterr().out.splitlines()
     assert main(["--list"]) == 0
@@ -371,7 +371,7 @@ def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
 def test_every_variant_has_a_change_and_a_prediction(operation: dict[str, Any]) -> None:
-    """A line each, and the prediction belongs to a shape that the operation has."""
+    """Each is one line, and the prediction is for a shape that the operation allows."""
     for rows in operation["variants"].values():
         for number, row in enumerate(rows):
             assert re.fullmatch(r"[^\n]{10,160}", row["changes"]), row
@@ -403,7 +403,7 @@ CUDA = pytest.mark.cuda
     ids=lambda one: f"{one[0]}-{one[1]}-{'small' if one[2] else 'default'}",
 )
 def test_kernels_of_a_gpu(one: tuple[str, str, dict[str, int]]) -> None:
-    """The runtime counts as many blocks as the theory, and what is not known has a reason."""
+    """The runtime's number of blocks equals the theory; unknown values have a reason."""
     operation, precision, params = one
     with _core.Device("cuda") as device:
         facts = device.facts()
@@ -451,12 +451,12 @@ def test_every_cuda_call_of_listing_kernels_fails_in_turn() -> None:
 
 
 def without_namespace(symbol: str) -> str:
-    """A symbol without the number that a compilation gives its unnamed namespace."""
+    """Return a symbol without the number of its unnamed namespace, which each compilation chooses."""
     return re.sub(r"\d+_GLOBAL__N__\w{8}_\d+_\w+?_cu_\w{8}", "", symbol)
 
 
 def assembler_says(source_tree: Path, source: str, folder: Path, arch: str) -> dict[str, tuple[int, int, int]]:
-    """Of every kernel of a file, compiled as the build did: registers, stack frame, static shared memory."""
+    """Return registers, stack frame and static shared memory of a file's kernels, compiled as in the build."""
     commands = sorted((source_tree / "build").glob(f"cuda-*/{source}.command"), key=lambda path: path.stat().st_mtime)
     if not commands or not shutil.which("nvcc"):
         pytest.skip("needs a build with CUDA in this checkout, and nvcc")
@@ -486,7 +486,7 @@ def assembler_says(source_tree: Path, source: str, folder: Path, arch: str) -> d
 def test_registers_equal_those_of_the_assembler(
     source_tree: Path, tmp_path: Path, source: str, operations: tuple[str, ...]
 ) -> None:
-    """Registers, spills and static shared memory, as ptxas -v has them."""
+    """Registers, spills and static shared memory equal those of ptxas -v."""
     with _core.Device("cuda") as device:
         facts = device.facts()
     arch = rf"sm_{facts['major']}{facts['minor']}a?"
