@@ -183,10 +183,11 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
 
 
 def check_seed(seed: int) -> int:
-    """Return the seed of generated inputs; ValueError outside 0 to 2^63 - 1."""
-    if isinstance(seed, str):
-        raise ValueError(f"seed is {repr_short(seed)}: a whole number is needed")
-    return parse_bytes(seed, "seed")
+    """Return the seed of generated inputs; ValueError outside 0 to 2^63 - 1, and for text."""
+    try:
+        return parse_bytes(None if isinstance(seed, str) else seed, "seed")
+    except ValueError:
+        raise ValueError(f"seed is {repr_short(seed)}: allowed are 0 to 2^63 - 1") from None
 
 
 def param_names(operation_name: str) -> list[str]:
