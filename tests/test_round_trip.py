@@ -97,6 +97,11 @@ def test_json_keeps_every_value(given_rows: list[dict[str, Any]]) -> None:
     assert kept == samples
 
 
+def test_samples_stay_with_a_row_whose_value_is_out_of_range() -> None:
+    made = frame.from_rows([row("a", "fp32", K=-5)], {}, [[100.0]])
+    assert frame.samples_of(made, frame.to_rows(made)) == [[100.0]]
+
+
 @QUICK
 @given(rows())
 def test_csv_keeps_every_value(given_rows: list[dict[str, Any]]) -> None:

@@ -27,15 +27,12 @@ def from_rows(
     `attrs` hold the run's metadata, read-only. Columns of your own follow, in types that pandas chooses. Raw samples
     (ns per launch, a list per row) are not in the frame, but `bwprof.save` writes them.
     """
-    listed = list(rows)
-    data: dict[str, Any] = {}
-    for column in schema.all_columns():
-        values = [schema.parse_cell(column.name, row.get(column.name), column.kind) for row in listed]
-        data[column.name] = _column(values, column.kind)
+    listed = [schema.normalise_row(row) for row in rows]
+    data = {column.name: _column([row[column.name] for row in listed], column.kind) for column in schema.all_columns()}
     for name in schema.extra_names(listed):
-        values = [schema.clean_value(row.get(name)) for row in listed]
+        values = [row.get(name) for row in listed]
         large = any(type(value) is int and abs(value) > 2**53 for value in values)  # a float would change it
-        data[schema.clean_text(name)] = pd.Series(values, dtype=object if large else None)
+        data[name] = pd.Series(values, dtype=object if large else None)
     frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
     metadata = RunMetadata(run or {})
     if samples is not None:
@@ -218,7 +215,7 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
                 raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
     samples = [schema.parse_samples(getattr(row, schema.SAMPLES, None) or row.get(schema.SAMPLES)) for row in items]
     values_of = [{name: value for name, value in row.items() if name != schema.SAMPLES} for row in items]
-    return from_rows(map(schema.normalise_row, values_of), None, samples)
+    return from_rows(values_of, None, samples)
 
 
 def rows(data: pd.DataFrame) -> list[Row]:
