@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from bwprof import _core, hardware, registry
@@ -14,7 +13,7 @@ from bwprof.environment import new_run_id
 from bwprof.hardware import Device
 from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finish_row
-from bwprof.measuring.row import Context, add_work
+from bwprof.measuring.row import add_work
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import describe_unknown, parse_fraction, parse_names, parse_seconds
@@ -42,10 +41,8 @@ class Case(hardware.Holder):
 
     Parameters
     ----------
-    operation : str
-        A name from `bwprof.operations()`.
-    precision : str
-        Storage type of the operands.
+    operation, precision, kv_lens, **params
+        As in `bwprof.cost`.
     device : int, str or torch.device, optional
         "cpu", "cuda:1", 1, ...; default: the first device of the preferred backend that has one.
     backend : str, optional
@@ -54,10 +51,6 @@ class Case(hardware.Holder):
         Default: the backend's choice.
     seed : int
         Seed of the generated inputs.
-    kv_lens : sequence of int, or str, optional
-        One length per batch entry, as in `bwprof.cost`: [100, 7000], "100,7Ki".
-    **params : int or str
-        The operation's parameters, 4096 or "4Ki"; others take their defaults.
 
     Raises
     ------
@@ -167,31 +160,29 @@ class Case(hardware.Holder):
         ValueError
             For an unknown operand, a wrong shape, and values of another kind.
         """
-        known = {operand["name"]: operand for operand in self.operands if operand["role"] != "out"}
-        encoded: dict[str, bytes] = {}
-        for name, value in arrays.items():
+        operands = self.operands
+        known = {operand["name"]: operand for operand in operands if operand["role"] != "out"}
+        for name in arrays:
             if name not in known:
                 raise ValueError(describe_unknown(f"input of {self.operation}", name, known))
-            encoded[name] = _to_bits(value, known[name])
-        operands = self.operands
-        return _decoded(self._case.run(encoded), operands)
+        return _decoded(
+            self._case.run({name: _to_bits(value, known[name]) for name, value in arrays.items()}), operands
+        )
 
     @_keeps_current
     def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the generated inputs, in the types of `run`."""
-        operands = self.operands
-        return _decoded(self._case.inputs(), operands)
+        return _decoded(self._case.inputs(), self.operands)
 
     @_keeps_current
     def verify(self, *, max_seconds: float = 0.1) -> dict[str, Any]:
         """Launch once and compare a sample of the output with the float64 reference.
 
-        Ctrl-C works between the reference's rows.
-
         Parameters
         ----------
         max_seconds : float
-            Processor time for the reference. A later call with a larger value checks more rows.
+            Processor time for the reference; Ctrl-C works between its rows. A later call with a larger value checks
+            more rows.
 
         Returns
         -------
@@ -261,7 +252,9 @@ class Case(hardware.Holder):
         if on_host and self._cpus != os.sched_getaffinity(0):
             self._device, self._case, self._cpus = self._open()
         spec = self._spec(_checked_cache(cache), timer, target)
-        context = self._context(check_roofs(roofs), cache, poll)
+        if self._device is None:  # another thread closed the case
+            raise ValueError("this Case is closed")
+        context = Contexts(new_run_id(), self._device, check_roofs(roofs), (cache,), poll=poll).of(None)
         result = self._case.measure(
             cache=cache,
             precision_target=target,
@@ -280,28 +273,11 @@ class Case(hardware.Holder):
         return Row(outcome.row, outcome.samples or ())
 
     def _spec(self, cache: str, timer: str | None, rel_ci: float) -> Spec:
-        case = self._case
-        lens = self._kv_lens
-        changed = registry.unusual_params(case.operation, case.precision, case.params, lens)
-        name = " ".join([case.operation, *(f"{param}={case.params[param]}" for param in changed)])
-        return Spec(
-            registry.case_name(name, lens),
-            case.operation,
-            case.precision,
-            case.params,
-            lens,
-            case.variant,
-            cache,
-            self._seed,
-            timer,
-            rel_ci=rel_ci,
-        )
-
-    def _context(self, roofs: RoofsArgument, cache: str, poll: Callable[[], object] | None) -> Context:
-        device = self._device
-        if device is None:  # another thread closed the case
-            raise ValueError("this Case is closed")
-        return Contexts(new_run_id(), device, roofs, (cache,), poll=poll).of(None)
+        case, lens = self._case, self._kv_lens
+        operation, precision, params = case.operation, case.precision, case.params
+        changed = registry.unusual_params(operation, precision, params, lens)
+        name = registry.case_name(" ".join([operation, *(f"{param}={params[param]}" for param in changed)]), lens)
+        return Spec(name, operation, precision, params, lens, case.variant, cache, self._seed, timer, rel_ci=rel_ci)
 
     @_keeps_current
     def count(self, *, metrics: str | Iterable[str] | None = ()) -> dict[str, Any]:
@@ -310,11 +286,8 @@ class Case(hardware.Holder):
         Parameters
         ----------
         metrics : str or iterable of str, optional
-            Metrics to count by replaying the launch, or "all": "tensor" and "fma" (tensor_pct, fma_pct), "occupancy"
-            (occupancy_pct), "stalls" (stall_*: waiting warps per issued instruction, by reason), "bank_conflicts"
-            (bank_conflicts, shared_wavefronts, shared_pct), "sectors" (sectors_per_load, sectors_per_store,
-            lines_per_load, local_bytes), "dram" (dram_pct), "sm" (sm_pct, issue_pct, active_threads, sm_cycles_ratio),
-            "caches" (l1_pct, l2_pct). `bwprof.columns` describes them.
+            Metrics to count by replaying the launch: "tensor", "fma", "occupancy", "stalls", "bank_conflicts",
+            "sectors", "dram", "sm", "caches", or "all". `bwprof.columns` describes their columns.
 
         Returns
         -------
@@ -345,13 +318,8 @@ class Case(hardware.Holder):
         """Free the buffers and the device; may be called again.
 
         Wait for a call of another thread, which gets its result. After Ctrl-C during the wait the case is still open.
-
-        Raises
-        ------
-        ValueError
-            From within a call of the case, such as its poll function.
-        RuntimeError
-            While another thread measures its roofs; a later call closes it.
+        Raise ValueError from within a call of the case, such as its poll function, and RuntimeError while another
+        thread measures its roofs; a later call closes it.
         """
         self._case.close()
         handle = vars(self).pop("_device", None)  # only one of several threads gets it
@@ -366,9 +334,7 @@ class Case(hardware.Holder):
     def __enter__(self) -> Case:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -385,14 +351,7 @@ def _checked_cache(cache: Any) -> str:
     return cache
 
 
-_NUMPY_TYPES = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "float16",
-    "int8": "int8",
-    "int32": "int32",
-    "int64": "int64",
-}
+_NUMPY_FLOATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 
 
 def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
@@ -426,10 +385,8 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
     import numpy as np
 
     dtype = operand["dtype"]
-    if dtype in _NUMPY_TYPES:
-        flat = np.frombuffer(data, dtype=_NUMPY_TYPES[dtype])
-    else:
-        flat = np.frombuffer(_core.decode(dtype, data), dtype=np.float32)
+    stored = dtype if dtype.startswith("int") else _NUMPY_FLOATS.get(dtype)
+    flat = np.frombuffer(data if stored else _core.decode(dtype, data), dtype=stored or "float32")
     row = operand["row_elems"] or flat.size
     return flat.reshape(-1, _stored_elems(dtype, row))[:, :row].reshape(operand["shape"]).copy()
 

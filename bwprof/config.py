@@ -72,15 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments).options
     if not options:
         parser.error("one option is needed: --cflags, --libs, --include, --rustc or --library")
-    try:
-        words = [_answer(option) for option in options]
-    except FileNotFoundError as error:
-        parser.exit(1, f"{error}\n")
     if sys.stdout is None:  # >&-
         parser.exit(3, "python -m bwprof.config: error: the standard output is closed\n")
     try:
-        sys.stdout.write(" ".join(words) + "\n")
+        sys.stdout.write(" ".join(map(_answer, options)) + "\n")
         sys.stdout.flush()
+    except FileNotFoundError as error:
+        parser.exit(1, f"{error}\n")
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
         parser.exit(3, f"python -m bwprof.config: error: the standard output: {error.strerror}\n")
@@ -93,12 +91,12 @@ def _answer(option: str) -> str:
     if option == "--cflags":
         return shlex.quote(f"-I{get_include()}")
     library = get_library()
-    if option == "--library":
-        return library
-    folder = str(Path(library).parent)
-    if option == "--rustc":
-        return shlex.join(["-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"])
-    return shlex.join([f"-L{folder}", "-Xlinker", f"-rpath={folder}", "-lbwprof"])  # nvcc knows no -Wl
+    folder = os.path.dirname(library)
+    return {
+        "--library": library,
+        "--rustc": shlex.join(["-L", folder, "-l", "bwprof", "-C", f"link-arg=-Wl,-rpath,{folder}"]),
+        "--libs": shlex.join([f"-L{folder}", "-Xlinker", f"-rpath={folder}", "-lbwprof"]),  # nvcc knows no -Wl
+    }[option]
 
 
 if __name__ == "__main__":

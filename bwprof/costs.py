@@ -43,14 +43,9 @@ class Cost:
         return self.flops / self.bytes
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Cost):
-            return NotImplemented
-        pairs = [(self[name], other[name]) for name in self]
-        if all(isinstance(value, int) for pair in pairs for value in pair):
-            return all(left == right for left, right in pairs)
         import numpy as np
 
-        return all(np.array_equal(left, right) for left, right in pairs)
+        return isinstance(other, Cost) and all(np.array_equal(self[name], other[name]) for name in self)
 
     def __hash__(self) -> int:
         return hash(tuple(self[name] for name in self))
@@ -117,29 +112,23 @@ def cost(
         if backend is None:
             raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
         registry.check_variant(operation, backend, variant)
-    if all(_is_single(value) for value in params.values()):
+    if not any(_is_array(value) for value in params.values()):
         values = registry.complete_params(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, values, kv_lens, backend, variant))
     if kv_lens is not None:
         raise ValueError("kv_lens goes with scalar parameters only")
-    return _cost_of_arrays(operation, precision, params, backend, variant)
-
-
-def _is_single(value: Any) -> bool:
-    return isinstance(value, str) or (hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0)
-
-
-def _cost_of_arrays(
-    operation: str, precision: str, params: dict[str, Any], backend: str | None, variant: str | None
-) -> Cost:
     import numpy as np
 
     columns = param_arrays(operation, params)
-    values = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
-    out = np.empty((values.shape[0], len(fields(Cost))), dtype=np.int64)
-    _core.cost_many(operation, precision, values.data, out.data, backend, variant)
+    points = np.ascontiguousarray(np.stack([array.ravel() for array in columns.values()], axis=1))
+    out = np.empty((points.shape[0], len(fields(Cost))), dtype=np.int64)
+    _core.cost_many(operation, precision, points.data, out.data, backend, variant)
     shape = next(iter(columns.values())).shape
     return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, str) and (not hasattr(value, "__index__") or getattr(value, "ndim", 0) > 0)
 
 
 def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -150,32 +139,26 @@ def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     arrays: dict[str, Any] = {}
+    known = registry.param_names(operation)
     for name, value in params.items():
+        if name not in known:
+            raise ValueError(registry.describe_unknown_param(operation, name, known))
         check_numbers(operation, name, value)
         array = np.asarray(value)
         if array.dtype.kind in "UO":
             numbers = [registry.parse_param(name, item, f"{operation}: {name}") for item in array.ravel().tolist()]
             array = np.array(numbers, dtype=object).reshape(array.shape)
-            if all(-(2**63) <= number < 2**63 for number in numbers):
-                array = array.astype(np.int64)
-        if array.size == 0 and isinstance(value, (list, tuple)):
-            array = array.astype(np.int64)  # NumPy makes floats of an empty list
-        if array.dtype.kind not in "iub":
+        if array.dtype.kind not in "iubO" and not (array.size == 0 and isinstance(value, (list, tuple))):
             raise ValueError(f"{operation}: {name} must hold whole numbers, not {array.dtype}")
-        if np.any(array > np.iinfo(np.int64).max):
-            raise ValueError(f"{operation}: {name} holds {array.max()}, which does not fit in 64 bits")
+        for number in (array.max(), array.min()) if array.size else ():
+            if not -(2**63) <= int(number) < 2**63:
+                raise ValueError(f"{operation}: {name} holds {repr_short(int(number))}, which does not fit in 64 bits")
         arrays[name] = array.astype(np.int64)
-    known = registry.param_names(operation)
-    for name in arrays:
-        if name not in known:
-            raise ValueError(registry.describe_unknown_param(operation, name, known))
     columns: dict[str, Any] = {}
     for param in registry.operation(operation)["params"]:
         source = param["default_from"]
-        fallback = columns[source] if source else np.int64(param["default"])
-        columns[param["name"]] = arrays.get(param["name"], fallback)
-    broadcast = np.broadcast_arrays(*columns.values())
-    return dict(zip(columns, broadcast, strict=True))
+        columns[param["name"]] = arrays.get(param["name"], columns[source] if source else np.int64(param["default"]))
+    return dict(zip(columns, np.broadcast_arrays(*columns.values()), strict=True))
 
 
 def check_numbers(operation: str, name: str, value: Any) -> None:

@@ -10,12 +10,14 @@ import shutil
 import sys
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bwprof import _core
 
-_GIT_SECONDS = 5.0
-_VERSION_SECONDS = 3.0
+if TYPE_CHECKING:
+    import subprocess
+
+_VERSION_SECONDS = 5.0
 
 # Profilers whose files bwprof reads, and their folders beside PATH.
 PROFILERS = {
@@ -65,25 +67,33 @@ def host_facts() -> dict[str, Any]:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of bwprof, Python and the loaded packages."""
+    loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in ("numpy", "pandas", "matplotlib")}
     versions = {"bwprof": _core.__version__, "python": platform.python_version()}
-    for name in ("numpy", "pandas", "matplotlib"):
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(version, str):
-            versions[name] = version
-    return versions
+    return versions | {name: version for name, version in loaded.items() if isinstance(version, str)}
 
 
 def git_commit() -> str | None:
     """Return the commit of the working directory's repository; None without a repository or git."""
+    process = _run(["git", "rev-parse", "HEAD"])
+    return process.stdout.strip() or None if process is not None and process.returncode == 0 else None
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
+    """Run a program; return None if it cannot be started, or does not end in time."""
     import subprocess  # slow to import
 
     try:
-        process = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=_VERSION_SECONDS,
         )
-    except (OSError, subprocess.TimeoutExpired, ValueError):  # ValueError: output that is not text
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return process.stdout.strip() or None if process.returncode == 0 else None
 
 
 def environment_variables() -> dict[str, str | None]:
@@ -103,24 +113,8 @@ def find_profilers() -> dict[str, dict[str, str] | None]:
     profilers: dict[str, dict[str, str] | None] = {}
     for name in PROFILERS:
         path = find_profiler(name)
-        profilers[name] = None if path is None else {"path": path, "version": _version_of(path)}
+        process = None if path is None else _run([path, "--version"])
+        match = _VERSION.search(process.stdout or process.stderr) if process is not None else None
+        version = (match[1] or match[2]).rstrip(",;")[:40] if match else ""
+        profilers[name] = None if path is None else {"path": path, "version": version}
     return profilers
-
-
-def _version_of(program: str) -> str:
-    import subprocess  # slow to import
-
-    try:
-        process = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=_VERSION_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    match = _VERSION.search(process.stdout or process.stderr)
-    return (match[1] or match[2]).rstrip(",;")[:40] if match else ""

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -24,7 +24,7 @@ _GPU_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/nvidiactl")
 
 
 class Devices(Listing):
-    """Devices: a list of dicts, also indexed by the names that `device=` takes; displays as a table."""
+    """Devices, also indexed by the names that `device=` takes."""
 
     kind = "device"
 
@@ -51,7 +51,6 @@ class Holder:
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Raise TypeError for `copy` and `pickle`."""
         name = type(self).__name__
         raise TypeError(f"a {name} holds a device and cannot be copied or pickled: make another {name}")
 
@@ -62,8 +61,7 @@ def devices() -> Devices:
     Returns
     -------
     Devices
-        A list of dicts, also indexed by name: ``devices()["cuda:1"]``; displays as a table, which `frame()` returns.
-        Keys: backend, index, name.
+        Dicts of backend, index and name, also indexed by name: ``devices()["cuda:1"]``; `frame()` returns the table.
 
     Examples
     --------
@@ -90,15 +88,12 @@ class Choice:
 
 
 class NamedDevice(Protocol):
-    """An object that names a device, like PyTorch's `torch.device`."""
+    """An object that names a backend and perhaps a number, like PyTorch's `torch.device`."""
 
     @property
-    def type(self) -> str:
-        """Return the backend."""
-
+    def type(self) -> str: ...
     @property
-    def index(self) -> int | None:
-        """Return the number, if there is one."""
+    def index(self) -> int | None: ...
 
 
 Device = int | str | NamedDevice | None
@@ -108,12 +103,8 @@ EVERY_DEVICE = "all"
 def parse_device(device: Device, backend: str | None = None) -> tuple[str | None, int | None]:
     """Return backend and number of `device=`, each None if open; `backend="cpu"` is the same as `device="cpu"`.
 
-    Raise ValueError for anything else, an unknown backend, and a backend that contradicts the device.
-
-    Parameters
-    ----------
-    device : int, str or torch.device, optional
-        "cpu", "cuda", "cuda:1", a number on the backend (1, "1"), or None.
+    A device is "cpu", "cuda", "cuda:1", a number on the backend (1, "1"), an object that names one, or None. Raise
+    ValueError for anything else, an unknown backend, and a backend that contradicts the device.
 
     Examples
     --------
@@ -153,14 +144,15 @@ def choose_device(backend: str | None = None, device: Device = None) -> Choice:
     backend, index = parse_device(device, backend)
     rows = {row["name"]: row for row in _core.backends()}
     if backend is not None:
-        row = rows[registry.check_backend(backend)]
-        return _device_of(row, index, f"asked for with backend {row['name']}", "")
-    missing: dict[str, str] = {}
-    for row in rows.values():
+        return _device_of(rows[backend], index, f"asked for with backend {backend}", "")
+    missing: list[str] = []
+    for name, row in rows.items():
         if row["devices"]:
-            return _device_of(row, index, _why_this(row["name"], missing), _unused_gpu(rows))
-        missing[row["name"]] = _why_none(row)
-    raise _core.UnavailableError(f"no device at all: {_describe_missing(missing)}")
+            reason = "the first choice where there is one; --backend names another"
+            reason = f"{'; '.join(missing) or reason}; the figures are this {name} device's own"
+            return _device_of(row, index, reason, _unused_gpu(rows))
+        missing.append(f"no {name} device: {_why_none(row)}")
+    raise _core.UnavailableError(f"no device at all: {'; '.join(missing)}")
 
 
 def choose_devices(backend: str | None = None, device: Device | Sequence[Device] = None) -> tuple[Choice, ...]:
@@ -168,11 +160,6 @@ def choose_devices(backend: str | None = None, device: Device | Sequence[Device]
 
     "all" means every device of the named backend, else of the preferred one that has any. Raise ValueError,
     UnavailableError as `choose_device` does, and for an empty list.
-
-    Examples
-    --------
-    >>> [choice.backend for choice in choose_devices("cpu", "all")], len(choose_devices(device=["cpu", "cpu:0"]))
-    (['cpu'], 1)
     """
     names: list[Any] = list(device) if isinstance(device, (list, tuple)) else [device]
     if isinstance(device, str) and "," in device:
@@ -184,7 +171,7 @@ def choose_devices(backend: str | None = None, device: Device | Sequence[Device]
         if isinstance(name, str) and name.strip().lower() == EVERY_DEVICE:
             first = choose_device(backend)
             row = next(row for row in _core.backends() if row["name"] == first.backend)
-            each = [_device_of(row, item["index"], first.reason, first.warning) for item in row["devices"]]
+            each = [replace(first, index=device["index"], name=device["name"]) for device in row["devices"]]
         else:
             each = [choose_device(backend, name)]
         for choice in each:
@@ -234,17 +221,13 @@ def open_device(backend: str, index: int) -> _core.Device:
 
 def close_device(device: _core.Device) -> None:
     """Return a handle, after its cases and profilers are closed."""
-    reusable = bool(device.stream) and id(device) not in _single
-    _single.discard(id(device))
-    if reusable:
-        try:
+    if device.stream and id(device) not in _single:
+        with suppress(_core.DeviceError, _core.UnavailableError):  # lost, or from before a fork
             device.release_profilers()
-        except (_core.DeviceError, _core.UnavailableError):  # lost, or from before a fork
-            reusable = False
-    if reusable:
-        _idle.setdefault((os.getpid(), device.backend, device.index), []).append(device)
-    else:
-        device.close()
+            _idle.setdefault((os.getpid(), device.backend, device.index), []).append(device)
+            return
+    _single.discard(id(device))
+    device.close()
 
 
 def note_counting(device: _core.Device, values: dict[str, Any]) -> dict[str, Any]:
@@ -286,10 +269,7 @@ def borrow_current(backend: str | None, device: Device) -> Iterator[tuple[Choice
 
 
 def stream_handle(stream: Any, device: int) -> int:
-    """Return a stream as an int; see `bwprof.measure`.
-
-    Raise TypeError for anything but a stream.
-    """
+    """Return a stream as an int, PyTorch's current one for None; TypeError for anything but a stream."""
     if stream is None:
         cuda = torch_cuda()
         return 0 if cuda is None else int(cuda.current_stream(device).cuda_stream)
@@ -307,29 +287,12 @@ def stream_handle(stream: Any, device: int) -> int:
     )
 
 
-def _why_this(chosen: str, missing: dict[str, str]) -> str:
-    """Return why the backend was chosen, and what that means for the results."""
-    if not missing:
-        return (
-            f"the first choice where there is one; --backend names another; the figures are this {chosen} device's own"
-        )
-    others = ", ".join(missing)
-    return f"{_describe_missing(missing)}; the figures are this {chosen}'s own and say nothing about {others} devices"
-
-
-def _describe_missing(missing: dict[str, str]) -> str:
-    return "; ".join(f"no {name} device: {why}" for name, why in missing.items())
-
-
 def facts(device: _core.Device) -> dict[str, Any]:
     """Return the facts of a device, from the runtime and the management library.
 
-    Returns
-    -------
-    dict
-        `_core.Device.facts()`; `driver` is the driver's full version if that is known, then `driver_cuda` is the CUDA
-        version that it supports. On a GPU also ecc and persistence (bool or None), power_limit_w, management_library
-        (its file) and management_note (what is unknown, and why).
+    They are `_core.Device.facts()`; `driver` is the driver's full version if that is known, then `driver_cuda` is the
+    CUDA version that it supports. On a GPU also ecc and persistence (bool or None), power_limit_w, management_library
+    (its file) and management_note (what is unknown, and why).
     """
     facts, more = device.facts(), device.management()
     if not more["library"] and not more["note"]:
@@ -342,9 +305,8 @@ def facts(device: _core.Device) -> dict[str, Any]:
 
 
 def _why_none(row: dict[str, Any]) -> str:
-    if not row["built"]:
-        return f"this build is without it ({row['reason']})" if row["reason"] else "this build is without it"
-    return row["reason"] or "none found"
+    reason: str = row["reason"]
+    return reason or "none found" if row["built"] else f"this build is without it ({reason or 'no reason is known'})"
 
 
 def _device_of(row: dict[str, Any], index: int | None, reason: str, warning: str) -> Choice:
@@ -363,7 +325,7 @@ def _unused_gpu(rows: dict[str, Any]) -> str:
     idle = [row for row in rows.values() if not row["built"]]
     if any(row["devices"] and not _core.backend_facts(name)["runs_on_host"] for name, row in rows.items()):
         return ""
-    if not idle or not any(os.path.exists(path) for path in _GPU_SIGNS):
+    if not idle or not any(map(os.path.exists, _GPU_SIGNS)):
         return describe_amd_gpu()
     return (
         f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({idle[0]['reason']}): "

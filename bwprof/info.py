@@ -1,17 +1,26 @@
-"""Describe this machine and this build; ``python -m bwprof.info`` prints the description."""
+"""Describe this machine and this build; load the recorded runs that come with it.
+
+``python -m bwprof.info`` prints the description. ``tests/benchmarks/record_example.py`` makes the recorded runs, in
+``bwprof/data/examples``.
+"""
 
 from __future__ import annotations
 
-import math
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bwprof import _core, environment, hardware, registry
 from bwprof.hardware import describe_amd_gpu
+from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
-from bwprof.text.formatting import format_bytes
+from bwprof.text.formatting import format_bytes, is_missing
+from bwprof.text.listing import format_html_table, format_table
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_name
 
 if TYPE_CHECKING:
-    from bwprof import _core
+    import pandas as pd
 
 NOT_PROBED = "not probed (--probe, or probe=True)"
 
@@ -25,16 +34,12 @@ class Info(dict[str, Any]):
         return [(title, [{"what": name, "value": value} for name, value in lines]) for title, lines in parts]
 
     def __repr__(self) -> str:
-        from bwprof.text.listing import format_table
-
         try:
             return "\n\n".join(f"{title}\n{format_table(lines)}" for title, lines in self._parts())
         except KeyError:  # a changed dict
             return super().__repr__()
 
     def _repr_html_(self) -> str:
-        from bwprof.text.listing import format_html_table
-
         return "".join(format_html_table(lines, title) for title, lines in self._parts())
 
 
@@ -63,30 +68,23 @@ def info(*, probe: bool = False) -> Info:
     >>> sorted(bwprof.info())
     ['backends', 'build', 'devices', 'environment', 'host', 'packages', 'profilers', 'version', 'versions']
     """
-    from bwprof import _core, environment
-    from bwprof.hardware import Devices
-    from bwprof.text.parsing import parse_bool
-
     parse_bool(probe, "probe")
     backends = _core.backends()
-    facts = {
-        "version": _core.__version__,
-        "build": dict(_core.build),
-        "host": environment.host_facts(),
-        "versions": environment.package_versions(),
-        "environment": environment.environment_variables(),
-        "backends": backends,
-        "devices": Devices(_device(row, device["index"], probe) for row in backends for device in row["devices"]),
-        "packages": _packages(),
-        "profilers": environment.find_profilers(),
-    }
-    return Info(facts)
+    devices = [_device(row, device["index"], probe) for row in backends for device in row["devices"]]
+    return Info(
+        version=_core.__version__,
+        build=dict(_core.build),
+        host=environment.host_facts(),
+        versions=environment.package_versions(),
+        environment=environment.environment_variables(),
+        backends=backends,
+        devices=hardware.Devices(devices),
+        packages=_packages(),
+        profilers=environment.find_profilers(),
+    )
 
 
 def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
-    from bwprof import _core, hardware
-    from bwprof.roofs import store
-
     description: dict[str, Any] = {"backend": backend["name"], "index": index}
     try:
         with hardware.borrow_device(backend["name"], index) as device:
@@ -111,11 +109,8 @@ def _device(backend: dict[str, Any], index: int, probe: bool) -> dict[str, Any]:
 
 def _counters(device: _core.Device) -> str:
     """Return the status of counting a small stream."""
-    from bwprof import _core, hardware, registry
-
     stream = next(operation for operation in registry.operations() if operation["is_stream"])
-    params = {stream["params"][0]["name"]: 1 << 16}
-    with _core.Case(device, stream["name"], "fp32", params) as case:
+    with _core.Case(device, stream["name"], "fp32", {stream["params"][0]["name"]: 1 << 16}) as case:
         return str(hardware.note_counting(device, case.count())["counters_status"])
 
 
@@ -134,12 +129,10 @@ def _timer(device: _core.Device, name: str, probe: bool) -> str:
 def _packages() -> dict[str, str]:
     from importlib import metadata as packages
 
-    versions = {}
-    for name in ("numpy", "pandas", "matplotlib", "rich"):
-        try:
+    versions = dict.fromkeys(("numpy", "pandas", "matplotlib", "rich"), "not installed")
+    for name in versions:
+        with suppress(packages.PackageNotFoundError):
             versions[name] = packages.version(name)
-        except packages.PackageNotFoundError:
-            versions[name] = "not installed"
     return versions
 
 
@@ -150,8 +143,7 @@ def build_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         state = f"{len(backend['devices'])} device(s)" if backend["built"] else "not in this build"
         lines.append((f"backend {backend['name']}", f"{state}{': ' if backend['reason'] else ''}{backend['reason']}"))
     lines += [("AMD GPU", describe_amd_gpu())] if describe_amd_gpu() else []
-    lines += [(name, str(value)) for name, value in facts["versions"].items() if name == "python"]
-    lines += [(name, value) for name, value in facts["packages"].items()]
+    lines += [("python", facts["versions"]["python"]), *facts["packages"].items()]
     for name, tool in facts["profilers"].items():
         where = "not found" if tool is None else f"{tool['version'] or 'version unknown'} {tool['path']}"
         lines.append((f"profiler {name}", where))
@@ -164,14 +156,16 @@ def device_lines(device: dict[str, Any]) -> list[tuple[str, str]]:
     """Return name and value of a device's facts, capabilities and roofs."""
     if "error" in device:
         return [("not usable", device["error"])]
-    lines = [
-        ("memory", f"{format_bytes(device['memory_free_bytes'])} free of {format_bytes(device['memory_total_bytes'])}")
-    ]
+    free, total = format_bytes(device["memory_free_bytes"]), format_bytes(device["memory_total_bytes"])
+    lines = [("memory", f"{free} free of {total}")]
     for name, value in device["facts"].items():
         if value is None or (value in ("", 0) and name not in ("ecc", "persistence")) or name == "memory_bytes":
             continue
         lines.append((name, format_bytes(value) if name.endswith("_bytes") else _format_value(value)))
-    lines += [(f"library {library['name']}", _library(library)) for library in device["libraries"]]
+    for library in device["libraries"]:
+        where = f"{library['version']} {library['path']}".strip() if library["path"] else "none"
+        note = f": {library['note']}" if library["note"] else ""
+        lines.append((f"library {library['name']}", f"{where} ({library['purpose']}){note}"))
     lines += [(f"works: {name}", status) for name, status in device["works"].items()]
     return lines + _roof_lines(device["roofs"])
 
@@ -185,8 +179,8 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     for point in roofs.ceilings():
         doubt = f"; in doubt: {point.doubt}" if point.doubt else f" +- {100 * point.uncertainty:.1f} %"
         lines.append((f"ceiling {point.stream}", f"{point.gb_s:.4g} GB/s at {format_bytes(point.total_bytes)}{doubt}"))
-    sizes = [point.total_bytes for point in roofs.points]
-    if sizes:
+    if roofs.points:
+        sizes = [point.total_bytes for point in roofs.points]
         span = f"{format_bytes(min(sizes))} to {format_bytes(max(sizes))}"
         doubtful = sum(bool(point.doubt) for point in roofs.points)
         lines.append(("size curve", f"{len(sizes)} points, {span}; {doubtful} in doubt"))
@@ -196,26 +190,55 @@ def _roof_lines(stored: dict[str, Any] | None) -> list[tuple[str, str]]:
     return lines
 
 
-def _library(library: dict[str, str]) -> str:
-    where = f"{library['version']} {library['path']}".strip() if library["path"] else "none"
-    return f"{where} ({library['purpose']})" + (f": {library['note']}" if library["note"] else "")
-
-
 def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        known = [f"{name} {_format_value(item)}" for name, item in value.items() if not _unknown(item)]
+        known = [f"{name} {_format_value(item)}" for name, item in value.items() if not is_missing(item)]
         return ", ".join(known) or "unknown"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_format_value, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if _unknown(value):
+    if is_missing(value):
         return "unknown"
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _unknown(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def load_example(name: str) -> pd.DataFrame:
+    """Load a recorded run, as `bwprof.load` does.
+
+    Parameters
+    ----------
+    name : str
+        "h200" or "h100": the default suite, with hardware counters; "h200_llama" or "h100_llama": a step of
+        Llama-3.1-8B (see `bwprof.ModelStep.from_frame`), with predicted rows for formats without a kernel.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``attrs["run"]`` holds the run's metadata: ``"commit"`` is the commit of bwprof that measured it, and
+        ``"predicted_again"`` a later one that predicted a model's rows again. The machine's name is removed. Rows with
+        `flags`: 8 of the H200's 63 rows, 15 of the H100's.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> bwprof.load_example("h200")["device"].unique().tolist()
+    ['NVIDIA H200']
+    """
+    from bwprof.results import frame, reader
+    from bwprof.roofs.limiter import with_limits
+
+    known = reader.recorded_runs()
+    if parse_name(name, "name") not in known:
+        hint = "; bwprof.load reads results from a file" if Path(name).suffix else ""
+        raise ValueError(describe_unknown("example", name, known) + hint)
+    rows, samples, run = reader.read_rows(known[name])
+    return with_limits(frame.from_rows(rows, run, samples))  # some runs are older than these columns
 
 
 if __name__ == "__main__":

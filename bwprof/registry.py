@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -11,7 +10,7 @@ from typing import Any
 
 from bwprof import _core
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, is_bool, parse_int, quote_text, repr_short
+from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, parse_bytes, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths in a case's name
 
@@ -36,10 +35,10 @@ def operations() -> Operations:
     Returns
     -------
     Operations
-        A list of dicts, also indexed by name: ``operations()["gemm"]``; displays as a table, which `frame()` returns.
-        Keys: name, family, text, takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read,
-        bytes_written and flops), params (dicts: name, unit, text, default, default_from, minimum, maximum) and
-        variants (backend -> dicts: name, text, precisions, changes, predicted, because, at; see `bwprof.variants`).
+        Dicts, also indexed by name: ``operations()["gemm"]``; `frame()` returns the table. Keys: name, family, text,
+        takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read, bytes_written and flops),
+        params (dicts: name, unit, text, default, default_from, minimum, maximum) and variants (backend -> dicts: name,
+        text, precisions, changes, predicted, because, at; see `bwprof.variants`).
 
     Examples
     --------
@@ -65,14 +64,9 @@ def operation(name: str) -> dict[str, Any]:
     return description
 
 
-@cache
-def _precision_names() -> tuple[str, ...]:
-    return tuple(precision["name"] for precision in _core.precisions())
-
-
 def precision_names() -> list[str]:
     """Return all precisions, widest first."""
-    return list(_precision_names())
+    return [precision["name"] for precision in _core.precisions()]
 
 
 # Other spellings of the precisions, and the nearest precision for others; both without marks.
@@ -99,31 +93,21 @@ def _plain(word: str) -> str:
 
 
 def precision_name(word: str) -> str:
-    """Return the registry's name of a precision, for any spelling; another word as it is.
+    """Return the registry's name of a precision, for any spelling (bfloat16, torch.half); another word as it is."""
+    return _names_by_spelling().get(_plain(word)) or str(word)
 
-    Examples
-    --------
-    >>> [precision_name(word) for word in ("FP8", "bfloat16", "torch.float16", "mine")]
-    ['fp8_e4m3', 'bf16', 'fp16', 'mine']
-    """
-    names = {_plain(name): name for name in _precision_names()}
-    spelling = _plain(word)
-    return names.get(spelling) or _SPELLINGS.get(spelling) or str(word)
+
+@cache
+def _names_by_spelling() -> dict[str, str]:
+    return _SPELLINGS | {_plain(name): name for name in precision_names()}
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
-    """Return the name of an allowed precision; ValueError with the nearest name for another one.
-
-    Examples
-    --------
-    >>> check_precision("int4")
-    Traceback (most recent call last):
-    ValueError: unknown precision 'int4': did you mean 'q4_0'? Allowed: fp32, tf32, fp16, bf16, fp8_e4m3, int8, q4_0
-    """
+    """Return the name of an allowed precision; ValueError with the nearest name for another one."""
     names = precision_names() if allowed is None else allowed
     canonical = precision_name(name)
     if canonical not in names:
-        meant = _NEAREST.get(_plain(canonical), canonical if canonical in _precision_names() else None)
+        meant = _NEAREST.get(_plain(canonical), canonical if canonical in precision_names() else None)
         meant = "" if meant and meant not in names else meant
         raise ValueError(describe_unknown(kind, str(name), names, where=where, meant=meant))
     return canonical
@@ -148,8 +132,8 @@ def lacks_kernel(operation_name: str, precision: str, backend: str) -> bool:
 
     False for other devices: a build without their backend does not know their kernels.
     """
-    hosts = [name for name in backend_names() if _core.backend_facts(name)["runs_on_host"]]
-    return backend in hosts and operation_name in _by_name() and not variant_names(operation_name, backend, precision)
+    on_host = backend in backend_names() and _core.backend_facts(backend)["runs_on_host"]
+    return on_host and operation_name in _by_name() and not variant_names(operation_name, backend, precision)
 
 
 def backend_names() -> list[str]:
@@ -159,12 +143,10 @@ def backend_names() -> list[str]:
 
 def check_backend(name: str) -> str:
     """Return a backend's name in lower case; ValueError with the nearest name for an unknown one."""
-    lowered = str(name).strip().lower()
-    if lowered not in backend_names():
-        gpus = [backend for backend in backend_names() if not _core.backend_facts(backend)["runs_on_host"]]
-        raise ValueError(
-            describe_unknown("backend", str(name), backend_names(), meant=gpus[0] if lowered == "gpu" else None)
-        )
+    lowered, names = str(name).strip().lower(), backend_names()
+    if lowered not in names:
+        gpu = next(backend for backend in names if not _core.backend_facts(backend)["runs_on_host"])
+        raise ValueError(describe_unknown("backend", str(name), names, meant=gpu if lowered == "gpu" else None))
     return lowered
 
 
@@ -191,35 +173,26 @@ def check_metrics(names: Sequence[str], backend: str) -> tuple[str, ...]:
     Raise ValueError for an unknown metric, with the nearest name, and for a backend without metrics.
     """
     known = metric_names(backend)
-    names = [name if name in known else name.removesuffix("_pct") for name in names]
-    allowed = [*known, "all"] if known else []
     if names and not known:
         raise ValueError(f"the {backend} backend counts no metrics: leave them out, or measure on a GPU")
+    names = [name if name in known else name.removesuffix("_pct") for name in names]
     for name in names:
-        if name not in allowed:
-            raise ValueError(describe_unknown(f"metric on {backend}", name, allowed))
+        if name not in (*known, "all"):
+            raise ValueError(describe_unknown(f"metric on {backend}", name, [*known, "all"]))
     return tuple(known) if "all" in names else tuple(dict.fromkeys(names))
 
 
 def check_seed(seed: int) -> int:
-    """Return the seed of generated inputs; ValueError outside 0 to 2^63 - 1."""
+    """Return the seed of generated inputs; ValueError outside 0 to 2^63 - 1, and for text."""
     try:
-        number = -1 if is_bool(seed) else operator.index(seed)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**63:
-        raise ValueError(f"seed is {repr_short(seed)}: allowed are 0 to 2^63 - 1")
-    return number
-
-
-@cache
-def _param_names(operation_name: str) -> tuple[str, ...]:
-    return tuple(param["name"] for param in operation(operation_name)["params"])
+        return parse_bytes(None if isinstance(seed, str) else seed, "seed")
+    except ValueError:
+        raise ValueError(f"seed is {repr_short(seed)}: allowed are 0 to 2^63 - 1") from None
 
 
 def param_names(operation_name: str) -> list[str]:
     """Return the operation's parameters in order."""
-    return list(_param_names(operation(operation_name)["name"]))
+    return [param["name"] for param in operation(operation_name)["params"]]
 
 
 def variant_names(operation_name: str, backend: str, precision: str | None = None) -> list[str]:
@@ -274,13 +247,7 @@ def parse_param(name: str, value: Any, label: str) -> int:
 
 
 def parse_point(at: str) -> tuple[str, dict[str, int]]:
-    """Return the precision and the parameters of a prediction's `at`.
-
-    Examples
-    --------
-    >>> parse_point("fp16 M=1 N=4096")
-    ('fp16', {'M': 1, 'N': 4096})
-    """
+    """Return the precision and the parameters of a prediction's `at`: "fp16 M=1 N=4096"."""
     precision, *params = at.split()
     return precision, {name: int(value) for name, _, value in (param.partition("=") for param in params)}
 
@@ -291,11 +258,6 @@ def parse_lengths(kv_lens: str | int | Iterable[int | str] | None, name: str = "
     Allowed are whole numbers in an ordered container (list, NumPy, pandas), a single one, and text with commas or
     semicolons; texts may be "4Ki" and "1Ki..8Ki:x2". Raise ValueError for anything else, and for no lengths; the
     message has `name`. The operation checks their range and number.
-
-    Examples
-    --------
-    >>> parse_lengths("100,7Ki"), parse_lengths("100;7000"), parse_lengths(["8..32:x2", 5]), parse_lengths(64)
-    ((100, 7168), (100, 7000), (8, 16, 32, 5), (64,))
     """
     if kv_lens is None:
         return None
@@ -323,13 +285,6 @@ def case_name(case: str, kv_lens: str | Iterable[int] | None) -> str:
     """Return a case's name with its lengths, so that different lengths have different names.
 
     Of more than three lengths the name has their number, their range and a digest.
-
-    Examples
-    --------
-    >>> case_name("decode", None), case_name("decode", "64;32"), case_name("decode kv_lens=64,32", (64, 32))
-    ('decode', 'decode kv_lens=64,32', 'decode kv_lens=64,32')
-    >>> case_name("decode", [8192, 12, 500, 64]), case_name("decode", [64] * 16)
-    ('decode kv_lens=4 of 12..8192 #2ba358d9', 'decode kv_lens=16 of 64')
     """
     if not kv_lens:
         return case
@@ -354,17 +309,7 @@ def _lengths_name(kv_lens: str | tuple[int, ...]) -> str:
 
 
 def describe_unknown_param(operations: str, name: str, known: Iterable[str], *, where: str = "") -> str:
-    """Return the message for an unknown parameter; for `kv_lens`, where it belongs.
-
-    `where` names a suite's file.
-
-    Examples
-    --------
-    >>> describe_unknown_param("gemm", "m", ["M", "N"])
-    "unknown parameter of gemm 'm': did you mean 'M'? Allowed: M, N"
-    >>> describe_unknown_param("attention_decode", "kv_lens", ["batch", "kv_len"])
-    'kv_lens is no parameter: lengths are given by --kv-lens 100,7000 (in Python kv_lens=[100, 7000])'
-    """
+    """Return the message for an unknown parameter; for `kv_lens`, where it belongs. `where` names a suite's file."""
     if name == "kv_lens":
         if where:
             return f"{where}: kv_lens is no parameter: lengths are a key beside params, kv_lens = [100, 7000]"
@@ -377,11 +322,8 @@ def complete_params(
 ) -> dict[str, int]:
     """Return all parameters, with their defaults, after every check.
 
-    Raises
-    ------
-    ValueError
-        For an unknown parameter (with the nearest name), a value out of range, head numbers that do not divide, and
-        sizes that overflow.
+    Raise ValueError for an unknown parameter (with the nearest name), a value out of range, head numbers that do not
+    divide, and sizes that overflow.
     """
     known = param_names(operation_name)
     for name in params:
@@ -393,24 +335,18 @@ def complete_params(
             raise ValueError(f"{operation_name}: {name} is {repr_short(value)}, which does not fit in 64 bits")
     if kv_lens is not None and not operation(operation_name)["takes_kv_lens"]:
         raise ValueError(f"{operation_name} takes no kv_lens")
-    allowed = operation(operation_name)["precisions"]
-    if check_precision(precision) not in allowed:
+    canonical, allowed = check_precision(precision), operation(operation_name)["precisions"]
+    if canonical not in allowed:
         raise ValueError(
             f"{operation_name} has no precision '{quote_text(precision)}': allowed are {', '.join(allowed)}"
         )
-    return _core.complete(operation_name, check_precision(precision), values, kv_lens)
+    return _core.complete(operation_name, canonical, values, kv_lens)
 
 
 def unusual_params(
     operation_name: str, precision: str, params: Mapping[str, int | str], kv_lens: Sequence[int] | None = None
 ) -> list[str]:
-    """Return the parameters whose values differ from their defaults, the others being equal.
-
-    Examples
-    --------
-    >>> unusual_params("gemm", "fp32", {"M": 64, "beta": 0})
-    ['M']
-    """
+    """Return the parameters whose values differ from their defaults, the others being equal."""
     values = complete_params(operation_name, precision, params, kv_lens)
 
     def differs(name: str) -> bool:

@@ -77,11 +77,11 @@ def sweep(
     Parameters
     ----------
     operations : str, iterable of str, or callable, optional
-        Names from `bwprof.operations()`, or of a suite's cases; without these and without `suite` the default suite.
-        A callable is measured like `bwprof.measure` does, with that function's further arguments: bytes_read,
-        bytes_written, flops, footprint_bytes (numbers, or functions of the parameters), check (called with the
-        parameters), stream, sets, name, roof_threads. It allows no suite, variant, seed or kv_lens. A point that raises
-        an exception becomes a failed row.
+        Names from `bwprof.operations()`, or of a suite's cases; default: the suite, else the default suite. A callable
+        is measured as by `bwprof.measure`, with its further arguments: bytes_read, bytes_written, flops,
+        footprint_bytes (numbers, or functions of the parameters), check (called with the parameters), stream, sets,
+        name, roof_threads; without suite, variant, seed or kv_lens. A point that raises an exception becomes a failed
+        row.
     suite : str or path, optional
         A built-in suite's name, or a .toml file; with `operations`, only its cases of those.
     only : str or iterable of str, optional
@@ -90,8 +90,7 @@ def sweep(
         Default: the suite's, else FP32 and FP16.
     device : int, str or torch.device, or a list of them, optional
         "cpu", "cuda:1", 1, ...; for operations also several, one after the other: a list, "0,1", or "all" of the
-        backend (`bwprof.outliers` finds a slow one). Default: the first device of the preferred backend that has one;
-        for a callable that backend's current device.
+        backend. Default: the first device of the preferred backend; for a callable its current device.
     backend : str, optional
         The same as the device's name without a number.
     variant : str or iterable of str, optional
@@ -103,17 +102,14 @@ def sweep(
         Seed of the generated inputs.
     kv_lens : sequence of int, or str, optional
         Lengths of a batch's entries as in `bwprof.cost`: [100, 7000], "100,7Ki". A case's name ends with them.
-    timer : str, optional
-        On a GPU "graph" (default), "events" or "cupti"; on a CPU "monotonic".
+    timer, rel_ci
+        As in `bwprof.Case.measure`; default of `rel_ci`: 0.005, or "0.5%".
     counters : bool
         Count each case's DRAM and L2 bytes in hardware, on a cold launch beside the timed ones; if that fails,
         `counters_status` has the reason.
     metrics : str or iterable of str, optional
-        Metrics to count by replaying each case's launch, as in `bwprof.Case.count`; "all" for every one. They fill the
-        metrics' columns; `metrics_status` has the reason for missing ones.
-    rel_ci : float or str, optional
-        Stop sampling a case when half of its median's 95 % confidence interval, and the distance of the medians of
-        both halves of the samples, are below this fraction. Default: 0.005, or "0.5%".
+        Metrics to count by replaying each case's launch, as in `bwprof.Case.count`; `metrics_status` has the reason
+        for missing ones.
     max_seconds : float, optional
         Time limit of sampling per case, instead of the suite's `target_seconds`; ten samples in any case. Default: 2.
     target_seconds : float, optional
@@ -133,8 +129,8 @@ def sweep(
         A file for the times and figures of the cases, in the Trace Event format of Perfetto (ui.perfetto.dev) and
         chrome://tracing; written however the sweep ends.
     nvtx : bool, optional
-        Mark the cases with NVTX ranges, in the domain ``bwprof``, for tools such as nsys and ncu: if one watches the
-        process (None), never (False), or with a warning if none does (True).
+        Mark the cases with NVTX ranges for tools such as nsys and ncu: if one watches the process (None), never
+        (False), or with a warning if none does (True).
     force : bool
         Replace an `output` or `trace` file that is not empty.
     progress : bool or callable, optional
@@ -158,12 +154,11 @@ def sweep(
     ValueError
         For unknown names, values out of range and contradictions, before anything runs.
     SweepError
-        If the device is lost; `frame` holds the finished rows.
+        If the device is lost. Any exception that ends a sweep early (Ctrl-C, a full disk) has the finished rows as
+        `frame`.
     OSError
         If `output` cannot be written, or another run is writing to it; FileExistsError if it is not empty, without
         `force`.
-
-    Any exception that ends a sweep early (Ctrl-C, a full disk, one of `progress`) has the finished rows as `frame`.
 
     Examples
     --------
@@ -186,31 +181,23 @@ def sweep(
     options = RunOptions(
         max_total_seconds, check_roofs(roofs), recalibrate, label_columns, output, force, progress, trace, nvtx
     )
+    counting: dict[str, Any] = {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
     stop: dict[str, Any] = {
         "rel_ci": None if rel_ci is None else parse_fraction(rel_ci, "rel_ci"),
         "max_seconds": None if max_seconds is None else parse_seconds(max_seconds, "max_seconds", from_zero=True),
     }
     if callable(operations):
-        unsupported: dict[str, object] = {
-            "suite": suite,
-            "only": only,
-            "variant": variant,
-            "kv_lens": kv_lens,
-            "seed": seed or None,
-        }
-        unsupported |= {"target_seconds": target_seconds, "nvtx": nvtx}
-        for option, value in unsupported.items():
+        names = ("suite", "only", "variant", "kv_lens", "seed", "target_seconds", "nvtx")
+        values = (suite, only, variant, kv_lens, seed or None, target_seconds, nvtx)
+        for option, value in zip(names, values, strict=True):
             if value is not None:
-                raise ValueError(
-                    f"{option} goes with operations, not with a callable; your own parameter goes into grid="
-                )
+                raise ValueError(f"{option} goes with operations, not with a callable; your own goes into grid=")
         if isinstance(device, (list, tuple)):
             raise ValueError(f"device is {repr_short(device)}: a callable is measured on one device")
         if precision is not None:
             params["precision"] = precision
-        call_options = {name: params.pop(name) for name in api.OPTIONS if name in params}
-        call_options |= {"timer": timer, "counters": counters, "metrics": parse_names("metrics", metrics)}
-        call_request = api.CallRequest(
+        call_options = counting | {name: params.pop(name) for name in callables.OPTIONS if name in params}
+        call_request = callables.CallRequest(
             operations,
             parse_axes(merge_keywords(grid, params, "grid")),
             call_options,
@@ -235,11 +222,9 @@ def sweep(
         backend=backend,
         device=device,
         seed=parse_int(seed, "seed"),
-        timer=timer,
-        counters=counters,
-        metrics=parse_names("metrics", metrics),
         target_seconds=None if target_seconds is None else parse_seconds(target_seconds, "target_seconds"),
         only=parse_names("only", only),
+        **counting,
         **stop,
     )
     return run_sweep(request, options)
@@ -272,16 +257,14 @@ def benchmark_bandwidth(
 ) -> pd.DataFrame:
     """Measure a suite into a CSV of the nine classic columns, as the C library's `cuda_benchmark_bandwidth` does.
 
-    See `bwprof.save` with ``classic=True``, which writes the same for a frame, and `bwprof sweep --classic-csv FILE`.
+    `bwprof.save` with ``classic=True`` writes the same for a frame.
 
     Parameters
     ----------
     path : path
         A file ending in .csv, written in one step when all cases have run.
-    suite : str or path, optional
-        A built-in suite's name, or a .toml file; default: the default suite.
-    only, device, backend, progress
-        As in `bwprof.sweep`; default: the first GPU, else the CPU.
+    suite, only, device, backend, progress
+        As in `bwprof.sweep`.
 
     Returns
     -------
@@ -303,11 +286,8 @@ def benchmark_bandwidth(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "classic.csv")
     ...     rows = bwprof.benchmark_bandwidth(path, suite="smoke", only="kv_append", device="cpu")
-    ...     lines = path.read_text().splitlines()
-    >>> lines[0]
-    'operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written'
-    >>> [line.split(",")[:5] for line in lines[1:]]
-    [['kv_append', 'FP32', '', '', ''], ['kv_append', 'FP16', '', '', '']]
+    ...     [line.split(",")[:2] for line in path.read_text().splitlines()]
+    [['operation', 'precision'], ['kv_append', 'FP32'], ['kv_append', 'FP16']]
     """
     target = parse_path(path, "path")
     if target.suffix.lower() != ".csv":
@@ -328,11 +308,6 @@ def benchmark_bandwidth(
 
 
 if __name__ == "__main__":
-    from bwprof.cli.guard import guarded
+    from bwprof.cli import main
 
-    def _main() -> int:
-        from bwprof.cli.commands.sweep import main_sweep
-
-        return main_sweep()
-
-    sys.exit(guarded(_main))
+    sys.exit(main(["sweep", *sys.argv[1:]]))

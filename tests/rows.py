@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results import schema
+from bwprof.results import json_file, schema
+from bwprof.results.atomic import atomic_write
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 
@@ -29,6 +32,11 @@ HOSTILE = (
 def load_samples(path: Any) -> list[list[float] | None]:
     """Return the raw samples of a file or a folder, a list per row."""
     return list(load(path, samples=True)["samples_ns"])
+
+
+def write_json(path: Path, rows: Sequence[RowDict], samples: Sequence[Any], run: dict[str, Any]) -> None:
+    """Write rows, their raw samples and a run's metadata as a JSON file."""
+    atomic_write(path, json_file.json_text(rows, samples, run))
 
 
 def row(case: str, precision: str, *, gb_s: float | None = 100.0, bytes_read: int = 8000, **more: Any) -> RowDict:

@@ -22,7 +22,7 @@ from commands import IN_ONE, Here, environment
 import bwprof
 from bwprof import _core
 from bwprof.cli.commands.sweep import main_sweep
-from bwprof.results import columns, csv_file, reader, schema
+from bwprof.results import csv_file, reader, schema
 from bwprof.runs.suites import parse
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -346,7 +346,7 @@ def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
         bwprof.load(path)
 
 
-@pytest.mark.parametrize("name", [column.name for column in columns.all_columns() if column.kind != "text"])
+@pytest.mark.parametrize("name", [column.name for column in schema.all_columns() if column.kind != "text"])
 def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))

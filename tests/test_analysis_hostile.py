@@ -18,8 +18,7 @@ from bwprof.analysis.bandwidth import speed_of_light, utilization_table
 from bwprof.analysis.bottleneck import bottlenecks, match_rules, strengths
 from bwprof.analysis.rules import checklist
 from bwprof.cli.commands.analyze import print_answer
-from bwprof.results import columns as results_columns
-from bwprof.results import frame
+from bwprof.results import frame, schema
 
 WORDS = {
     "precision": ["fp32", "fp16", "fp8_e4m3", "weird"],
@@ -58,10 +57,10 @@ def value(dice: random.Random, name: str, kind: str) -> Any:
 
 
 def any_frame(dice: random.Random) -> pd.DataFrame:
-    columns = [(column.name, column.kind) for column in results_columns.all_columns() if dice.random() < 0.5]
+    columns = [(column.name, column.kind) for column in schema.all_columns() if dice.random() < 0.5]
     kinds = dict.fromkeys(OTHERS, "number") | dict(columns)
     columns += [(name, kinds[name]) for name in OTHERS if dice.random() < 0.3]
-    columns += [(name, "text") for name in results_columns.CLASSIC_NAMES[:2] if name not in dict(columns)]
+    columns += [(name, "text") for name in schema.CLASSIC_NAMES[:2] if name not in dict(columns)]
     rows = [{name: value(dice, name, kind) for name, kind in columns} for _ in range(dice.choice([0, 1, 2, 8]))]
     plain = pd.DataFrame(rows, columns=list(dict(columns)))
     return dice.choice([lambda: plain, lambda: frame.from_rows(rows), lambda: pd.concat([plain, plain])])()
@@ -78,7 +77,7 @@ def test_any_frame_has_an_answer(seed: int) -> None:
             analysis(data)
         answer = Answer(data)
         # Pairs are read of frames with all classic columns, which must hold what they should.
-        if not set(results_columns.CLASSIC_NAMES) <= set(data.columns):
+        if not set(schema.CLASSIC_NAMES) <= set(data.columns):
             answer.lines()
             answer.to_dict(with_checklist=True)
         for _, row in data.iterrows():

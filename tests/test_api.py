@@ -21,7 +21,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    """Examples without a backend run on whatever device is preferred."""
+    """Examples without a backend run on the preferred device."""
     module, runner = importlib.import_module(name), doctest.DocTestRunner()
     for found in doctest.DocTestFinder().find(module):
         if found.examples:  # running one of none takes as long as a short example
@@ -38,8 +38,8 @@ def test_case_runs_on_a_callers_arrays() -> None:
         assert (case.cost.bytes_read, case.cost.bytes_written) == ((3 * 50 + 7 * 50) * 4, 3 * 7 * 4)
 
 
-def test_case_takes_and_gives_narrow_types() -> None:
-    """FP16 arrays pass unchanged; BF16, which NumPy lacks, travels as float32 or as bits."""
+def test_case_converts_narrow_types() -> None:
+    """FP16 arrays stay as they are; BF16 is float32 or bits, because NumPy lacks it."""
     values = np.array([1.0, -2.5, 3.140625, 65280.0], dtype=np.float32)  # exact in BF16 and FP16
     with bwprof.Case("stream_copy", precision="fp16", elements=4, backend="cpu") as case:
         out = case.run(a=values.astype(np.float16))["b"]
@@ -54,7 +54,7 @@ def test_case_takes_and_gives_narrow_types() -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("kind", [">u2", "<i2", ">i2"])
-def test_stored_bits_of_another_kind_are_no_numbers(precision: str, kind: str) -> None:
+def test_stored_bits_of_another_type_are_refused(precision: str, kind: str) -> None:
     bits = np.array([0x3F80, 0xC020, 0x4049, 0x0001], dtype=np.uint16)
     with (
         bwprof.Case("stream_copy", precision=precision, elements=4, backend="cpu") as case,
@@ -93,7 +93,7 @@ def test_seeds_out_of_range_are_refused(seed: int) -> None:
 def test_bad_arrays_are_refused() -> None:
     heads = {"num_heads": 2, "head_dim": 4, "backend": "cpu"}
     with bwprof.Case("attention_decode", kv_lens=[3, 8], **heads) as case:
-        with pytest.raises(ValueError, match="kv_lens holds values that do not fit into int32"):
+        with pytest.raises(ValueError, match=r"kv_lens.*int32"):
             case.run(kv_lens=np.array([2**32 + 1, 8]))  # would be 1 and 8 in 32 bits
         own = case.run()["out"]
         assert np.array_equal(case.run(kv_lens=np.array([3, 8]))["out"], own)
@@ -101,9 +101,9 @@ def test_bad_arrays_are_refused() -> None:
             refused = f"kv_lens element 0 is {length}: allowed is the case's own, 3; make a case of other lengths"
             with pytest.raises(ValueError, match=refused):
                 case.run(kv_lens=np.array([length, 8]))
-        with pytest.raises(ValueError, match=r"q has shape \(1,\), \(2, 1, 2, 4\) is needed"):
+        with pytest.raises(ValueError, match=r"q.*\(1,\).*\(2, 1, 2, 4\)"):
             case.run(q=np.zeros(1))
-        with pytest.raises(ValueError, match="unknown input of attention_decode 'qq': did you mean 'q'"):
+        with pytest.raises(ValueError, match=r"attention_decode 'qq'.*'q'"):
             case.run(qq=np.zeros(1))
 
 
@@ -140,7 +140,7 @@ def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -
 
 
 @pytest.mark.parametrize("given", [{"M": "x" * 100_000}, {"N": [[1] * 100_000]}, {"cache": [7] * 100_000}])
-def test_a_message_repeats_no_long_value(given: dict[str, Any]) -> None:
+def test_messages_shorten_long_values(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(given))}( is |: )") as caught:
         bwprof.sweep("gemm", backend="cpu", roofs=False, **given)
     assert len(str(caught.value)) < 300
@@ -159,7 +159,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=lambda given: next(iter(given))[:12])
-def test_a_message_of_measure_can_be_shown(given: dict[str, Any]) -> None:
+def test_messages_of_measure_are_printable(given: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         bwprof.measure(**{"fn": nothing, "device": "cpu", "roofs": False, **given})
     assert len(str(caught.value).encode()) < 500
@@ -167,21 +167,21 @@ def test_a_message_of_measure_can_be_shown(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["output", "suite", "precision", "variant", "timer", "seed"])
 @pytest.mark.parametrize("value", ["a\ud800", LONG, "a\x1b[31m"], ids=["surrogate", "long", "escape"])
-def test_a_message_of_sweep_can_be_shown(name: str, value: str) -> None:
+def test_messages_of_sweep_are_printable(name: str, value: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         bwprof.sweep("gemm", **{"M": 1, "backend": "cpu", "roofs": False, name: value})
     assert len(str(caught.value).encode()) < 500
     assert "\x1b" not in str(caught.value)
 
 
-def test_a_file_name_of_no_letters_can_be_shown() -> None:
+def test_strange_file_names_are_printable() -> None:
     for call in (bwprof.load, lambda name: bwprof.save(bwprof.results.frame.from_rows([]), name)):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
             call("a\ud800")
         assert b"a\\ud800" in str(caught.value).encode()
 
 
-def test_small_mercies() -> None:
+def test_unusual_arguments_work() -> None:
     assert bwprof.cost("gemm", M=[]).bytes.shape == (0,)
     lens = iter([3, 4])
     assert bwprof.cost("attention_decode", batch=2, kv_lens=lens) == bwprof.cost(
@@ -190,7 +190,7 @@ def test_small_mercies() -> None:
     case = bwprof.Case("gemm", M=1, N=8, K=8, backend="cpu")
     case.close()
     assert repr(case) == "<bwprof.Case, closed>"
-    with pytest.raises(ValueError, match="unknown variant of gemm on cpu '5'"):
+    with pytest.raises(ValueError, match="gemm on cpu '5'"):
         bwprof.Case("gemm", backend="cpu", variant=5)  # type: ignore[arg-type]
     frame = bwprof.sweep("gemm", N=8, K=8, backend="cpu", cache="hot", roofs=False, max_total_seconds=np.float32(20))
     assert set(frame["status"]) == {"ok"}
@@ -206,7 +206,7 @@ def test_small_mercies() -> None:
         ("UnsupportedError", ValueError),
     ],
 )
-def test_exceptions_have_one_base_and_are_what_they_were(name: str, second: type[Exception]) -> None:
+def test_exceptions_have_bwproferror_and_a_builtin_base(name: str, second: type[Exception]) -> None:
     error = getattr(bwprof.errors, name)
     assert name in bwprof.errors.__all__
     assert issubclass(error, bwprof.errors.BwprofError)

@@ -1,4 +1,4 @@
-"""The scripts of tests/benchmarks that hold kernels against peers: what they keep, and what they ask for."""
+"""The scripts of tests/benchmarks that compare kernels with peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bwprof import _core
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """A script as a module, which is forgotten afterwards."""
+    """Import a script as a module for one test."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "benchmarks"))
     before = set(sys.modules)
     yield import_module
@@ -30,11 +30,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleTy
 
 
 class Tensor:
-    """Stands for memory of a GPU."""
+    """A stand-in for GPU memory."""
 
 
 class Bench:
-    """A PyTorch and a device that count the tensors there are when memory is given back."""
+    """A PyTorch and a device that count the tensors at each release of memory."""
 
     def __init__(self, fails_in: str) -> None:
         self.fails_in = fails_in
@@ -85,8 +85,8 @@ class Bench:
         ("warmth", "not cold: all of it stays"),
     ],
 )
-def test_a_peer_that_fails_leaves_no_tensor(script: Callable[[str], ModuleType], fails_in: str, why: str) -> None:
-    """What it made would lie in memory, and in the cache, while the next kernel is measured."""
+def test_a_failing_peer_leaves_no_tensor(script: Callable[[str], ModuleType], fails_in: str, why: str) -> None:
+    """Its tensors would stay in memory and in the cache during the next measurement."""
     bench = Bench(fails_in)
     peers = script("gpu_peers").Peers(bench, bench)
     gc.disable()  # nothing may depend on when it comes by
@@ -105,7 +105,9 @@ def test_a_peer_that_runs_is_timed(script: Callable[[str], ModuleType]) -> None:
 
 
 def test_ragged_batches(script: Callable[[str], ModuleType], cpu: _core.Device) -> None:
-    """Of both kinds the longest is as long; of the uneven one most are short. Their cost is of what is there."""
+    """Both kinds have the same longest entry; most entries of the uneven one are short. The cost is that of the
+    entries.
+    """
     targets = script("targets")
     for batch in targets.RAGGED_BATCHES:
         kinds = targets.ragged_lengths(batch)

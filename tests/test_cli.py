@@ -23,7 +23,7 @@ from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Outcome, make_unmeasured
-from bwprof.results.export import OPENING
+from bwprof.results.exchange import OPENING
 from bwprof.runs import local, suites
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -1,4 +1,4 @@
-"""The columns: what each is called, in which unit, which way is better; and files that know fewer of them."""
+"""The columns' names, units and directions, and files of the previous version, which have fewer columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pytest
 from rows import load_samples, pair
 
 import bwprof
-from bwprof.results import columns as results_columns
 from bwprof.results import frame, schema
 
 EARLIER = Path(__file__).parent / "data" / "first_schema"  # written by 0.1.0 before it had the column hostname
 GROUPS = "case time work method roofs counters conditions trust comparison provenance metrics".split()
 
 
-def test_columns_by_hand() -> None:
+def test_columns_lists_unit_group_and_direction() -> None:
     found = bwprof.columns()
     assert found.columns.tolist() == ["name", "unit", "group", "better", "text"]
     assert found["name"].tolist() == list(schema.column_names())
@@ -41,9 +40,9 @@ def test_columns_by_hand() -> None:
         assert tuple(told.loc[name, ["unit", "group", "better"]]) == (unit, group, better), name
 
 
-def test_every_column_is_said_whole() -> None:
+def test_every_column_has_text_group_unit_and_label() -> None:
     units = {"_ms": "ms", "_us": "us", "_gb_s": "GB/s", "_tflops": "TFLOP/s", "_mhz": "MHz", "_pct": "%", "_j": "J"}
-    for column in results_columns.all_columns():
+    for column in schema.all_columns():
         assert column.text, column.name
         assert column.group in GROUPS, column.name
         assert column.better in ("higher", "lower", ""), column.name
@@ -68,14 +67,16 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     data = frame.from_rows(pair("a", 100.0, 80.0, attainable_gb_s=120.0, peak_gb_s=150.0))
     ax = bwprof.plot.comparison(data)
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
-    assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "T" in labels
+    assert any(label.startswith("T: ") for label in labels)
     stream = io.StringIO()
     render.print_tables(data, make_console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 
 @pytest.mark.parametrize("name", ["results.csv", "results.json", "."])
-def test_files_of_the_version_before_still_load(name: str, tmp_path: Path) -> None:
+def test_files_of_the_previous_version_load(name: str, tmp_path: Path) -> None:
     found = bwprof.load(EARLIER / name)
     assert found["operation"].tolist() == ["gemm", "gemm", "attention_decode", "attention_decode"]
     assert found["precision"].tolist() == ["fp32", "fp16"] * 2
@@ -91,14 +92,14 @@ def test_files_of_the_version_before_still_load(name: str, tmp_path: Path) -> No
     assert again["time_ms"].tolist() == found["time_ms"].tolist()
 
 
-def test_a_functions_file_of_the_version_before_keeps_its_labels() -> None:
+def test_labels_of_a_file_of_the_previous_version_stay() -> None:
     found = bwprof.load(EARLIER / "function.csv")
     assert (found["n"].tolist(), found["kind"].tolist()) == ([1024, 4096], ["plain", "plain"])
     assert found["flags"].str.contains("unverified").all()
 
 
-def test_a_run_of_the_version_before_goes_on(tmp_path: Path, here: object) -> None:
-    """Its plan is read: the case whose rows are taken away is measured, the others stay."""
+def test_a_run_of_the_previous_version_resumes(tmp_path: Path, here: object) -> None:
+    """The case without rows is measured, the others stay."""
     import json
 
     folder = tmp_path / "run"
@@ -114,11 +115,13 @@ def test_a_run_of_the_version_before_goes_on(tmp_path: Path, here: object) -> No
     assert found["hostname"].notna().sum() == 2
 
 
-def test_what_ran_out_of_time_is_measured_again() -> None:
+def test_cases_that_ran_out_of_time_are_recognized() -> None:
     from bwprof.runs.loop import ran_out_of_time
 
-    assert ran_out_of_time({"status": "skipped", "reason": "the 12 s of --max-total-seconds were over"})
-    assert not ran_out_of_time({"status": "skipped", "reason": "needs 2 TiB of memory, 1 GiB are free"})
+    late = {"status": "skipped", "reason": "the 12 s of --max-total-seconds were over"}
+    large = {"status": "skipped", "reason": "needs 2 TiB of memory, 1 GiB are free"}
+    assert ran_out_of_time(late)
+    assert not ran_out_of_time(large)
 
 
 def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Path) -> None:
@@ -137,7 +140,7 @@ def test_the_page_of_the_method_has_the_columns_and_their_units(source_tree: Pat
     assert not unknown, "columns that the page names and no row has"
 
 
-def test_parameters_have_names_of_their_own() -> None:
+def test_parameters_clash_with_no_column_and_no_option() -> None:
     """A parameter is a column, and a keyword of `cost`, `Case` and `sweep`."""
     parameters = {param["name"] for operation in bwprof.operations() for param in operation["params"]}
     twice = [name for name, count in Counter(schema.column_names()).items() if count > 1]

@@ -1,4 +1,4 @@
-"""attention_decode where its kernels divide the keys and share the work: long rows, many blocks, clusters, NaN."""
+"""attention_decode with divided keys: long rows, many blocks, clusters, NaN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LONG_DECODES = [
 @on_each_device
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: f"{shape.get('batch', 'ragged')}x{shape['head_dim']}")
-def test_decode_over_more_keys_than_blocks_meet_at_once(kernel_device, precision, shape):
+def test_decode_over_more_keys_than_blocks_combine_at_once(kernel_device, precision, shape):
     check(kernel_device, "attention_decode", None, precision, shape)
 
 
@@ -107,8 +107,9 @@ def test_decode_of_more_blocks_than_run_at_once(precision, shape):
     + [(2, 3001, 3, 160), (2, 3001, 8, 192), (2, 3001, 12, 176)],
 )
 def test_decode_follows_scores_that_rise_and_fall(batch, kv_len, heads, head_dim, trend, precision):
-    """Scores that rise by 9 a hundred keys leave old maxima far behind, of one head more than of another; one key
-    stands out. (By 4.5 in FP32: of scores of several hundred it keeps fewer digits than its tolerance asks for.)"""
+    """Scores rise by 9 per hundred keys, by another rate per head, so that maxima change; one key has the largest
+    score. (FP32: 4.5, because scores of several hundred have fewer digits than the tolerance needs.)
+    """
     shape = {"batch": batch, "kv_len": kv_len, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
 
     def given(operands: dict[str, Any]) -> dict[str, bytes]:
@@ -138,7 +139,7 @@ ONESHOTS = [
 @pytest.mark.parametrize("kernel_device", DEVICES[-1:], indirect=True)
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("shape", ONESHOTS, ids=lambda shape: "x".join(map(str, shape)))
-def test_decode_of_keys_that_blocks_meet_at_one_go(kernel_device, precision, shape):
+def test_decode_of_keys_that_blocks_combine_at_once(kernel_device, precision, shape):
     params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads"), shape, strict=True), head_dim=64)
     check(kernel_device, "attention_decode", "splitkv", precision, params)
 
@@ -214,7 +215,7 @@ def test_decode_of_keys_that_blocks_share(precision, shape):
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(("heads", "head_dim"), [(7, 64), (7, 128), (20, 96)])
 def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, heads, head_dim, precision):
-    """All bits set is a NaN, too, and what becomes of it must not look like a mark of the kernel's own."""
+    """A NaN with all bits set must not look like a kernel's mark."""
     params = {"batch": 1, "kv_len": 300, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
     with _core.Case(kernel_device, "attention_decode", precision, params) as case:
         size = next(len(data) for name, data in case.inputs().items() if name == "v")

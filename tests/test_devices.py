@@ -1,4 +1,4 @@
-"""One way to name a device, the same in every function and in the shell; sizes with suffixes likewise."""
+"""Names of devices, equal in every function and in the shell; sizes with suffixes."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def test_names_of_devices(given: Any, backend: str | None, found: object) -> Non
 @pytest.mark.parametrize(
     "given", ["gpu", "cuda:", "cuda:x", "cuda:-1", ":1", "", "cpu:0:0", 1.5, True, b"cpu", [0], "²"]
 )
-def test_what_names_no_device(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"device is .*: allowed are a number and names like 'cuda', 'cuda:0', 'cpu'"):
+def test_other_values_are_no_devices(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"'cuda', 'cuda:0', 'cpu'"):
         hardware.parse_device(given)
 
 
 def test_devices_and_backends_that_contradict_each_other() -> None:
-    with pytest.raises(ValueError, match="device is 'cuda:1' and backend is 'cpu': they contradict each other"):
+    with pytest.raises(ValueError, match=r"device.*'cuda:1'.*backend.*'cpu'"):
         hardware.parse_device("cuda:1", "cpu")
-    with pytest.raises(ValueError, match="backend 'cpu' has no device 7: allowed are 0"):
+    with pytest.raises(ValueError, match=r"'cpu'.*device 7:.*0"):
         hardware.choose_device(device="cpu:7")
-    with pytest.raises(ValueError, match="backend 'cpu' has no device -1"):
+    with pytest.raises(ValueError, match=r"'cpu'.*device -1"):
         hardware.choose_device("cpu", -1)
 
 
@@ -94,7 +94,7 @@ def test_every_function_takes_the_same_names(way: Callable[..., str]) -> None:
     cpu = next(device for device in bwprof.devices() if device["backend"] == "cpu")
     wanted = f"cpu:{cpu['name']}"
     assert way("cpu") == way("CPU:0") == way(0, backend="cpu") == way(None, backend="cpu") == wanted
-    with pytest.raises(ValueError, match="device is 'gpu': allowed are"):
+    with pytest.raises(ValueError, match="device is 'gpu'"):
         way("gpu")
 
 
@@ -119,7 +119,7 @@ def test_the_command_refuses_the_same_names(here: Any, option: list[str], said: 
 
 
 @pytest.mark.cuda
-def test_a_gpu_by_its_name() -> None:
+def test_a_gpu_by_its_backends_name() -> None:
     assert of_case("cuda") == of_case("cuda:0") == of_case(0, backend="cuda")
 
 
@@ -145,7 +145,7 @@ def test_sizes_with_suffixes_everywhere() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["4Kib", "1.5Ki", "", "Ki", "4 4"])
-def test_sizes_that_are_none(wrong: str) -> None:
+def test_wrong_sizes_are_refused(wrong: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: bwprof.cost("gemm", M=wrong),
         lambda: bwprof.cost("gemm", M=[wrong]),

@@ -201,7 +201,7 @@ def test_rows_in_doubt_are_not_learnt_from() -> None:
 def test_a_file_with_nine_columns(tmp_path: Path) -> None:
     rows = measured()
     path = tmp_path / "classic.csv"
-    rows[list(bwprof.results.columns.CLASSIC_NAMES)].to_csv(path, index=False)
+    rows[list(bwprof.results.schema.CLASSIC_NAMES)].to_csv(path, index=False)
     classic = bwprof.load(path)
     with pytest.raises(ValueError, match=r"no device: .*device="):
         bwprof.efficiency(classic)

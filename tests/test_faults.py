@@ -1,6 +1,7 @@
-"""What happens when a device call fails, a handle is closed, or a second thread comes along.
+"""Failing device calls, closed handles, and second threads.
 
-The same for csrc/measure itself, with a fake backend, is in test_native.py."""
+test_native.py has the same for csrc/measure, with a fake backend.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ MIB = 1 << 20
 # ---- closed handles ----
 
 
-def test_a_closed_case_says_so(cpu: _core.Device) -> None:
+def test_a_closed_case_raises(cpu: _core.Device) -> None:
     case = _core.Case(cpu, *SMALL_COPY)
     case.launch()
     case.close()
@@ -50,7 +51,7 @@ def test_a_closed_case_says_so(cpu: _core.Device) -> None:
             getattr(case, name)
 
 
-def test_a_closed_device_says_so() -> None:
+def test_a_closed_device_raises() -> None:
     device = _core.Device("cpu")
     device.close()
     device.close()
@@ -74,7 +75,7 @@ def test_a_closed_device_says_so() -> None:
 def test_a_device_with_open_cases_stays_open() -> None:
     with _core.Device("cpu") as device:
         case = _core.Case(device, *SMALL_COPY)
-        with pytest.raises(ValueError, match="1 Case objects of this Device are open"):
+        with pytest.raises(ValueError, match="1 Case objects"):
             device.close()
         case.launch()
         case.close()
@@ -87,7 +88,7 @@ def test_handles_are_made_once(cpu: _core.Device) -> None:
         cpu.__init__("cpu")  # type: ignore[misc]
 
 
-def test_handles_that_were_never_made() -> None:
+def test_uninitialized_handles_raise() -> None:
     """__new__ without __init__ is a closed handle, not a crash."""
     with pytest.raises(ValueError, match="closed"):
         _core.Device.__new__(_core.Device).facts()
@@ -105,19 +106,19 @@ def test_a_closed_case_leaves_others_alone(cpu: _core.Device) -> None:
 
 
 @pytest.mark.parametrize(("backend", "index"), [("cpu", 1), ("cpu", -1), ("tpu", 0)])
-def test_devices_that_are_not_there(backend: str, index: int) -> None:
+def test_missing_devices_raise(backend: str, index: int) -> None:
     with pytest.raises(ValueError, match=r"allowed (is|are)"):
         _core.Device(backend, index)
 
 
 def test_the_cpu_has_no_calls_to_make_fail(cpu: _core.Device) -> None:
-    with pytest.raises(_core.UnsupportedError, match="no calls to make fail"):
+    with pytest.raises(_core.UnsupportedError, match="no calls"):
         cpu._inject_fault(1)
 
 
 @pytest.mark.parametrize("use", ["launch", "measure"])
 def test_a_signal_while_memory_is_touched(use: str) -> None:
-    """The call ends, and what it had touched is given back: the whole of it is twice of what may be left."""
+    """The call ends and frees its memory; the limit is half of it."""
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -140,7 +141,7 @@ def test_a_signal_while_memory_is_touched(use: str) -> None:
 
 
 class Busy:
-    """A measurement that runs in another thread until it is told to stop."""
+    """A measurement in another thread, until it is stopped."""
 
     def __init__(self, case: _core.Case) -> None:
         self.case, self.running, self.stop = case, threading.Event(), threading.Event()
@@ -172,7 +173,7 @@ class Busy:
 
 @pytest.fixture
 def slow_case() -> Iterator[_core.Case]:
-    """Long enough that 4 096 samples do not end while a test looks at it."""
+    """Return a case whose 4096 samples take longer than the test."""
     with _core.Device("cpu") as device, _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20}) as case:
         yield case
         case.close()
@@ -188,7 +189,7 @@ def test_a_second_thread_is_refused(slow_case: _core.Case) -> None:
 
 
 def test_closing_waits_for_the_other_thread(slow_case: _core.Case) -> None:
-    """A case that is being measured is not freed under the measurement."""
+    """A case stays allocated while it is measured."""
     with Busy(slow_case) as busy:
         threading.Timer(0.05, busy.stop.set).start()
         slow_case.close()
@@ -197,7 +198,7 @@ def test_closing_waits_for_the_other_thread(slow_case: _core.Case) -> None:
 
 
 def test_two_threads_that_close() -> None:
-    """Each returns when the case is closed, not while the other one waits for that: the device can be closed then."""
+    """Each returns when the case is closed, so that the device can be closed."""
     device = _core.Device("cpu")
     case = _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20})
     wrong: list[BaseException] = []
@@ -224,7 +225,7 @@ def test_two_threads_that_close() -> None:
 
 
 def test_a_signal_ends_the_wait_of_closing(slow_case: _core.Case) -> None:
-    """The case is open afterwards, and can be closed later."""
+    """The case stays open, and closes later."""
 
     def handler(*_: object) -> None:
         raise InterruptedError("a signal")
@@ -242,7 +243,7 @@ def test_a_signal_ends_the_wait_of_closing(slow_case: _core.Case) -> None:
 
 
 def test_a_signal_handler_closes_what_is_being_closed(slow_case: _core.Case) -> None:
-    """It does not wait for the call that it interrupts."""
+    """The handler does not wait for the call that it interrupts."""
     handled = threading.Event()
 
     def handler(*_: object) -> None:
@@ -261,7 +262,7 @@ def test_a_signal_handler_closes_what_is_being_closed(slow_case: _core.Case) -> 
 
 
 def test_a_fork_while_another_thread_closes() -> None:
-    """Of that thread the child has nothing: it closes the case itself, and the device."""
+    """The child has no such thread: it closes case and device itself."""
     device = _core.Device("cpu")
     case = _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20})
     with Busy(case) as busy:
@@ -286,8 +287,8 @@ def test_a_fork_while_another_thread_closes() -> None:
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> None:
-    """Between its calls the thread lets whoever closes another case of the device have it, and is not refused."""
+def test_a_case_closes_beside_a_busy_thread(dropped: bool) -> None:
+    """The busy thread lets others close cases of its device between its calls."""
     wrong: list[BaseException] = []
     closed = threading.Event()
 
@@ -317,9 +318,10 @@ def test_a_case_is_closed_beside_a_thread_that_never_rests(dropped: bool) -> Non
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_dropping_a_case_waits_for_nobody(shared: bool) -> None:
-    """Each of two threads drops a case of the device that the other one measures on, from a poll function that goes on
-    when both have; with `shared` they hold a lock meanwhile, which the other one's poll function needs."""
+def test_dropping_a_case_does_not_wait(shared: bool) -> None:
+    """Two threads drop a case of the device that the other one measures on, from a poll function that waits for both;
+    with `shared` they hold a lock that the other's poll function needs.
+    """
     devices = [_core.Device("cpu"), _core.Device("cpu")]
     measured = [_core.Case(device, *SMALL_COPY) for device in devices]
     dropped = [[_core.Case(device, "stream_copy", "fp32", {"elements": MIB})] for device in reversed(devices)]
@@ -352,7 +354,7 @@ def test_dropping_a_case_waits_for_nobody(shared: bool) -> None:
 
 
 def test_a_case_that_is_closed_while_it_is_measured() -> None:
-    """Whoever measures it gets the row, and may close it, too."""
+    """The measuring thread gets its row, and may close the case, too."""
     stop, running = threading.Event(), threading.Event()
     found: list[object] = []
 
@@ -398,19 +400,19 @@ def test_a_device_in_use_is_closed_later(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_two_devices_at_once(slow_case: _core.Case) -> None:
-    """A second handle is free while the first one measures: each has its own state."""
+    """Two handles of a device have separate states."""
     with Busy(slow_case), _core.Device("cpu") as other, _core.Case(other, *SMALL_COPY) as case:
         assert case.verify()["verified"]
 
 
 def test_a_case_is_not_closed_by_its_own_poll(slow_case: _core.Case) -> None:
-    with pytest.raises(ValueError, match="from within a call of its own"):
+    with pytest.raises(ValueError, match="from within a call"):
         slow_case.measure(cache="hot", poll=slow_case.close)
     assert slow_case.verify()["verified"]
 
 
 def test_launch_uses_the_generated_inputs(cpu: _core.Device) -> None:
-    """Also after `run` has put a caller's arrays in their place: what is launched is what `verify` checks."""
+    """After `run` with a caller's arrays the generated inputs are restored."""
     with _core.Case(cpu, *SMALL_COPY) as case:
         generated = case.inputs()
         assert case.run({"a": bytes(4 * 4096)})["b"] == bytes(4 * 4096)
@@ -420,7 +422,7 @@ def test_launch_uses_the_generated_inputs(cpu: _core.Device) -> None:
 
 
 def test_many_threads_on_one_case() -> None:
-    """Either it runs or it says busy; nothing else, and the results stay right."""
+    """A call runs or raises "busy", and results stay right."""
     wrong: list[BaseException] = []
     refused = done = 0
 
@@ -450,7 +452,7 @@ def test_many_threads_on_one_case() -> None:
 
 
 def test_threads_that_close_and_use() -> None:
-    """One thread opens and closes, others use what they find: a closed case is an error, never a crash."""
+    """One thread opens and closes, others use the case: a closed case raises, and nothing crashes."""
     wrong: list[BaseException] = []
 
     with _core.Device("cpu") as device:
@@ -483,7 +485,7 @@ FAILURES = (_core.DeviceError, _core.MemoryLimitError, _core.UnavailableError, _
 
 
 def exercise(device: _core.Device, name: str, precision: str, params: dict[str, int], *, measure: bool) -> bool:
-    """True when the result is right; raises what the device raises."""
+    """Return whether the result is right; raise what the device raises."""
     with _core.Case(device, name, precision, params) as case:
         if measure:
             return bool(case.measure(cache="hot", max_seconds=0.0, verify_budget_s=0.0)["verified"])
@@ -574,7 +576,7 @@ def test_every_cuda_call_of_opening_fails_in_turn(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.skipif(not _core.build["cuda"], reason=f"built without CUDA: {_core.build['cuda_reason']}")
 def test_counting_devices_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Needs no GPU: the first call of all fails, and the reason says so."""
+    """The first call fails, also without a GPU, and the reason names it."""
     monkeypatch.setenv("BWPROF_TEST_CUDA_FAULT", "count:1")
     row = next(backend for backend in _core.backends() if backend["name"] == "cuda")
     assert row["devices"] == []

@@ -1,4 +1,4 @@
-"""Bytes and FLOPs against numbers worked out by hand (the arithmetic stands beside each one)."""
+"""Bytes and FLOPs against numbers calculated by hand (the arithmetic is beside each one)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_worked_values(operation, precision, params, read, written, flops):
 
 @pytest.mark.parametrize(("operation", "precision", "params", "read", "written", "flops"), WORKED)
 def test_formulas_as_text(operation, precision, params, read, written, flops):
-    """What is printed as an operation's formula gives the values worked out by hand."""
+    """Evaluating the printed formula gives the values calculated by hand."""
     described = next(found for found in _core.operations() if found["name"] == operation)
     roles = next(found for found in _core.precisions() if found["name"] == precision)
     sizes = {found["name"]: found["block_bytes"] / found["block_elems"] for found in _core.dtypes()}
@@ -219,7 +219,7 @@ SPLIT_DECODES = [
 @pytest.mark.skipif(not _core.build["cuda"], reason=f"built without CUDA: {_core.build['cuda_reason']}")
 @pytest.mark.parametrize(("precision", "heads", "kv_lens", "stored", "parts"), SPLIT_DECODES)
 def test_a_split_decode_stores_its_parts(precision, heads, kv_lens, stored, parts):
-    """No device is asked: 132 multiprocessors stand in."""
+    """The number of multiprocessors is 132, without a device."""
     cost = _core.cost("attention_decode", precision, heads, kv_lens, "cuda", "splitkv")
     assert cost["algorithmic_bytes_read"] - cost["bytes_read"] == stored + 16 * parts
     assert cost["algorithmic_bytes_written"] - cost["bytes_written"] == stored
@@ -268,8 +268,8 @@ def test_many_shapes_at_once_equal_one_by_one():
     assert out[1, 0] == 8_945_664
 
 
-def test_costs_in_buffers_that_begin_anywhere() -> None:
-    """What an unaligned access does is seen by a build with BWPROF_SANITIZE=undefined."""
+def test_costs_in_unaligned_buffers() -> None:
+    """A build with BWPROF_SANITIZE=undefined reports unaligned accesses."""
     shapes = np.array([[1, 2, 3, 0], [4, 5, 6, 1]])
     aligned = np.empty((2, 6), np.int64)
     _core.cost_many("gemm", "fp32", shapes, aligned)
@@ -311,26 +311,26 @@ def test_overflow_is_an_error_not_a_number():
         ("gemm", {"beta": 2}, "beta = 2: allowed is 0 to 1"),
     ],
 )
-def test_bad_parameters_are_explained(operation, params, message):
+def test_bad_parameters_are_refused(operation, params, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         _core.cost(operation, "fp32", params)
 
 
-def test_bad_lengths_are_explained():
+def test_bad_lengths_are_refused():
     with pytest.raises(ValueError, match=r"kv_lens\[1\] = 0"):
         _core.cost("attention_decode", "fp32", {}, kv_lens=[4, 0])
-    with pytest.raises(ValueError, match="kv_lens has 2 lengths: allowed is one per batch entry, 3"):
+    with pytest.raises(ValueError, match=r"kv_lens has 2.*3"):
         _core.cost("attention_decode", "fp32", {"batch": 3}, kv_lens=[4, 5])
     with pytest.raises(ValueError, match="gemm takes no kv_lens"):
         _core.cost("gemm", "fp32", {}, kv_lens=[4])
 
 
-def test_unknown_names_list_what_is_allowed():
-    with pytest.raises(ValueError, match=r"unknown operation 'gem': allowed are stream_read, .*gemm"):
+def test_errors_of_unknown_names_list_the_allowed_ones():
+    with pytest.raises(ValueError, match=r"operation 'gem':.*stream_read,.*gemm"):
         _core.cost("gem", "fp32", {})
-    with pytest.raises(ValueError, match="unknown precision 'fp8': allowed are fp32, tf32, fp16, bf16"):
+    with pytest.raises(ValueError, match=r"precision 'fp8':.*fp32, tf32, fp16"):
         _core.cost("gemm", "fp8", {})
-    with pytest.raises(ValueError, match="kv_copy has no precision tf32"):
+    with pytest.raises(ValueError, match=r"kv_copy.*tf32"):
         _core.cost("kv_copy", "tf32", {})
 
 

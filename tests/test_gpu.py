@@ -1,4 +1,4 @@
-"""What the GPU's kernels do with numbers at the edges, and which shapes they refuse."""
+"""GPU kernels with infinite values and extreme shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gpu() -> object:
 
 
 def decode(head_dim: int, precision: str, k: object, v: object, heads: int = 2) -> object:
-    """Heads that share a K/V head, q all ones: a head's output, which is that of the others as well."""
+    """Return the output of a head for q of ones; heads share a K/V head, so that all outputs are equal."""
     length = len(k)
     with bwprof.Case(
         "attention_decode", precision=precision, backend="cuda", batch=1, num_heads=heads, num_kv_heads=1,
@@ -39,7 +39,7 @@ def decode(head_dim: int, precision: str, k: object, v: object, heads: int = 2) 
 @pytest.mark.parametrize("heads", [2, 9, 20])
 @pytest.mark.parametrize("at", [0, 7, 99])
 def test_infinities_are_numbers(precision: str, head_dim: int, heads: int, at: int) -> None:
-    """A key whose score is minus infinity has no weight; a value that is infinite makes its column so, and no other."""
+    """A key with the score -inf has no weight; an infinite value makes only its column infinite."""
     rng = np.random.default_rng(1)
     k, v = (rng.integers(-4, 5, (100, head_dim)).astype(np.float32) / 8 for _ in range(2))
     k[at, 3] = -math.inf
@@ -86,7 +86,7 @@ LARGE = [
 def test_more_tiles_than_multiprocessors(
     gpu: _core.Device, operation: str, params: dict[str, int], precision: str
 ) -> None:
-    """Blocks that take several tiles, over buffer sets with addresses of their own."""
+    """Blocks take several tiles, and buffer sets have different addresses."""
     complete = _complete(operation, params)
     for variant in gpu.variants(operation, precision, complete):
         if variant["name"] in ("wgmma", "flash", "split", "hopper") and not variant["refuses"]:
@@ -133,8 +133,8 @@ def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_counters_of_another_handle_are_taken_down(gpu: _core.Device, precision: str) -> None:
-    """Whoever times takes the profiler down, whichever handle has it up: then a third one may count."""
+def test_counters_of_another_handle_are_closed(gpu: _core.Device, precision: str) -> None:
+    """A timer closes the profiler of any handle; then a third one may count."""
     shape = {"elements": 1 << 20}
     with _core.Device("cuda", 0) as first, _core.Device("cuda", 0) as second:
         with _core.Case(first, "stream_copy", precision, shape) as case:
@@ -182,7 +182,7 @@ def test_a_device_that_nobody_uses_is_left_alone() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
-    """The kernels' own timestamps are near the time of the graph alone."""
+    """The kernels' own timestamps are close to the time of the graph."""
     with _core.Case(gpu, "stream_copy", precision, {"elements": 1 << 24}) as case:
         try:
             traced = case.measure(trace=True, max_seconds=0.3)
@@ -226,6 +226,6 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
     ],
 )
 def test_the_faster_product_is_the_default(precision: str, m: int, n: int, k: int, expected: str) -> None:
-    """Shapes at which one was at least 1.05 times as fast as the others, or as good, on an H200."""
+    """At these shapes the default was at least 1.05 times as fast as others, or equal, on an H200."""
     with bwprof.Case("gemm", precision=precision, backend="cuda", M=m, N=n, K=k) as case:
         assert case.variant == expected

@@ -1,4 +1,4 @@
-"""Device handles that are given back and taken again."""
+"""Device handles that are closed and used again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bwprof.runs import local
 
 
 class Handle:
-    """A GPU's handle, as far as giving back goes."""
+    """The part of a GPU handle that closing uses."""
 
     def __init__(self, backend: str, index: int = 0) -> None:
         self.backend, self.index, self.stream = backend, index, 0 if backend == "cpu" else 1
@@ -43,8 +43,8 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("handles")
-def test_a_gpu_is_taken_again() -> None:
-    """One after the other: the same handle, at rest in between. At the same time: each its own."""
+def test_a_gpu_handle_is_used_again() -> None:
+    """Devices opened one after the other share a handle; open ones have different handles."""
     first = hardware.open_device("cuda", 0)
     second = hardware.open_device("cuda", 0)
     assert first is not second
@@ -60,7 +60,7 @@ def test_a_gpu_is_taken_again() -> None:
 
 @pytest.mark.usefixtures("handles")
 @pytest.mark.parametrize("error", [_core.DeviceError("lost"), _core.UnavailableError("opened before a fork")])
-def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
+def test_a_broken_handle_is_not_used_again(error: Exception) -> None:
     first = hardware.open_device("cuda", 0)
     first.error = error
     hardware.close_device(first)
@@ -69,8 +69,8 @@ def test_a_handle_that_is_not_well_is_not_taken_again(error: Exception) -> None:
 
 
 @pytest.mark.usefixtures("handles")
-def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
-    """It would remember why, whether or not that still holds."""
+def test_a_handle_that_could_not_count_is_not_used_again() -> None:
+    """A handle remembers why it could not count."""
     first = hardware.open_device("cuda", 0)
     assert hardware.note_counting(first, {"counters_status": "ok"}) == {"counters_status": "ok"}
     hardware.note_counting(first, {"counters_status": None})
@@ -86,7 +86,7 @@ def test_a_handle_that_could_not_count_is_not_taken_again() -> None:
 @pytest.mark.usefixtures("handles")
 @pytest.mark.parametrize(("cache", "closed"), [("hot", 0), ("cold", 1)])
 def test_a_hot_row_with_counters_keeps_its_handle(monkeypatch: pytest.MonkeyPatch, cache: str, closed: int) -> None:
-    """Of a hot row nothing is counted: the handle was not asked, and remembers nothing."""
+    """Hot rows are not counted, so that the handle remembers no failure."""
     row = {"counters_status": "not counted: what the row says", "cache": cache}
     monkeypatch.setattr(local.measuring, "measure", lambda *_, **__: Outcome(row))
     executor = local.LocalExecutor("cuda", 0)
@@ -100,7 +100,7 @@ def test_a_hot_row_with_counters_keeps_its_handle(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("handles")
-def test_a_fork_does_not_take_its_parents_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_does_not_use_its_parents_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     first = hardware.open_device("cuda", 0)
     hardware.close_device(first)
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -109,15 +109,15 @@ def test_a_fork_does_not_take_its_parents_handle(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("handles")
 def test_a_cpu_is_closed() -> None:
-    """Its threads are not kept."""
+    """Its threads end."""
     device = hardware.open_device("cpu", 0)
     hardware.close_device(device)
     assert device.closed == 1
     assert hardware.open_device("cpu", 0) is not device
 
 
-def test_a_cache_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cold samples go through follows it, and so does the handle that is limited to fewer threads."""
+def test_an_environment_variable_sets_the_cache_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotation of cold samples follows it, also with fewer threads."""
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "7")
     with _core.Device("cpu", 0) as device:
         with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 14}) as case:
@@ -125,12 +125,12 @@ def test_a_cache_may_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
         device.limit_threads(1)
         facts = device.facts()
     assert facts["cache_bytes"] == 7 << 20
-    assert "last-level cache taken as 7 MiB by BWPROF_CPU_CACHE_MIB" in facts["note"]
+    assert "7 MiB by BWPROF_CPU_CACHE_MIB" in facts["note"]
 
 
 @pytest.fixture
 def large_cache_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A last-level cache of 4 GiB is reported; skipped where this machine's own is large."""
+    """Report a last-level cache of 4 GiB; skip on machines with a large one."""
     monkeypatch.delenv("BWPROF_CPU_CACHE_MIB", raising=False)
     with _core.Device("cpu", 0) as device:
         if device.facts()["cache_bytes"] > 64 << 20:
@@ -140,11 +140,11 @@ def large_cache_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("large_cache_reported")
 def test_a_cache_that_no_core_holds_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 GiB stated: cold samples go through what the threads hold, and the row says so."""
+    """The reported size is 4 GiB: cold samples rotate through the measured size, and the row has a note."""
     with _core.Device("cpu", 0) as device:
         facts = device.facts()
         assert 32 << 20 <= facts["cache_bytes"] < 4096 << 20
-        assert f"hold less than {facts['cache_bytes'] >> 19} MiB of the last-level cache, measured" in facts["note"]
+        assert f"less than {facts['cache_bytes'] >> 19} MiB" in facts["note"]
         with _core.Case(device, "stream_copy", "fp32", {"elements": 1 << 20}) as case:
             found = case.measure(max_seconds=0.0, verify_budget_s=0.0)
             assert (found["cold"], found["buffer_sets"]) == (True, 4 * facts["cache_bytes"] >> 23)
@@ -159,7 +159,7 @@ def test_a_cache_that_no_core_holds_is_measured(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("large_cache_reported")
 def test_an_interrupt_waits_until_a_cache_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a measurement is none: the interrupt comes after it, and what is remembered is all of it."""
+    """The interrupt follows the measurement, whose result stays."""
     with _core.Device("cpu", 0) as device:
         monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", "2048")
         _core.Device("cpu", 0).close()  # whose answer is the last one
@@ -179,7 +179,7 @@ def test_an_interrupt_waits_until_a_cache_is_measured(monkeypatch: pytest.Monkey
 
 
 class Thread:
-    """The current device of a thread on a machine of three GPUs, as the runtime keeps it."""
+    """The current device of a thread on a machine of three GPUs."""
 
     def __init__(self) -> None:
         self.current, self.used = 2, set[int]()
@@ -191,7 +191,7 @@ class Thread:
 
 @pytest.fixture
 def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
-    """Whatever is done with a handle or a case of one makes its device current, as it does on a card."""
+    """Using a handle or a case of a device makes the device current."""
     thread = Thread()
 
     class Device(Handle):
@@ -253,7 +253,7 @@ MEASURED = dict.fromkeys(("median_ns", "lo_ns", "hi_ns", "min_ns", "noise"), 1.0
 
 
 def test_a_case_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thing that can be done with it, a failure among them: PyTorch goes on where it was."""
+    """Every method, also one that fails, restores the current device."""
     monkeypatch.setattr("bwprof.case.finish_row", lambda row, *_: Outcome(row, None))
 
     def seen() -> bool:
@@ -307,7 +307,7 @@ def test_closing_a_case_twice(cpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_cases_in_turn_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the hardware counters are given back with the case: the next one, or another tool, may count."""
+    """Closing a case frees the hardware counters for other users."""
     opened = []
     make = _core.Device
 
@@ -331,8 +331,8 @@ def test_cases_in_turn_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(said) == 1
 
 
-def test_a_case_runs_on_the_processors_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a mask set after it was opened; what ran under the one before is closed."""
+def test_a_case_follows_the_threads_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case is opened again after a change of the affinity mask; the old handle is closed."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
         pytest.skip("one processor alone")

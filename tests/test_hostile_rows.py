@@ -17,7 +17,7 @@ from past import started
 
 import bwprof
 from bwprof.cli import main
-from bwprof.results import columns, frame, schema
+from bwprof.results import frame, schema
 
 NUMBERS = (-0.0, 0, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf, -1, 1e99, 1e-99, 2**62, "")
 WORDS = ("network", "=1+1", "\x1b[31mred\x9b\u202e", "", "a;b;;c", "nan", "{}", "%s", "x" * 300)
@@ -67,7 +67,7 @@ def good() -> list[dict[str, Any]]:
 def spoilt(kinds: Iterable[str], values: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """For each column of these kinds two rows that have some of the values there, by turns."""
     place, turns = 0, cycle(values)
-    for column in columns.all_columns():
+    for column in schema.all_columns():
         for value in islice(turns, 2) if column.kind in kinds and column.name != "schema_version" else ():
             whole = column.kind != "integer" or isinstance(value, int) or value == ""
             cell = value if whole and (value or column.name != "operation") else -1

@@ -16,6 +16,7 @@ import pytest
 import bwprof
 from bwprof import _core, hardware
 from bwprof.cli import main
+from bwprof.info import device_lines
 
 PACKAGE = Path(bwprof.__file__).parent
 
@@ -56,8 +57,8 @@ def test_a_module_is_the_subcommand_of_its_name(
     assert shown == [shown[0]] * 3
 
 
-def test_columns_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """All of the schema's in their order, or those that are named."""
+def test_the_command_columns_lists_all_or_named_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """All columns are in the schema's order."""
     from bwprof.cli import main as bwprof_main
     from bwprof.results import schema
 
@@ -68,7 +69,7 @@ def test_columns_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert bwprof_main(["columns", "throttle", "time_ms"]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["throttle", "time_ms"]
-    assert "median time of one launch" in lines[-1]
+    assert "median time" in lines[-1]
     assert bwprof_main(["columns", "tim_ms"]) == 2
     assert "did you mean 'time_ms', " in capsys.readouterr().err
 
@@ -83,9 +84,10 @@ def test_info_is_a_dict() -> None:
     assert cpu["works"]["timer monotonic"].startswith("ok")
 
 
-def test_a_checkout_that_is_not_built_says_how(tmp_path: Path) -> None:
+def test_the_error_of_an_unbuilt_checkout_names_the_build_command(tmp_path: Path) -> None:
     (tmp_path / "bwprof").mkdir()
-    shutil.copy(bwprof.__file__, tmp_path / "bwprof")
+    for name in ("__init__.py", "__init__.pyi"):
+        shutil.copy(Path(bwprof.__file__).with_name(name), tmp_path / "bwprof")
     for words in (["-c", "import bwprof"], ["-m", "bwprof.sweep"]):
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, text=True,
@@ -96,10 +98,10 @@ def test_a_checkout_that_is_not_built_says_how(tmp_path: Path) -> None:
         assert all(word in last for word in ("python3 setup.py build_ext --inplace", "BWPROF_CUDA=0", "Linux"))
 
 
-def test_a_machine_with_an_amd_gpu_says_what_works(
+def test_an_amd_gpu_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the driver's device, or a card of the vendor 0x1002; beside a card that is measured it is not said."""
+    """The driver's device, or a card of the vendor 0x1002, shows the GPU; a card that is measured hides it."""
     monkeypatch.setattr(hardware, "_GPU_SIGNS", ())
     monkeypatch.setattr(hardware, "_DRM", str(tmp_path))
     monkeypatch.setattr(hardware, "_AMD_DRIVER", str(tmp_path / "kfd"))
@@ -122,27 +124,27 @@ def test_a_machine_with_an_amd_gpu_says_what_works(
     assert hardware.choose_device().warning == ""
 
 
-def test_info_probes_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_probes_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     from bwprof.cli.commands.describe import main_info as info_main
 
     assert info_main(["--probe", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["devices"][-1]["works"]["counters"] == "the cpu backend has no hardware counters"
+    assert found["devices"][-1]["works"]["counters"].startswith("the cpu backend")
     assert not [said for device in found["devices"] for said in device["works"].values() if "not probed" in said]
 
 
-def test_info_says_which_libraries_there_are() -> None:
-    from bwprof.info import _library
-
+def test_info_lists_libraries_with_path_version_and_note() -> None:
     found = {"name": "CUPTI", "purpose": "counters", "path": "/opt/libcupti.so.13", "version": "13.0", "note": ""}
-    assert _library(found) == "13.0 /opt/libcupti.so.13 (counters)"
-    missing = found | {"path": "", "version": "", "note": "CUPTI was not found"}
-    assert _library(missing) == "none (counters): CUPTI was not found"
+    missing = found | {"name": "NVML", "path": "", "version": "", "note": "not found"}
+    device = bwprof.info()["devices"]["cpu:0"] | {"libraries": [found, missing]}
+    lines = dict(device_lines(device))
+    assert lines["library CUPTI"] == "13.0 /opt/libcupti.so.13 (counters)"
+    assert lines["library NVML"] == "none (counters): not found"
 
 
 @pytest.mark.cuda
 def test_info_on_a_gpu() -> None:
-    """Every library is there with path and version, or says why not."""
+    """Every library has a path and a version, or a reason."""
     (device,) = [device for device in bwprof.info()["devices"] if device["backend"] == "cuda"][:1]
     assert [library["name"] for library in device["libraries"]] == ["cuBLASLt", "CUPTI", "NVML"]
     for library in device["libraries"]:

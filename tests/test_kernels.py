@@ -1,6 +1,6 @@
-"""Every operation x precision x variant x instruction set against NumPy float64, on shapes that fit no tile.
+"""Every operation x precision x variant x instruction set against NumPy float64, on shapes that divide into no tiles.
 
-What is tested comes from the registry: a new operation without a reference, or a new variant that is wrong, fails.
+The registry lists what is tested: a new operation without a reference fails.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from bwprof import _core
 kernel_device, opened = references.kernel_device, references.opened
 
 
-def test_a_result_near_zero_may_be_off_by_half_a_subnormal_number():
-    """All of FP16's subnormal numbers are 2^-24 apart: relative to them, rounding errs by anything."""
+def test_a_result_near_zero_may_err_by_half_a_subnormal_number():
+    """FP16's subnormal numbers are 2^-24 apart: relative errors of rounding are unbounded."""
     expected = np.array([2.0**-24 * part for part in (0.3, 1.5, 2.5, 1000.25)])
     rounded = np.round(expected / 2.0**-24) * 2.0**-24
     limit = allowed_error("gemm", "fp16", {"K": 64})
@@ -51,10 +51,9 @@ def test_every_operation_has_a_reference_and_shapes():
 
 
 def kernel_params(*families: str) -> list[Any]:
-    """One parameter per kernel: every variant of every operation (of these families), in each precision, on each device
-    it is made for.
-
-    Those that share references stand together."""
+    """Return a parameter per kernel: variants of the operations (of these families), precisions and devices. Those with
+    the same references are neighbours.
+    """
     found = [
         (operation, precision, variant["name"], (backend, isa))
         for backend, isa in [*(("cpu", isa) for isa in INSTRUCTION_SETS), ("cuda", "")]
@@ -126,7 +125,7 @@ def test_every_group_with_every_head_dim(kernel_device, operation, variant, prec
 @pytest.mark.parametrize(("variant", "head_dim"), [("flash", 64), ("flash", 80), ("flash", 128), ("hopper", 64)])
 @pytest.mark.parametrize("causal", [0, 1])
 def test_prefill_by_the_longer_tiles_of_a_full_grid(variant, head_dim, precision, causal):
-    """Of 128 and 192 queries, which are taken where there are several for each multiprocessor."""
+    """Tiles of 128 and 192 queries run if there are several per multiprocessor."""
     one = {"batch": 1, "seq_len": 203, "kv_len": 331, "num_heads": 14, "num_kv_heads": 2, "head_dim": head_dim,
            "causal": causal}  # fmt: skip
     with _core.Device("cuda") as device:
@@ -150,8 +149,7 @@ def test_prefill_by_the_longer_tiles_of_a_full_grid(variant, head_dim, precision
     indirect=["kernel_device"],
 )
 def test_own_kernels_on_few_shapes(kernel_device, operation, variant, precision):
-    """Few enough for compute-sanitizer, whose racecheck slows a kernel a hundredfold; the library's kernels are not
-    ours to check."""
+    """compute-sanitizer's racecheck is a hundred times slower; kernels of libraries are left out."""
     done, most = 0, 3 if operation == "attention_decode" else 2
     for shape in reversed(shapes_of(operation)):
         params = {name: value for name, value in shape.items() if name != "kv_lens"}
@@ -165,7 +163,7 @@ def test_own_kernels_on_few_shapes(kernel_device, operation, variant, precision)
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_gemm_on_a_callers_arrays(kernel_device, precision):
-    """Normal values of very different sizes, not the generated ones."""
+    """The arrays have normal values of very different sizes."""
 
     def given(operands: dict[str, Any]) -> dict[str, bytes]:
         rng = np.random.default_rng(11)
@@ -215,8 +213,9 @@ def test_softmax_survives_large_scores(kernel_device, precision):
     ("heads", "head_dim", "trend"), [(2, 64, 1), (2, 64, -1), (2, 128, 1), (2, 256, 1), (300, 64, 1), (300, 128, 1)]
 )
 def test_prefill_follows_scores_that_rise_and_fall_over_many_tiles(precision, heads, head_dim, trend):
-    """Scores that rise by 9 a hundred keys leave old maxima far behind; 300 heads bring out the kernels of large
-    grids. One key stands out."""
+    """Scores rise by 9 per hundred keys, so that maxima change; 300 heads choose the kernels of large grids. One key
+    has the largest score.
+    """
     shape = {"batch": 1, "seq_len": 150, "kv_len": 700, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim,
              "causal": 1}  # fmt: skip
 
@@ -307,7 +306,7 @@ def endless(batch: int, kv_len: int, heads: int, head_dim: int) -> dict[str, int
     ],
 )
 def test_keys_of_infinite_scores_below_zero_weigh_nothing(kernel_device, operation, params, head, keys, precision):
-    """An element of K is infinite and met by negative ones of q alone."""
+    """An element of K is infinite, and q has negative values there."""
 
     def given(operands: dict[str, Any]) -> dict[str, bytes]:
         rng = np.random.default_rng(23)
@@ -339,11 +338,11 @@ def test_an_entry_without_a_finite_score_is_nan_and_no_other_is(kernel_device, s
         assert np.isfinite(found[:-1]).all(), variant["name"]
 
 
-def test_a_callers_indices_are_held_to_their_range(kernel_device):
+def test_indices_of_a_caller_out_of_range_are_refused(kernel_device):
     with _core.Case(kernel_device, "kv_gather", "fp32", {"kv_len": 32, "page_size": 16}) as case:
-        with pytest.raises(ValueError, match="table element 1 is 2: allowed is 0 to 1"):
+        with pytest.raises(ValueError, match=r"is 2:.*0 to 1"):
             case.run({"table": np.array([0, 2], dtype=np.int32)})
-        with pytest.raises(ValueError, match="table element 0 is -1"):
+        with pytest.raises(ValueError, match="element 0 is -1"):
             case.run({"table": np.array([-1, 0], dtype=np.int32)})
         askew = np.zeros(9, dtype=np.uint8)[1:].view(np.int32)
         askew[:] = [1, 0]
@@ -351,18 +350,18 @@ def test_a_callers_indices_are_held_to_their_range(kernel_device):
         assert case.run({"table": askew}) == case.run({"table": np.array([1, 0], dtype=np.int32)})
 
 
-def test_bad_arrays_are_explained(kernel_device):
+def test_bad_arrays_are_refused(kernel_device):
     with _core.Case(kernel_device, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
-        with pytest.raises(ValueError, match="A: array has 4 bytes: allowed is 32"):
+        with pytest.raises(ValueError, match=r"A:.*4 bytes:.*32"):
             case.run({"A": np.zeros(1, dtype=np.float32)})
-        with pytest.raises(ValueError, match="gemm has no input array 'D'"):
+        with pytest.raises(ValueError, match=r"gemm.*input.*'D'"):
             case.run({"D": np.zeros((2, 3), dtype=np.float32)})
     with pytest.raises(ValueError, match="this Case is closed"):
         case.run({})
 
 
 @pytest.mark.parametrize("operation", list(REGISTRY))
-def test_verify_passes_and_says_how_much_it_saw(kernel_device, operation):
+def test_verify_reports_the_rows_it_checked(kernel_device, operation):
     for precision in REGISTRY[operation]["precisions"]:
         shape = shapes_of(operation)[-1]
         params = {name: value for name, value in shape.items() if name != "kv_lens"}

@@ -85,7 +85,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "profiler": _WORKING | {"costs", "measuring", "results", "roofs"},
     "torch": {"profiler"},
     "pytest_plugin": _WORKING | {"case", "measuring", "records", "results", "roofs", "runs"},
-    "examples": {"results", "roofs"},
     "report": {"_core", "analysis", "llm", "plot", "records", "registry", "results", "roofs"},
     "importers": {"_core", "analysis", "environment", "registry", "results"},
     "sweep": _WORKING | {"measuring", "results", "roofs", "runs"},
@@ -95,7 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Modules that stand for themselves: what they may import, whatever their folder may. They see rows, never a device.
 DEVICE_FREE = {
     "text.parsing": set[str](),
-    "measuring.grade": {"results.columns", "results.schema", "roofs.limiter", "roofs.model"},
+    "measuring.grade": {"results.schema", "roofs.disturbance", "roofs.limiter", "roofs.model"},
     "roofs.limiter": {"text.formatting", "text.parsing"},
     "llm.architecture": {"text.formatting", "text.parsing"},
     "llm.checkpoints": {"llm.architecture", "llm.workload", "registry", "text.formatting", "text.parsing"},
@@ -232,13 +231,15 @@ def test_a_misplaced_include_is_found(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert misplaced_includes(tmp_path) == [
-        "base/status.h: may not include base/types/dtype.h",
-        "cpu/simd/vectors/avx2.h: may not include cpu/simd/simd.h",
-        "cuda/kernels/kv/move.cu: may not include cuda/kernels/gemm/gemm.h",
-        "cuda/other.c: stands on no floor",
-        "cuda/runtime/open.c: may not include cuda/launch/service.h",
-        "ops/families/gemm.c: may not include ops/families/norm.h",
+    assert [
+        line.replace("may not include ", "").replace("stands on ", "") for line in misplaced_includes(tmp_path)
+    ] == [
+        "base/status.h: base/types/dtype.h",
+        "cpu/simd/vectors/avx2.h: cpu/simd/simd.h",
+        "cuda/kernels/kv/move.cu: cuda/kernels/gemm/gemm.h",
+        "cuda/other.c: no floor",
+        "cuda/runtime/open.c: cuda/launch/service.h",
+        "ops/families/gemm.c: ops/families/norm.h",
     ]
 
 

@@ -1,4 +1,4 @@
-"""A thousand cases leave nothing behind: host memory, device memory, threads, files."""
+"""A thousand cases leave no host memory, device memory, threads and files behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def threads() -> set[str]:
 
 
 def threads_since(before: set[str]) -> set[str]:
-    """The threads that came and stay: a thread that was joined can be listed for a moment more."""
+    """Return new threads that stay: a joined thread may be listed for a moment."""
     deadline = time.monotonic() + 10.0
     while (found := threads() - before) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -63,7 +63,7 @@ def run_cases(device: _core.Device, count: int) -> None:
 
 
 def fail_cases(device: _core.Device, count: int) -> None:
-    """The ways in which a case ends before it begins."""
+    """Fail to open a case in every way."""
     attempts: list[tuple[Any, ...]] = [
         ("gemm", "fp32", {"M": 0}),
         ("gemm", "fp33", {}),
@@ -82,7 +82,7 @@ def fail_cases(device: _core.Device, count: int) -> None:
 
 
 def growth(work: Callable[[int], None]) -> int:
-    """Of the resident set over CASES, after enough of them that pools and caches are full."""
+    """Return the growth of the resident set over CASES, after caches and pools are full."""
     if "libasan" in Path("/proc/self/maps").read_text():
         pytest.skip("AddressSanitizer keeps freed memory for a while: the resident set says nothing")
     work(WARM_UP)
@@ -92,7 +92,7 @@ def growth(work: Callable[[int], None]) -> int:
 
 
 def test_no_host_memory_is_lost(device: _core.Device) -> None:
-    """A leak of one small buffer set (24 KB) or of one reference row per case would show as several MiB."""
+    """A leak of a small buffer set (24 KB) or of a reference row per case is several MiB."""
     assert growth(lambda count: run_cases(device, count)) < 4 * MIB
 
 
@@ -101,7 +101,7 @@ def test_no_host_memory_is_lost_by_failing(device: _core.Device) -> None:
 
 
 def use_functions(device: _core.Device, count: int) -> None:
-    """Functions measured, or ending it with an exception, and profilers of their own ranges."""
+    """Measure functions, some of which raise, and profile ranges."""
     stream = device.stream
     with _core.Case(device, "stream_copy", "fp32", {"elements": 100}) as case, _core.Device(device.backend) as other:
         case.launch()
@@ -137,7 +137,7 @@ def test_no_references_are_lost_by_functions(cpu: _core.Device) -> None:
 
 
 def test_no_references_are_lost(cpu: _core.Device) -> None:
-    """A Case holds its Device while it is open, and no longer."""
+    """A Case holds its Device only while it is open."""
     gc.collect()  # of tests before
     before = sys.getrefcount(cpu)
     case = _core.Case(cpu, "gemm", "fp32", {"M": 1})
@@ -165,8 +165,8 @@ def test_devices_give_back_threads_and_files(backend: str) -> None:
     assert open_files() == before[1]
 
 
-def test_dropped_without_closing(cpu: _core.Device) -> None:
-    """The last reference closes a case, and a device after its cases."""
+def test_handles_dropped_without_closing_leak_nothing(cpu: _core.Device) -> None:
+    """The last reference closes a case, then its device."""
     before = threads()
     device = _core.Device("cpu")
     case = _core.Case(device, "stream_copy", "fp32", {"elements": 100})
@@ -178,7 +178,7 @@ def test_dropped_without_closing(cpu: _core.Device) -> None:
 
 @pytest.mark.cuda
 def test_no_device_memory_is_lost() -> None:
-    """Free memory is the whole GPU's: another process there would disturb this, so the smallest of three is taken."""
+    """Other processes change the GPU's free memory, so the smallest of three growths counts."""
     with _core.Device("cuda") as device:
         run_cases(device, WARM_UP)
         lost = []

@@ -25,8 +25,8 @@ from bwprof.llm.result import ModelStep
 from bwprof.llm.workload import DECODE, LABELS, PREFILL, ModelRequest, StepPoint
 from bwprof.measuring.function import Chain
 from bwprof.measuring.row import Context
-from bwprof.results import columns, schema
 from bwprof.results import frame as frames
+from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofPoint, Roofs
 from bwprof.roofs.obtain import RoofRequest

@@ -1,4 +1,4 @@
-"""The notebooks run as they stand, and keep what they gave."""
+"""The notebooks run, and have their outputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def code(book: Any) -> list[Any]:
 
 
 def kinds(cell: Any) -> set[str]:
-    """What a cell gave: types of its outputs, and "error" or "stderr"."""
+    """Return the kinds of a cell's outputs: types, "error" or "stderr"."""
     found: set[str] = set()
     for output in cell.outputs:
         found |= {output.name} if output.output_type == "stream" else set(output.get("data", {"error": ""}))
@@ -59,7 +59,7 @@ def kinds(cell: Any) -> set[str]:
 
 
 def recorded(book: Any) -> list[str]:
-    """What its cells say, but for pictures, that show a recorded run alone: the same on every machine."""
+    """Return the outputs, without pictures, that show a recorded run alone: equal on every machine."""
     cells = [cell for cell in code(book) if re.search(r"\b(h200|there)\b", cell.source) and " here" not in cell.source]
     found = [output.get("data", {}) for cell in cells for output in cell.outputs]
     return [data["text/plain"] for data in found if "text/plain" in data and "image/png" not in data]
@@ -70,11 +70,11 @@ def book(request: pytest.FixtureRequest) -> Any:
     return nbformat.read(request.param, as_version=4)
 
 
-def test_there_are_all() -> None:
+def test_every_notebook_is_there() -> None:
     assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
 
 
-def test_it_keeps_what_it_gave(book: Any) -> None:
+def test_a_notebook_has_its_outputs(book: Any) -> None:
     assert [cell.execution_count for cell in code(book)] == list(range(1, len(code(book)) + 1))
     for cell in code(book):
         last = cell.source.splitlines()[-1]
@@ -85,8 +85,9 @@ def test_it_keeps_what_it_gave(book: Any) -> None:
 
 @pytest.fixture(scope="module")
 def client(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Runs notebooks one after the other in one kernel, whose start and imports take as long as a notebook; they keep
-    their roofs in one place."""
+    """Run notebooks one after the other in one kernel, because its start takes as long as a notebook; they share stored
+    roofs.
+    """
     folder = tmp_path_factory.mktemp("kernel")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", environment(folder, ROUGHLY, briefly=False, draws=True)["PYTHONPATH"])
@@ -99,8 +100,8 @@ def client(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         runs.execute()  # as it owns the kernel, it ends that
 
 
-def test_it_runs(book: Any, tmp_path: Path, client: Any) -> None:
-    """Every cell, in a folder of its own, without the names of those before; pictures appear by themselves."""
+def test_a_notebook_runs(book: Any, tmp_path: Path, client: Any) -> None:
+    """Cells run in a folder of their own, without names of other notebooks."""
     kept, told = [kinds(cell) for cell in code(book)], recorded(book)
     client.nb = book
     book.cells.insert(0, nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {tmp_path}"))

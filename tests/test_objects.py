@@ -1,4 +1,4 @@
-"""What compiled objects hold: nothing that changes between calls and belongs to nobody."""
+"""Compiled objects have no global variables that change between calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 def object_files(root: Path) -> list[Path]:
-    """The newest configuration's objects, and those for all; there are none where a wheel was installed."""
+    """Return the objects of the newest configuration and the shared ones; none for an installed wheel."""
     configured = [path.parent for path in (root / "build").glob("c*-*/build_info.h") if any(path.parent.rglob("*.o"))]
     if not configured or shutil.which("objdump") is None:
         pytest.skip("needs the objects of a build in this checkout, and objdump")

@@ -1,4 +1,4 @@
-"""Columns of one's own that hold several values: text to all that reads rows, in every kind of file."""
+"""Own columns with several values: every reader and every file has them as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEVERAL = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two rows of each case and precision, which only such a column tells apart, and shapes enough for any picture."""
+    """Return rows of each case and precision that differ only in such a column, of enough shapes for every picture."""
     rows = []
     for number in range(6):
         for held in ([number], {"tile": number}):
@@ -49,7 +49,7 @@ def test_commands(run: Path, command: str, tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("held", SEVERAL.values(), ids=list(SEVERAL))
-def test_the_same_in_every_file(held: Any, tmp_path: Path) -> None:
+def test_own_columns_are_the_same_in_every_file(held: Any, tmp_path: Path) -> None:
     made = bwprof.frame([row("a", "fp32", mine=held)])
     texts = {json.dumps(held)}
     for name in ("a.csv", "a.json"):
@@ -57,7 +57,7 @@ def test_the_same_in_every_file(held: Any, tmp_path: Path) -> None:
     assert texts == {made["mine"][0]}
 
 
-def test_what_json_has_no_word_for() -> None:
+def test_infinities_and_nan_in_json() -> None:
     own: dict[Any, Any] = {(1, 2): np.arange(2)}
     itself: list[Any] = []
     itself.append(itself)
@@ -71,17 +71,17 @@ def test_what_json_has_no_word_for() -> None:
     ]
 
 
-def test_what_is_nested_too_deep() -> None:
+def test_deep_values_are_refused() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(ValueError, match="a list in a column of your own is nested too deep"):
+    with pytest.raises(ValueError, match=r"a list.*nested"):
         bwprof.frame([row("a", "fp32", mine=deep)])
     while deep:  # piece by piece: letting go of all at once may go too deep, too
         deep = deep[0]
 
 
-def test_a_line_of_csv_is_the_frames() -> None:
+def test_a_csv_line_and_a_frame_have_the_same_text() -> None:
     made = row("a", "fp32", mine=[1, "b"])
     assert csv_file.row_line(made, ["mine"]).rstrip().endswith('"[1, ""b""]"')
     assert frame.to_rows(frame.from_rows([made]))[0]["mine"] == '[1, "b"]'

@@ -105,7 +105,7 @@ def test_a_frame_has_the_columns_of_a_sweep(tmp_path: Path) -> None:
     frame = bwprof.predict(["gemm", "kv_copy"], device="L4")
     assert list(frame.columns) == list(schema.column_names())
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
-        column.name: schema.DTYPES[column.kind] for column in columns.all_columns()
+        column.name: schema.DTYPES[column.kind] for column in schema.all_columns()
     }
     assert frame["status"].unique().tolist() == ["predicted"]
     assert frame["precision"].tolist() == ["fp32", "fp16", "fp32", "fp16"]

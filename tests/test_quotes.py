@@ -1,4 +1,4 @@
-"""What the pages quote of the recorded runs is what today's commands print of them."""
+"""Quotes of recorded runs on the pages equal today's output."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 import bwprof
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "notebooks/method.md", "bwprof/examples.py")
+PAGES = ("README.md", "notebooks/method.md", "bwprof/info.py")
 
 
 @pytest.fixture
 def quotes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The script that makes them."""
+    """Import the script that writes the quotes."""
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks"))
     import quotes
 
@@ -27,21 +27,22 @@ def quotes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_quote_is_what_is_printed(page: str, quotes: Any) -> None:
-    """Letter by letter; else `python3 tests/benchmarks/quotes.py` brings the page up to date."""
+def test_quotes_equal_the_printed_text(page: str, quotes: Any) -> None:
+    """`python3 tests/benchmarks/quotes.py` updates a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert quotes.PAGES == PAGES
     assert quotes.renewed(page, text) == text
 
 
-def test_a_page_that_quotes_another_run_is_made_anew(quotes: Any) -> None:
+def test_other_quotes_are_renewed(quotes: Any) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^stream_copy .*$", text, re.MULTILINE)
-    assert quotes.renewed("README.md", text.replace(line, "stream_copy |direct | 1 |")) == text
+    other = text.replace(line, "stream_copy |direct | 1 |")
+    assert quotes.renewed("README.md", other) == text
     assert re.search(r"\|direct +\| *\d{4} \|", line)
-    with pytest.raises(ValueError, match=r"README.md has 0 blocks of text that begin with"):
+    with pytest.raises(ValueError, match=r"README\.md has 0 blocks"):
         quotes.renewed("README.md", text.replace("```text", "```"))
-    with pytest.raises(ValueError, match=r"method.md has 0 places like '.* measured ceilings"):
+    with pytest.raises(ValueError, match=r"method\.md has 0 places"):
         quotes.renewed("notebooks/method.md", "")
 
 
@@ -50,12 +51,12 @@ def test_the_table_has_as_many_lines_as_the_page_says(quotes: Any) -> None:
     shown = bwprof.summary(bwprof.load_example("h200").query("case in @quotes.CASES"))
     assert len(shown) == 7, "seven of its 19 lines"
     assert len(bwprof.summary(bwprof.load_example("h200"))) == 19
-    assert "here seven of the H200's 19:" in text
+    assert re.search(r"seven of .* 19:", text)
 
 
 @pytest.mark.parametrize("page", ["notebooks/guide.md", "notebooks/04_your_kernel.ipynb"])
-def test_a_quoted_row_says_what_rows_say(page: str) -> None:
-    """A row of the figures that the line quotes is that line: what a row says of itself has not changed since."""
+def test_a_quoted_row_equals_its_repr(page: str) -> None:
+    """A row with the figures of the quoted line prints that line."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (line,) = re.findall(r"<rms_norm: .*?>", text)
     figures = re.match(r"<rms_norm: (\S+) ms \((\S+) to (\S+)\), (\d+) GB/s, (\d+) % of limit \((\w+)\), (.*)>", line)

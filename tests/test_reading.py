@@ -1,4 +1,4 @@
-"""What is read as results: files, and pipes and terminals that are open already; nothing that has no end."""
+"""Reading of results: files, open pipes and terminals, and the limit of what is read."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
-def test_what_gzip_packed_is_read(run: Path, ending: str) -> None:
+def test_gzip_files_load(run: Path, ending: str) -> None:
     path = bwprof.save(bwprof.load(run), run.parent / f"plain.{ending}")
     packed = run.parent / f"packed.{ending}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     pd.testing.assert_frame_equal(bwprof.load(packed), bwprof.load(path))
     assert detect_kind(packed) == "bwprof"
     packed.write_bytes(packed.read_bytes()[:-12])
-    with pytest.raises(ValueError, match="its gzip stream is damaged"):
+    with pytest.raises(ValueError, match="gzip stream"):
         bwprof.load(packed)
 
 
-def test_more_than_a_file_may_hold_is_not_unpacked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_bomb_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "_MOST_BYTES", 1 << 22)
     (run.parent / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     with pytest.raises(ValueError, match="it has more than"):
         bwprof.load(run.parent / "bomb.json.gz")
 
 
-def test_a_parquet_file_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_loads(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bwprof.load(run)
     monkeypatch.setattr(pd, "read_parquet", lambda path: data)
     (run.parent / "rows.parquet").touch()
@@ -71,7 +71,7 @@ def test_a_parquet_file_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
 @pytest.mark.parametrize("kind", ["device", "pipe", "socket", "link"])
-def test_what_is_no_file_is_not_read(run: Path, kind: str, ending: str) -> None:
+def test_folders_and_devices_are_refused(run: Path, kind: str, ending: str) -> None:
     path = run.parent / f"other.{ending}"
     said = "device"
     if kind == "device":
@@ -94,7 +94,7 @@ def test_what_is_no_file_is_not_read(run: Path, kind: str, ending: str) -> None:
 def test_a_folder_in_a_files_place(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = run.parent / "run"
     (folder / "results.json").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"run/results\.json is a folder: a file of results is needed"):
+    with pytest.raises(ValueError, match=r"run/results\.json is a folder"):
         bwprof.load(folder)
     run.rename(folder / "results.csv")
     assert len(bwprof.load(folder)) == 2
@@ -102,34 +102,35 @@ def test_a_folder_in_a_files_place(run: Path, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("command", ["report", "show", "analyze", "outliers", "plot -o a.svg", "predict --efficiency"])
-def test_every_command_says_so(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_every_command_refuses_a_device(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main([*command.split(), "/dev/zero"]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "bwprof: error: /dev/zero is a device: a file of results is needed\n")
+    assert (out, err.count("\n")) == ("", 1)
+    assert "/dev/zero is a device" in err
 
 
-def test_a_file_that_is_too_large(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = run.parent / "large.csv"
     with large.open("wb") as file:
         file.truncate(5 << 30)
-    with pytest.raises(ValueError, match=r"large\.csv is no file of results: it has more than 1 GiB"):
+    with pytest.raises(ValueError, match=r"large\.csv.*more than 1 GiB"):
         bwprof.load(large)
     monkeypatch.setattr(atomic, "_MOST_BYTES", len(run.read_bytes()))
     assert len(bwprof.load(run)) == 2
     monkeypatch.setattr(atomic, "_MOST_BYTES", len(run.read_bytes()) - 1)
-    with pytest.raises(ValueError, match=r"run\.csv is no file of results: it has more than"):
+    with pytest.raises(ValueError, match=r"run\.csv.*more than"):
         bwprof.load(run)
 
 
-def test_a_stream_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read to the bound, in parts, and no further."""
+def test_an_endless_stream_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream is read in parts, and not beyond the limit."""
     monkeypatch.setattr(atomic, "_MOST_BYTES", 3 << 20)
     with Path("/dev/zero").open("rb") as endless:
-        assert atomic._bounded(endless, 0) is None
+        assert len(atomic._read_bounded(endless)) == 4 << 20
         assert endless.tell() <= 5 << 20
 
 
-def test_the_hidden_file_of_a_writer_need_be_none(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_hidden_file_is_ignored(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = bwprof.save(bwprof.load(run), run.parent / "run.json")
     hidden = atomic.claim_path(path)
     hidden.symlink_to("/dev/zero")
@@ -149,7 +150,7 @@ def test_the_hidden_file_of_a_writer_need_be_none(run: Path, caplog: pytest.LogC
         "{} report /dev/fd/5 5< run.csv",
     ],
 )
-def test_what_is_open_already_is_read(run: Path, line: str) -> None:
+def test_open_pipes_are_read(run: Path, line: str) -> None:
     made = subprocess.run(
         ["bash", "-c", line.format(COMMAND)],
         cwd=run.parent,
@@ -162,8 +163,8 @@ def test_what_is_open_already_is_read(run: Path, line: str) -> None:
     assert "copy" in made.stdout
 
 
-def test_a_terminal_is_read_and_its_colours_are_obeyed() -> None:
-    """One end of the input is enough, and no command spells out what another sends on purpose."""
+def test_a_terminal_is_read() -> None:
+    """One end of input is enough, and commands print escape sequences of a terminal as they are."""
     terminal, theirs = pty.openpty()
     child = subprocess.Popen(
         [sys.executable, "-m", "bwprof", "show", "/dev/stdin"], stdin=theirs, stdout=theirs, stderr=theirs

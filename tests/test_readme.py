@@ -1,4 +1,4 @@
-"""README, CHANGELOG and the method page: their lengths, and README's lines of Python."""
+"""README, CHANGELOG and the method page: lengths, and the Python of README."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_paragraph_has_at_most_six_lines(source_tree: Path, page: str) -> None:
 def test_readme_python_runs(
     source_tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On the CPU, on small matrices and without roofs: the test takes no longer than others."""
+    """The code runs on the CPU, on small matrices and without roofs, to be quick."""
     (code,) = re.findall(r"```python\n(.*?)```", (source_tree / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     small = code.replace("14336", "64").replace("4096", "32").replace("1 << 30", "1 << 16")
     assert small != code

@@ -1,4 +1,4 @@
-"""The example workflow of bwprof/examples: its commands are ours as they are now, and its steps work."""
+"""The example workflow: its commands parse, and its steps run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from past import timed, write
 
 import bwprof
 from bwprof import environment as names_of
-from bwprof import examples
 from bwprof.cli import main
 from bwprof.records.source import load_source
 
-WORKFLOW = Path(examples.__file__).parent / "data" / "examples" / "bandwidth.yml"
+WORKFLOW = Path(bwprof.__file__).parent / "data" / "examples" / "bandwidth.yml"
 TINY = """
 precisions = ["fp32"]
 [[case]]
@@ -32,7 +31,7 @@ cache = "hot"
 
 
 def steps() -> dict[str, str]:
-    """The shell of each step by the step's name: of `run: one line`, or of a block."""
+    """Return each step's shell by the step's name: of `run: one line`, or of a block."""
     found: dict[str, str] = {}
     name = ""
     lines = WORKFLOW.read_text().splitlines()
@@ -47,13 +46,13 @@ def steps() -> dict[str, str]:
 
 
 def commands() -> list[list[str]]:
-    """The arguments of every `bwprof` in it, variables as words."""
+    """Return the arguments of every `bwprof`, variables as words."""
     lines = [line for shell in steps().values() for line in shell.splitlines() if line.startswith("bwprof ")]
     return [shlex.split(line)[1:] for line in lines]
 
 
-def test_it_is_yaml() -> None:
-    """By a reader of YAML where there is one; else by what no YAML may have."""
+def test_the_workflow_is_yaml() -> None:
+    """PyYAML reads it if it is installed."""
     text = WORKFLOW.read_text()
     assert "\t" not in text
     assert all((len(line) - len(line.lstrip())) % 2 == 0 for line in text.splitlines())
@@ -65,7 +64,7 @@ def test_it_is_yaml() -> None:
     assert shells == steps()
 
 
-def test_it_does_what_a_gate_needs() -> None:
+def test_the_workflow_measures_compares_and_uploads() -> None:
     assert [words[:2] for words in commands()] == [
         ["sweep", "--suite"],
         ["compare", "baseline:main"],
@@ -79,8 +78,8 @@ def test_it_does_what_a_gate_needs() -> None:
 
 
 @pytest.mark.parametrize("words", commands(), ids=lambda words: words[0])
-def test_the_command_takes_every_option_of_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Options that are not ours are an error before anything else; --help stands in for what would run."""
+def test_commands_of_the_workflow_parse(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown options are the first error; --help replaces the run."""
     assert main([*words, "--help"]) == 0
     shown = capsys.readouterr().out
     for option in (word for word in words if word.startswith("--")):
@@ -92,7 +91,7 @@ def test_the_command_takes_every_option_of_it(words: list[str], capsys: pytest.C
 
 
 def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]:
-    """A step as GitHub runs it; its exit code and what it printed."""
+    """Run a step as GitHub does; return its exit code and output."""
     process = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", steps()[name]],
         cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False,
@@ -101,8 +100,8 @@ def shell(folder: Path, name: str, variables: dict[str, str]) -> tuple[int, str]
     return process.returncode, process.stdout + process.stderr
 
 
-def test_it_installs_what_its_head_names(tmp_path: Path) -> None:
-    """pip gets what BWPROF says, spaces and all, and later steps find the command."""
+def test_the_workflow_installs_the_package_of_its_variable(tmp_path: Path) -> None:
+    """pip gets the value of BWPROF with its spaces, and later steps find the command."""
     (line,) = re.findall(r"(?m)^  BWPROF: (\S+)", WORKFLOW.read_text())
     assert line == "./bwprof", "there is no package of that name to be had"
     (tmp_path / "bin").mkdir()
@@ -118,8 +117,8 @@ def test_it_installs_what_its_head_names(tmp_path: Path) -> None:
     assert (tmp_path / "path").read_text() == f"{tmp_path}/.venv/bin\n"
 
 
-def test_its_steps_work(tmp_path: Path) -> None:
-    """On the CPU, with a tiny suite: what main leaves is what a pull request is held against."""
+def test_steps_of_the_workflow_run(tmp_path: Path) -> None:
+    """A tiny suite runs on the CPU: a pull request is compared with main's baseline."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "bwprof"
     ours = "import sys; from bwprof.cli import main; sys.exit(main())"
@@ -137,7 +136,8 @@ def test_its_steps_work(tmp_path: Path) -> None:
     summary.touch()
     code, said = shell(tmp_path, "Make the baseline", variables)
     told = [line for line in said.splitlines() if "disturbed (noisy)" not in line]  # the machine may be busy
-    assert (code, told) == (0, ["bwprof: baseline main (1 case) is in .bwprof/baselines/main.json"])
+    assert (code, len(told)) == (0, 1)
+    assert told[0].endswith(" .bwprof/baselines/main.json")
     code, said = shell(tmp_path, "Measure", variables)
     assert code == 0, said
     (run,) = (tmp_path / "r").iterdir()
@@ -150,11 +150,11 @@ def test_its_steps_work(tmp_path: Path) -> None:
     assert code == 0, said
 
 
-def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
+def test_a_folder_of_one_run_is_that_run(tmp_path: Path) -> None:
     write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
     assert [row["case"] for row in load_source(tmp_path / "r").rows] == ["a"]
     write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
-    with pytest.raises(ValueError, match=r"r holds 2 runs: name one of them, .*run-02 say"):
+    with pytest.raises(ValueError, match=r"r holds 2 runs:.*run-02"):
         load_source(tmp_path / "r")
     (tmp_path / "none").mkdir()
     with pytest.raises(FileNotFoundError, match="holds neither"):
@@ -175,10 +175,10 @@ def test_a_folder_of_one_run_stands_for_it(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_every_command_takes_what_output_named(
+def test_every_command_takes_an_output_folder(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--output r` leaves a run's folder in `r`, which is named as well as its run; of several one is."""
+    """The folder of `--output r` stands for its only run; of several runs one is named."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "r", 1, [timed("a", "fp32", 1.0)])
     (tmp_path / "r" / ".hidden").mkdir()
@@ -187,10 +187,12 @@ def test_every_command_takes_what_output_named(
         assert "run-01" in (tmp_path / "page.html").read_text().partition("<main>")[0]  # not r
     write(tmp_path / "r", 2, [timed("a", "fp32", 1.0)])
     assert main([*command, *(["--force"] if {"-o", "save"} & {*command} else [])]) == 2
-    assert "r holds 2 runs: name one of them, r/run-02 say" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "r holds 2 runs" in err
+    assert "r/run-02" in err
 
 
-def test_a_run_knows_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_records_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names_of, "git_commit", lambda: "0123abc")
     data = bwprof.sweep("gemm", N=16, K=16, precision="fp32", device="cpu", cache="hot", roofs=False, max_seconds=0.0)
     (tmp_path / "run").mkdir()

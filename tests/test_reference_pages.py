@@ -1,4 +1,4 @@
-"""The pages that the code writes are what it writes today."""
+"""Generated pages equal today's output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
 def lines(text: str) -> list[str]:
-    """Without the variants of a backend that is not in this build."""
+    """Return the lines without variants of backends that are not built."""
     absent = [f"| {backend['name']} |" for backend in _core.backends() if not backend["built"]]
     return [line for line in text.splitlines() if not line.startswith(tuple(absent))]
 
@@ -40,13 +40,14 @@ def test_operations_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) ->
     assert told["intensity"]["fp32"] == pytest.approx(33_554_432 / (4 * 16_785_408))
     assert describe.main_operations(["kv_copy", "kv_copy"]) == 0
     said = capsys.readouterr().out
-    assert said.count("kv_copy: copy a whole contiguous cache") == 1
-    assert "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)" in said
+    assert said.count("kv_copy: ") == 1
+    formula = "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)"
+    assert formula in said
 
 
 def test_an_unknown_operation_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert describe.main_operations(["gemmm"]) == 2
-    assert "unknown operation 'gemmm': did you mean 'gemm'?" in capsys.readouterr().err
+    assert re.search(r"operation 'gemmm': .* 'gemm'\?", capsys.readouterr().err)
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
@@ -58,8 +59,8 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "notebooks/guide.md", "notebooks/method.md"])
-def test_names_that_pages_have_are_there(page: str) -> None:
-    """`bwprof.x.y` is a name, or a header of the library; the module of a public function does not stand for it."""
+def test_names_on_pages_exist(page: str) -> None:
+    """`bwprof.x.y` is a public name or a header of the library."""
     text = (NOTEBOOKS.parent / page).read_text(encoding="utf-8")
     names = set(re.findall(r"(?<![\w/.-])bwprof(?:\.[A-Za-z_]\w*)+", text)) - {"bwprof.h", "bwprof.hpp"}
     assert len(names) > 5
@@ -72,7 +73,7 @@ def test_names_that_pages_have_are_there(page: str) -> None:
             assert found is getattr(bwprof, parts[-1], found), name
 
 
-def test_commands_that_pages_name_are_there() -> None:
+def test_commands_on_pages_exist() -> None:
     from bwprof.cli import COMMANDS
 
     for page in (NOTEBOOKS.parent / "README.md", NOTEBOOKS / "guide.md"):

@@ -1,4 +1,4 @@
-"""Rows, frames, CSV and JSON: nothing is lost, missing is not zero, and what is no result is refused."""
+"""Rows, frames, CSV and JSON: files keep every value, missing is not zero, other files are refused."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import load_samples, pair, row
+from rows import load_samples, pair, row, write_json
 
 import bwprof
-from bwprof.results import columns, csv_file, frame, json_file, pairs, schema
+from bwprof.results import csv_file, frame, pairs, schema
 
 CLASSIC = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written"
 
 
 def test_csv_output(tmp_path: Path) -> None:
-    """The header starts with the nine classic columns in their order; a row survives the way out and back."""
+    """The header starts with the nine classic columns; a row is the same after writing and reading."""
     path = tmp_path / "rows.csv"
     original = row("decode", "fp32", gb_s=123.456, noise=0.0, verified=True, reason='a "quoted", text')
     with closing(csv_file.CsvWriter(path)) as writer:
@@ -68,16 +68,16 @@ def test_columns_are_those_of_the_schema() -> None:
     assert names[-len(groups) :] == groups
 
 
-def test_every_flag_is_told(source_tree: Path) -> None:
+def test_every_flag_is_raised_and_documented(source_tree: Path) -> None:
     """The page's table, the column's text and the code name the same flags, in the same order."""
     page = (source_tree / "notebooks" / "method.md").read_text(encoding="utf-8")
     table = page[page.index("## Flags") : page.index("## What limits a row")]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(columns.FLAGS)
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(schema.FLAGS)
     code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
     raised = {word for said in re.findall(r"flags\.append\((.*)\)", code) for word in re.findall(r'"(\w+)"', said)}
     rules = (source_tree / "bwprof/measuring/grade.py").read_text(encoding="utf-8")  # yield (flag, reason)
     raised |= set(re.findall(r'(?:yield \(?\s*|flag = |else |\(\()"(\w+)"', rules))
-    assert raised == set(columns.FLAGS)
+    assert raised == set(schema.FLAGS)
 
 
 def test_every_parameter_of_every_operation_is_a_column() -> None:
@@ -90,7 +90,7 @@ def test_frame_has_fixed_types_even_when_empty() -> None:
     wanted = {"text": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
     for made in (frame.from_rows([]), frame.from_rows([row("a", "fp32")])):
         assert {name: str(made[name].dtype) for name in made} == {
-            column.name: wanted[column.kind] for column in columns.all_columns()
+            column.name: wanted[column.kind] for column in schema.all_columns()
         }
     assert frame.from_rows([]).attrs["schema_version"] == 1
 
@@ -124,7 +124,7 @@ def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     rows = [row("a", "fp32"), row("b", "fp32")]
     run = {"facts": {"peak_gb_s": float("nan")}, "plan": []}
-    json_file.write(path, rows, [[100.0, 101.5], None], run)
+    write_json(path, rows, [[100.0, 101.5], None], run)
 
     def refuse(word: str) -> float:
         raise AssertionError(f"{word} is not JSON")
@@ -138,7 +138,7 @@ def test_json_keeps_samples_and_strict_json(tmp_path: Path) -> None:
 
 def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.json"
-    json_file.write(path, [row("a", "fp32")], [None], {})
+    write_json(path, [row("a", "fp32")], [None], {})
     before = path.read_text()
 
     def fail(source: object, target: object) -> None:
@@ -146,7 +146,7 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space left"):
-        json_file.write(path, [row("b", "fp32")], [None], {})
+        write_json(path, [row("b", "fp32")], [None], {})
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path], "no temporary file stays"
 
@@ -154,7 +154,7 @@ def test_json_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("damaged", ["results.json", "results.csv"])
 def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture) -> None:
     first, second = pair("a", 100.0, 90.0)
-    json_file.write(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
+    write_json(tmp_path / "results.json", [first, second], [[1.0], [2.0]], {"run_id": "run-1"})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([first, second]))
     whole = (tmp_path / damaged).read_text()
     (tmp_path / damaged).write_text(whole[: len(whole) // 2].replace("operation", "oper"))
@@ -164,7 +164,7 @@ def test_one_whole_file_of_a_folder_is_enough(tmp_path: Path, damaged: str, capl
     assert load_samples(tmp_path) == ([None, None] if damaged == "results.json" else [[1.0], [2.0]])
     (tmp_path / "results.json").write_text("{")
     (tmp_path / "results.csv").write_text("?")
-    with pytest.raises(ValueError, match=r"results\.json is not .*results\.csv is not"):
+    with pytest.raises(ValueError, match=r"results\.json.*results\.csv is"):
         bwprof.load(tmp_path)
 
 
@@ -183,10 +183,10 @@ def test_a_good_file_is_never_replaced_by_one_that_cannot_be_loaded(tmp_path: Pa
         assert len(list(tmp_path.iterdir())) == (1 if ending == "csv" else 2), "no temporary file stays"
 
 
-def test_a_row_is_measured_once_however_the_files_have_it(tmp_path: Path) -> None:
-    """Two rows that nothing tells apart are two rows, and those of both files are the same two."""
+def test_equal_rows_of_both_files_count_once(tmp_path: Path) -> None:
+    """Equal rows of one file are different rows; the other file has the same ones."""
     twice = [row("a", "", flags=""), row("a", "", flags="")]
-    json_file.write(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
+    write_json(tmp_path / "results.json", twice, [[1.0], [2.0]], {})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([*twice, row("b", "")]))
     assert bwprof.load(tmp_path)["case"].tolist() == ["a", "a", "b"]
 
@@ -233,8 +233,8 @@ def test_a_frames_metadata_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, math.nan, math.inf, pd.NA])
-def test_what_was_not_measured_differs(missing: Any) -> None:
-    """A gate over two runs must not be passed by a case that crashed in one of them."""
+def test_rows_without_a_time_differ(missing: Any) -> None:
+    """A case that crashed in one of two runs must not pass a gate."""
     whole = {"time_ms": 1.0, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
     crashed = dict.fromkeys(whole, missing)
     assert pairs.times_differ(whole, crashed)
@@ -251,14 +251,14 @@ def test_what_was_not_measured_differs(missing: Any) -> None:
 
 def test_a_device_file_is_written_to_and_not_replaced() -> None:
     with pytest.raises(OSError, match="No space left"):
-        json_file.write(Path("/dev/full"), [row("a", "fp32")], [None], {})
+        write_json(Path("/dev/full"), [row("a", "fp32")], [None], {})
     assert Path("/dev/full").is_char_device()
 
 
 def test_load_reads_a_run_folder_and_rows_that_only_the_csv_got(tmp_path: Path) -> None:
     first, second = pair("a", 100.0, 90.0)
     second["timestamp"] = "2026-01-01T00:00:01.000+00:00"
-    json_file.write(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
+    write_json(tmp_path / "results.json", [first], [[1.0]], {"run_id": "run-1"})
     (tmp_path / "results.csv").write_text(csv_file.csv_text([first, second]))
     found = bwprof.load(tmp_path)
     assert found["precision"].tolist() == ["fp32", "fp16"]
@@ -302,7 +302,7 @@ def test_a_cut_off_last_line_is_left_out(tmp_path: Path, caplog: pytest.LogCaptu
         ("a.json", '{"format": "bwprof-results", "schema_version": 99}', "schema version 99"),
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(ValueError, match=r"a\.(csv|json)") as caught:
@@ -330,16 +330,16 @@ def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
         (_edited(lambda lines: "\n".join([lines[0], *(f"{line},," for line in lines[1:])])), "utf-8"),
     ],
 )
-def test_what_pandas_and_spreadsheets_write(
+def test_files_of_pandas_and_spreadsheets_load(
     written: Callable[[pd.DataFrame], str], encoding: str, tmp_path: Path
 ) -> None:
-    """An index, semicolons with decimal commas, tabs, empty rows and columns: the same rows."""
+    """An index, semicolons with decimal commas, tabs, empty rows and columns give the same rows."""
     path = bwprof.save(bwprof.load_example("h200").head(4), tmp_path / "rows.csv")
     (tmp_path / "other.csv").write_bytes(written(pd.read_csv(path)).encode(encoding))
     pd.testing.assert_frame_equal(bwprof.load(tmp_path / "other.csv"), bwprof.load(path))
 
 
-def test_a_workbook_is_refused_with_what_to_save(tmp_path: Path) -> None:
+def test_a_workbook_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.xlsx").write_bytes(b"PK\x03\x04\x14\xff\xfe")
     with pytest.raises(ValueError, match="CSV UTF-8"):
         bwprof.load(tmp_path / "rows.xlsx")
@@ -352,25 +352,25 @@ def test_binary_and_absent_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.csv"):
         bwprof.load(tmp_path / "nothing.csv")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"holds neither results\.json nor results\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"results\.json nor results\.csv"):
         bwprof.load(tmp_path / "empty")
 
 
 def test_save_refuses_other_endings_and_other_frames(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"rows\.parquet: results are saved as \.csv or \.json"):
+    with pytest.raises(ValueError, match=r"rows\.parquet:.*\.csv or \.json"):
         bwprof.save(frame.from_rows([row("a", "fp32")]), tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="column operation, precision"):
         bwprof.save(pd.DataFrame({"a": [1]}), tmp_path / "rows.csv")
 
 
-def test_comparison_is_worked_out_by_hand() -> None:
+def test_comparison_with_fp32() -> None:
     """FP16 at 0.8 x the GB/s and half the bytes is 1.6 x faster: bytes ratio 2 x bandwidth ratio 0.8."""
     rows = pair("a", 100.0, 80.0)
     assert pairs.fill_comparisons(rows)
     assert rows[1]["bandwidth_vs_fp32"] == pytest.approx(0.8)
     assert rows[1]["byte_ratio_vs_fp32"] == pytest.approx(2.0)
     assert rows[1]["speedup_vs_fp32"] == pytest.approx(1.6)
-    assert [rows[0][name] for name in columns.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
+    assert [rows[0][name] for name in schema.COMPARISON_NAMES] == [1.0, 1.0, 1.0]
     assert not pairs.fill_comparisons(rows), "nothing changes the second time"
 
 
@@ -390,7 +390,7 @@ def test_comparison_stays_within_a_variant_where_several_ran() -> None:
     assert fast[1]["speedup_vs_fp32"] == pytest.approx(1.6)
 
 
-def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() -> None:
+def test_other_shapes_failed_rows_and_other_runs_are_not_compared() -> None:
     for change in ({"K": 64}, {"status": "failed", "time_ms": None}, {"run_id": "run-2"}, {"cache": "hot"}):
         rows = pair("a", 100.0, 80.0)
         rows[0].update(change)
@@ -398,7 +398,7 @@ def test_nothing_is_compared_with_another_shape_a_failed_row_or_another_run() ->
         assert rows[1]["speedup_vs_fp32"] is None, change
 
 
-def test_import_is_light() -> None:
+def test_results_import_no_pandas() -> None:
     """`import bwprof` imports nothing; what is used then brings no pandas, matplotlib or NumPy, and no library of
     NVIDIA's; functions stay what they are when the folders of their names are imported before them.
     """
@@ -411,7 +411,7 @@ def test_import_is_light() -> None:
         "from bwprof.selftest.parts import __name__ as _\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
         "print([callable(found) for found in (bwprof.sweep, bwprof.info, bwprof.selftest, bwprof.compare)])\n"
-        "print(callable(bwprof.results.pairs.times_differ), callable(bwprof.results.columns.all_columns))\n"
+        "print(callable(bwprof.results.pairs.times_differ), callable(bwprof.results.schema.all_columns))\n"
         "print(bwprof.measure is bwprof.measure, bwprof.Case.__name__, sorted(heavy & set(sys.modules)))\n"
         "print([line for line in open('/proc/self/maps') if 'cublas' in line or 'cupti' in line or 'libcuda' in line])"
     )
@@ -437,7 +437,7 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path, name: str) -> None:
 
 
 def test_rows_of_a_frame_do_not_depend_on_how_its_columns_are_stored() -> None:
-    """Whole columns of the schema's own types are read at once, all others value by value."""
+    """Columns of the schema's own types are converted at once, others value by value."""
     data = bwprof.load_example("h200")
     data.loc[3, "time_ms"] = float("nan")
     data.loc[4, ["variant", "M", "verified"]] = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import load_samples, row
+from rows import load_samples, row, write_json
 
 import bwprof
 from bwprof import environment, registry
@@ -19,7 +19,7 @@ from bwprof.cli import options, output
 from bwprof.cli import runner as command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring.operation import Spec
-from bwprof.results import csv_file, json_file, reader, schema
+from bwprof.results import csv_file, reader, schema
 from bwprof.results.atomic import Claim
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
@@ -117,7 +117,7 @@ def test_cases_of_many_lengths() -> None:
 def resumable(folder: Path, rows: list[dict[str, Any]], plan: list[Spec]) -> None:
     run = {"run_id": "run-1", "backend": "cpu", "device_index": 0, "device": "x", "plan": [s.to_dict() for s in plan]}
     folder.mkdir(parents=True)
-    json_file.write(folder / reader.JSON_NAME, rows, [[1.0]] * len(rows), run)
+    write_json(folder / reader.JSON_NAME, rows, [[1.0]] * len(rows), run)
     (folder / reader.CSV_NAME).write_text(csv_file.csv_text(rows))
 
 

@@ -1,10 +1,11 @@
-"""bwprof.Row and frames of rows: one type from every way of measuring, and raw samples that stay with their rows."""
+"""bwprof.Row and frames of rows: every function returns the same type, and raw samples stay with their rows."""
 
 from __future__ import annotations
 
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_a_row_is_a_mapping_with_attributes() -> None:
     assert "samples_ns" not in found
     assert found.power_w is None, "what is not known is None, as in the mapping"
     assert "power_w" in dir(found)
-    with pytest.raises(AttributeError, match="this row has no column 'time_m': did you mean 'time_ms'"):
+    with pytest.raises(AttributeError, match=r"column 'time_m':.*'time_ms'"):
         _ = found.time_m
     found.reason = "a note"
     assert found["reason"] == "a note"
@@ -49,15 +50,13 @@ def test_copies_of_a_row_are_rows(way: Any) -> None:
     assert (found, found.samples_ns) == (made(), [1.0, 2.5])
 
 
-def test_what_a_row_says() -> None:
-    assert repr(made()).startswith("<a<b fp16 plain: 0.0001 ms (0.9 to 1.1), 100 GB/s, hot, Test CPU")
+def test_a_row_prints_time_rate_share_and_conditions(snapshot: Callable[[str], None]) -> None:
     known = bwprof.Row(row("a", "fp32", gb_s=90.0, pct_limit=57.6, limiter="memory"))
-    assert ", 90 GB/s, 58 % of limit (memory), " in repr(known)
-    assert " % of " not in repr(bwprof.Row({**known, "pct_limit": float("nan"), "pct_attainable": None}))
-    assert ", 58 % of limit, " in repr(bwprof.Row({**known, "limiter": None}))
-    assert ", 43 % of attainable, " in repr(bwprof.Row({**known, "pct_limit": None, "pct_attainable": 42.7}))
+    shares: list[dict[str, Any]] = [{}, {"pct_limit": float("nan")}, {"limiter": None}]
+    shares.append({"pct_limit": None, "pct_attainable": 42.7})
     failed = bwprof.Row(row("a", "fp32", gb_s=None, status="failed", reason="wrong result"))
-    assert repr(failed) == "<a fp32 plain: failed: wrong result>"
+    rows = [made(), *(bwprof.Row({**known, **share}) for share in shares), failed]
+    snapshot("\n".join(map(repr, rows)))
     assert repr(bwprof.Row()) == "<: no time>"
     for low, high, said in (
         (0.0, 90.31, "(90.31 or less)"),
@@ -69,7 +68,7 @@ def test_what_a_row_says() -> None:
 
 
 @pytest.mark.parametrize("value", ["abc", float("nan"), None, [1], np.float32(2.5), "x" * 100_000])
-def test_a_row_of_ones_own_can_always_be_shown(value: Any) -> None:
+def test_a_row_of_any_values_prints(value: Any) -> None:
     for name in ("time_ms", "time_ms_lo", "bandwidth_gb_s", "case", "reason", "flags", "cache"):
         found = bwprof.Row({"time_ms": 1.0, "time_ms_hi": 2.0, **{name: value}})
         assert len(repr(found)) < 500
@@ -78,7 +77,7 @@ def test_a_row_of_ones_own_can_always_be_shown(value: Any) -> None:
     assert repr(bwprof.Row({"time_ms": float("nan")})) == "<: no time>"
 
 
-def test_rows_of_ones_own_keep_their_raw_samples(tmp_path: Path) -> None:
+def test_own_rows_keep_their_raw_samples(tmp_path: Path) -> None:
     found = bwprof.Row({"operation": "mine", "samples_ns": [1.0, 2.0]})
     assert (found.samples_ns, "samples_ns" in found) == ([1.0, 2.0], False)
     assert bwprof.Row({"samples_ns": [1.0]}, [3.0]).samples_ns == [3.0]
@@ -88,11 +87,11 @@ def test_rows_of_ones_own_keep_their_raw_samples(tmp_path: Path) -> None:
     assert [row.samples_ns for row in bwprof.rows(data)] == [[1.0, 2.0], [3.0], []]
     bwprof.save(data, tmp_path / "own.json")
     assert load_samples(tmp_path / "own.json") == [[1.0, 2.0], [3.0], None]
-    with pytest.raises(ValueError, match="samples_ns holds 'x': a list of times in ns is needed"):
+    with pytest.raises(ValueError, match="samples_ns holds 'x'"):
         bwprof.frame([{"operation": "mine", "samples_ns": "x"}])
 
 
-def test_nobodys_samples_are_taken_for_those_of_a_row_that_is_the_same_in_all() -> None:
+def test_samples_of_equal_rows_are_unknown_if_one_is_missing() -> None:
     data = bwprof.frame([{"operation": "mine", "samples_ns": [float(number)]} for number in (1, 2)])
     assert [row.samples_ns for row in bwprof.rows(data)] == [[1.0], [2.0]]
     assert [row.samples_ns for row in bwprof.rows(data[1:])] == [[]], "which of the two it is, nothing tells"
@@ -108,24 +107,24 @@ def test_progress_gets_the_raw_samples() -> None:
     assert all(found["samples"] for found in seen)
 
 
-def test_a_row_in_a_notebook_shows_what_is_known_with_its_unit() -> None:
+def test_a_notebook_shows_known_values_with_units() -> None:
     shown = made()._repr_html_()
     assert "<tr><th>time_ms</th><td>0.0001</td><td>ms</td></tr>" in shown
     assert "<tr><th>case</th><td>a&lt;b</td><td></td></tr>" in shown
     assert "power_w" not in shown
 
 
-def test_a_row_with_a_name_that_is_no_text_is_shown() -> None:
+def test_a_row_with_a_numeric_key_prints() -> None:
     odd: Any = bwprof.Row({1: 2, "case": "odd"})
     assert "<th>1</th><td>2</td>" in odd._repr_html_()
     assert "case" in dir(odd)
     with pytest.raises(AttributeError, match="did you mean 'case'"):
         _ = odd.cases
-    with pytest.raises(TypeError, match="a column is called 1: a str is needed"):
+    with pytest.raises(TypeError, match="column is called 1"):
         bwprof.frame([odd])
 
 
-def test_a_column_is_taken_away_as_it_is_set() -> None:
+def test_attributes_set_and_delete_columns() -> None:
     found = made()
     found.mine = 3
     del found.mine
@@ -169,11 +168,11 @@ def test_rows_make_a_frame_and_come_back(tmp_path: Path) -> None:
     assert bwprof.frame([]).columns.tolist() == list(schema.column_names())
     with pytest.raises(TypeError, match="3 is no row"):
         bwprof.frame([3])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="column M: 'x' is not a whole number"):
+    with pytest.raises(ValueError, match=r"column M: 'x'.*whole number"):
         bwprof.frame([{"M": "x"}])
 
 
-def test_samples_in_a_column_of_their_own_survive_everything(tmp_path: Path) -> None:
+def test_a_samples_column_survives_frames_files_and_rows(tmp_path: Path) -> None:
     data = frame.from_rows([row(name, "fp32", timestamp=name) for name in "ab"], {"run_id": "x"}, [[1.0, 2.0], None])
     path = bwprof.save(data, tmp_path / "rows.json")
     found = bwprof.load(path, samples=True)
@@ -191,7 +190,7 @@ def test_samples_in_a_column_of_their_own_survive_everything(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("wrong", ["1", [-1.0], ["x"], [float("nan")], 3])
-def test_a_column_of_samples_holds_times(wrong: object, tmp_path: Path) -> None:
+def test_samples_are_times(wrong: object, tmp_path: Path) -> None:
     data = frame.from_rows([row("a", "fp32")])
     data["samples_ns"] = [wrong]
     with pytest.raises(ValueError, match="column samples_ns holds"):

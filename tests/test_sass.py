@@ -1,7 +1,8 @@
-"""What tests/benchmarks/sass.py reads in SASS: a shell script stands in for cuobjdump, and texts for objects."""
+"""tests/benchmarks/sass.py with a shell script as cuobjdump and texts as objects."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ def sass(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def code(lines: list[str]) -> str:
-    """As cuobjdump lays it out: an instruction's address, and its bits."""
+    """Format instructions as cuobjdump does, with addresses and bits."""
     return "".join(
         f"        /*{16 * i:04x}*/    {line} ;    /* 0x000fe200078e00ff */\n" for i, line in enumerate(lines)
     )
@@ -50,7 +51,7 @@ STREAM = {
 def run(
     sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
-    """Exit status and output of the script, given objects: a source's path, its kernels' instructions by name."""
+    """Return status and output of the script for objects: a source's path, its kernels' instructions by name."""
     tool = tmp_path / "bin" / "cuobjdump"
     tool.parent.mkdir()
     tool.write_text('#!/bin/sh\ncat "$2"\n')
@@ -76,7 +77,7 @@ def run(
 
 @pytest.fixture
 def allowed(sass: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two kernels of one of the three ladder.cu may spill, for one card."""
+    """Allow two kernels of one ladder.cu to spill on one card."""
     monkeypatch.setattr(
         sass,
         "ALLOWANCES",
@@ -103,7 +104,7 @@ def allowed(sass: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["LDS.128 R8, [R2]", "FADD R0, R8, R9"], []),
     ],
 )
-def test_a_turn_ends_where_a_load_is_used(sass: Any, lines: list[str], turns: list[int]) -> None:
+def test_loads_are_counted_up_to_their_first_use(sass: Any, lines: list[str], turns: list[int]) -> None:
     assert [len(turn) for turn in sass.turns_of(code(lines))] == turns
 
 
@@ -114,10 +115,10 @@ def test_copies_are_counted_at_their_waits(sass: Any) -> None:
     assert sass.copies_of(code(["WARPGROUP.DEPBAR.LE gsb0, 0x1", "DEPBAR.LE SB0, 0x1"])) == [], "of other things"
 
 
-def test_what_the_rules_ask_for_passes(run: Callable[..., tuple[int, str]]) -> None:
+def test_kernels_that_meet_the_rules_pass(run: Callable[..., tuple[int, str]]) -> None:
     status, said = run("sm_90a", stream=STREAM, tensor={TENSOR: ["FADD R0, R1, R2"]})
     assert status == 0, said
-    assert "4 kernels, 0 rules broken" in said
+    assert "4 kernels, 0 rules" in said
 
 
 @pytest.mark.parametrize(
@@ -131,14 +132,14 @@ def test_what_the_rules_ask_for_passes(run: Callable[..., tuple[int, str]]) -> N
 def test_a_kernel_that_waits_too_early_fails(run: Callable[..., tuple[int, str]], name: str, lines: list[str]) -> None:
     status, said = run("sm_90a", stream=STREAM | {name: lines})
     assert status == 1
-    assert "3 kernels, 1 rules broken" in said
+    assert "3 kernels, 1 rules" in said
 
 
 def test_a_spill_fails_without_a_rule_too(run: Callable[..., tuple[int, str]]) -> None:
     for line in ("STL [R1+0x4], R8", "@P0 LDL.LU.64 R4, [R1]"):
         status, said = run("sm_90a", stream=STREAM, tensor={TENSOR: ["FADD R0, R1, R2", line]})
         assert status == 1
-        assert [row.split()[1:3] for row in said.splitlines() if "no registers in local memory" in row] == [
+        assert [row.split()[1:3] for row in said.splitlines() if "in local memory" in row] == [
             ["gemm_tensor_kernelI6__halfEEvPKT_S4_S4_PS2_llll", "sm_90a"]
         ]
 
@@ -146,7 +147,7 @@ def test_a_spill_fails_without_a_rule_too(run: Callable[..., tuple[int, str]]) -
 @pytest.mark.parametrize(
     ("arch", "spills", "status"), [("sm_120", 4, 0), ("sm_120", 5, 1), ("sm_100", 1, 1), ("sm_90a", 1, 1)]
 )
-def test_an_allowance_is_for_so_many_and_for_its_card(
+def test_an_allowance_is_for_a_number_of_spills_on_a_card(
     run: Callable[..., tuple[int, str]], allowed: None, arch: str, spills: int, status: int
 ) -> None:
     kernels = {FLOAT: ["STL [R1], R8"] * spills, BF16: ["FADD R0, R1, R2"]}
@@ -156,7 +157,8 @@ def test_an_allowance_is_for_so_many_and_for_its_card(
 
 def test_a_rule_or_an_allowance_without_kernels_fails(run: Callable[..., tuple[int, str]], allowed: None) -> None:
     status, said = run("sm_90a", stream={READ: STREAM[READ], COPY: STREAM[COPY]})
-    assert (status, "no kernel of stream.cu is stream_tile_kernelI.*triad_op" in said) == (1, True)
+    assert status == 1
+    assert re.search(r"stream\.cu is .*triad_op", said)
     kernels = {FLOAT: ["FADD R0, R1, R2"]}
     assert run("sm_120", **{"prefill/ladder": kernels})[0] == 1, "BF16 is allowed some and is not there"
     assert run("sm_90a", **{"prefill/ladder": kernels})[0] == 0, "but not on this card"
@@ -171,7 +173,7 @@ def test_rules_name_sources_and_allowances_no_tuned_card(sass: Any) -> None:
     assert not [one for one in sass.ALLOWANCES if one.most < 1]
 
 
-def test_a_source_without_an_object_is_said(sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_without_an_object_fails(sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (
         "csrc/cuda/a/one.cu",
         "csrc/cuda/two.cu",
@@ -181,7 +183,7 @@ def test_a_source_without_an_object_is_said(sass: Any, tmp_path: Path, monkeypat
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     monkeypatch.setattr(sass, "ROOT", tmp_path)
-    with pytest.raises(SystemExit, match=r"csrc/cuda/two.cu has no object under build/"):
+    with pytest.raises(SystemExit, match=r"csrc/cuda/two\.cu has no object"):
         sass.find_objects()
     (tmp_path / "build/cuda-x/cuda/two.cu.o").touch()
     found = [str(path.relative_to(tmp_path / "build/cuda-x/cuda")) for path in sass.find_objects()]

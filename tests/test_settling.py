@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pretended import ROLES, TINY, Pretended
+from rows import write_json
 
 import bwprof
 from bwprof.cli import runner as command
@@ -158,7 +159,7 @@ def test_resuming_repairs_a_run_killed_between_second_tries(disturbed: Path) -> 
     for row in rows:
         if row["role"] == "qkv" and (row["context"], row["status"]) != (16, "ok"):
             row |= {"time_ms": 7.0, "flags": "noisy", "time_ms_lo": 1.0, "time_ms_hi": 9.0}
-    json_file.write(folder / "results.json", rows, samples, run)
+    write_json(folder / "results.json", rows, samples, run)
     (folder / "results.csv").unlink()
     with pytest.raises(AssertionError):
         check(rows)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import load_samples, row
+from rows import load_samples, row, write_json
 
 import bwprof
 from bwprof.results import atomic, csv_file, frame, json_file, reader
@@ -114,7 +114,7 @@ def test_another_runs_lines_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest
     before.add(numbered(1))
     before.add(numbered(2))
     before.close()
-    json_file.write(path, [numbered(3, run_id="run-2")], [None], run("run-2"))
+    write_json(path, [numbered(3, run_id="run-2")], [None], run("run-2"))
     assert [found["case"] for found in reader.read_rows(path)[0]] == ["case 3"]
 
 

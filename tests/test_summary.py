@@ -15,8 +15,7 @@ from rows import pair, row
 import bwprof
 from bwprof.cli import render
 from bwprof.results import frame
-from bwprof.results.columns import FLAGS
-from bwprof.results.schema import RowDict
+from bwprof.results.schema import FLAGS, RowDict
 from bwprof.text.terminal import PLAIN_WIDTH, make_console
 
 

@@ -18,8 +18,8 @@ import bwprof
 from bwprof import _core
 from bwprof.profiler.ranges import TraceLocation, trace_text
 from bwprof.profiler.schedule import Phase, Schedule
-from bwprof.results import export
-from bwprof.results.export import Slice, TraceDocument, counter_points
+from bwprof.results import exchange
+from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.runs import loop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,9 +33,10 @@ def written(profiler: bwprof.Profiler, folder: Path) -> list[dict[str, Any]]:
     return checked((folder / "trace.json").read_text(encoding="utf-8"))
 
 
-def test_ranges_lie_where_they_were(tmp_path: Path) -> None:
-    """On a CPU, ranges and perf_counter_ns read one clock. What is read before and after each start and stop holds it,
-    however long the machine did other things in between."""
+def test_ranges_have_their_times(tmp_path: Path) -> None:
+    """On a CPU, ranges and perf_counter_ns read one clock: the times read before and after each start and stop enclose
+    it.
+    """
     now, read = time.perf_counter_ns, []
     with bwprof.Profiler(device="cpu") as profiler:
         profiler.set_bytes("inner", 3_000_000, 1_000_000)
@@ -83,7 +84,7 @@ def test_overlapping_ranges_get_a_track_of_their_own(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=12), st.sampled_from([0.0, 2.0]))
-def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: float) -> None:
+def test_overlapping_slices_nest_or_move_to_other_tracks(spans: list[tuple[int, int]], slack: float) -> None:
     trace = TraceDocument()
     trace.track(trace.process("p"), "t", [Slice("s", begin, took) for begin, took in spans], slack_us=slack)
     found = slices(checked(trace.text()))
@@ -103,20 +104,20 @@ def test_whatever_overlaps_is_drawn_right(spans: list[tuple[int, int]], slack: f
         ([(4, 1, float("nan")), (4, 2, 7)], [(4, 7), (6, 0)]),
     ],
 )
-def test_a_counter_holds_while_something_runs(
+def test_a_counter_has_the_latest_running_slice(
     spans: list[tuple[float, float, float]], wanted: list[tuple[float, float]]
 ) -> None:
     assert counter_points([Slice("s", begin, took, {"GB/s": value}) for begin, took, value in spans], "GB/s") == wanted
 
 
 def test_times_of_events_touch() -> None:
-    """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
+    """A range that ends half a microsecond after the next begins, by rounding, shares its track."""
     where = TraceLocation("cuda:0 toy", "stream 0x0", exact=False)
     text = trace_text(where, {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}, 9)
     assert track_names(checked(text)) == ["stream 0x0"]
 
 
-def test_a_trace_of_nothing(tmp_path: Path) -> None:
+def test_an_empty_trace(tmp_path: Path) -> None:
     with bwprof.Profiler(enabled=False) as profiler:
         assert not slices(written(profiler, tmp_path))
 
@@ -131,12 +132,12 @@ def test_strange_names_and_paths(tmp_path: Path) -> None:
         for path, phrase in (
             (None, "path is None"),
             ("", "path is ''"),
-            ("a\0b", "NUL"),
-            ("\ud800", "no path has such"),
+            ("a\0b", "x00b"),
+            ("\ud800", "ud800"),
         ):
             with pytest.raises((TypeError, ValueError), match=phrase):
                 profiler.write_chrome_trace(path)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="most is 0: at least 1 is needed"):
+        with pytest.raises(ValueError, match="most is 0"):
             profiler.write_chrome_trace(tmp_path / "t.json", most=0)
         profiler.write_chrome_trace(tmp_path / "t.json", most="1k")  # type: ignore[arg-type]
         assert len(slices(checked((tmp_path / "t.json").read_text()))) == 3
@@ -181,7 +182,7 @@ def test_phases_are_those_of_pytorch() -> None:
 
 
 def steps(schedule: Any, count: int) -> list[list[str]]:
-    """The ranges that each cycle has when it is over; range n is that of step n."""
+    """Return the ranges at the end of each cycle; range n is that of step n."""
     seen: list[list[str]] = []
     with bwprof.Profiler(device="cpu", schedule=schedule, on_trace_ready=lambda p: seen.append(ended(p))) as profiler:
         for step in range(count):
@@ -215,14 +216,14 @@ def test_the_last_cycle_stays_until_it_is_read() -> None:
         assert not profiler.enabled
 
 
-def test_a_schedule_of_others() -> None:
+def test_a_schedule_of_pytorch_is_accepted() -> None:
     class Action:
         def __init__(self, name: str) -> None:
             self.name = name
 
     names = ["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE", "NONE"]
     assert steps(lambda step: Action(names[step]), 4) == [["2", "3"]]
-    with pytest.raises(ValueError, match="the schedule says 'MAYBE' of step 0"):
+    with pytest.raises(ValueError, match="'MAYBE' of step 0"):
         bwprof.Profiler(device="cpu", schedule=lambda _step: "MAYBE")
 
 
@@ -249,9 +250,9 @@ def test_a_callback_that_fails_leaves_a_closed_profiler() -> None:
     profiler.close()
 
 
-def test_what_is_called_when_a_trace_is_ready_takes_no_step() -> None:
+def test_on_trace_ready_may_not_step() -> None:
     with bwprof.Profiler(device="cpu", schedule=Schedule(), on_trace_ready=lambda one: one.step()) as profiler:
-        with pytest.raises(RuntimeError, match=r"on_trace_ready calls step\(\): the program does that"):
+        with pytest.raises(RuntimeError, match=r"on_trace_ready.*step\(\)"):
             profiler.step()
         profiler._ready = None
         profiler.step()
@@ -276,7 +277,7 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     target = tmp_path / "trace.json"
     frame = bwprof.sweep("gemm", M=[1, 2], N=64, K=64, precision="fp32", trace=target, **QUICK)
     events = checked(target.read_text())
-    assert track_names(events) == ["run", "cases, while they were measured", "one launch of each case, of median time"]
+    assert [re.split(r"\W", name)[0] for name in track_names(events)] == ["run", "cases", "one"]
     found = slices(events)
     cases = [one for one in found if one["tid"] == 2]
     launches = [one for one in found if one["tid"] == 3]
@@ -295,7 +296,7 @@ def test_a_sweep_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(error, match=phrase):
             bwprof.sweep("gemm", M=1, N=64, K=64, trace=path, **QUICK)
     same = tmp_path / "same.json"
-    with pytest.raises(ValueError, match=r"trace and output are both .*same\.json: name another file for one of them"):
+    with pytest.raises(ValueError, match=r"trace and output.*same\.json"):
         bwprof.sweep("gemm", M=1, N=64, K=64, trace=same, output=tmp_path / "." / "same.json", **QUICK)
     assert not same.exists()
 
@@ -313,7 +314,7 @@ def test_second_tries_are_in_the_trace(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(frame["time_ms"]) <= set(times), "what counts is among them"
 
 
-def test_a_sweep_that_is_interrupted_leaves_one(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_leaves_a_trace(tmp_path: Path) -> None:
     def stop(_done: int, _total: int, _row: object) -> None:
         raise KeyboardInterrupt
 
@@ -343,7 +344,7 @@ def test_the_command_writes_both(here: Here) -> None:
 
 
 def measured(path: Path) -> set[Any]:
-    """What a file has values of, but for flags: those are as quiet as the machine."""
+    """Return the values of a file without flags, which depend on the load of the machine."""
     return {at for at in samples(path.read_text()) if at[0] != "bwprof_flag"}
 
 
@@ -367,7 +368,7 @@ def unescaped(escape: re.Match[str]) -> str:
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Series and values, as the format's grammar has them; AssertionError for what it has not."""
+    """Return series and values by the format's grammar; AssertionError for anything else."""
     assert text.encode("utf-8")
     assert text.endswith("\n")
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
@@ -405,7 +406,7 @@ def test_prometheus_text() -> None:
     row = bwprof.rows(bwprof.load_example("h200"))[0]
     row.update(flags="noisy;throttled;noisy", bandwidth_gb_s=3747.0, pct_attainable=87.5, time_ms=0.25)
     failed = {"case": STRANGE, "status": "failed", "reason": "x", "bandwidth_gb_s": 1.0}
-    found = samples(export.prometheus_text([row, failed, row]))
+    found = samples(exchange.prometheus_text([row, failed, row]))
     names = dict.fromkeys(name for name, _ in found)
     assert all(name.startswith("bwprof_") for name in names)
     ours = {name: value for (name, labels), value in found.items() if ("case", row.case) in labels}
@@ -422,27 +423,27 @@ def test_prometheus_text() -> None:
 
 def test_cases_that_differ_in_a_parameter_are_two_series() -> None:
     rows = [{"case": "gemm", "M": m, "status": "ok", "bandwidth_gb_s": float(m)} for m in (1, 2)]
-    assert len({labels for _, labels in samples(export.prometheus_text(rows))}) == 2
-    assert not samples(export.prometheus_text([]))
+    assert len({labels for _, labels in samples(exchange.prometheus_text(rows))}) == 2
+    assert not samples(exchange.prometheus_text([]))
 
 
 @settings(deadline=None)
 @given(st.text())
-def test_any_text_is_a_label(name: str) -> None:
-    found = samples(export.prometheus_text([{"case": name, "status": "ok"}]))
+def test_any_text_is_a_valid_label(name: str) -> None:
+    found = samples(exchange.prometheus_text([{"case": name, "status": "ok"}]))
     whole = name.encode("utf-8", "replace").decode()
     assert {labels for _, labels in found} == {(("case", whole),) if name else ()}
 
 
-def test_names_that_are_written_alike_are_one_series() -> None:
-    """Of two series with the same labels a collector drops the whole file."""
+def test_names_that_encode_alike_are_one_series() -> None:
+    """A collector drops a file with two series of the same labels."""
     alike = [{"case": f"x{mark}", "status": "ok", "flags": f"x{mark};x?"} for mark in ("\ud800", "\udc00", "?")]
-    found = samples(export.prometheus_text(alike))
+    found = samples(exchange.prometheus_text(alike))
     assert {labels for name, labels in found if name == "bwprof_case_ok"} == {(("case", "x?"),)}
     assert [dict(labels)["flag"] for name, labels in found if name == "bwprof_flag"] == ["x?"]
 
 
-def test_there_is_no_operation_of_a_flags_name() -> None:
-    """The label `flag` is nobody's parameter."""
+def test_no_parameter_is_called_flag() -> None:
+    """The label `flag` is no parameter."""
     argument = {param["name"] for operation in _core.operations() for param in operation["params"]}
     assert not argument & {"flag", "case", "operation"}

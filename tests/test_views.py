@@ -18,7 +18,7 @@ import bwprof
 from bwprof.analysis.summarize import VIEWS
 from bwprof.cli import main
 from bwprof.cli.render import print_view
-from bwprof.results import columns, frame, schema
+from bwprof.results import frame, schema
 
 if TYPE_CHECKING:
     from commands import Here
@@ -45,7 +45,7 @@ def test_the_short_view(rows: pd.DataFrame) -> None:
 
 def test_every_view_and_columns_of_ones_own(rows: pd.DataFrame) -> None:
     assert {"arithmetic_intensity", "ridge", "attainable_gb_s"} <= set(bwprof.view(rows, "roofline"))
-    groups = {column.name: column.group for column in columns.all_columns()}
+    groups = {column.name: column.group for column in schema.all_columns()}
     counted = {name for name, group in groups.items() if group in ("counters", "metrics")}
     assert set(bwprof.view(rows, "counters")) == {"case", "precision", "variant"} | counted
     labelled = rows.assign(rack="r7")
@@ -61,7 +61,7 @@ def test_several_devices_are_told_apart(rows: pd.DataFrame) -> None:
 
 def test_nine_classic_columns_are_enough() -> None:
     line = ["decode", "fp16", 1, 896, 896, 0.004, 402.3, 1607424, 1792]
-    found = bwprof.view(pd.DataFrame([line], columns=list(columns.CLASSIC_NAMES)))
+    found = bwprof.view(pd.DataFrame([line], columns=list(schema.CLASSIC_NAMES)))
     assert list(found) == SHORT
     assert found["case"].tolist() == ["decode"]
     assert found["flags"].isna().all()

@@ -13,7 +13,7 @@ import numpy as np
 
 from bwprof import _core, registry
 from bwprof.measuring.grade import WAITED
-from bwprof.results import columns as results_columns
+from bwprof.results import schema
 from bwprof.roofs import limiter as roofs_limiter
 from bwprof.roofs.limiter import LIMITERS
 from bwprof.text.formatting import is_missing, to_pandas
@@ -144,7 +144,7 @@ def limiter_columns(data: pd.DataFrame) -> LimiterColumns:
 @cache
 def _limit_inputs() -> tuple[str, ...]:
     groups = ("time", "work", "roofs")
-    return ("cache", "status", *(column.name for column in results_columns.all_columns() if column.group in groups))
+    return ("cache", "status", *(column.name for column in schema.all_columns() if column.group in groups))
 
 
 def pct_attained(data: pd.DataFrame) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bwprof import environment
 from bwprof.cli.guard import INCOMPLETE, OK, data_stream
 from bwprof.cli.options import DEFAULT_OUTPUT
-from bwprof.results import export, reader
+from bwprof.results import exchange, reader
 from bwprof.results.atomic import append_text, atomic_write, has_content, is_open_stream, is_plain_target, sync_folder
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store
@@ -384,7 +384,7 @@ def _check_new(targets: Targets, resumed: str | None) -> None:
     for target in targets.every:
         if not isinstance(target, Path) or target.parent == targets.folder or not has_content(target):
             continue
-        if target in targets.files["prometheus"] and _begins_with(target, export.OPENING):
+        if target in targets.files["prometheus"] and _begins_with(target, exchange.OPENING):
             continue  # each run replaces it
         if resumed is None or not _is_of_run(target, resumed):
             raise UnwritableError(f"{target} exists already: name another file, or replace it with --force")

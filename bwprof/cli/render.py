@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summarize import PAIR, summary_rows
 from bwprof.results import schema
-from bwprof.results.columns import FLAGS
-from bwprof.results.schema import RowDict
+from bwprof.results.schema import FLAGS, RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.terminal import PLAIN_WIDTH, new_table, print_fitted, print_table

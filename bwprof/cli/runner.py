@@ -27,7 +27,7 @@ from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import MeasuredItem
 from bwprof.records import proof
-from bwprof.results import csv_file, export, reader, schema
+from bwprof.results import csv_file, exchange, reader, schema
 from bwprof.results.atomic import atomic_write, is_plain_target
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store, claim_files, release_claims
@@ -213,7 +213,7 @@ class _Run:
         if files["classic_csv"]:
             _write(files["classic_csv"], csv_file.classic_text(rows))
         if files["prometheus"]:
-            _write(files["prometheus"], export.prometheus_text(rows))
+            _write(files["prometheus"], exchange.prometheus_text(rows))
         if timeline is not None:
             _write(files["trace"], timeline.text(self.store.run))
 

@@ -19,10 +19,10 @@ from bwprof.analysis.values import ABOVE_PEAK_PCT
 from bwprof.importers.reader import FileLines, file_error, open_text, read_complete
 from bwprof.results import schema
 from bwprof.results.atomic import read_text
-from bwprof.results.columns import ValueKind
 from bwprof.results.csv_file import quoted_formula, unquoted_formula
-from bwprof.results.foreign import FORMAT, is_document
+from bwprof.results.exchange import FORMAT, is_document
 from bwprof.results.json_file import to_json_value
+from bwprof.results.schema import ValueKind
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import quote_text, repr_short
 

@@ -13,7 +13,7 @@ import numpy as np
 from bwprof.analysis import values as analysis_values
 from bwprof.importers.frames import COLUMNS, check_peak, make_frame
 from bwprof.importers.reader import file_error, shorten_name
-from bwprof.results import foreign, schema
+from bwprof.results import exchange, schema
 from bwprof.text.parsing import check_mapping, finite_or_none
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def bytes_columns(
     """
     callers = check_mapping(bytes, "bytes")
     names = data["kernel"]
-    keys = foreign.match_patterns(callers, dict.fromkeys(names)) if callers else {}
+    keys = exchange.match_patterns(callers, dict.fromkeys(names)) if callers else {}
     read, written = np.full(len(names), np.nan), np.full(len(names), np.nan)
     means, varies = (read.copy(), np.zeros(len(names), bool)) if recorded is None else recorded
     counts, times_ms = data.get("count", np.ones(len(names))), np.array(data["time_ms"], np.float64)
@@ -209,7 +209,7 @@ def bytes_columns(
             value = callers[keys[name]]
             if callable(value) and not hasattr(value, "bytes_read"):
                 value = value(_row(data, setups, place))
-            (read[place], written[place], _), varies[place] = foreign.mean_call_bytes(name, value, counts[place])
+            (read[place], written[place], _), varies[place] = exchange.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
             ways = _FILLING if data["kind"][place] == "fill" else _find_direction(name)
             read[place], written[place] = (means[place] * way for way in ways)

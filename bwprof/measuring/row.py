@@ -13,7 +13,7 @@ from bwprof import _core
 from bwprof.environment import process_token
 from bwprof.measuring import grade
 from bwprof.measuring.grade import count_moved_bytes, list_throttle_reasons, nan_to_none
-from bwprof.results import columns, schema
+from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import References, Roofs, prolonged_pct
 from bwprof.text import formatting
@@ -232,8 +232,8 @@ def _add_counters(row: RowDict, result: dict[str, Any], seconds: float) -> None:
 def _add_metrics(row: RowDict, result: dict[str, Any]) -> None:
     row["metrics_status"] = result.get("metrics_status")
     found = {name: value for name, value in result.get("metrics", {}).items() if nan_to_none(value) is not None}
-    integers = {column.name for column in columns.METRICS if column.kind == "integer"}
-    for name in columns.METRIC_NAMES & found.keys():
+    integers = {column.name for column in schema.METRICS if column.kind == "integer"}
+    for name in schema.METRIC_NAMES & found.keys():
         row[name] = round(found[name]) if name in integers else found[name]
     stalls = {name.removeprefix(_STALL): value for name, value in found.items() if name.startswith(_STALL)}
     least = STALL_SHARE_LEAST * sum(stalls.values())

@@ -13,8 +13,7 @@ from bwprof.plot.canvas import Drawing, Inches, cut, draws, measure_width, note_
 from bwprof.plot.legends import add_title, capitalize
 from bwprof.plot.series import axis_label, count_formatter, count_values, figure_title, find_column, require_column
 from bwprof.plot.styles import finish_axes, ink, readable
-from bwprof.results.columns import Column
-from bwprof.results.schema import RowDict
+from bwprof.results.schema import Column, RowDict
 from bwprof.text.formatting import format_figure, plural
 from bwprof.text.parsing import measured_or_none, quote_text, repr_short
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.results import columns
+from bwprof.results import schema
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import to_pandas
@@ -125,10 +125,10 @@ def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
     return frame
 
 
-def number_column(argument: str, name: str) -> columns.Column:
+def number_column(argument: str, name: str) -> schema.Column:
     """Return a column of numbers; raise ValueError for another, with the nearest right name."""
     parse_name(name, argument)
-    known = {column.name: column for column in columns.all_columns() if column.kind in ("number", "integer")}
+    known = {column.name: column for column in schema.all_columns() if column.kind in ("number", "integer")}
     if name not in known:
         raise ValueError(f"{argument}: {describe_unknown('column of numbers', name, known, see='bwprof columns')}")
     return known[name]

@@ -16,9 +16,8 @@ from bwprof.plot.canvas import Drawing, Inches, cut, draws, note_left_out
 from bwprof.plot.legends import add_legend_above, add_title, capitalize, draw_marks, line_handle, ring_handle
 from bwprof.plot.styles import Ink, Style, finish_axes, ink, styles
 from bwprof.results import schema
-from bwprof.results.columns import Column
 from bwprof.results.pairs import moved_bytes
-from bwprof.results.schema import RowDict
+from bwprof.results.schema import Column, RowDict
 from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import measured_or_none, parse_name, quote_text
 

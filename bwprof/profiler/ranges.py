@@ -18,7 +18,7 @@ from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, is_generator_function, name_callable
 from bwprof.profiler.schedule import ScheduleArgument, ScheduleFollower, make_schedule
 from bwprof.results.atomic import atomic_write
-from bwprof.results.export import Slice, TraceDocument, counter_points
+from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
     describe_unknown,
     escape_controls,

@@ -11,7 +11,7 @@ from bwprof.environment import new_run_id
 from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context
 from bwprof.profiler.torch_calls import TimedPart, make_row
-from bwprof.results import foreign
+from bwprof.results import exchange
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import check_mapping, repr_short
@@ -74,7 +74,7 @@ def torch_profiler_rows(
     roofs = check_roofs(roofs)
     works = check_mapping(bytes, "bytes")
     groups, total_ms = _group_events(_events(prof), works)
-    names = foreign.match_patterns(works, groups)
+    names = exchange.match_patterns(works, groups)
     context = _make_context(groups, roofs)
     rows = []
     for name, group in sorted(groups.items(), key=lambda item: -sum(item[1].times_ms)):
@@ -83,7 +83,7 @@ def torch_profiler_rows(
         labels = {"calls": len(group.times_ms), "total_ms": time_ms, "share_pct": share}
         part = TimedPart(name, group.kind, group.times_ms, timer=_TIMER, labels=labels)
         if name in names:
-            work, varies = foreign.mean_call_bytes(name, works[names[name]], len(group.times_ms))
+            work, varies = exchange.mean_call_bytes(name, works[names[name]], len(group.times_ms))
             part.bytes_read, part.bytes_written, part.flops = work
             if not varies and len(group.shapes) > 1:
                 part.notes = ["its calls have different shapes: give a list of the bytes of each"]
@@ -124,7 +124,7 @@ def _group_operators(
 ) -> dict[str, _NamedEvents]:
     operators: dict[str, _NamedEvents] = {}
     for event in events:
-        named = any(foreign.matches_pattern(event.name, pattern) for pattern in works)
+        named = any(exchange.matches_pattern(event.name, pattern) for pattern in works)
         if named and event.name not in kernels and event.device_time_total:
             _add(operators, event, "operator", event.device_time_total, device)
     return operators

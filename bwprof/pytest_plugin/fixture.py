@@ -21,9 +21,9 @@ from bwprof.case import Case
 from bwprof.hardware import Choice
 from bwprof.measuring.function import measure
 from bwprof.pytest_plugin.session import Session
-from bwprof.results.columns import FLAGS
 from bwprof.results.pairs import DISTURBED, split_flags
 from bwprof.results.row import Row
+from bwprof.results.schema import FLAGS
 from bwprof.roofs.model import check_roofs
 from bwprof.runs.channel import NoInterrupts
 from bwprof.runs.child import ChildExecutor

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.records.keys import geometric_mean, key_names, positive_number, process_name, unique_keys
-from bwprof.results import columns, json_file, pairs, schema
+from bwprof.results import json_file, pairs, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
@@ -193,7 +193,7 @@ def format_baseline(baseline: Baseline) -> str:
         "processes": [dict(process) for process in baseline.processes],
         "run": dict(baseline.run),
     }
-    shared = {*key_names(), *_SHARED, *(column.name for column in columns.all_columns() if column.group == "work")}
+    shared = {*key_names(), *_SHARED, *(column.name for column in schema.all_columns() if column.group == "work")}
     cases = [_case_document(case, shared) for case in baseline.cases]
     return _format_json({**json_file.to_json_value(document), "cases": cases}, 0) + "\n"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from bwprof.analysis.gains import read_run_roofs
 from bwprof.report.run import ReportRun
-from bwprof.results.columns import FLAGS
 from bwprof.results.reader import describe_unfinished
+from bwprof.results.schema import FLAGS
 from bwprof.text.document import Code, Section, make_facts, make_list, make_paragraph, make_section, make_table
 from bwprof.text.formatting import format_bytes, format_figure, format_seconds, is_missing, plural
 from bwprof.text.parsing import measured_or_none

@@ -11,8 +11,8 @@ from bwprof.analysis.summarize import PAIR
 from bwprof.analysis.values import drop_repeated_shapes
 from bwprof.report import pictures
 from bwprof.report.run import ReportRun
-from bwprof.results.columns import CLASSIC_NAMES
 from bwprof.results.frame import to_rows
+from bwprof.results.schema import CLASSIC_NAMES
 from bwprof.roofs.limiter import find_grade
 from bwprof.text.document import (
     Block,

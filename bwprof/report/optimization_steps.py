@@ -21,7 +21,7 @@ from bwprof.records.regression.comparison import Comparison, compare_sources
 from bwprof.records.regression.verdicts import pair_cases
 from bwprof.records.source import Source, load_source
 from bwprof.report.run import ReportRun
-from bwprof.results import columns, schema
+from bwprof.results import schema
 from bwprof.results.atomic import read_text
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import format_figure, format_short
@@ -144,7 +144,7 @@ def read_goals(goals: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
 def _read_goal(name: str, text: Any, where: str) -> Goal:
     figures = [
         *_OWN_FIGURES,
-        *(column.name for column in columns.all_columns() if column.kind in ("number", "integer")),
+        *(column.name for column in schema.all_columns() if column.kind in ("number", "integer")),
     ]
     if name not in figures:
         see = "bwprof columns, and " + ", ".join(_OWN_FIGURES)

@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 30  # millions of rows
 _PART_BYTES = 1 << 20
-_GZIP = b"\x1f\x8b"
 
 # Kinds of paths that are not read, and whether they are if this process has them open (/dev/stdin, /dev/fd/63).
 _NO_FILES = (
@@ -57,19 +57,17 @@ def refuse_foreign(path: Path) -> None:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether a path is a regular file that is not empty."""
-    try:
+    """Return whether a path is a regular file that is not empty; errors are reported when the path is opened."""
+    with suppress(OSError):
         return is_plain_target(path) and path.stat().st_size > 0
-    except OSError:  # reported when the path is opened
-        return False
+    return False
 
 
 def is_stream(path: Path) -> bool:
     """Return whether a path is a pipe or an open file, which must get a document only once."""
-    try:
+    with suppress(OSError):  # reported when the path is opened
         return stat.S_ISFIFO(path.stat().st_mode) or is_open_stream(path)
-    except OSError:  # reported when the path is opened
-        return False
+    return False
 
 
 def is_open_stream(path: Path) -> bool:
@@ -92,7 +90,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
     are not text. Raise ValueError for a folder, a device and the like, for more than 1 GiB, and for anything but text;
     OSError if it cannot be read.
     """
-    mode = path.stat().st_mode
+    mode, size = path.stat().st_mode, path.stat().st_size
     for is_kind, what, may_be_open in _NO_FILES:
         if is_kind(mode) and not (may_be_open and is_open_stream(path)):
             raise ValueError(f"{quote_text(path)} is {what}: a file of results is needed")
@@ -100,12 +98,20 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
         if stat.S_ISCHR(mode) and not stream.isatty():
             raise ValueError(f"{quote_text(path)} is a device: a file of results is needed")
         try:
-            content = _bounded(stream, os.fstat(stream.fileno()).st_size)
+            content = b"" if size > _MOST_BYTES else _read_bounded(stream)
         except OSError as error:  # an error of reading has no file name
             raise OSError(error.errno, error.strerror, str(path)) from None
-    if content is not None and content.startswith(_GZIP):
-        content = _unpacked(content, path)
-    if content is None:
+    if content.startswith(b"\x1f\x8b"):
+        import gzip
+        import io
+        import zlib
+
+        try:
+            content = _read_bounded(gzip.GzipFile(fileobj=io.BytesIO(content)))
+        except (EOFError, OSError, zlib.error) as error:
+            what = f"its gzip stream is damaged: {error}"
+            raise ValueError(f"{quote_text(path)} is not a bwprof result file: {what}") from None
+    if max(size, len(content)) > _MOST_BYTES:
         raise ValueError(f"{quote_text(path)} is no file of results: it has more than {format_bytes(_MOST_BYTES)}")
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # a spreadsheet's "Unicode text"
     try:
@@ -115,28 +121,15 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
         raise ValueError(f"{quote_text(path)} is not a bwprof result file: it is not text{hint}") from None
 
 
-def _unpacked(content: bytes, path: Path) -> bytes | None:
-    import gzip
-    import io
-    import zlib
-
-    try:
-        return _bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), 0)
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(
-            f"{quote_text(path)} is not a bwprof result file: its gzip stream is damaged: {error}"
-        ) from None
-
-
-def _bounded(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes | None:
-    """Read a stream to its end; None if it has more than 1 GiB. `size` is its expected size, 0 for a pipe."""
+def _read_bounded(stream: BinaryIO | gzip.GzipFile) -> bytes:
+    """Read a stream to its end, or to the first part beyond 1 GiB."""
     content = bytearray()
-    while max(size, len(content)) <= _MOST_BYTES:
+    while len(content) <= _MOST_BYTES:
         part = stream.read(_PART_BYTES)
         content += part
         if len(part) < _PART_BYTES:  # a terminal signals its end only once
-            return bytes(content)
-    return None
+            break
+    return bytes(content)
 
 
 def hidden_path(target: Path, ending: str) -> Path:
@@ -150,11 +143,8 @@ def hidden_path(target: Path, ending: str) -> Path:
 def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], object] | None = None) -> None:
     """Replace `path` by a file with `content` in one step; OSError if it cannot be written; the old file stays.
 
-    Parameters
-    ----------
-    check : callable, optional
-        Called with the written text, read back from the disk, before the file is replaced; an exception leaves the old
-        file.
+    `check` is called with the written text, read back from the disk, before the file is replaced; its exception leaves
+    the old file.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -170,17 +160,18 @@ def atomic_write(path: Path, content: str | bytes, *, check: Callable[[str], obj
 def _replace(target: Path, content: bytes, check: Callable[[str], object] | None) -> None:
     _remove_left_behind(target)
     name = hidden_path(target, f"{secrets.token_hex(4)}{_TEMPORARY}")
-    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with open(handle, "w+b") as stream:
             take_lock(handle)  # other writers do not remove a locked file
+            with suppress(FileNotFoundError):
+                os.chmod(handle, stat.S_IMODE(target.stat().st_mode))
             stream.write(content)
             stream.flush()
             os.fsync(handle)
             if check is not None:
                 stream.seek(0)
                 check(stream.read().decode())
-            os.chmod(name, _mode(target))
             os.replace(name, target)
     except BaseException:
         with suppress(OSError):
@@ -198,22 +189,17 @@ def _remove_left_behind(target: Path) -> None:
                 continue
             if time.time() - entry.stat(follow_symlinks=False).st_mtime < _LEFT_BEHIND_SECONDS:
                 continue
-            number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                if take_lock(number):
+            with open(os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                if take_lock(file.fileno()):
                     os.unlink(entry.path)
-            finally:
-                os.close(number)
 
 
 def take_lock(number: int) -> bool:
     """Lock an open file; False if another process has the lock, True also if the file system has no locks."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
     return True
 
 
@@ -227,16 +213,6 @@ def sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def _mode(target: Path) -> int:
-    """Return the old file's mode, or a new file's default."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode)
-    except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
-
-
 class Claim:
     """The right to write a file, which one process has at a time.
 
@@ -248,9 +224,9 @@ class Claim:
     def __init__(self, target: Path) -> None:
         self._target = target
         self._path = claim_path(target)
-        self._number: int | None = self._taken()
+        self._number = self._take()  # -1 after `release`
 
-    def _taken(self) -> int:
+    def _take(self) -> int:
         while True:
             try:
                 number = os.open(self._path, _CLAIM, 0o666)
@@ -271,30 +247,27 @@ class Claim:
 
         Return False if the hidden file was removed; it exists again, with this line only.
         """
-        assert self._number is not None
         exists = is_same_file(self._number, self._path)
         if not exists:
-            number = self._taken()
-            os.close(self._number)
-            self._number = number
+            before, self._number = self._number, self._take()
+            os.close(before)
         _write_synced(self._number, line, self._target)
         return exists
 
     def clear(self) -> None:
         """Delete the lines, because the file itself has them."""
-        assert self._number is not None
         os.ftruncate(self._number, 0)
 
     def release(self, *, keep: bool = False) -> None:
         """Let other processes write; `keep` leaves the lines for the next reader. May be called again."""
-        if self._number is None:
+        if self._number < 0:
             return
         with suppress(OSError):
             if is_same_file(self._number, self._path) and not (keep and os.fstat(self._number).st_size):
                 os.unlink(self._path)
         with suppress(OSError):  # its content does not matter
             os.close(self._number)
-        self._number = None
+        self._number = -1
 
 
 def claim_path(target: Path) -> Path:
@@ -304,19 +277,34 @@ def claim_path(target: Path) -> Path:
 
 def is_same_file(number: int, path: Path) -> bool:
     """Return whether a path still names an open file."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(number), path.stat())
+    return False
+
+
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return a file's device, inode and size; None without a file."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino, status.st_size
+    return None
+
+
+def write_all(number: int, text: str, target: str | Path) -> None:
+    """Write all of a text to an open file; OSError names `target`."""
+    data = memoryview(text.encode("utf-8"))
     try:
-        return os.path.samestat(os.fstat(number), os.stat(path))
-    except OSError:
-        return False
+        while data:
+            data = data[os.write(number, data) :]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from None
 
 
 def _write_synced(number: int, text: str, target: Path) -> None:
     """Append all of a text, or nothing; OSError names `target`."""
     size = os.fstat(number).st_size
-    data = memoryview(text.encode("utf-8"))
     try:
-        while data:
-            data = data[os.write(number, data) :]
+        write_all(number, text, target)
         os.fdatasync(number)
     except OSError as error:
         with suppress(OSError):
@@ -329,52 +317,13 @@ def append_text(path: Path, text: str) -> None:
 
     Raise OSError if it cannot be written; the file does not change.
     """
-    try:
-        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        size = os.fstat(number).st_size
-        ended = size == 0 or os.pread(number, 1, size - 1) == b"\n"
-        _write_synced(number, text if ended else f"\n{text}", path)
-    finally:
-        os.close(number)
+    with FileIO(path, "a+") as file:
+        size = os.fstat(file.fileno()).st_size
+        ended = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+        _write_synced(file.fileno(), text if ended else f"\n{text}", path)
 
 
-class GrowingFile:
-    """A file that grows by whole pieces, each on disk when `append` returns, and detects changes by other processes.
-
-    Raise OSError if it cannot be written; it then ends with the last whole piece.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._number: int | None = os.open(path, os.O_CLOEXEC | os.O_WRONLY | os.O_APPEND)
-        self._size = os.fstat(self._number).st_size
-
-    @property
-    def changed(self) -> str:
-        """Return what another process has done to the file: "replaced", "removed", "changed"; "" for nothing."""
-        assert self._number is not None
-        if not is_same_file(self._number, self._path):
-            return "replaced" if self._path.exists() else "removed"
-        return "" if os.fstat(self._number).st_size == self._size else "changed"
-
-    def append(self, text: str) -> None:
-        """Append a piece."""
-        assert self._number is not None
-        _write_synced(self._number, text, self._path)
-        self._size += len(text.encode("utf-8"))
-
-    def close(self) -> None:
-        """Close the file; may be called again."""
-        if self._number is not None:
-            os.close(self._number)
-            self._number = None
-
-
-_PATIENCE = 10.0  # seconds
-_PAUSE = 0.01
+_PATIENCE, _PAUSE = 10.0, 0.01  # seconds
 
 
 @contextmanager
@@ -384,15 +333,14 @@ def lock(path: Path) -> Iterator[None]:
     Raise OSError if another process has the lock for ten seconds (EBUSY), or the folder cannot be written to.
     """
     end = time.monotonic() + _PATIENCE
-    while True:
+    claim = None
+    while claim is None:
         try:
             claim = Claim(path)
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() >= end:
                 raise
             time.sleep(_PAUSE)
-        else:
-            break
     try:
         yield
     finally:

@@ -7,18 +7,16 @@ import io
 import logging
 import re
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
 from bwprof import registry
-from bwprof.results import columns, pairs, schema
-from bwprof.results.atomic import Claim, GrowingFile, atomic_write, is_plain_target, read_text
-from bwprof.results.foreign import describe_table
+from bwprof.results import pairs, schema
+from bwprof.results.atomic import Claim, append_text, atomic_write, file_state, is_plain_target, read_text, write_all
+from bwprof.results.exchange import describe_table
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import quote_text
 
@@ -27,22 +25,20 @@ _log = logging.getLogger("bwprof.results")
 # Includes apostrophes that the cell has already, so that exactly the added one is removed again.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
-# As spreadsheets write files.
-_SEPARATORS = (",", ";", "\t")
-_SEPARATOR_LINE = "sep="
+_SEPARATORS = (",", ";", "\t")  # as spreadsheets write files
 _DECIMAL_COMMA = re.compile(r"-?\d+,\d+(e[+-]?\d+)?", re.IGNORECASE)
-_INDEX = re.compile(r"|index|level_\d+|unnamed: \d+(_level_\d+)?", re.IGNORECASE)  # names of a frame's index
+_INDEX = re.compile(r"|index|level_\d+|unnamed: \d+", re.IGNORECASE)  # names of a frame's index
 
 
 def header_line(more: Sequence[str] = ()) -> str:
     """Return the header with its line end; `more` are columns that are not the schema's."""
-    return _line([*schema.column_names(), *map(quoted_formula, more)])
+    return _format_lines([(*schema.column_names(), *more)])
 
 
 def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
     """Return a row's line; missing cells are empty."""
     values = schema.normalise_row(row)
-    return _line([_cell(values.get(name)) for name in (*schema.column_names(), *more)])
+    return _format_lines([[values.get(name) for name in (*schema.column_names(), *more)]])
 
 
 def _cell(value: Any) -> str:
@@ -69,55 +65,37 @@ def csv_text(rows: Iterable[RowDict]) -> str:
 
 
 def classic_text(rows: Iterable[RowDict]) -> str:
-    """Return the rows with a time in the nine classic columns, for older tools.
-
-    `operation` is the case's name, with its variant if the case has several; precisions are in capital letters; M, N
-    and K are empty where they do not apply.
-    """
-    lines = [_line(columns.CLASSIC_NAMES)]
+    """Return the rows with a time in the nine classic columns, for older tools; see `bwprof.save`."""
     normalised = [schema.normalise_row(row) for row in rows]
     timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
     groups = pairs.group_precisions(timed, normalised)
     names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
     name_of = {id(row): name for name, group in names for row in group.rows.values()}
+    lines: list[Iterable[Any]] = [schema.CLASSIC_NAMES]
     for row in timed:
         classic = row | {"operation": name_of[id(row)], "precision": classic_precision(row["precision"] or "")}
-        lines.append(_line([_cell(classic[name]) for name in columns.CLASSIC_NAMES]))
-    return "".join(lines)
+        lines.append([classic[name] for name in schema.CLASSIC_NAMES])
+    return _format_lines(lines)
 
 
 def classic_precision(name: str) -> str:
-    """Return a precision as classic files name it, FP16; names of your own stay.
-
-    Examples
-    --------
-    >>> classic_precision("fp16"), classic_precision("fp16 of mine")
-    ('FP16', 'fp16 of mine')
-    """
+    """Return a precision as classic files name it, FP16; names of your own stay."""
     return name.upper() if registry.precision_name(name.upper()) != name.upper() else name
 
 
-def _line(values: Sequence[str]) -> str:
+def _format_lines(lines: Iterable[Iterable[Any]]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(values)
+    csv.writer(buffer, lineterminator="\n").writerows([_cell(value) for value in line] for line in lines)
     return buffer.getvalue()
 
 
 class CsvWriter:
-    """A CSV file that grows by one flushed row at a time.
+    """A CSV file that grows by one flushed row at a time; pipes, devices and streams are written to as they are.
 
     The header is written at once, to detect a file that cannot be written before anything is measured. A file that
-    another process removes or changes is written again, with all rows. Raise OSError from the constructor or `append`,
-    when the file cannot be written or another bwprof writes it.
-
-    Parameters
-    ----------
-    target : path or text stream
-        Pipes, devices and streams are written to as they are.
-    rows : iterable of dict
-        The rows of a resumed run.
-    claim : Claim, optional
-        The claim on the file, if there is one already; the writer releases it.
+    another process removes or changes is written again, with all rows. `rows` are those of a resumed run; `claim` is
+    the claim on the file, if there is one already. Raise OSError from the constructor or `append`, when the file cannot
+    be written or another bwprof writes it.
     """
 
     def __init__(self, target: Path | TextIO, *, rows: Iterable[RowDict] = (), claim: Claim | None = None) -> None:
@@ -125,18 +103,15 @@ class CsvWriter:
         self._more = schema.extra_names(self._rows)
         self._stream = None if isinstance(target, Path) else target
         self._pipe: FileIO | None = None
-        self._growing: GrowingFile | None = None
-        self._claim: Claim | None = None
+        self._state: tuple[int, int, int] | None = None  # of the file as it was written; None if it lacks a row
         self.path = target if isinstance(target, Path) and is_plain_target(target) else None
-        if self.path is not None:
-            self._claim = claim or Claim(self.path)
+        self._claim = None if self.path is None else claim or Claim(self.path)
         try:
             if self.path is not None:
-                self._renew()  # in one step: the rows of a resumed run are never lost
+                self._renew(self.path)  # in one step: the rows of a resumed run are never lost
             else:
                 if isinstance(target, Path):
-                    # Unbuffered: a failed write is not repeated later.
-                    self._pipe = FileIO(target, "a")
+                    self._pipe = FileIO(target, "a")  # unbuffered: a failed write is not repeated later
                 self._write(csv_text(self._rows))
         except OSError:
             self.close()
@@ -146,103 +121,89 @@ class CsvWriter:
         """Append a row; it is on disk on return."""
         self._rows.append(row)
         new = [name for name in schema.extra_names([row]) if name not in self._more]
+        line = row_line(row, self._more)
         if self.path is None:
-            self._write(row_line(row, self._more))  # the header cannot be changed any more
-        elif self._growing is None or new or self._was_changed():
-            self._renew()
+            self._write(line)  # the header cannot be changed any more
+        elif self._state is None or new or self._was_changed(self.path):
+            self._renew(self.path)
         else:
-            try:
-                self._growing.append(row_line(row, self._more))
-            except OSError:
-                self._growing.close()
-                self._growing = None  # it lacks a row: the next append writes the whole file
-                raise
+            device, inode, size = self._state
+            self._state = None
+            append_text(self.path, line)
+            self._state = device, inode, size + len(line.encode())
 
-    def _was_changed(self) -> bool:
-        changed = "" if self._growing is None else self._growing.changed
-        if changed:
-            _log.warning("%s was %s by another process: it is written again, with all rows", self.path, changed)
-        return bool(changed)
+    def _was_changed(self, path: Path) -> bool:
+        """Log a warning if another process has removed or changed the file."""
+        before, now = self._state, file_state(path)
+        if before == now or before is None:
+            return False
+        what = "removed" if now is None else "changed" if now[:2] == before[:2] else "replaced"
+        _log.warning("%s was %s by another process: it is written again, with all rows", path, what)
+        return True
 
-    def _renew(self) -> None:
-        """Write the whole file in one step, and open it for what follows."""
-        assert self.path is not None
-        if self._growing is not None:
-            self._growing.close()
-            self._growing = None
+    def _renew(self, path: Path) -> None:
+        """Write the whole file in one step."""
         self._more = schema.extra_names(self._rows)
-        atomic_write(self.path, csv_text(self._rows))
-        self._growing = GrowingFile(self.path)
+        atomic_write(path, csv_text(self._rows))
+        self._state = file_state(path)
 
     def _write(self, content: str) -> None:
         if self._stream is not None:
             self._stream.write(content)
             self._stream.flush()
         if self._pipe is not None:
-            data = memoryview(content.encode("utf-8"))
-            try:
-                while data:
-                    data = data[self._pipe.write(data) :]
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, self._pipe.name) from None
+            write_all(self._pipe.fileno(), content, self._pipe.name)
 
     def finish(self, rows: Iterable[RowDict], *, stale: bool = True) -> None:
         """Write the whole file in one step if rows, or the file, have changed; nothing for a pipe or a terminal."""
         if self.path is None:
             return
         before, self._rows = self._rows, list(rows)
-        if stale or self._growing is None or len(before) != len(self._rows) or self._was_changed():
-            self._renew()
+        if stale or self._state is None or len(before) != len(self._rows) or self._was_changed(self.path):
+            self._renew(self.path)
 
     def close(self) -> None:
         """Close the file; standard output stays open."""
-        for file in (self._growing, self._pipe):
-            if file is not None:
-                file.close()
+        if self._pipe is not None:
+            self._pipe.close()
         if self._claim is not None:
             self._claim.release()
 
 
 def read_csv(path: Path) -> list[RowDict]:
-    """Read the rows of a CSV file, which may have only the nine classic columns.
-
-    A last line that a crash cut off is left out with a warning. Raise ValueError for anything but a file (see
-    `atomic.read_text`), a header without the nine classic columns, and a value that its column cannot hold.
-    """
+    """Read the rows of a CSV file; see `parse_csv`."""
     return parse_csv(read_text(path), str(path))
 
 
 def parse_csv(content: str, source: str) -> list[RowDict]:
-    """Parse the rows of a file's text; `source` names the file. See `read_csv`.
+    """Parse the rows of a file's text, which may have only the nine classic columns; `source` names the file.
 
-    Spreadsheets' separators (semicolons with decimal commas, tabs), empty rows and a frame's index are allowed.
+    Spreadsheets' separators (semicolons with decimal commas, tabs), empty rows and a frame's index are allowed. A last
+    line that a crash cut off is left out with a warning. Raise ValueError for another header, and a value that its
+    column cannot hold.
     """
-    by = _separator(content)
+    by = max(_SEPARATORS, key=content.lstrip("\r\n").partition("\n")[0].count)
     try:
         lines = split_cells(content, by=by)
     except csv.Error as error:
         raise ValueError(f"{source} is not a bwprof result file: {error}") from None
     body = [(number, values) for number, values in enumerate(lines, start=1) if any(map(str.strip, values))]
-    body = body[1:] if content.startswith(_SEPARATOR_LINE) else body
+    if body and body[0][1][0] == "sep=":  # a spreadsheet's own first line
+        del body[0]
     header = _header(body[0][1] if body else [], source)
     if body[1:] and (not content.endswith("\n") and len(body[-1][1]) < len(header)):
         _log.warning("%s: the last line is cut off and left out", source)
         body.pop()
-    rows = [_parsed(source, number, header, values, comma=by == ";") for number, values in body[1:]]
+    rows = []
+    for number, values in body[1:]:
+        try:
+            rows.append(_parse_line(header, values, by, source))
+        except ValueError as error:
+            raise ValueError(f"{source}, line {number}: {error}") from None
     for name in schema.extra_names(rows[:1]):
-        for row, value in zip(rows, _guessed([row[name] for row in rows]), strict=True):
+        for row, value in zip(rows, _guess_values([row[name] for row in rows]), strict=True):
             row[name] = value
     return rows
-
-
-def _separator(content: str) -> str:
-    """Return the separator that a spreadsheet's first line names, else the most frequent one of the header."""
-    first = content.lstrip("\r\n").partition("\n")[0].rstrip()
-    named = first.removeprefix(_SEPARATOR_LINE)
-    return named if named in _SEPARATORS else max(_SEPARATORS, key=first.count)
-
-
-_LIMIT = threading.Lock()
 
 
 def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[list[str]]:
@@ -250,72 +211,57 @@ def split_cells(content: str, *, by: str = ",", strict: bool = False) -> list[li
 
     `strict` raises csv.Error for characters behind a quoted cell, and for an open quotation.
     """
-    with _LIMIT:
-        before = csv.field_size_limit(sys.maxsize)
-        try:
-            return list(csv.reader(io.StringIO(content, newline=""), delimiter=by, strict=strict))
-        finally:
-            csv.field_size_limit(before)
+    csv.field_size_limit(sys.maxsize)
+    return list(csv.reader(io.StringIO(content, newline=""), delimiter=by, strict=strict))
 
 
 def _header(cells: list[str], source: str) -> list[str]:
-    """Return the columns' names; ValueError if they are not those of a result file."""
+    """Return the columns' names, "" for a frame's index; ValueError if they are not those of a result file."""
     stripped = [name.strip() for name in cells]
-    count = len(columns.CLASSIC_NAMES)
-    starts = [
-        place for place in range(len(stripped)) if tuple(stripped[place : place + count]) == columns.CLASSIC_NAMES
-    ]
-    if not starts:
+    count = len(schema.CLASSIC_NAMES)
+    places = range(len(stripped))
+    start = next((at for at in places if tuple(stripped[at : at + count]) == schema.CLASSIC_NAMES), None)
+    if start is None:
         raise ValueError(
-            f"{source} is not a bwprof result file: its header must start with {','.join(columns.CLASSIC_NAMES)}, "
+            f"{source} is not a bwprof result file: its header must start with {','.join(schema.CLASSIC_NAMES)}, "
             f"not with '{quote_text(','.join(stripped)[:100])}'{describe_table(stripped)}"
         )
-    known = schema.column_kinds()
-    stripped[: starts[0]] = ["" if _INDEX.fullmatch(name) else name for name in stripped[: starts[0]]]
-    header = [
-        short if short in known or not short else unquoted_formula(name)
-        for name, short in zip(cells, stripped, strict=True)
-    ]
+    stripped[:start] = ["" if _INDEX.fullmatch(name) else name for name in stripped[:start]]
+    known = {*schema.column_names(), ""}
+    header = [short if short in known else unquoted_formula(name) for name, short in zip(cells, stripped, strict=True)]
     repeated = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if repeated:
         raise ValueError(f"{source} has the column {', '.join(repeated)} twice")
     return header
 
 
-def _parsed(source: str, number: int, header: list[str], values: list[str], *, comma: bool) -> RowDict:
+def _parse_line(header: list[str], values: list[str], by: str, source: str) -> RowDict:
     if not any(map(str.strip, values[len(header) :])):
         values = values[: len(header)]
     if len(values) != len(header):
-        raise ValueError(f"{source}, line {number}: {len(values)} values for {len(header)} columns")
+        raise ValueError(f"{len(values)} values for {len(header)} columns")
     row: RowDict = {name: unquoted_formula(value) or None for name, value in zip(header, values, strict=True) if name}
-    for name, kind in schema.column_kinds().items() if comma else ():
+    for name, kind in schema.column_kinds().items() if by == ";" else ():
         if kind != "text" and _DECIMAL_COMMA.fullmatch(row.get(name) or ""):
             row[name] = row[name].replace(",", ".")
+    return complete_row(schema.normalise_row(row), bare="status" not in header, source=source)
+
+
+def _guess_values(cells: list[str | None]) -> list[Any]:
+    """Convert a column of your own to numbers or booleans if all its cells are those, as written: '007' stays text."""
+    values = [None if cell is None else _guess(cell) for cell in cells]
+    kinds = {type(value) for value in values if value is not None}
+    return values if kinds <= {int, float} or kinds <= {bool} else list(cells)
+
+
+def _guess(cell: str) -> Any:
+    if cell in ("True", "False"):
+        return cell == "True"
     try:
-        return complete_row(schema.normalise_row(row), bare="status" not in header, source=source)
-    except ValueError as error:
-        raise ValueError(f"{source}, line {number}: {error}") from None
-
-
-def _guessed(cells: list[str | None]) -> list[Any]:
-    """Convert a column of your own: to numbers or booleans if all cells are, else text."""
-    kinds: tuple[Callable[[str], Any], ...] = (_number, {"True": True, "False": False}.__getitem__)
-    for kind in kinds:
-        with suppress(KeyError, ValueError):
-            return [None if cell is None else _exactly(kind, cell) for cell in cells]
-    return list(cells)
-
-
-def _number(cell: str) -> int | float:
-    return int(cell) if cell.lstrip("-").isdigit() else float(cell)
-
-
-def _exactly(kind: Callable[[str], Any], cell: str) -> Any:
-    """Convert a cell; ValueError if the value is written differently: '007' stays text."""
-    value = kind(cell)
-    if repr(value) != cell:
-        raise ValueError(cell)
-    return value
+        value = int(cell) if cell.lstrip("-").isdigit() else float(cell)
+    except ValueError:
+        return cell
+    return value if repr(value) == cell else cell
 
 
 def complete_row(row: RowDict, *, bare: bool, source: str) -> RowDict:

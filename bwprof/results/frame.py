@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from bwprof import registry
-from bwprof.results import columns as results_columns
 from bwprof.results import pairs, schema
 from bwprof.results.csv_file import quoted_formula
 from bwprof.results.row import Row, RunMetadata, Samples
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import require_frame, to_pandas
 from bwprof.text.parsing import list_items, repr_short
-
-SAMPLES = schema.SAMPLES
 
 
 def from_rows(
@@ -30,15 +27,12 @@ def from_rows(
     `attrs` hold the run's metadata, read-only. Columns of your own follow, in types that pandas chooses. Raw samples
     (ns per launch, a list per row) are not in the frame, but `bwprof.save` writes them.
     """
-    listed = list(rows)
-    data: dict[str, Any] = {
-        column.name: _column(
-            [schema.parse_cell(column.name, row.get(column.name), column.kind) for row in listed], column.kind
-        )
-        for column in results_columns.all_columns()
-    }
-    more = schema.extra_names(listed)
-    data |= {schema.clean_text(name): _series([schema.clean_value(row.get(name)) for row in listed]) for name in more}
+    listed = [schema.normalise_row(row) for row in rows]
+    data = {column.name: _column([row[column.name] for row in listed], column.kind) for column in schema.all_columns()}
+    for name in schema.extra_names(listed):
+        values = [row.get(name) for row in listed]
+        large = any(type(value) is int and abs(value) > 2**53 for value in values)  # a float would change it
+        data[name] = pd.Series(values, dtype=object if large else None)
     frame = pd.DataFrame(data, index=pd.RangeIndex(len(listed)))
     metadata = RunMetadata(run or {})
     if samples is not None:
@@ -53,61 +47,31 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
     A column is an array, one value for every row, or absent. Integer arrays have no missing values; numbers may be NaN,
     texts None.
     """
-    constants: dict[tuple[results_columns.ValueKind, Any], Any] = {}
     index = pd.RangeIndex(count)
     columns: dict[str, Any] = {}
-    for column in results_columns.all_columns():
-        value = data.get(column.name)
+    constants: dict[tuple[schema.ValueKind, Any], Any] = {}
+    for column in schema.all_columns():
+        value, dtype = data.get(column.name), cast("Any", schema.DTYPES[column.kind])
         if isinstance(value, np.ndarray):
-            columns[column.name] = _array_column(value, column.kind)
-        else:
-            key = (column.kind, value)
-            if key not in constants:
-                constant = _constant_column(value, column.kind, count)
-                constants[key] = pd.Series(constant, index=index, copy=False) if _COPIES_ON_WRITE else constant
-            columns[column.name] = constants[key]
-    # With copy-on-write, equal columns share their memory if they are Series.
-    frame = pd.DataFrame(columns, index=index, copy=not _COPIES_ON_WRITE)
+            columns[column.name] = pd.array(value, dtype=dtype)
+            continue
+        if (column.kind, value) not in constants:
+            constants[column.kind, value] = pd.Series(pd.array([value], dtype=dtype).repeat(count), index=index)
+        columns[column.name] = constants[column.kind, value]
+    # With copy-on-write, pandas 3, equal columns share their memory.
+    frame = pd.DataFrame(columns, index=index, copy=int(pd.__version__.split(".")[0]) < 3)
     frame.attrs = {"schema_version": schema.SCHEMA_VERSION, "run": RunMetadata(run or {})}
     return frame
 
 
-_COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-_TEXT = pd.StringDtype()  # an instance: pandas would look the name up for each column
-
-
-def _column(values: list[Any], kind: results_columns.ValueKind) -> Any:
+def _column(values: list[Any], kind: schema.ValueKind) -> Any:
     if kind == "number":
         return np.array([math.nan if value is None else value for value in values], dtype=float)
     if kind == "text":
-        return pd.array(values, dtype=_TEXT)
+        return pd.array(values, dtype=pd.StringDtype())  # an instance: pandas would look the name up for each column
     known = np.array([value or 0 for value in values], dtype=np.int64 if kind == "integer" else bool)
     missing = np.array([value is None for value in values], dtype=bool)
     return (pd.arrays.IntegerArray if kind == "integer" else pd.arrays.BooleanArray)(known, missing)
-
-
-def _array_column(values: Any, kind: results_columns.ValueKind) -> Any:
-    dtype: Any = schema.DTYPES[kind]
-    return values.astype(float) if kind == "number" else pd.array(values, dtype=dtype)
-
-
-def _constant_column(value: Any, kind: results_columns.ValueKind, count: int) -> Any:
-    if kind == "number":
-        return np.full(count, np.nan if value is None else float(value))
-    dtype: Any = schema.DTYPES[kind]
-    return pd.array([value], dtype=dtype).repeat(count)
-
-
-def _series(values: list[Any]) -> pd.Series[Any]:
-    """Let pandas choose the type, unless floats would change large integers."""
-    large = any(type(value) is int and abs(value) > 2**53 for value in values)
-    return pd.Series(values, dtype=object if large else None)
-
-
-def with_samples(frame: pd.DataFrame, samples: Sequence[Sequence[float] | None]) -> pd.DataFrame:
-    """Add the raw samples as a last column of lists, ns per launch; None for a row without any."""
-    frame[SAMPLES] = pd.Series([None if values is None else list(values) for values in samples], dtype=object)
-    return frame
 
 
 def format_csv(frame: pd.DataFrame) -> str:
@@ -129,23 +93,10 @@ def samples_of(frame: pd.DataFrame, rows: Sequence[RowDict]) -> list[Sequence[fl
 
     Raise ValueError for a column of that name that holds something else.
     """
-    if SAMPLES in frame.columns:
-        return [checked_samples(values) for values in frame[SAMPLES]]
+    if schema.SAMPLES in frame.columns:
+        return [schema.parse_samples(values) for values in frame[schema.SAMPLES]]
     run = frame.attrs.get("run")
     return run.samples_of(rows) if isinstance(run, RunMetadata) else [None] * len(rows)
-
-
-def checked_samples(values: Any) -> list[float] | None:
-    """Return a row's raw samples, None for missing ones; ValueError for anything but a list of times."""
-    if values is None or (isinstance(values, float) and math.isnan(values)) or values is pd.NA:
-        return None
-    try:
-        times = [float(value) for value in values]
-    except (TypeError, ValueError):
-        times = [-1.0]
-    if isinstance(values, (str, bytes)) or not all(0 <= value < math.inf for value in times):
-        raise ValueError(f"column {SAMPLES} holds {repr_short(values)}: a list of times in ns is needed, or None")
-    return times
 
 
 def to_rows(data: Any) -> list[RowDict]:
@@ -154,57 +105,36 @@ def to_rows(data: Any) -> list[RowDict]:
     Raise ValueError when a classic column is missing, or two columns have one name.
     """
     frame = require_frame(data)
-    missing = [name for name in results_columns.CLASSIC_NAMES if name not in frame.columns]
+    missing = [name for name in schema.CLASSIC_NAMES if name not in frame.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
-    if SAMPLES in frame.columns:
-        frame = frame.drop(columns=SAMPLES)
+    frame = frame.drop(columns=schema.SAMPLES, errors="ignore")
     names = [schema.clean_text(str(name)) for name in frame.columns]
     twice = sorted(name for name, count in Counter(names).items() if count > 1 or not name)
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
-    rows = []
-    for record in _records(frame, names):
-        row = _as_read(record)
+    columns = {name: _to_values(frame.iloc[:, place], name) for place, name in enumerate(names)}
+    # As `schema.normalise_row` orders them.
+    ordered = {name: columns.get(name, [None] * len(frame)) for name in dict.fromkeys((*schema.column_names(), *names))}
+    rows = [_as_read(dict(zip(ordered, values, strict=True))) for values in zip(*ordered.values(), strict=True)]
+    for row in rows:
         if row["status"] is None:
             row["status"] = "ok" if row["time_ms"] is not None else "failed"
-        rows.append(row)
     return rows
 
 
-_ROWS_AT_ONCE = 10_000  # bounds the memory for the copies of values
-
-
-def _records(frame: pd.DataFrame, columns: list[str]) -> Iterator[RowDict]:
-    """Yield each row as `schema.normalise_row` returns it, column by column, which is faster."""
-    kinds = schema.column_kinds()
-    places = {name: place for place, name in enumerate(columns)}
-    typed = {name for name, dtype in zip(columns, map(str, frame.dtypes), strict=True) if dtype == _dtype(name)}
-    own = [name for name in columns if name not in kinds]
-    names = [*kinds, *own]
-    for start in range(0, len(frame), _ROWS_AT_ONCE):
-        values = frame.iloc[start : start + _ROWS_AT_ONCE].to_numpy(dtype=object)
-        missing = [None] * len(values)
-        columns_of = [
-            _to_values(values[:, places[name]].tolist(), name, kind, typed=name in typed) if name in places else missing
-            for name, kind in kinds.items()
-        ]
-        columns_of += [[schema.clean_value(value) for value in values[:, places[name]]] for name in own]
-        yield from (dict(zip(names, row, strict=True)) for row in zip(*columns_of, strict=True))
-
-
-def _dtype(name: str) -> str | None:
-    kind = schema.column_kinds().get(name)
-    return kind and schema.DTYPES[kind]
-
-
-def _to_values(values: list[Any], name: str, kind: results_columns.ValueKind, *, typed: bool) -> list[Any]:
+def _to_values(column: pd.Series[Any], name: str) -> list[Any]:
     """Convert a column to values of rows; a column of the kind's own type needs fewer checks."""
-    if not typed:
+    values, kind = column.tolist(), schema.column_kinds().get(name)
+    if kind is None:
+        return [schema.clean_value(value) for value in values]
+    if str(column.dtype) != schema.DTYPES[kind]:
         return [schema.parse_cell(name, value, kind) for value in values]
     if kind == "number":
         least, most, zero = schema.range_of(name)
-        return [value + 0.0 if least <= value <= most or value == zero else None for value in values]
+        numbers = column + 0.0  # -0.0 + 0.0 is 0.0
+        known = numbers.between(least, most) | (numbers == zero)
+        return [value if is_known else None for value, is_known in zip(numbers, known, strict=True)]
     if kind == "text":
         cleaned = {value: schema.clean_value(value) for value in dict.fromkeys(values)}
         return [cleaned[value] for value in values]
@@ -221,10 +151,10 @@ def _as_read(row: RowDict) -> RowDict:
 def rows_with_comparisons(data: pd.DataFrame | Any) -> list[RowDict]:
     """Return the rows of a frame with the empty comparison columns filled."""
     rows = to_rows(data)
-    filled = [{name: row[name] for name in results_columns.COMPARISON_NAMES} for row in rows]
+    filled = [{name: row[name] for name in schema.COMPARISON_NAMES if row[name] is not None} for row in rows]
     pairs.fill_comparisons(rows)
-    for row, filled_row in zip(rows, filled, strict=True):
-        row.update({name: value for name, value in filled_row.items() if value is not None})
+    for row, known in zip(rows, filled, strict=True):
+        row.update(known)
     return rows
 
 
@@ -245,10 +175,7 @@ def columns() -> pd.DataFrame:
     >>> found.loc["time_ms", "unit"], found.loc["bandwidth_gb_s", "better"]
     ('ms', 'higher')
     """
-    facts = results_columns.COLUMN_FACTS
-    return pd.DataFrame(
-        [[getattr(column, name) for name in facts] for column in results_columns.all_columns()], columns=list(facts)
-    )
+    return pd.DataFrame(schema.all_columns())[list(schema.COLUMN_FACTS)]
 
 
 def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -286,16 +213,13 @@ def frame(rows: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> pd.DataFrame
         for name in row:
             if not isinstance(name, str):
                 raise TypeError(f"a column is called {repr_short(name)}: a str is needed")
-    samples_column = [getattr(row, SAMPLES, None) or row.get(SAMPLES) for row in items]
-    samples = [checked_samples(values) for values in samples_column]
-    values_of = [{name: value for name, value in row.items() if name != SAMPLES} for row in items]
-    return from_rows(map(schema.normalise_row, values_of), None, samples)
+    samples = [schema.parse_samples(getattr(row, schema.SAMPLES, None) or row.get(schema.SAMPLES)) for row in items]
+    values_of = [{name: value for name, value in row.items() if name != schema.SAMPLES} for row in items]
+    return from_rows(values_of, None, samples)
 
 
 def rows(data: pd.DataFrame) -> list[Row]:
-    """Return a frame's rows as `bwprof.Row`, with their raw samples if the frame has them.
-
-    The inverse of `frame`. None stands for missing values.
+    """Return a frame's rows as `bwprof.Row`, with their raw samples if the frame has them; the inverse of `frame`.
 
     Raises
     ------

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bwprof.results import csv_file, schema
-from bwprof.results.atomic import atomic_write, read_text
-from bwprof.results.foreign import describe_document
+from bwprof.results.atomic import read_text
+from bwprof.results.exchange import describe_document
 from bwprof.results.schema import RowDict
 from bwprof.text.parsing import repr_short
 
 FORMAT = "bwprof-results"
-SAMPLES = "samples_ns"
 _DEEPEST = 60  # levels
 _log = logging.getLogger("bwprof.results")
 
@@ -40,41 +38,31 @@ def row_text(row: RowDict, samples: Sequence[float] | None) -> str:
 
 def to_json_row(row: RowDict, samples: Sequence[float] | None) -> dict[str, Any]:
     """Return a row and its samples in the types of strict JSON."""
-    if SAMPLES in row:
-        raise ValueError(f"a column cannot be called {SAMPLES}: the raw samples are kept under that name")
+    if schema.SAMPLES in row:
+        raise ValueError(f"a column cannot be called {schema.SAMPLES}: the raw samples have that name")
     known = schema.column_kinds()
     values = {
         name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known
     }
-    values[SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
+    values[schema.SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
     return {schema.escape_surrogates(name): to_json_value(value) for name, value in values.items()}
 
 
 def to_json_value(value: Any) -> Any:
     """Return a value in the types of strict JSON: null for NaN, text for infinity."""
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
         return {schema.escape_surrogates(str(key)): to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json_value(item) for item in value]
-    if value is None or isinstance(value, (int, bool)):
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return schema.escape_surrogates(str(value))
 
 
-def write(path: Path, rows: Sequence[RowDict], samples: Sequence[Sequence[float] | None], run: dict[str, Any]) -> None:
-    """Replace `path` by the whole document; OSError leaves the old file."""
-    atomic_write(path, json_text(rows, samples, run))
-
-
 def read_json(path: Path) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
-    """Read rows, raw samples (ns per launch) and the run's metadata.
-
-    Raise ValueError for anything but a file of results (see `atomic.read_text`), and for one of a later bwprof.
-    """
+    """Read rows, raw samples (ns per launch) and the run's metadata; see `parse_document`."""
     return parse_results(read_text(path), str(path))
 
 
@@ -93,13 +81,12 @@ def parse_json(content: str, source: str) -> Any:
 
 def parse_document(document: Any, source: str) -> tuple[list[RowDict], list[list[float] | None], dict[str, Any]]:
     """Return rows, raw samples and metadata of a document; ValueError for other documents."""
-    hint = describe_document(document)
-    if isinstance(document, dict) and isinstance(document.get("format"), str) and document["format"] != FORMAT:
-        raise ValueError(
-            f"{source} is not a bwprof result file: it is of the format {repr_short(document['format'])}{hint}"
-        )
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f'{source} is not a bwprof result file: it has no "format": "{FORMAT}"{hint}')
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        other = f'it has no "format": "{FORMAT}"'
+        if isinstance(found, str):
+            other = f"it is of the format {repr_short(found)}"
+        raise ValueError(f"{source} is not a bwprof result file: {other}{describe_document(document)}")
     schema.check_version(document.get("schema_version"), source)
     items, run = document.get("rows"), document.get("run")
     if not isinstance(items, list) or not isinstance(run, dict):
@@ -121,13 +108,13 @@ def read_lines(path: Path) -> tuple[list[RowDict], list[list[float] | None]]:
     """Read the rows that a killed writer left line by line, without damaged lines."""
     rows: list[RowDict] = []
     samples: list[list[float] | None] = []
+    lines: list[str] = []
     try:
         lines = read_text(path, damaged=True).split("\n")
     except FileNotFoundError:  # the writer finished
-        return rows, samples
+        pass
     except (OSError, ValueError) as error:
         _log.warning("the rows of an interrupted writer are not read: %s", error)
-        return rows, samples
     for number, content in enumerate(filter(None, lines), start=1):
         try:
             row, values = parse_row(json.loads(content), str(path))
@@ -139,46 +126,26 @@ def read_lines(path: Path) -> tuple[list[RowDict], list[list[float] | None]]:
     return rows, samples
 
 
-def check_depth(run: dict[str, Any], source: str) -> None:
-    """Raise ValueError for metadata that are nested too deep."""
-    if _too_deep(run):
-        raise ValueError(f"{source} is not a bwprof result file: its run is nested more than {_DEEPEST} levels deep")
-
-
-def _too_deep(document: Any) -> bool:
-    """Return whether lists and objects are nested deeper than 60 levels; the files of bwprof have six."""
+def check_depth(document: Any, source: str) -> None:
+    """Raise ValueError for lists and objects that are nested deeper than 60 levels; the files of bwprof have six."""
     level = [document]
     for _ in range(_DEEPEST):
         inner = [list(one.values()) if isinstance(one, dict) else one for one in level]
         level = [item for items in inner for item in items if isinstance(item, (dict, list))]
         if not level:
-            return False
-    return True
+            return
+    raise ValueError(f"{source} is nested more than {_DEEPEST} levels deep")
 
 
 def parse_row(item: Any, source: str) -> tuple[RowDict, list[float] | None]:
     """Return a document's row and its raw samples; ValueError for anything else."""
     check_row(item)
-    samples = item.pop(SAMPLES, None)
-    row = csv_file.complete_row(schema.normalise_row(item), bare=False, source=source)
-    return row, _checked_samples(samples)
+    samples = schema.parse_samples(item.pop(schema.SAMPLES, None))
+    return csv_file.complete_row(schema.normalise_row(item), bare=False, source=source), samples
 
 
 def check_row(row: Any) -> None:
     """Raise ValueError for anything but an object, and for one that is nested too deep."""
     if not isinstance(row, dict):
         raise ValueError(f"{repr_short(row)} is not a row")
-    if _too_deep(row):
-        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-
-
-def _checked_samples(samples: Any) -> list[float] | None:
-    if samples is None:
-        return None
-    if not isinstance(samples, list) or not all(_is_time(value) for value in samples):
-        raise ValueError(f"{SAMPLES} must be a list of numbers")
-    return [float(value) for value in samples]
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= sys.float_info.max
+    check_depth(row, "it")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bwprof.results import columns, schema
+from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import measured_or_none
@@ -43,20 +43,13 @@ def distinguish_groups(groups: Sequence[PrecisionGroup], *, hot: bool = True) ->
     """Return, for each group, its variant, device and cache as far as they differ among groups of its case.
 
     `hot` names a hot cache in any case.
-
-    Examples
-    --------
-    >>> rows = [{"case": "prefill", "precision": "fp16", "variant": name} for name in ("unfused", "flash")]
-    >>> distinguish_groups(group_precisions(rows))
-    ['unfused', 'flash']
     """
-    keys = [configuration_key(group.first, without=("run_id",)) for group in groups]
-    variants = ["/".join(group.variants) for group in groups]
-    several = Counter(key for key, _ in set(zip(keys, variants, strict=True)))
+    keys = [(configuration_key(group.first, without=("run_id",)), "/".join(group.variants)) for group in groups]
+    several = Counter(key for key, _ in set(keys))
     caches = Counter(case for case, _ in {(group.first["case"], group.first.get("cache")) for group in groups})
     devices = len({group.first.get("device") for group in groups})
     labels = []
-    for key, variant, first in zip(keys, variants, (group.first for group in groups), strict=True):
+    for (key, variant), first in zip(keys, (group.first for group in groups), strict=True):
         parts = [variant] if several[key] > 1 else []
         parts += [f"[{first['device']}]"] if devices > 1 and first.get("device") else []
         parts += ["(hot)"] if first.get("cache") == "hot" and (hot or caches[first["case"]] > 1) else []
@@ -94,8 +87,7 @@ def find_replaced(rows: Sequence[RowDict]) -> set[int]:
     """Return the places of rows that a later row replaces (see the column `replaces`)."""
     later: set[tuple[object, ...]] = set()
     replaced: set[int] = set()
-    for place in range(len(rows) - 1, -1, -1):
-        row = rows[place]
+    for place, row in reversed(list(enumerate(rows))):
         if row.get("timestamp") is not None and row_key(row, row["timestamp"]) in later:
             replaced.add(place)
         if row.get("replaces"):
@@ -118,18 +110,14 @@ def group_precisions(rows: Iterable[RowDict], every: Iterable[RowDict] = ()) -> 
         by_configuration.setdefault(configuration_key(row), []).append(row)
     result: list[PrecisionGroup] = []
     for key, members in by_configuration.items():
-        precisions = [row["precision"] for row in members]
-        if len(set(precisions)) == len(precisions) and key not in split:
-            result.append(PrecisionGroup({row["precision"]: row for row in members}))
-            continue
-        by_variant: dict[tuple[object, int], dict[str, RowDict]] = {}
+        one_each = len({row["precision"] for row in members}) == len(members) and key not in split
+        groups: dict[tuple[object, int], dict[str, RowDict]] = {}
         repeats: Counter[tuple[object, object]] = Counter()
         for row in members:
-            variant, precision = row.get("variant"), row["precision"]
-            repeat = repeats[variant, precision]
+            precision, variant = row["precision"], None if one_each else row.get("variant")
+            groups.setdefault((variant, repeats[variant, precision]), {})[precision] = row
             repeats[variant, precision] += 1
-            by_variant.setdefault((variant, repeat), {})[precision] = row
-        result.extend(PrecisionGroup(rows_of) for rows_of in by_variant.values())
+        result.extend(map(PrecisionGroup, groups.values()))
     return result
 
 
@@ -138,46 +126,33 @@ def fill_comparisons(rows: list[RowDict]) -> bool:
 
     They stay empty without a time, or without an FP32 row.
     """
-    changed = False
+    before = [[row.get(name) for name in schema.COMPARISON_NAMES] for row in rows]
     for group in group_precisions(rows):
         baseline = group.rows.get(BASELINE)
         for row in group.rows.values():
-            for name, value in _compared(row, baseline).items():
-                if row.get(name) != value:
-                    row[name] = value
-                    changed = True
-    return changed
+            row.update(_compared(row, baseline))
+    return before != [[row[name] for name in schema.COMPARISON_NAMES] for row in rows]
 
 
 def _compared(row: RowDict, baseline: RowDict | None) -> dict[str, float | None]:
     if baseline is None or not row.get("time_ms") or not baseline.get("time_ms"):
-        return dict.fromkeys(columns.COMPARISON_NAMES)
+        return dict.fromkeys(schema.COMPARISON_NAMES)
     own_bytes, baseline_bytes = moved_bytes(row), moved_bytes(baseline)
-    bandwidth = None
-    if row.get("bandwidth_gb_s") and baseline.get("bandwidth_gb_s"):
-        bandwidth = _ratio(row["bandwidth_gb_s"], baseline["bandwidth_gb_s"])
     return {
         "speedup_vs_fp32": _ratio(baseline["time_ms"], row["time_ms"]),
-        "bandwidth_vs_fp32": bandwidth,
+        "bandwidth_vs_fp32": _ratio(row.get("bandwidth_gb_s"), baseline.get("bandwidth_gb_s")),
         "byte_ratio_vs_fp32": baseline_bytes / own_bytes if own_bytes and baseline_bytes else None,
     }
 
 
-def _ratio(one: float, other: float) -> float | None:
-    """Return None for times that no measurement gives."""
-    return None if measured_or_none(one) is None or measured_or_none(other) is None else one / other
+def _ratio(one: float | None, other: float | None) -> float | None:
+    """Return None for missing numbers, and those that no measurement gives."""
+    number, divisor = measured_or_none(one), measured_or_none(other)
+    return number / divisor if number and divisor else None
 
 
 def moved_bytes(row: RowDict) -> int | None:
-    """Return the compulsory bytes of a row; if only one kind is known, bandwidth x time.
-
-    Examples
-    --------
-    >>> moved_bytes({"bytes_read": 8, "bytes_written": 2}), moved_bytes({"bytes_read": 8})
-    (10, None)
-    >>> moved_bytes({"bytes_read": 8, "bandwidth_gb_s": 4.0, "time_ms": 2e-6})
-    8
-    """
+    """Return the compulsory bytes of a row; if only one kind is known, bandwidth x time."""
     read, written = row.get("bytes_read"), row.get("bytes_written")
     if read is not None and written is not None:
         return int(read) + int(written)
@@ -190,13 +165,7 @@ DISTURBED = frozenset({"noisy", "throttled"})
 
 
 def is_comparable(row: RowDict) -> bool:
-    """Return whether a row has a time that is not flagged as disturbed.
-
-    Examples
-    --------
-    >>> is_comparable({"status": "ok", "flags": "near_timer_floor"}), is_comparable({"status": "ok", "flags": "noisy"})
-    (True, False)
-    """
+    """Return whether a row has a time that is not flagged as disturbed."""
     return row["status"] == "ok" and not find_disturbances(row)
 
 
@@ -206,15 +175,7 @@ def find_disturbances(row: RowDict) -> list[str]:
 
 
 def find_doubts(row: RowDict) -> list[str]:
-    """Return the flags that say the result or the bytes may be wrong: unverified, above_attainable.
-
-    Examples
-    --------
-    >>> find_doubts({"flags": "near_timer_floor;unverified"})
-    ['unverified']
-    >>> find_doubts({"flags": "above_attainable", "verified": False})
-    ['unverified', 'above_attainable']
-    """
+    """Return the flags that say the result or the bytes may be wrong: unverified, above_attainable."""
     flags, verified = split_flags(row), row.get("verified")
     wrong = not is_missing(verified) and not verified
     unchecked = ["unverified"] if "unverified" in flags or wrong else []
@@ -232,35 +193,14 @@ def times_differ(one: RowDict, other: RowDict, *, gate: float = DEFAULT_GATE) ->
 
     Their 95 % confidence intervals do not overlap, and their medians differ by more than `gate` of the smaller one. The
     interval covers the variation within a measurement; the gate covers variation between measurements (addresses,
-    clock, process), and its default comes from A/A comparisons (``python -m bwprof.selftest repeat``).
-
-    A row without a time differs from every row. If an interval is missing, the gate decides; an infinite one overlaps
-    with all.
-
-    Parameters
-    ----------
-    one, other : dict
-        Rows with time_ms, time_ms_lo and time_ms_hi; None and NaN are missing.
-    gate : float
-        The smallest difference that counts, as a fraction.
-
-    Examples
-    --------
-    >>> fast = {"time_ms": 1.00, "time_ms_lo": 0.99, "time_ms_hi": 1.01}
-    >>> slow = {"time_ms": 1.05, "time_ms_lo": 1.04, "time_ms_hi": 1.06}
-    >>> times_differ(fast, slow), times_differ(fast, slow, gate=0.1), times_differ(fast, fast)
-    (True, False, False)
-    >>> [times_differ(fast, {"time_ms": time}) for time in (None, 1.02, 1.04)]
-    [True, False, True]
+    clock, process), and its default comes from A/A comparisons (``python -m bwprof.selftest repeat``). A row without a
+    time differs from every row. If an interval is missing, the gate decides; an infinite one overlaps with all.
     """
-    if not (_is_time(one.get("time_ms")) and _is_time(other.get("time_ms"))):
+    times: list[Any] = [one.get("time_ms"), other.get("time_ms")]
+    if any(is_missing(time) or not math.isfinite(time) for time in times):
         return True
     first, second = sorted((one, other), key=lambda row: float(row["time_ms"]))
     high: Any = first.get("time_ms_hi")
     low: Any = second.get("time_ms_lo")
     apart = is_missing(high) or is_missing(low) or float(high) < float(low)
     return bool(apart and second["time_ms"] - first["time_ms"] > gate * first["time_ms"])
-
-
-def _is_time(value: Any) -> bool:
-    return not is_missing(value) and math.isfinite(value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JSON_NAME = "results.json"
 CSV_NAME = "results.csv"
 BUNDLE_NAME = "bandwidth_report.json"
-METADATA_NAME = "metadata.json"  # of a bundle's run
+METADATA_NAME = "metadata.json"  # beside a bundle
 _RECORDED = ".json.gz"
 _log = logging.getLogger("bwprof.results")
 
@@ -52,10 +52,10 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     Raises
     ------
     FileNotFoundError
-        If there is no such file, or the folder has no results.
+        If there is no such file, or the folder has no results. One of a folder's two files is enough.
     ValueError
-        For another kind of file, one of a later bwprof, and a folder with several runs. One of a folder's two files
-        is enough. With `samples` also for a CSV file, which has none.
+        For another kind of file, one of a later bwprof, and a folder with several runs; with `samples` also for a CSV
+        file, which has none.
 
     Examples
     --------
@@ -66,6 +66,8 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     >>> bwprof.load(path)["precision"].tolist()
     ['fp16']
     """
+    import pandas as pd
+
     from bwprof.results import frame as frames
 
     file = parse_path(path, "path")
@@ -76,7 +78,9 @@ def load(path: str | PathLike[str], *, samples: bool = False) -> pd.DataFrame:
     if all(row["speedup_vs_fp32"] is None for row in rows):
         pairs.fill_comparisons(rows)
     frame = frames.from_rows(rows, run, values)
-    return frames.with_samples(frame, values) if samples else frame
+    if samples:
+        frame[schema.SAMPLES] = pd.Series([None if each is None else list(each) for each in values], dtype=object)
+    return frame
 
 
 def recorded_runs() -> dict[str, Path]:
@@ -91,21 +95,14 @@ def find_recorded(path: Path) -> Path:
 
 
 def describe_unfinished(run: Mapping[str, Any]) -> str:
-    """Return why a run may lack cases: it is still measured, or ended early; "" for a complete one.
-
-    Examples
-    --------
-    >>> describe_unfinished({"status": "running"}), describe_unfinished({"status": "complete"}), describe_unfinished({})
-    ('not complete (running): cases may be missing', '', '')
-    """
+    """Return why a run may lack cases: it is still measured, or ended early; "" for a complete one."""
     status = run.get("status")
     return "" if status in (None, "complete") else f"not complete ({quote_text(status)}): cases may be missing"
 
 
 def warn_of_unfinished(path: str | PathLike[str], run: Mapping[str, Any]) -> None:
     """Log a warning if the run at a path may lack cases."""
-    why = describe_unfinished(run)
-    if why:
+    if why := describe_unfinished(run):
         _log.warning("%s is %s", quote_text(path), why)
 
 
@@ -118,10 +115,7 @@ def find_run(path: Path) -> Path:
         return path
     runs = sorted(folder for folder in path.iterdir() if not folder.name.startswith(".") and _has_results(folder))
     if len(runs) > 1:
-        raise ValueError(
-            f"{quote_text(path)} holds {len(runs)} runs: name one of them, {quote_text(runs[-1])} say "
-            "(a sweep adds one to its --output: a folder of its own for each can be named whole)"
-        )
+        raise ValueError(f"{quote_text(path)} holds {len(runs)} runs: name one of them, {quote_text(runs[-1])} say")
     return runs[0] if runs else path
 
 
@@ -142,23 +136,18 @@ def read_rows(path: Path) -> Content:
         rows, samples, run = _read_folder(find_run(path))
     elif path.name.lower().removesuffix(".gz").endswith(".json"):
         rows, samples, run = _read_json(path)
-    elif path.suffix.lower() == ".parquet":
-        rows, samples, run = _read_parquet(path)
     else:
-        rows, samples, run = _read_csv(path)
+        rows, samples, run = _read_table(path)
     replaced = pairs.find_replaced(rows)
-    if replaced:
-        rows = [row for place, row in enumerate(rows) if place not in replaced]
-        samples = [values for place, values in enumerate(samples) if place not in replaced]
-    return rows, samples, run
+    present = [place for place in range(len(rows)) if place not in replaced]
+    return [rows[place] for place in present], [samples[place] for place in present], run
 
 
-def _read_csv(path: Path) -> Content:
-    rows = csv_file.read_csv(path)
-    return rows, [None] * len(rows), {}
-
-
-def _read_parquet(path: Path) -> Content:
+def _read_table(path: Path) -> Content:
+    """Read a CSV or Parquet file."""
+    if path.suffix.lower() != ".parquet":
+        rows = csv_file.read_csv(path)
+        return rows, [None] * len(rows), {}
     import pandas as pd
 
     from bwprof.results import frame as frames
@@ -176,12 +165,26 @@ def _read_json(path: Path) -> Content:
     lines, values = json_file.read_lines(claim_path(path))
     document = json_file.parse_json(read_text(path), str(path))
     if is_bundle(document):
-        return _with_metadata(path, read_bundle(document, str(path)))
+        rows, samples, run = read_bundle(document, str(path))
+        return rows, samples, run or _metadata_beside(path)
     rows, samples, run = json_file.parse_document(document, str(path))
     # Lines of another run belong to a file that was replaced.
-    own = [place for place, row in enumerate(lines) if row["run_id"] == run.get("run_id")]
-    _add_missing(rows, samples, [lines[place] for place in own], [values[place] for place in own])
+    own = (line for line in zip(lines, values, strict=True) if line[0]["run_id"] == run.get("run_id"))
+    _add_missing(rows, samples, own)
     return rows, samples, run
+
+
+def _metadata_beside(path: Path) -> dict[str, Any]:
+    """Return the metadata beside a bundle's file; {} for any other file, and for damaged metadata."""
+    file = path.with_name(METADATA_NAME)
+    if path.name != BUNDLE_NAME or not file.is_file():
+        return {}
+    try:
+        metadata = json_file.parse_json(read_text(file), str(file))
+        json_file.check_depth([metadata], str(file))
+    except ValueError:  # the reports can be read without it
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _read_folder(folder: Path) -> Content:
@@ -191,7 +194,7 @@ def _read_folder(folder: Path) -> Content:
     """
     contents: list[Content] = []
     errors: list[Exception] = []
-    for name, reader in ((JSON_NAME, _read_json), (CSV_NAME, _read_csv)):
+    for name, reader in ((JSON_NAME, _read_json), (CSV_NAME, _read_table)):
         try:
             if (folder / name).exists():
                 contents.append(reader(folder / name))
@@ -206,18 +209,18 @@ def _read_folder(folder: Path) -> Content:
     for unread in errors:
         _log.warning("%s: the rows are the other file's", unread)
     rows, samples, run = contents[0]
-    for more in contents[1:]:
-        _add_missing(rows, samples, more[0], more[1])
+    for more, values, _ in contents[1:]:
+        _add_missing(rows, samples, zip(more, values, strict=True))
     return rows, samples, run
 
 
 def _add_missing(
-    rows: list[RowDict], samples: list[list[float] | None], others: list[RowDict], more: list[list[float] | None]
+    rows: list[RowDict], samples: list[list[float] | None], others: Iterable[tuple[RowDict, list[float] | None]]
 ) -> None:
     """Add missing rows, each as often as the others have it, except replaced ones."""
     seen = Counter(map(pairs.row_identity, rows))
     replaced = {pairs.row_key(row, row["replaces"]) for row in rows if row.get("replaces")}
-    for row, values in zip(others, more, strict=True):
+    for row, values in others:
         identity = pairs.row_identity(row)
         if seen[identity]:
             seen[identity] -= 1
@@ -229,9 +232,9 @@ def _add_missing(
 def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False) -> Path:
     """Write a frame of results as .csv or .json, by the path's ending, replacing the file in one step.
 
-    All columns are written; a .json also has the raw samples and metadata of the run, as long as `attrs` hold them (not
-    after `pandas.concat`, but a column `samples_ns` of ``load(..., samples=True)`` keeps the samples). A CSV has no
-    types: text that looks like a number is read as a number, empty text as missing.
+    A .json also has the raw samples and metadata of the run, as long as `attrs` hold them (not after `pandas.concat`)
+    or a column `samples_ns` the samples. A CSV has no types: text that looks like a number is read as a number, empty
+    text as missing.
 
     Parameters
     ----------
@@ -240,8 +243,8 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     path : path
         A file ending in .csv or .json.
     classic : bool
-        Write exactly the nine classic columns, for older tools: `operation` is the case's name, with its variant if
-        the case has several, precisions are in capital letters, and only rows with the status ok; .csv only.
+        Write only rows with the status ok, and exactly the nine classic columns, for older tools; .csv only.
+        `operation` is the case's name, with its variant if the case has several; precisions are in capital letters.
 
     Returns
     -------
@@ -251,10 +254,9 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
     Raises
     ------
     ValueError
-        For another ending, a frame without the nine classic columns, or one that `load` would not read back. The old
-        file stays.
+        For another ending, a frame without the nine classic columns, or one that `load` would not read back.
     OSError
-        If the file cannot be written, or a run is writing to it. The old file stays.
+        If the file cannot be written, or a run is writing to it. After any error the old file stays.
 
     Examples
     --------
@@ -268,26 +270,25 @@ def save(data: pd.DataFrame, path: str | PathLike[str], *, classic: bool = False
 
     target, data = parse_path(path, "path"), to_pandas(data)
     rows = frames.to_rows(data)
-    parse: Callable[[str, str], object]
-    if parse_bool(classic, "classic"):
-        if target.suffix.lower() != ".csv":
-            raise ValueError(f"{quote_text(path)}: the classic columns are saved as .csv")
-        text, parse = csv_file.classic_text(rows), csv_file.parse_csv
-    elif target.suffix.lower() == ".json":
-        samples = frames.samples_of(data, rows)
-        text, parse = json_file.json_text(rows, samples, data.attrs.get("run", {})), json_file.parse_results
-    elif target.suffix.lower() == ".csv":
-        text, parse = csv_file.csv_text(rows), csv_file.parse_csv
-    else:
+    ending = target.suffix.lower()
+    if parse_bool(classic, "classic") and ending != ".csv":
+        raise ValueError(f"{quote_text(path)}: the classic columns are saved as .csv")
+    if ending not in (".csv", ".json"):
         raise ValueError(f"{quote_text(path)}: results are saved as .csv or .json")
+    parse: Callable[[str, str], object] = csv_file.parse_csv
+    if ending == ".json":
+        parse = json_file.parse_results
+        text = json_file.json_text(rows, frames.samples_of(data, rows), data.attrs.get("run", {}))
+    else:
+        text = csv_file.classic_text(rows) if classic else csv_file.csv_text(rows)
     claim = Claim(target) if is_plain_target(target) else None
-    complete = False
     try:
         atomic_write(target, text, check=lambda written: parse(written, str(target)))
-        complete = True
+        if claim is not None:
+            claim.clear()
     finally:
         if claim is not None:
-            claim.release(keep=not complete)
+            claim.release(keep=True)
     return target
 
 
@@ -321,33 +322,16 @@ def read_bundle(document: Any, source: str) -> Content:
     rows = []
     for number, report in enumerate(list_reports(document), start=1):
         try:
-            rows.append(_row(report, source))
+            json_file.check_row(report)
+            missing = [name for name in REPORT_NAMES if name not in report]
+            if missing:
+                raise ValueError(f"{', '.join(missing)} is missing")
+            bare = "status" not in report
+            row = csv_file.complete_row(schema.normalise_row(report), bare=bare, source=source)
         except ValueError as error:
             raise ValueError(f"{source}, report {number}: {error}") from None
+        rows.append(row | {"precision": registry.precision_name(report["precision"] or "")})
     return rows, [None] * len(rows), run
-
-
-def _row(report: Any, source: str) -> RowDict:
-    json_file.check_row(report)
-    missing = [name for name in REPORT_NAMES if name not in report]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} is missing")
-    row = csv_file.complete_row(schema.normalise_row(report), bare="status" not in report, source=source)
-    return row | {"precision": registry.precision_name(report["precision"] or "")}
-
-
-def _with_metadata(path: Path, content: Content) -> Content:
-    """Add the metadata of the file beside a bundle's, if it has none."""
-    rows, samples, run = content
-    file = path.with_name(METADATA_NAME)
-    if run or path.name != BUNDLE_NAME or not file.is_file():
-        return content
-    try:
-        metadata = json.loads(read_text(file))
-        json_file.check_depth(metadata, str(file))
-    except (ValueError, RecursionError):  # the reports can be read without it
-        return content
-    return rows, samples, metadata if isinstance(metadata, dict) else run
 
 
 ABLATION_FORMAT = "bwprof-ladder"
@@ -364,21 +348,19 @@ def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    wrong = ValueError(f"{path} is no ablation: a file is needed that bwprof ablation --json, or --csv, wrote")
     text = read_text(Path(path))
+    frame = pd.DataFrame()
     if Path(path).suffix.lower() != ".csv":
         document = json_file.parse_json(text, str(path))
         is_ours = isinstance(document, dict) and document.get("format") == ABLATION_FORMAT
         rows = document.get("rows") if is_ours else None
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise wrong
-        return pd.DataFrame(rows)
-    try:
-        frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
-    except ValueError:  # pandas' errors: no columns, lines longer than the first
-        raise wrong from None
+        if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+            return pd.DataFrame(rows)
+    else:
+        with suppress(ValueError):  # pandas' errors: no columns, lines longer than the first
+            frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
     if not set(ABLATION_COLUMNS) <= set(frame.columns):
-        raise wrong
+        raise ValueError(f"{path} is no ablation: a file is needed that bwprof ablation --json, or --csv, wrote")
     for name in (name for name in _NUMBERS if name in frame):  # one cell of text would make a column of text
         frame[name] = pd.to_numeric(frame[name], errors="coerce")
     return frame
@@ -386,8 +368,7 @@ def read_ablation(path: str | PathLike[str]) -> pd.DataFrame:
 
 def is_ablation(path: str | PathLike[str]) -> bool:
     """Return whether a file holds an ablation."""
-    try:
+    with suppress(OSError, ValueError):
         read_ablation(path)
-    except (OSError, ValueError):
-        return False
-    return True
+        return True
+    return False

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
-from bwprof.results import columns, pairs, schema
+from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import format_short
@@ -18,6 +18,7 @@ from bwprof.text.listing import format_html_table
 from bwprof.text.parsing import finite_or_none, nearest_name, quote_text
 
 Samples = Sequence[Sequence[float] | None]
+_SamplesByRow = Mapping[tuple[object, ...], Samples]
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
@@ -57,21 +58,11 @@ class FrozenDict(_Frozen, dict[str, Any]):
 
 
 class RunMetadata(FrozenDict):
-    """A run's metadata, with the raw samples of its rows for `bwprof.save`.
-
-    Examples
-    --------
-    >>> import copy
-    >>> run = RunMetadata({"run_id": "a", "plan": [{"case": "decode"}]})
-    >>> run["plan"][0]["case"], copy.deepcopy(run) is run
-    ('decode', True)
-    """
+    """A run's metadata, with the raw samples of its rows for `bwprof.save`."""
 
     __slots__ = ("_samples",)
 
-    def __init__(
-        self, metadata: Mapping[str, Any], samples: Mapping[tuple[object, ...], Samples] | None = None
-    ) -> None:
+    def __init__(self, metadata: Mapping[str, Any], samples: _SamplesByRow | None = None) -> None:
         super().__init__({str(name): _frozen(value) for name, value in metadata.items()})
         self._samples = samples or {}
 
@@ -111,12 +102,8 @@ def _frozen(value: Any) -> Any:
 class Row(dict[str, Any]):
     """A row: every column of `bwprof.columns()`, and your labels; None for what is missing.
 
-    A dict whose values are attributes too: ``row["time_ms"]``, ``row.time_ms``.
-
-    Attributes
-    ----------
-    samples_ns : list of float
-        The raw samples in ns per launch; may be empty.
+    A dict whose values are attributes too: ``row["time_ms"]``, ``row.time_ms``. `samples_ns` are the raw samples in ns
+    per launch; may be empty.
 
     Examples
     --------
@@ -176,46 +163,38 @@ class Row(dict[str, Any]):
         known = {name: value for name, value in self.items() if not formatting.is_missing(value)}
         if "time_ms" not in known:
             return ": ".join(quote_text(word) for word in map(known.get, ("status", "reason")) if word) or "no time"
-        parts = [f"{_format_figure(known['time_ms'])} ms"]
-        if "time_ms_lo" in known and "time_ms_hi" in known:
-            parts[0] += f" ({_format_interval(known['time_ms_lo'], known['time_ms_hi'])})"
+        parts = [f"{_format_figure(known['time_ms'])} ms{_format_interval(known)}"]
         if "bandwidth_gb_s" in known:
             parts.append(f"{_format_figure(known['bandwidth_gb_s'])} GB/s")
-        parts += self._shares(known)
+        limit, attainable = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
+        if limit is not None:
+            limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
+            parts.append(f"{format_short(limit, '.0f')} % of limit{limiter}")
+        elif attainable is not None:
+            parts.append(f"{format_short(attainable, '.0f')} % of attainable")
         parts += [quote_text(known[name]) for name in ("cache", "timer", "device") if known.get(name)]
         flags = f"; flags: {quote_text(known['flags'])}" if known.get("flags") else ""
         return ", ".join(parts) + flags
 
-    @staticmethod
-    def _shares(known: Mapping[str, Any]) -> list[str]:
-        limit, attainable = finite_or_none(known.get("pct_limit")), finite_or_none(known.get("pct_attainable"))
-        if limit is not None:
-            limiter = f" ({quote_text(known['limiter'])})" if known.get("limiter") else ""
-            return [f"{format_short(limit, '.0f')} % of limit{limiter}"]
-        return [] if attainable is None else [f"{format_short(attainable, '.0f')} % of attainable"]
-
     def _repr_html_(self) -> str:
-        units = {column.name: column.unit for column in columns.all_columns()}
-        lines = [
-            {
-                "column": str(name),
-                "value": f"{value:.5g}" if isinstance(value, float) else str(value),
-                "unit": units.get(name, ""),
-            }
-            for name, value in self.items()
-            if not formatting.is_missing(value) and value != ""
-        ]
+        units = {column.name: column.unit for column in schema.all_columns()}
+        known = {name: value for name, value in self.items() if not formatting.is_missing(value) and value != ""}
+        texts = {name: f"{value:.5g}" if isinstance(value, float) else str(value) for name, value in known.items()}
+        lines = [{"column": str(name), "value": text, "unit": units.get(name, "")} for name, text in texts.items()]
         return format_html_table(lines, self._title(), named=True)
 
 
-def _format_interval(low: Any, high: Any) -> str:
-    """Format an interval; with few samples an end may be 0 or infinite."""
+def _format_interval(known: Mapping[str, Any]) -> str:
+    """Format a time's interval, if it is known; with few samples an end may be 0 or infinite."""
+    if "time_ms_lo" not in known or "time_ms_hi" not in known:
+        return ""
+    low, high = known["time_ms_lo"], known["time_ms_hi"]
     starts, ends = finite_or_none(low) != 0 and low != -math.inf, high != math.inf
     if starts and ends:
-        return f"{_format_figure(low)} to {_format_figure(high)}"
+        return f" ({_format_figure(low)} to {_format_figure(high)})"
     if starts or ends:
-        return f"{_format_figure(low)} or more" if starts else f"{_format_figure(high)} or less"
-    return "too few samples for an interval"
+        return f" ({_format_figure(low)} or more)" if starts else f" ({_format_figure(high)} or less)"
+    return " (too few samples for an interval)"
 
 
 def _format_figure(value: Any) -> str:

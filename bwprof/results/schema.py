@@ -1,20 +1,29 @@
-"""The values of a row, schema v1: a dict from column to value, None for what is missing."""
+"""The columns of a row and their values, schema v1.
+
+A row is a dict from column to value, None for what is missing. `data/columns.csv` has the columns' order, type, unit
+and meaning; the operations' parameters are columns too, from the registry.
+"""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
 import operator
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from bwprof import _core
-from bwprof.results.columns import Column, ValueKind, all_columns
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import is_bool, repr_short
+from bwprof.text.parsing import finite_or_none, is_bool, repr_short
+
+ValueKind = Literal["text", "integer", "number", "boolean"]
+Better = Literal["higher", "lower", ""]
 
 SCHEMA_VERSION = 1
 SAMPLES = "samples_ns"  # a frame may have this column too
@@ -23,7 +32,76 @@ DTYPES: dict[ValueKind, str] = {"text": "string", "integer": "Int64", "number": 
 KIND_TEXTS = {"text": "text", "integer": "a whole number", "number": "a number", "boolean": "True or False"}
 STATUSES = ("ok", "skipped", "failed", "predicted")
 MOST_TEXT = 32_000  # characters: the limit of spreadsheets; Python's CSV reader stops at 131 072
-_BREAK = re.compile(r"\r\n|[\r\n]")
+
+# Words of the column `flags`.
+FLAGS = {
+    "above_attainable": "faster than a stream of the same bytes or a peak: bytes, time or roof are wrong",
+    "near_timer_floor": "within three times an empty launch",
+    "not_cold": "inputs may have been in the cache",
+    "not_converged": "the confidence interval is wider than requested",
+    "two_states": "the samples form two groups: one median does not describe them",
+    "drifting": "each call slower, or faster, than the one before: the row's reason has the rate",
+    "bytes_vary": "calls moved different bytes: their mean is listed, and the rate is all bytes over all time",
+    "throttled": "the clock was reduced",
+    "noisy": "the samples vary much, or other processes used the CPUs or their memory: see the row's reason",
+    "noisy_roof": "the roof it is compared with is in doubt: see the row's reason",
+    "single_thread": "ran on one thread: the reason says whether the roofs of one thread were used",
+    "event_bias": "timed by event pairs, which add a few microseconds",
+    "unverified": "the result was not checked",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of results: `text` says what it holds, `group` is its topic, `better` the direction of improvement.
+
+    `title` is its name in a heading, without the unit; "" for `name` with blanks.
+    """
+
+    name: str
+    kind: ValueKind
+    text: str
+    unit: str = ""
+    group: str = ""
+    better: Better = ""
+    title: str = ""
+
+    @property
+    def label(self) -> str:
+        """Title and unit, for a heading or an axis: time (ms)."""
+        title = self.title or self.name.replace("_", " ")
+        return f"{title} ({self.unit})" if self.unit else title
+
+
+COLUMN_FACTS = ("name", "unit", "group", "better", "text")  # of each column, for people
+
+
+def _read_columns() -> list[Column]:
+    path = Path(__file__).parents[1] / "data" / "columns.csv"
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = [row | {"text": row["text"].format(flags=", ".join(FLAGS))} for row in csv.DictReader(stream)]
+    return [Column(**row) for row in rows]  # type: ignore[arg-type] # literals
+
+
+_COLUMNS = _read_columns()
+CLASSIC_NAMES = tuple(column.name for column in _COLUMNS[:9])
+METRICS = tuple(column for column in _COLUMNS if column.group == "metrics")
+METRIC_NAMES = frozenset(column.name for column in METRICS if column.kind != "text")
+COMPARISON_NAMES = tuple(column.name for column in _COLUMNS if column.group == "comparison")
+
+# Parameters with a fixed place; others follow in the registry's order.
+_PARAM_ORDER = ("batch", "seq_len", "kv_len", "num_heads", "num_kv_heads", "head_dim", "page_size", "causal")
+
+
+@cache
+def all_columns() -> tuple[Column, ...]:
+    """Return every column, in the order of the files: nine classic ones, the case, its parameters, then by topic."""
+    params: dict[str, Column] = {}
+    for param in (param for operation in _core.operations() for param in operation["params"]):
+        params.setdefault(param["name"], Column(param["name"], "integer", param["text"], param["unit"] or "", "case"))
+    names = dict.fromkeys((*_PARAM_ORDER, *params))
+    own = [params[name] for name in names if name in params and name not in CLASSIC_NAMES]
+    return (*_COLUMNS[:10], *own, *_COLUMNS[10:])
 
 
 @cache
@@ -64,14 +142,9 @@ def clean_text(text: str) -> str:
     """Return text that every file can hold: one line, no lone surrogates, at most 32 000 characters.
 
     Cut text ends with its length and a digest, so that different texts stay different.
-
-    Examples
-    --------
-    >>> clean_text("two\\r\\nlines")
-    'two lines'
     """
     if "\n" in text or "\r" in text:
-        text = _BREAK.sub(" ", text)
+        text = re.sub(r"\r\n|[\r\n]", " ", text)
     text = escape_surrogates(text)
     if len(text) > MOST_TEXT:
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
@@ -89,11 +162,6 @@ def clean_value(value: Any) -> Any:
     """Return a value for a column of your own: None for missing, clean text, Python's own scalars, JSON for containers.
 
     Raise ValueError for containers that are nested too deep.
-
-    Examples
-    --------
-    >>> clean_value([1, "a"]), clean_value({"tile": (64, 64)})
-    ('[1, "a"]', '{"tile": [64, 64]}')
     """
     if value is None or type(value) is int:  # the most frequent values
         return value
@@ -103,21 +171,26 @@ def clean_value(value: Any) -> Any:
         return clean_text(value)
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return clean_value(value.item())
-    if isinstance(value, (list, tuple, dict)) or type(value).__hash__ is None:
-        return clean_text(_json_text(value))
-    return value
-
-
-def _json_text(value: Any) -> str:
-    def simplify(item: Any) -> Any:
-        return item.tolist() if hasattr(item, "tolist") else str(item)
-
+    if not isinstance(value, (list, tuple, dict)) and type(value).__hash__ is not None:
+        return value
     try:
-        return json.dumps(value, ensure_ascii=False, default=simplify)
+        text = json.dumps(value, ensure_ascii=False, default=lambda item: getattr(item, "tolist", item.__str__)())
     except (TypeError, ValueError):  # keys that are not str, or a container in itself
-        return str(value)
+        text = str(value)
     except RecursionError:
         raise ValueError(f"a {type(value).__name__} in a column of your own is nested too deep") from None
+    return clean_text(text)
+
+
+def parse_samples(values: Any) -> list[float] | None:
+    """Return a row's raw samples, None for missing ones; ValueError for anything but a list of times in ns."""
+    if is_missing(values):
+        return None
+    items = list(values) if isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict)) else [None]
+    times = [time for time in map(finite_or_none, items) if time is not None and time >= 0]
+    if len(times) != len(items):
+        raise ValueError(f"column {SAMPLES} holds {repr_short(values)}: a list of times in ns is needed, or None")
+    return times
 
 
 _MOST = 1e30  # of any measured value: its powers and ratios are finite
@@ -141,7 +214,7 @@ def range_of(name: str) -> tuple[float, float, float]:
 def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] = (-math.inf, math.inf, 0.0)) -> Any:
     """Return a value as rows hold it: None, str, int, float or bool; None for a number outside `limits`.
 
-    Raise ValueError for a value of another kind.
+    Raise TypeError or ValueError for a value of another kind.
     """
     if is_missing(value):
         return None
@@ -149,10 +222,13 @@ def parse_value(value: Any, kind: ValueKind, limits: tuple[float, float, float] 
         if isinstance(value, (dict, list, tuple)):
             raise TypeError("text is needed")
         return clean_text(str(value))
-    if kind == "boolean":
-        return _boolean(value)
     if isinstance(value, str) and not value.strip():
         return None
+    if kind == "boolean":
+        key = value.strip().lower() if isinstance(value, str) else value
+        if key not in _BOOLEANS:
+            raise ValueError("True or False is needed")
+        return _BOOLEANS[key]
     least, most, zero = limits
     if kind == "integer":
         integer = _integer(value)
@@ -171,21 +247,14 @@ def _integer(value: Any) -> int | None:
         if math.isnan(number):
             return None
         if not number.is_integer():
-            raise ValueError(f"{repr_short(value)} is not a whole number") from None
+            raise ValueError("not a whole number") from None
         integer = int(number)
     if not -(2**63) <= integer < 2**63:
-        raise ValueError(f"{repr_short(value)} does not fit in 64 bits")
+        raise ValueError("not a number of 64 bits")
     return integer
 
 
-_BOOLEANS = {"": None, "nan": None, "true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
-
-
-def _boolean(value: Any) -> bool | None:
-    key = value.strip().lower() if isinstance(value, str) else value
-    if key not in _BOOLEANS:
-        raise ValueError(f"{repr_short(value)} is neither True nor False")
-    return _BOOLEANS[key]
+_BOOLEANS = {"nan": None, "true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
 
 
 def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
@@ -198,13 +267,9 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
 
 def normalise_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
-    result: RowDict = {}
-    for column in all_columns():
-        result[column.name] = parse_cell(column.name, row.get(column.name), column.kind)
-    for name, value in row.items():
-        if name not in result:
-            result[clean_text(name)] = clean_value(value)
-    return result
+    result = {column.name: parse_cell(column.name, row.get(column.name), column.kind) for column in all_columns()}
+    own = {clean_text(name): clean_value(value) for name, value in row.items() if name not in result}
+    return result | own
 
 
 def extra_names(rows: Iterable[RowDict]) -> list[str]:
@@ -217,8 +282,6 @@ def check_version(version: Any, source: str) -> None:
     """Raise ValueError for results of a later bwprof, and for anything but a version; None is allowed."""
     if version is None or (type(version) is int and 1 <= version <= SCHEMA_VERSION):
         return
-    if type(version) is int and version > SCHEMA_VERSION:
-        raise ValueError(
-            f"{source} has schema version {version}; this bwprof reads up to {SCHEMA_VERSION}: install a newer one"
-        )
-    raise ValueError(f"{source} has schema version {repr_short(version)}: a whole number from 1 is needed")
+    newer = ": install a newer one" if type(version) is int and version > SCHEMA_VERSION else ""
+    reads = f"this bwprof reads up to {SCHEMA_VERSION}{newer}"
+    raise ValueError(f"{source} has schema version {repr_short(version)}; {reads}")

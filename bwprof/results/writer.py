@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
@@ -69,13 +70,8 @@ def _attempts() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 class Store:
     """Rows in memory, in CSV files (row by row) and in JSON files (replaced as a whole).
 
-    Rows that a JSON file lacks are lines of its `Claim`, raw samples included.
-
-    Raises
-    ------
-    OSError
-        From the constructor, `add`, `replace` and `finish`, if a file cannot be written. The rows stay in memory, and
-        the other files are written.
+    Rows that a JSON file lacks are lines of its `Claim`, raw samples included. The constructor, `add`, `replace` and
+    `finish` raise OSError if a file cannot be written; the rows stay in memory, and the other files are written.
     """
 
     def __init__(
@@ -91,9 +87,9 @@ class Store:
         self.run = run
         self.rows: list[RowDict] = list(rows)
         self.samples: list[list[float] | None] = list(samples)
-        self._by_configuration: dict[tuple[object, ...], list[RowDict]] = {}
+        self._by_configuration: defaultdict[tuple[object, ...], list[RowDict]] = defaultdict(list)
         for row in self.rows:
-            self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
+            self._by_configuration[pairs.configuration_key(row)].append(row)
         self._stale_csv = pairs.fill_comparisons(self.rows)
         self._json_targets: list[Target] = []  # pipes and devices
         self._opened: list[TextIO] = []
@@ -106,13 +102,16 @@ class Store:
             self._claims |= claim_files(t for t in (*csv_targets, *json_targets) if self._claim_of(t) is None)
             for target in csv_targets:
                 self._writers.append(CsvWriter(target, rows=self.rows, claim=self._claim_of(target)))
-            for json_target in json_targets:
-                claim = self._claim_of(json_target)
-                if isinstance(json_target, Path) and claim is not None:
-                    self._json_files.append((json_target, claim))
+            for target in json_targets:
+                claim = self._claim_of(target)
+                if isinstance(target, Path) and claim is not None:
+                    self._json_files.append((target, claim))
+                elif isinstance(target, Path) and is_stream(target):  # it gets one document at the end
+                    self._opened.append(target.open("a", encoding="utf-8"))
+                    self._json_targets.append(self._opened[-1])
                 else:
-                    self._json_targets.append(self._opened_once(json_target))
-            self._write_json()
+                    self._json_targets.append(target)
+            self.write_json()
         except BaseException:
             self.close()
             raise
@@ -123,7 +122,6 @@ class Store:
         """Add a finished row, on disk on return; return its number for `replace`."""
         self.rows.append(_tidied(row))
         self.samples.append(samples)
-        self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
         self._record(row, samples)
         return len(self.rows) - 1
 
@@ -143,7 +141,6 @@ class Store:
         self.samples[number] = samples
         same = self._by_configuration[pairs.configuration_key(before)]
         same[:] = [other for other in same if other is not before]
-        self._by_configuration.setdefault(pairs.configuration_key(row), []).append(row)
         self._stale_csv = True
         self._record(row, samples, repeated=True)
 
@@ -158,12 +155,13 @@ class Store:
     def _record(self, row: RowDict, samples: list[float] | None, *, repeated: bool = False) -> None:
         """Write a new row to all files."""
         same = self._by_configuration[pairs.configuration_key(row)]
-        others = [other for other in same if other is not row]
-        before = [dict(other) for other in others]
+        before = [dict(other) for other in same]
+        same.append(row)
         pairs.fill_comparisons(same)
-        self._stale_csv |= before != others
+        self._stale_csv |= before != same[:-1]
         # With its first row the run's metadata are complete.
-        due = len(self.rows) == 1 or self._json_is_due()
+        pause = max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE)
+        due = len(self.rows) == 1 or time.monotonic() - self._json_written >= pause
         with _attempts() as attempt:
             for _, claim in self._json_files:
                 with attempt():
@@ -175,14 +173,7 @@ class Store:
                     writer.append(row)
             if due:
                 with attempt():
-                    self._write_json()
-
-    def write_metadata(self) -> None:
-        """Write `run` to the JSON files; pipes get it at the end."""
-        self._write_json()
-
-    def _json_is_due(self) -> bool:
-        return time.monotonic() - self._json_written >= max(_JSON_MIN_SECONDS, self._json_cost / _JSON_SHARE)
+                    self.write_json()
 
     def finish(self, status: str) -> None:
         """End the run: fill comparisons, write and read back the files, and close them."""
@@ -196,7 +187,7 @@ class Store:
                         if writer.path is not None:
                             _read_back(writer.path, csv_file.read_csv, len(self.rows))
                 with attempt():
-                    self._write_json(last=True)
+                    self.write_json(last=True)
                 for target, claim in self._json_files:
                     with attempt():
                         _read_back(target, lambda path: json_file.read_json(path)[0], len(self.rows))
@@ -204,8 +195,8 @@ class Store:
         finally:
             self.close()
 
-    def _write_json(self, *, last: bool = False) -> None:
-        """Replace the JSON files; pipes get only the `last` document."""
+    def write_json(self, *, last: bool = False) -> None:
+        """Replace the JSON files, rows and metadata; pipes get only the `last` document."""
         if not self._json_targets and not self._json_files:
             return
         started = time.monotonic()
@@ -228,13 +219,6 @@ class Store:
 
     def _claim_of(self, target: Target) -> Claim | None:
         return self._claims.get(os.path.realpath(target)) if isinstance(target, Path) else None
-
-    def _opened_once(self, target: Target) -> Target:
-        """Open a pipe, which gets one document at the end."""
-        if not isinstance(target, Path) or not is_stream(target):
-            return target
-        self._opened.append(target.open("a", encoding="utf-8"))
-        return self._opened[-1]
 
     def rescue(self) -> str:
         """Return all rows as CSV text, if no file can be written."""
@@ -260,8 +244,8 @@ def _tidied(row: RowDict) -> RowDict:
 def _read_back(path: Path, read: Callable[[Path], Sequence[RowDict]], count: int) -> None:
     """Raise OSError if a written file does not return its rows."""
     try:
-        rows_read = len(read(path))
+        found = f"{len(read(path))} rows of {count}"
     except ValueError as error:
-        raise OSError(errno.EIO, f"what was written cannot be read back: {error}", str(path)) from None
-    if rows_read != count:
-        raise OSError(errno.EIO, f"what was written cannot be read back: {rows_read} rows of {count}", str(path))
+        found = str(error)
+    if found != f"{count} rows of {count}":
+        raise OSError(errno.EIO, f"what was written cannot be read back: {found}", str(path))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import escape_controls
@@ -51,16 +51,9 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """A table.
+    """A table; `numbers` are headings of columns that are aligned to the right and sorted as numbers.
 
-    Attributes
-    ----------
-    numbers : frozenset of str
-        Headings of the columns that are aligned to the right and sorted as numbers.
-    tools : bool
-        Whether a page has a search field for it.
-    wordy : bool
-        Whether its cells are sentences, which a narrow page stacks.
+    `tools` adds a search field on a page; a narrow page stacks the cells of a `wordy` table, which are sentences.
     """
 
     headings: tuple[str, ...]
@@ -100,19 +93,19 @@ class Document:
     title: str
     subtitle: str
     sections: tuple[Section, ...]
-    lead: tuple[Block, ...] = field(default=())
+    lead: tuple[Block, ...] = ()
 
     def pictures(self) -> list[SvgPicture]:
         """Return all pictures, in their order."""
-        return [block for section in self.sections for block in _within(section) if isinstance(block, SvgPicture)]
-
-
-def _within(section: Section) -> Iterable[Block]:
-    for block in section.blocks:
-        if isinstance(block, Section):
-            yield from _within(block)
-        else:
-            yield block
+        blocks: list[Block | Section] = list(self.sections)
+        pictures = []
+        while blocks:
+            block = blocks.pop(0)
+            if isinstance(block, Section):
+                blocks[:0] = block.blocks
+            elif isinstance(block, SvgPicture):
+                pictures.append(block)
+        return pictures
 
 
 def make_section(name: str, title: str, *blocks: Block | Section | None) -> Section | None:
@@ -157,12 +150,9 @@ def make_table(
     return DocumentTable(tuple(headings), cells, frozenset(numbers), caption, tools, wordy) if cells else None
 
 
-def make_frame_table(
-    data: pd.DataFrame, *, numbers: Iterable[str] = (), caption: str = "", tools: bool = False, wordy: bool = False
-) -> DocumentTable | None:
-    """Return a frame as a table; None for an empty frame."""
-    lines = data.itertuples(index=False, name=None)
-    return make_table(list(map(str, data.columns)), lines, numbers=numbers, caption=caption, tools=tools, wordy=wordy)
+def make_frame_table(data: pd.DataFrame, **options: Any) -> DocumentTable | None:
+    """Return a frame as a table, with the options of `make_table`; None for an empty frame."""
+    return make_table(list(map(str, data.columns)), data.itertuples(index=False, name=None), **options)
 
 
 def to_printable(text: str) -> str:

@@ -15,33 +15,18 @@ _MARKUP = re.compile(r"[\\`*<\[\]]|(?<!\w)_|_(?!\w)")  # an underscore within a 
 
 
 def escape_markdown(text: str) -> str:
-    """Escape what is markup in a line of Markdown, such as a kernel's `<float>`.
-
-    Examples
-    --------
-    >>> print(escape_markdown("copy<float>(a*, b*)"))
-    copy\\<float>(a\\*, b\\*)
-    """
+    """Escape what is markup in a line of Markdown, such as a kernel's `<float>`."""
     return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def format_path(path: str | PathLike[str]) -> str:
-    """Return a path, quoted as bash reads it if it has control characters or bytes that are not UTF-8.
-
-    Examples
-    --------
-    >>> print(format_path("results/run 1"), format_path("r\\udce9sultats"))
-    results/run 1 $'r\\351sultats'
-    """
+    """Return a path, quoted as bash reads it if it has control characters or bytes that are not UTF-8."""
     text = os.fspath(path)
     if not (CONTROLS.search(text) or "\n" in text):
         return text
     escaped = text.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n")
-    return f"$'{CONTROLS.sub(_to_octal, escaped)}'"
-
-
-def _to_octal(match: re.Match[str]) -> str:
-    return "".join(f"\\{byte:03o}" for byte in os.fsencode(match[0]))
+    octal = CONTROLS.sub(lambda match: "".join(f"\\{byte:03o}" for byte in os.fsencode(match[0])), escaped)
+    return f"$'{octal}'"
 
 
 def to_pandas(data: Any) -> Any:
@@ -80,25 +65,13 @@ def require_frame(data: Any) -> Any:
 
 
 def format_figure(value: float, *, whole_from: float) -> str:
-    """Format a positive number for a table or a picture: no decimals from `whole_from` on, two digits below 0.1.
-
-    Examples
-    --------
-    >>> [format_figure(value, whole_from=100) for value in (123.4, 12.34, 1.234, 0.01234)]
-    ['123', '12.3', '1.23', '0.012']
-    """
+    """Format a positive number for a table or a picture: no decimals from `whole_from` on, two digits below 0.1."""
     few = 0 < value < 0.1
     return format_short(value, ".0f" if value >= whole_from else ".1f" if value >= 10 else ".2g" if few else ".2f")
 
 
 def format_short(value: float, spec: str) -> str:
-    """Format a number; with three digits and a power of ten if the format takes more than 12 characters.
-
-    Examples
-    --------
-    >>> format_short(12345.678, ".2f"), format_short(1e300, ".2f")
-    ('12345.68', '1e+300')
-    """
+    """Format a number; with three digits and a power of ten if the format takes more than 12 characters."""
     text = format(value, spec)
     return text if len(text) <= _LONGEST_NUMBER else f"{value:.3g}"
 
@@ -111,13 +84,7 @@ class ShortFloat(float):
 
 
 def format_gain(ratio: float, times: str = "x") -> str:
-    """Format old time / new time: in percent within a factor of two, else as a factor.
-
-    Examples
-    --------
-    >>> [format_gain(ratio) for ratio in (1.004, 0.8, 0.5, 1.65, 1.996, 12.345, 0.0149)]
-    ['0 %', '-20 %', '-50 %', '+65 %', '2.00x', '12.35x', '0.015x']
-    """
+    """Format old time / new time: in percent within a factor of two, +65 %, else as a factor, 2.00x."""
     percent = 100 * (ratio - 1)
     if -50 <= percent < 99.5:
         return f"{percent:+.0f} %" if abs(percent) > 0.5 else "0 %"
@@ -125,24 +92,12 @@ def format_gain(ratio: float, times: str = "x") -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a count and its noun, in the plural unless the count is 1.
-
-    Examples
-    --------
-    >>> plural(1, "case"), plural(63, "case")
-    ('1 case', '63 cases')
-    """
+    """Return a count and its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_bytes(count: float) -> str:
-    """Format bytes in binary units.
-
-    Examples
-    --------
-    >>> format_bytes(268435456), format_bytes(1500), format_bytes(1050453760)
-    ('256 MiB', '1.46 KiB', '1002 MiB')
-    """
+    """Format bytes in binary units: 1.46 KiB, 1002 MiB."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:

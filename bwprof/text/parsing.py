@@ -6,6 +6,7 @@ import operator
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,10 @@ from typing import Any
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _COUNT = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)\s*([A-Za-z]*)")
 _RANGE = re.compile(r"([^.:]*)\.\.([^.:]*):\s*([x+])([^.:]*)")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MOST_IN_RANGE = 10_000  # values
 _MOST_OF_RANGES = 100_000  # values of a list's ranges together
 _MOST_DIGITS = 1000  # int() refuses longer texts with a message of its own
-MOST_MEASURED = 1e100
+MOST_MEASURED = 1e100  # squares and ratios of such numbers are finite
 _MOST_NAMES = 100  # in a message
 _LONGEST_QUOTE = 200  # characters of a value that a message repeats
 
@@ -28,13 +28,7 @@ CONTROLS = re.compile(
 
 
 def escape_controls(text: str) -> str:
-    """Replace control characters by escape sequences; newlines stay.
-
-    Examples
-    --------
-    >>> escape_controls("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
+    """Replace control characters by escape sequences; newlines stay."""
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -58,32 +52,14 @@ def nearest_name(name: str, allowed: Iterable[str], *, likeness: float) -> str |
     return next(iter(difflib.get_close_matches(name, list(allowed), n=1, cutoff=likeness)), None)
 
 
-def _sort_by_numbers(typed: str, names: list[str]) -> list[str]:
-    """Sort about equally similar names by the distance of their numbers: for 7B, 8B comes before 70B."""
-    numbers = [float(number) for number in _NUMBER.findall(typed)]
-    if not numbers or not names:
-        return names
-
-    def similarity(name: str) -> float:
-        return difflib.SequenceMatcher(None, name, typed).ratio()
-
-    def distance(name: str) -> float:
-        pairs = list(zip(map(float, _NUMBER.findall(name)), numbers, strict=False))
-        return sum(abs(math.log1p(left) - math.log1p(right)) for left, right in pairs) if pairs else math.inf
-
-    least = similarity(names[0]) - 0.1
-    near = [name for name in names if similarity(name) >= least]
-    return sorted(near, key=distance) + names[len(near) :]
-
-
 def _similar_names(typed: str, allowed: list[str], *, several: bool) -> list[str]:
-    """Return the names that were probably meant: the nearest one, or three; or those that begin as typed."""
+    """Return the names that were probably meant: those that begin as typed, and the nearest one, or three."""
     lowered = {name.lower(): name for name in allowed}
     typed = typed[:_LONGEST_QUOTE].lower()
     longer = [name for name in lowered if typed and name.startswith(typed)]
     longer = [name for name in longer if not any(name != other and name.startswith(other) for other in longer)]
     longer = longer[: 1 if several else 3]
-    similar = _sort_by_numbers(typed, difflib.get_close_matches(typed, lowered, 12, cutoff=0.5))[: 3 if several else 1]
+    similar = difflib.get_close_matches(typed, lowered, 3 if several else 1, cutoff=0.5)
     names = list(dict.fromkeys(longer + similar))[: 3 if several else max(1, len(longer))]
     return [lowered[name] for name in names]
 
@@ -91,53 +67,29 @@ def _similar_names(typed: str, allowed: list[str], *, several: bool) -> list[str
 def describe_unknown(
     kind: str, name: object, allowed: Iterable[str], *, where: str = "", see: str = "", meant: str | None = None
 ) -> str:
-    """Return the message for an unknown name: the name, similar names, and the allowed ones.
+    """Return the message for an unknown name of a kind: the name, similar names, and the allowed ones.
 
-    Parameters
-    ----------
-    kind : str
-        What the name is of: "precision".
-    where : str
-        Prefix, such as a file.
-    see : str
-        The command that lists all names, if they are too many for a message.
-    meant : str, optional
-        The suggestion, instead of the most similar names; "" for none.
+    `where` is a prefix, such as a file; `see` the command that lists all names, if they are too many for a message;
+    `meant` the suggestion instead of the most similar names, "" for none.
 
     Examples
     --------
     >>> describe_unknown("precision", "fp61", ["fp32", "fp16"])
     "unknown precision 'fp61': did you mean 'fp16'? Allowed: fp32, fp16"
-    >>> describe_unknown("precision", "fp8", ["fp32", "fp16", "fp8_e4m3"])
-    "unknown precision 'fp8': did you mean 'fp8_e4m3'? Allowed: fp32, fp16, fp8_e4m3"
-    >>> describe_unknown("precision", "int4", ["int8", "q4_0"], meant="q4_0")
-    "unknown precision 'int4': did you mean 'q4_0'? Allowed: int8, q4_0"
-    >>> describe_unknown("device", "h100", ["H100-PCIe", "H100-SXM", "H200"])
-    "unknown device 'h100': did you mean 'H100-PCIe' or 'H100-SXM'? Allowed: H100-PCIe, H100-SXM, H200"
-    >>> describe_unknown("column", "tims", ["time", "times", "case"], see="bwprof columns")
-    "unknown column 'tims': did you mean 'times' or 'time'? All 3: bwprof columns"
     """
     names = list(allowed)
     near = _similar_names(str(name), names, several=bool(see)) if meant is None else [meant] if meant else []
     quoted = [f"'{quote_text(word)}'" for word in near]
     hint = f"did you mean {join_words(quoted, 'or')}? " if near else ""
+    more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
+    choices = f"Allowed: {', '.join(map(quote_text, names[:_MOST_NAMES])) or '(none)'}{more}"
     if see:
         choices = f"All {len(names)}: {see}"
-    else:
-        more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
-        choices = f"Allowed: {', '.join(map(quote_text, names[:_MOST_NAMES])) or '(none)'}{more}"
-    prefix = f"{where}: " if where else ""
-    return f"{prefix}unknown {kind} '{quote_text(name)}': {hint}{choices}"
+    return f"{where}{': ' if where else ''}unknown {kind} '{quote_text(name)}': {hint}{choices}"
 
 
 def join_words(words: list[str], last: str = "and") -> str:
-    """Join words as in a sentence.
-
-    Examples
-    --------
-    >>> join_words(["a", "b", "c"]), join_words(["a"])
-    ('a, b and c', 'a')
-    """
+    """Join words as in a sentence: a, b and c."""
     return f" {last} ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
@@ -175,15 +127,14 @@ def parse_path(value: Any, name: str) -> Path:
     """Return a path; TypeError for another type, ValueError for a path that no file can have."""
     if not isinstance(value, (str, PathLike)) or not isinstance(os.fspath(value), str):
         raise TypeError(f"{name} is {repr_short(value)}: a path is needed")
-    if os.fspath(value) == "":
-        raise ValueError(f"{name} is '': a path is needed")
-    if "\0" in os.fspath(value):
-        raise ValueError(f"{name} is {repr_short(value)}: no path has a NUL in it")
+    text = os.fspath(value)
     try:
-        os.fsencode(value)
+        os.fsencode(text)
     except UnicodeEncodeError:
-        raise ValueError(f"{name} is {repr_short(value)}: no path has such a character in it") from None
-    return Path(value)
+        text = ""
+    if not text or "\0" in text:
+        raise ValueError(f"{name} is {repr_short(value)}: no file has such a path")
+    return Path(text)
 
 
 def list_items(value: Any, name: str, what: str) -> list[Any]:
@@ -205,9 +156,7 @@ def parse_names(name: str, value: Any) -> tuple[str, ...]:
     names = tuple(
         item.strip() if isinstance(item, str) else item for item in list_items(items, name, "names are needed")
     )
-    if not names:
-        raise ValueError(f"{name} is {repr_short(value)}: at least one name is needed")
-    if not all(isinstance(item, str) and item for item in names):
+    if not names or not all(isinstance(item, str) and item for item in names):
         raise ValueError(f"{name} is {repr_short(value)}: names are needed")
     return names
 
@@ -216,11 +165,6 @@ def parse_count(text: str, name: str) -> int:
     """Return a whole number from text: k, M, G are powers of 1000, Ki, Mi, Gi powers of 1024.
 
     Raise ValueError for other text; the message has `name`.
-
-    Examples
-    --------
-    >>> parse_count("4Ki", "kv_len")
-    4096
     """
     match = _COUNT.fullmatch(text.strip())
     factor = _SUFFIXES.get(match[2].lower()) if match else None
@@ -237,33 +181,19 @@ def parse_int(value: Any, name: str, *, flag: bool = False) -> int:
     """Return an int from a whole number (NumPy's too) or from text; True and False only for a `flag`, as 1 and 0.
 
     Raise ValueError for anything else; the message has `name`.
-
-    Examples
-    --------
-    >>> parse_int("4Ki", "kv_len")
-    4096
     """
     if isinstance(value, str):
         return parse_count(value, name)
     if is_bool(value) and flag:
         return int(bool(value))
-    try:
-        number = None if is_bool(value) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None:
-        raise ValueError(f"{name} is {repr_short(value)}, a whole number is needed")
-    return number
+    with suppress(TypeError):
+        if not is_bool(value):
+            return operator.index(value)
+    raise ValueError(f"{name} is {repr_short(value)}, a whole number is needed")
 
 
 def as_list(value: Any, name: str) -> list[Any]:
-    """Return the items of an iterable, or a list of one value; ValueError for bytes.
-
-    Examples
-    --------
-    >>> as_list(3, "M"), as_list("4Ki", "M"), as_list(range(2), "M")
-    ([3], ['4Ki'], [0, 1])
-    """
+    """Return the items of an iterable, or a list of one value, such as text; ValueError for bytes."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         raise ValueError(f"{name} is {repr_short(value)}: a whole number is needed, or a list of them")
     if isinstance(value, str):
@@ -282,12 +212,8 @@ def is_range(value: object) -> bool:
 def parse_counts(text: str, name: str) -> tuple[int, ...]:
     """Return the whole numbers of a text: one number, or a range.
 
-    "A..B:xF" multiplies by F and "A..B:+S" adds S, from A up to at most B.
-
-    Raises
-    ------
-    ValueError
-        For other text, an empty or endless range, one of more than 10 000 values, and ends beyond 64 bits.
+    "A..B:xF" multiplies by F and "A..B:+S" adds S, from A up to at most B. Raise ValueError for other text, an empty or
+    endless range, one of more than 10 000 values, and ends beyond 64 bits.
 
     Examples
     --------
@@ -302,22 +228,18 @@ def parse_counts(text: str, name: str) -> tuple[int, ...]:
             f"{name}: '{quote_text(text)}' is not a range: START..END:xFACTOR or START..END:+STEP is needed"
         )
     start, end, step = (parse_count(match[group], name) for group in (1, 2, 4))
-    multiplies = match[3] == "x"
-    least_start, least_step = (1, 2) if multiplies else (0, 1)
-    subject = f"{name}: the range '{quote_text(text)}'"
-    if start < least_start:
-        raise ValueError(f"{subject} starts at {repr_short(start)}: allowed is {least_start} or more")
-    if step < least_step:
-        verb = "multiplies by" if multiplies else "adds"
-        raise ValueError(f"{subject} {verb} {repr_short(step)}: allowed is {least_step} or more")
-    if end < start:
-        raise ValueError(f"{subject} ends before it starts: the smaller number comes first")
-    if end >= 2**63:
-        raise ValueError(f"{subject} ends at a number that does not fit in 64 bits")
-    if not multiplies:
-        count = (end - start) // step + 1
-        if count > MOST_IN_RANGE:
-            raise ValueError(f"{subject} holds {count} values: allowed are {MOST_IN_RANGE}")
+    least_start, least_step, verb = (1, 2, "multiplies by") if match[3] == "x" else (0, 1, "adds")
+    count = 1 if match[3] == "x" else (end - start) // max(step, 1) + 1
+    for is_wrong, what in (
+        (start < least_start, f"starts at {repr_short(start)}: allowed is {least_start} or more"),
+        (step < least_step, f"{verb} {repr_short(step)}: allowed is {least_step} or more"),
+        (end < start, "ends before it starts: the smaller number comes first"),
+        (end >= 2**63, "ends at a number that does not fit in 64 bits"),
+        (count > MOST_IN_RANGE, f"holds {count} values: allowed are {MOST_IN_RANGE}"),
+    ):
+        if is_wrong:
+            raise ValueError(f"{name}: the range '{quote_text(text)}' {what}")
+    if match[3] == "+":
         return tuple(range(start, end + 1, step))
     values = [start]
     while values[-1] * step <= end:
@@ -326,13 +248,7 @@ def parse_counts(text: str, name: str) -> tuple[int, ...]:
 
 
 def expand_ranges(items: Iterable[Any], name: str) -> list[Any]:
-    """Replace texts in a list by their numbers (see `parse_counts`); other items stay.
-
-    Examples
-    --------
-    >>> expand_ranges([1, "2..8:x2", "4Ki"], "M")
-    [1, 2, 4, 8, 4096]
-    """
+    """Replace texts in a list by their numbers (see `parse_counts`); other items stay."""
     expanded: list[Any] = []
     of_ranges = 0
     for item in items:
@@ -383,10 +299,7 @@ def finite_or_none(value: Any) -> float | None:
 
 
 def measured_or_none(value: Any) -> float | None:
-    """Return a number that a measurement can give: 0, or 1e-100 to 1e100 in size; None for anything else.
-
-    The squares and ratios of such numbers are finite.
-    """
+    """Return a number that a measurement can give: 0, or 1e-100 to 1e100 in size; None for anything else."""
     number = finite_or_none(value)
     return number if number is None or number == 0 or 1 / MOST_MEASURED <= abs(number) <= MOST_MEASURED else None
 
@@ -405,11 +318,6 @@ def parse_seconds(value: Any, name: str, *, from_zero: bool = False, text: bool 
     """Return a time limit in seconds: positive, or 0 with `from_zero`; ValueError for anything else.
 
     `text` allows a command line's text.
-
-    Examples
-    --------
-    >>> parse_seconds(0, "max_seconds", from_zero=True), parse_seconds("2.5", "--max-seconds", text=True)
-    (0.0, 2.5)
     """
     seconds = finite_or_none(number_or_nan(value) if text else value)
     if seconds is None or seconds < 0 or (seconds == 0 and not from_zero):
@@ -419,18 +327,11 @@ def parse_seconds(value: Any, name: str, *, from_zero: bool = False, text: bool 
 
 
 def parse_fraction(value: Any, name: str) -> float:
-    """Return a number between 0 and 1, also from text and from percents ("2%"); ValueError for anything else.
-
-    Examples
-    --------
-    >>> parse_fraction(0.02, "rel_ci"), parse_fraction("2%", "rel_ci")
-    (0.02, 0.02)
-    """
+    """Return a number between 0 and 1, also from text and from percents ("2%"); ValueError for anything else."""
+    fraction = finite_or_none(value)
     if isinstance(value, str):
-        percent = value.strip().endswith("%")
-        fraction = finite_or_none(number_or_nan(value.strip().removesuffix("%")) / (100 if percent else 1))
-    else:
-        fraction = finite_or_none(value)
+        number = number_or_nan(value.strip().removesuffix("%"))
+        fraction = finite_or_none(number / 100 if value.strip().endswith("%") else number)
     if fraction is None or not 0 < fraction < 1:
         raise ValueError(
             f"{name} is {repr_short(value)}: allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'"

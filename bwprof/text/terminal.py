@@ -109,11 +109,10 @@ def _leave_out(screen: Console, table: Table, spare: Sequence[str]) -> tuple[Tab
 
 def _without(screen: Console, table: Table, names: Sequence[str]) -> Table:
     columns = [column for column in table.columns if column.header not in names]
+    headers = [str(column.header) for column in columns]
     numbers = [str(column.header) for column in columns if column.justify == "right"]
-    narrower = new_table(screen, str(table.title or ""), [str(column.header) for column in columns], numbers=numbers)
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        narrower.add_row(*cells)
-    return narrower
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return _filled_table(screen, str(table.title or ""), headers, rows, numbers)
 
 
 def new_table(screen: Console, title: str, headers: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
@@ -146,44 +145,21 @@ def print_table(
     title: str = "",
 ) -> None:
     """Print rows under their headers; see `new_table` and `print_fitted`."""
+    print_fitted(screen, _filled_table(screen, title, headers, rows, numbers), spare)
+
+
+def _filled_table(
+    screen: Console, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str]
+) -> Table:
     table = new_table(screen, title, headers, numbers=numbers)
     for cells in rows:
         table.add_row(*cells)
-    print_fitted(screen, table, spare)
+    return table
 
 
-def format_ascii_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
-    """Format a table as `make_console` prints it outside a terminal, a hundred times as fast.
-
-    Only cells of the first column may have several lines, or be wider than the room there is.
-    """
-    from rich.cells import cell_len
-
-    split = [[escape_controls(cell).split("\n") for cell in row] for row in [headers, *rows]]
-    widths = [max(cell_len(line) for cell in column for line in cell) for column in zip(*split, strict=True)]
-    widths[0] = min(widths[0], PLAIN_WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
-    right = [header in numbers for header in headers]
-
-    def align(cells: list[str]) -> str:
-        padding = [" " * (width - cell_len(cell)) for width, cell in zip(widths, cells, strict=True)]
-        columns = zip(cells, padding, right, strict=True)
-        return " |".join(pad + cell if to_right else cell + pad for cell, pad, to_right in columns) + "\n"
-
-    lines = []
-    for first, *others in split:
-        rest = ["\n".join(cell) for cell in others]
-        for height, line in enumerate(_fold(first, widths[0])):
-            lines.append(align([line, *(rest if height == 0 else [""] * len(rest))]))
-    ruler = "-+".join("-" * width for width in widths) + "\n"
-    return "".join([lines[0], ruler, *lines[1:]])
-
-
-def _fold(lines: list[str], width: int) -> list[str]:
-    """Fold a cell's lines as rich does, if any is too wide."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    if not any("\t" in line or cell_len(line) > width for line in lines):
-        return lines
-    wrapped = Text("\n".join(lines)).wrap(make_console(io.StringIO()), width, overflow="fold")
-    return [line.plain for line in wrapped]
+def format_ascii_table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> str:
+    """Format a table as `make_console` prints it outside a terminal."""
+    text = io.StringIO()
+    screen = make_console(text)
+    screen.print(_filled_table(screen, "", headers, rows, numbers))
+    return text.getvalue()

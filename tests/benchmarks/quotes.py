@@ -132,7 +132,7 @@ FIGURES = (
     Figures("README.md", r"(?<=```text\n) *M precision(?s:.*?)(?=```)", python_output),
     Figures("notebooks/method.md", r"^\| measured ceilings.*$", ceilings),
     Figures("notebooks/method.md", r"\(\d\.\d µs to \d\.\d ms\)", times),
-    Figures("bwprof/examples.py", r"\d+ of the H200's 63 rows, \d+ of the H100's", flagged),
+    Figures("bwprof/info.py", r"\d+ of the H200's 63 rows, \d+ of the H100's", flagged),
 )
 PAGES = tuple(dict.fromkeys(one.page for one in (*QUOTES, *FIGURES)))
 

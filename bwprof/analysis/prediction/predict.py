@@ -22,7 +22,6 @@ from bwprof.analysis.prediction.workload import (
     estimate_by_share,
     make_workload,
 )
-from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.results.row import RunMetadata
 from bwprof.roofs import limiter
@@ -281,7 +280,7 @@ def _compare_precisions(frame: pd.DataFrame) -> None:
 
     rows = results_frame.to_rows(frame)
     pairs.fill_comparisons(rows)
-    for name in results_columns.COMPARISON_NAMES:
+    for name in schema.COMPARISON_NAMES:
         frame[name] = [math.nan if row[name] is None else row[name] for row in rows]
     bounds = is_lower_bound(frame)
     if (bounds & (frame["precision"] == pairs.BASELINE).to_numpy(bool)).any():  # then all ratios are of bounds

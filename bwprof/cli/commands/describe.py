@@ -16,8 +16,7 @@ from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, Parser, read_singl
 from bwprof.cli.output import FORMS, choose_targets, emit, json_text
 from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
-from bwprof.results import columns as results_columns
-from bwprof.results.columns import COLUMN_FACTS
+from bwprof.results import schema
 from bwprof.results.json_file import to_json_value
 from bwprof.runs.channel import Interrupts
 from bwprof.selftest.parts import Cell, PartReport
@@ -49,7 +48,7 @@ def main_columns(arguments: Sequence[str] | None = None) -> int:
 
 def _print_columns(options: argparse.Namespace) -> int:
     targets = choose_targets(options)
-    known = {column.name: column for column in results_columns.all_columns()}
+    known = {column.name: column for column in schema.all_columns()}
     columns = [known[name] for name in _check_names("column", options.names, list(known))]
     headings = ["column", "unit", "group", "better", "what it holds"]
     rows = [[column.name, column.unit, column.group, column.better, column.text] for column in columns]
@@ -60,7 +59,7 @@ def _print_columns(options: argparse.Namespace) -> int:
         from bwprof.analysis import answer
 
         parts = ["# Columns", "Made by `bwprof columns --md`.", answer.markdown(pd.DataFrame(rows, columns=headings))]
-        flags = pd.DataFrame(list(results_columns.FLAGS.items()), columns=["flag", "what it says"])
+        flags = pd.DataFrame(list(schema.FLAGS.items()), columns=["flag", "what it says"])
         return "\n\n".join([*parts, "## Words of the column `flags`", answer.markdown(flags)]) + "\n"
 
     facts = [{name: getattr(column, name) for name in COLUMN_FACTS} for column in columns]

@@ -19,7 +19,6 @@ import pandas as pd
 from bwprof import registry
 from bwprof.records.history import changes
 from bwprof.records.history.scan import FIGURES, LABELS, REMARK, HistoryRun, RunReader, case_names, run_folders
-from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.results.pairs import DEFAULT_GATE, is_comparable
 from bwprof.results.reader import describe_unfinished
@@ -181,7 +180,7 @@ def _make_frame(
     return pd.DataFrame({name: data[name] for name in column_names()} | _labels(cases, case), copy=False)
 
 
-def _column(values: Sequence[Any], place: Any, kind: results_columns.ValueKind = "text") -> Any:
+def _column(values: Sequence[Any], place: Any, kind: schema.ValueKind = "text") -> Any:
     """Make a column in which the row at `place[i]` has `values[place[i]]`."""
     dtype: Any = {"text": "category", "boolean": "boolean"}.get(kind, "Int64")
     return pd.Series(values, dtype=dtype).take(place).array

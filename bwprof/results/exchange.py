@@ -1,4 +1,4 @@
-"""Write rows for other tools: Prometheus' text format and the Trace Event format (Perfetto, chrome://tracing).
+"""Other tools: write Prometheus' text format and traces (Perfetto, chrome://tracing), recognize profilers' files.
 
 The formats: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format and
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
@@ -7,17 +7,17 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
 from bwprof import _core
-from bwprof.results import schema
+from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
-from bwprof.text.parsing import finite_or_none
+from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, quote_text, repr_short
 
 OPENING = "# HELP bwprof_"  # of a Prometheus file
 
@@ -29,11 +29,6 @@ def prometheus_text(rows: Iterable[RowDict]) -> str:
     """Return rows in Prometheus' text format: the last row of each series; NaN for a missing value.
 
     The units are Prometheus' own: bytes, seconds, ratios.
-
-    Examples
-    --------
-    >>> print(prometheus_text([{"case": "decode", "status": "ok", "bandwidth_gb_s": 3747.0}]).splitlines()[2])
-    bwprof_bandwidth_bytes_per_second{case="decode"} 3747000000000.0
     """
     series = {_labels(row): row for row in rows}
     lines: list[str] = []
@@ -55,12 +50,12 @@ def _scaled(column: str, factor: float) -> Callable[[RowDict], float | None]:
 
 
 def _flags(row: RowDict) -> list[str]:
-    return list(dict.fromkeys(flag for flag in _utf8(_known(row, "flags") or "").split(";") if flag))
+    return list(dict.fromkeys(_utf8(flag) for flag in pairs.split_flags(row) if flag))
 
 
 def _measured_at(row: RowDict) -> float | None:
     try:
-        return datetime.fromisoformat(str(_known(row, "timestamp"))).timestamp()
+        return datetime.fromisoformat(str(row.get("timestamp"))).timestamp()
     except ValueError:
         return None
 
@@ -75,14 +70,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[RowDict], float | None]], ...] = (
 )
 
 
-def _known(row: Mapping[str, object], name: str) -> object:
-    value = row.get(name)
-    return None if formatting.is_missing(value) else value
-
-
 def _labels(row: RowDict) -> tuple[tuple[str, str], ...]:
-    values = [(name, _known(row, name)) for name in (*_LABELS, *schema.param_names())]
-    return tuple((name, _utf8(value)) for name, value in values if value not in (None, ""))
+    values = [(name, row.get(name)) for name in (*_LABELS, *schema.param_names())]
+    return tuple((name, _utf8(value)) for name, value in values if value != "" and not formatting.is_missing(value))
 
 
 def _utf8(value: object) -> str:
@@ -96,11 +86,7 @@ def _braces(labels: Iterable[tuple[str, str]]) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(int(value) if isinstance(value, bool) else value)
+    return "NaN" if value is None else repr(+value)  # 1 for True
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +100,11 @@ class Slice:
 
     @property
     def end_us(self) -> float:
-        """Return the end."""
         return self.begin_us + self.duration_us
 
 
 class TraceDocument:
-    """A trace that grows by processes, tracks and counters.
-
-    Parameters
-    ----------
-    about : mapping, optional
-        Facts of the whole trace: name -> value.
-
-    Examples
-    --------
-    >>> trace = TraceDocument()
-    >>> device = trace.process("a device")
-    >>> trace.track(device, "a stream", [Slice("gemm", 0.0, 31.352, {"bandwidth_gb_s": 3747.07})])
-    >>> '"dur":31.352' in trace.text()
-    True
-    """
+    """A trace that grows by processes, tracks and counters; `about` holds facts of the whole trace."""
 
     def __init__(self, about: Mapping[str, Any] | None = None) -> None:
         self._about = {"made_by": f"bwprof {_core.__version__}"} | _plain(about or {})
@@ -156,17 +127,15 @@ class TraceDocument:
             self._tracks += 1
             self._name("thread_name", f"{name}, overlapping {number}" if number else name, process, self._tracks)
             self._name("thread_sort_index", self._tracks, process, self._tracks)
-            for one in lane:
-                where = {"pid": process, "tid": self._tracks, "ts": _us(one.begin_us), "dur": _us(one.duration_us)}
+            for begin, end, one in lane:
+                where = {"pid": process, "tid": self._tracks, "ts": round(begin, 3), "dur": round(end - begin, 3)}
                 self._add({"name": one.name, "cat": "bwprof", "ph": "X"} | where, one.figures)
 
     def counter(self, process: int, name: str, points: Iterable[tuple[float, float]]) -> None:
-        """Add a counter: points of (us, value), each valid until the next one; values that are not numbers are left
-        out.
-        """
+        """Add a counter: points of (us, number), each valid until the next one; others are left out."""
         for when, value in points:
             if finite_or_none(value) is not None:
-                self._add({"name": name, "ph": "C", "pid": process, "ts": _us(when)}, {"value": value})
+                self._add({"name": name, "ph": "C", "pid": process, "ts": round(when, 3)}, {"value": value})
 
     def text(self) -> str:
         """Return the document."""
@@ -186,66 +155,131 @@ def counter_points(slices: Iterable[Slice], figure: str) -> list[tuple[float, fl
     known = [(one, value) for one in slices if (value := finite_or_none(one.figures.get(figure))) is not None]
     known.sort(key=lambda one: one[0].begin_us)
     begins = [(one.begin_us, 1, number) for number, (one, _) in enumerate(known)]
+    # What ends makes way for what begins then.
     ends = [(one.end_us, 2 * (one.end_us == one.begin_us), number) for number, (one, _) in enumerate(known)]
     points: list[tuple[float, float]] = []
-    running: list[int] = []
-    over: set[int] = set()
-    for when, kind, number in sorted(begins + ends):  # what ends makes way for what begins then
+    running: dict[int, float] = {}
+    for when, kind, number in sorted(begins + ends):
         if kind == 1:
-            running.append(number)
+            running[number] = known[number][1]
         else:
-            over.add(number)
-        while running and running[-1] in over:
-            running.pop()
-        points.append((when, known[running[-1]][1] if running else 0.0))
+            del running[number]
+        points.append((when, next(reversed(running.values()), 0.0)))
     return points
-
-
-def _us(value: float) -> float:
-    return round(value, 3)
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are known and that JSON allows."""
-    plain: dict[str, Any] = {}
-    for name, value in figures.items():
-        number = finite_or_none(value)
-        if isinstance(value, (str, bool)):
-            plain[name] = value
-        elif number is not None:
-            plain[name] = int(value) if isinstance(value, int) else number
-    return plain
+    known = {
+        name: value
+        for name, value in figures.items()
+        if isinstance(value, (str, bool)) or finite_or_none(value) is not None
+    }
+    return {name: value.item() if hasattr(value, "item") else value for name, value in known.items()}
 
 
-@dataclass(slots=True)
-class _Placed:
-    """A slice with an end that may move."""
-
-    slice: Slice
-    end_us: float
+_Placed = list[Any]  # begin and end in us, the end may move, and the slice
 
 
-def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[Slice]]:
+def _lanes(slices: Iterable[Slice], slack_us: float) -> list[list[_Placed]]:
     """Distribute slices over as few rows as possible, so that any two in a row nest or do not overlap."""
-    lanes: list[tuple[list[_Placed], list[_Placed]]] = [([], [])]  # all, and those that a next one may lie in
+    lanes: list[tuple[list[_Placed], list[_Placed]]] = []  # all, and those that a next one may lie in
     for one in sorted(slices, key=lambda one: (one.begin_us, -one.duration_us)):
-        placed = _Placed(one, one.end_us)
+        placed: _Placed = [one.begin_us, one.end_us, one]
         lane = next((lane for lane in lanes if _fits(placed, lane[1], slack_us)), None)
         if lane is None:
             lanes.append(lane := ([], []))
         for slices_of in lane:
             slices_of.append(placed)
-    return [[replace(one.slice, duration_us=one.end_us - one.slice.begin_us) for one in lane] for lane, _ in lanes]
+    return [lane for lane, _ in lanes] or [[]]
 
 
 def _fits(placed: _Placed, running: list[_Placed], slack_us: float) -> bool:
     """Return whether a slice nests in the innermost running slice, or none runs; ends move by up to `slack_us`."""
-    begin = placed.slice.begin_us
-    while running and placed.end_us > running[-1].end_us and running[-1].end_us - begin <= slack_us:
+    begin, end, _ = placed
+    while running and end > running[-1][1] and running[-1][1] - begin <= slack_us:
         ended = running.pop()
-        ended.end_us = min(ended.end_us, max(begin, ended.slice.begin_us))
-    if running and placed.end_us > running[-1].end_us + slack_us:
+        ended[1] = min(ended[1], max(begin, ended[0]))
+    if running and end > running[-1][1] + slack_us:
         return False
     if running:
-        placed.end_us = min(placed.end_us, running[-1].end_us)
+        placed[1] = min(end, running[-1][1])
     return True
+
+
+CallBytes = tuple[int, int, int | None]
+
+
+def parse_call_bytes(name: str, value: Any) -> CallBytes:
+    """Return the bytes that one call reads and writes, and its FLOPs; ValueError for anything else."""
+    parts = ("bytes_read", "bytes_written", "flops")
+    if all(hasattr(value, part) for part in parts):  # a bwprof.Cost
+        values = [getattr(value, part) for part in parts]
+    elif isinstance(value, (tuple, list)) and len(value) == 2:
+        values = list(value)
+    else:
+        raise ValueError(f"bytes of {quote_text(name)} are {repr_short(value)}: (bytes_read, bytes_written) are needed")
+    numbers = [parse_bytes(value, f"{part} of {quote_text(name)}") for part, value in zip(parts, values, strict=False)]
+    return numbers[0], numbers[1], numbers[2] if numbers[2:] else None
+
+
+def mean_call_bytes(name: str, value: Any, calls: float) -> tuple[CallBytes, bool]:
+    """Return the mean bytes per call, and whether calls differ: a list has each call's own bytes."""
+    entries = value if isinstance(value, (tuple, list)) else ()
+    if not entries or not all(isinstance(entry, (tuple, list)) or hasattr(entry, "bytes_read") for entry in entries):
+        return parse_call_bytes(name, value), False
+    if len(value) != calls:
+        count = formatting.plural(len(value), "call")
+        raise ValueError(f"bytes of {quote_text(name)} are those of {count}: it has {calls:g}")
+    calls_bytes = [parse_call_bytes(name, entry) for entry in value]
+    read, written, flops = zip(*calls_bytes, strict=True)
+    total = None if None in flops else round(sum(flops) / calls)
+    return (round(sum(read) / calls), round(sum(written) / calls), total), len(set(calls_bytes)) > 1
+
+
+def matches_pattern(name: str, pattern: str) -> bool:
+    """Return whether a name is equal to a pattern or matches it ("*gemm*")."""
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def match_patterns(patterns: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
+    """Return, for each name with bytes, its key in the mapping: the name itself, else the first pattern that matches.
+
+    Raise ValueError for a key that no name matches, with the nearest name.
+    """
+    keys: dict[str, str] = {}
+    for pattern in patterns:
+        matching = [name for name in names if matches_pattern(name, pattern)]
+        if not matching:
+            raise ValueError(describe_unknown("name", pattern, names, where="bytes"))
+        for name in matching:
+            keys.setdefault(name, name if name in patterns else pattern)
+    return keys
+
+
+FORMAT = "bwprof-profile"  # of the JSON files of such rows
+
+_THEIRS = {"Kernel Name", "KernelName", "Kernel_Name"}
+_HINT = "; it looks like a profiler's file: bwprof.importers.load(path) and bwprof diagnose FILE read those"
+
+
+def is_table(names: Sequence[str]) -> bool:
+    """Return whether these are the columns of rows that bwprof made from another profiler's file."""
+    return "kernel" in names[:1] and {"case", "status"} <= {*names}
+
+
+def is_document(document: Mapping[str, Any]) -> bool:
+    """Return whether a JSON document has such rows."""
+    return document.get("format") == FORMAT
+
+
+def describe_table(names: Sequence[str]) -> str:
+    """Return how to read a table that is no result file; "" if unknown."""
+    is_profile = is_table(names) or _THEIRS & set(names) or (names and names[0].startswith("=="))
+    return _HINT if is_profile else ""
+
+
+def describe_document(document: Any) -> str:
+    """Return how to read a JSON document that is no result file; "" if unknown."""
+    is_profile = isinstance(document, Mapping) and (is_document(document) or "traceEvents" in document)
+    return _HINT if is_profile else ""
