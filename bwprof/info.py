@@ -219,6 +219,6 @@ def _unknown(value: Any) -> bool:
 
 
 if __name__ == "__main__":
-    from bwprof.cli.commands.describe import main_info
+    from bwprof.cli import main
 
-    sys.exit(main_info())
+    sys.exit(main(["info", *sys.argv[1:]]))

@@ -15,7 +15,7 @@ from rows import pair, row
 import bwprof
 from bwprof.analysis.answer import Answer, group_strengths, markdown
 from bwprof.cli import main
-from bwprof.cli.commands.analyze import print_answer
+from bwprof.cli.commands.results import print_answer
 from bwprof.results import frame
 
 ROOFS = {"attainable_gb_s": 1000.0, "flops": 0, "bound": "memory"}

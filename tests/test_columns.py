@@ -70,7 +70,7 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     assert ax.get_xlabel() == "T (<bandwidth_gb_s>)"
     assert {"T: a plain stream of the same bytes", "T"} <= {text.get_text() for text in ax.get_legend().get_texts()}
     stream = io.StringIO()
-    render.print_tables(data, make_console(stream))
+    render.print_summary(data, make_console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 

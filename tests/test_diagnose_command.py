@@ -94,13 +94,13 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
 
 def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
-    from bwprof.cli.options import parser
+    from bwprof.cli.commands.sweep import main_sweep
 
     for found in diagnose_rows(bwprof.load(recorded)):
         for step in suggest_commands(found):
             words = shlex.split(step.command)
             by_ncu = words[0] == "ncu"
-            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
+            given = main_sweep.parser().parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
             assert given.operations == [found.row["operation"]]
             assert given.once == by_ncu
     assert capsys.readouterr().err == ""

@@ -115,11 +115,11 @@ def test_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Words of the last column are folded, not the figures."""
     from rich.console import Console
 
-    from bwprof.cli.commands.history import _runs
+    from bwprof.cli.commands.history import runs_table
 
     changing(tmp_path)
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    screen.print(_runs(screen, history(tmp_path, precision="fp32")))
+    screen.print(runs_table(screen, history(tmp_path, precision="fp32")))
     assert isinstance(screen.file, io.StringIO)
     lines = screen.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80

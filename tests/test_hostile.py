@@ -23,7 +23,7 @@ from bwprof import _core
 from bwprof.cli import runner as sweep_command
 from bwprof.cli.commands import sweep
 from bwprof.cli.commands.plot import main_plot as plot_main
-from bwprof.cli.commands.show import main_report as report_main
+from bwprof.cli.commands.results import main_report as report_main
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.cli.guard import guarded
 from bwprof.measuring.operation import Spec

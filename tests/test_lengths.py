@@ -17,8 +17,9 @@ from rows import row
 
 import bwprof
 from bwprof import _core, registry
-from bwprof.cli import main, options
+from bwprof.cli import main
 from bwprof.cli.commands.plot import means
+from bwprof.cli.commands.sweep import main_sweep, read_request
 from bwprof.measuring.operation import Spec
 from bwprof.plot import bars, heatmaps, series, stacked
 from bwprof.plot.canvas import cut
@@ -77,7 +78,7 @@ def of_suite(given: Any) -> Any:
 
 def of_shell(given: Any) -> Any:
     text = given if isinstance(given, str) else ",".join(map(str, given))
-    return options.read_request(options.parser("x").parse_args(["--kv-lens", text])).kv_lens
+    return read_request(main_sweep.parser().parse_args(["--kv-lens", text])).kv_lens
 
 
 def of_case(given: Any) -> Any:

@@ -17,7 +17,7 @@ import bwprof
 from bwprof.analysis.prediction.catalogue import resolve_card
 from bwprof.analysis.prediction.streams import Streams, bundled_streams
 from bwprof.cli.commands import model as model_command
-from bwprof.cli.commands import show as report_command
+from bwprof.cli.commands import results as report_command
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture
 from bwprof.llm import executor as llm_executor

@@ -168,7 +168,7 @@ def test_many_launches_are_a_line_each_in_eighty_columns(
     text = message(capsys, base, new)
     assert text.startswith("all 5 launches: 1500 us before, 750 us after: 2 times as fast\n")
     assert max(map(len, text.splitlines()[:9])) <= 80
-    assert cell(text, "4 a_kernel_whose")[:3] == ["500", "250", "-50.0 %"]
+    assert cell(text, "4      ")[1:4] == ["500", "250", "-50.0 %"]
     assert re.search(r"base\.json:a_kernel_[^,]+<float,float,[^|]*\.\.\.,1launch", "".join(text.split()))
 
 
@@ -195,7 +195,7 @@ def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) ->
     assert main(["diagnose", str(RAW)]) == 0
     assert capsys.readouterr().out == text
     assert main(["ncu", str(RAW)]) == 2
-    assert "is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file" in capsys.readouterr().err
+    assert {"show,", "diagnose"} <= set(capsys.readouterr().err.split())
 
 
 def test_a_kernel_is_the_same_with_namespaces_and_without() -> None:

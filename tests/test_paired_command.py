@@ -131,12 +131,12 @@ def test_what_a_gate_makes_of_an_interval(
     high: float, verdict: str, stopped: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = {"case": "x", "ratio": high - 0.005, "ratio_hi": high, "verdict": verdict, "stopped": stopped}
-    options = Namespace(fail_on="2%", max_seconds="60", rel_ci="0.01")
+    options = Namespace(fail_on=0.02, max_seconds=60.0, rel_ci=0.01)
     rows = [row | {"reason": "why"}]
-    assert experiments._gate(ABTable({}, rows), 0.02, options) == code
+    assert experiments.judge_rows(ABTable({}, rows), options) == code
     assert capsys.readouterr().err == (f"bwprof: --fail-on 2%: x: {words}\n" if words else "")
     slow = rows[0] | {"ratio": 2.0, "ratio_hi": 2.1, "verdict": "slower"}
-    assert experiments._gate(ABTable({}, [slow, *rows]), 0.02, options) == 1, "one that is slower is said first of all"
+    assert experiments.judge_rows(ABTable({}, [slow, *rows]), options) == 1, "one that is slower is said first of all"
 
 
 def test_an_operation_in_two_interpreters(capsys: pytest.CaptureFixture[str]) -> None:

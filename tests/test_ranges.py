@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import bwprof
 from bwprof import registry
-from bwprof.cli import options
+from bwprof.cli.commands.sweep import main_sweep, read_request
 from bwprof.runs import suites
 from bwprof.text.parsing import MOST_IN_RANGE, expand_ranges, parse_counts
 
@@ -94,11 +94,11 @@ SUITE = b'[[case]]\nname = "x"\noperation = "attention_decode"\n'
 
 def test_python_the_shell_and_suites_read_alike() -> None:
     wanted = (1, 2, 4, 8, 100)
-    shell = options.read_request(options.parser("x").parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
+    shell = read_request(main_sweep.parser().parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
     assert shell.params == {"M": wanted}
     assert shell.kv_lens == wanted
-    asked = options.parser("x").parse_args(["--seq-lengths", "1..8:x2,100"])
-    assert options.read_request(asked).seq_lengths == wanted
+    asked = main_sweep.parser().parse_args(["--seq-lengths", "1..8:x2,100"])
+    assert read_request(asked).seq_lengths == wanted
     suite = suites.parse(SUITE + b'params = { kv_len = ["1..8:x2", 100] }\nkv_lens = "1..3:+1"', source="a.toml")
     assert suite.cases[0].params == {"kv_len": wanted}
     assert suite.cases[0].kv_lens == (1, 2, 3)

@@ -18,7 +18,7 @@ from toy_roofs import FACTS, MIB, POINTS, ROOFS
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.cli import options
+from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import disturbance, store, survey
@@ -522,7 +522,7 @@ def test_nothing_stored_is_nothing_lost(
 
 
 def test_the_command_and_the_function_can_ask_for_new_roofs(bench: Bench) -> None:
-    assert options.parser("bwprof sweep").parse_args(["--recalibrate"]).recalibrate
+    assert main_sweep.parser().parse_args(["--recalibrate"]).recalibrate
     for recalibrate, calls in ((False, ["hot"]), (False, []), (True, ["hot"])):
         bench.calls.clear()
         frame = bwprof.sweep(

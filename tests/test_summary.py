@@ -22,14 +22,15 @@ from bwprof.text.terminal import PLAIN_WIDTH, make_console
 
 def printed(rows: list[RowDict]) -> str:
     stream = io.StringIO()
-    render.print_summary(rows, make_console(stream))
+    render.print_summary(frame.from_rows(rows), make_console(stream))
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    render.print_summary(pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory"), screen)
+    rows = pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory")
+    render.print_summary(frame.from_rows(rows), screen)
     (line,) = (said for said in screen.file.getvalue().splitlines() if "80.0" in said)  # type: ignore[attr-defined]
     assert all(word in line for word in ("prefill_attention_of_many", "cublaslt", "memory"))
 
@@ -74,7 +75,7 @@ def test_other_precisions_get_their_columns() -> None:
 
 def on_a_terminal(data: pd.DataFrame, width: int) -> str:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    render.print_tables(data, screen)
+    render.print_summary(data, screen)
     return screen.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

@@ -43,10 +43,8 @@ COMMANDS = tuple(_COMMANDS)
 _MODULES = {
     "ab": "experiments",
     "ablation": "experiments",
-    "report": "show",
-    "outliers": "history",
-    "roofs": "predict",
-    "import": "importers",
+    **dict.fromkeys(("analyze", "report", "show"), "results"),
+    **{"outliers": "history", "roofs": "predict", "baseline": "compare", "import": "importers", "ncu": "importers"},
     **dict.fromkeys(("variants", "operations", "columns", "info", "selftest"), "describe"),
 }
 

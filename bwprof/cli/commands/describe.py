@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
 from bwprof.cli.guard import GATE_FAILED, OK
-from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, Parser, read_single_params, run, run_measuring
+from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, command, read_single_params
 from bwprof.cli.output import FORMS, choose_targets, emit, json_text
 from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import columns as results_columns
 from bwprof.results.columns import COLUMN_FACTS
 from bwprof.results.json_file import to_json_value
-from bwprof.runs.interrupts import Interrupts
 from bwprof.selftest.bench import Cell, PartReport
 from bwprof.text.formatting import format_seconds
-from bwprof.text.parsing import describe_unknown, parse_names
+from bwprof.text.parsing import describe_unknown
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
@@ -41,13 +40,9 @@ examples:
 """
 
 
-def main_columns(arguments: Sequence[str] | None = None) -> int:
-    """Print the columns of results; returns the exit code."""
-    text = "Print the columns of frames, CSV and JSON files, in their order, with their meaning."
-    return run(Parser("bwprof columns", text, _COLUMNS_TABLE, _COLUMNS_EPILOG), arguments, _print_columns)
-
-
-def _print_columns(options: argparse.Namespace) -> int:
+@command(_COLUMNS_TABLE, _COLUMNS_EPILOG)
+def main_columns(options: argparse.Namespace) -> int:
+    """Print the columns of frames, CSV and JSON files, in their order, with their meaning."""
     targets = choose_targets(options)
     known = {column.name: column for column in results_columns.all_columns()}
     columns = [known[name] for name in _check_names("column", options.names, list(known))]
@@ -83,13 +78,9 @@ _INFO_TABLE = """\
 """
 
 
-def main_info(arguments: Sequence[str] | None = None) -> int:
-    """Print what this machine and build offer; returns the exit code."""
-    text = "Print the devices of this machine, their stored roofs, the build and its libraries."
-    return run(Parser("bwprof info", text, _INFO_TABLE), arguments, _print_info)
-
-
-def _print_info(options: argparse.Namespace) -> int:
+@command(_INFO_TABLE)
+def main_info(options: argparse.Namespace) -> int:
+    """Print the devices of this machine, their stored roofs, the build and its libraries."""
     targets = choose_targets(options)
     facts = info(probe=options.probe)
 
@@ -115,13 +106,9 @@ names=OPERATION*  the operations to print (default: all)
 {FORMS}"""
 
 
-def main_operations(arguments: Sequence[str] | None = None) -> int:
-    """Print operations; returns the exit code."""
-    text = "Print what can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."
-    return run(Parser("bwprof operations", text, _OPERATIONS_TABLE, _LEGEND), arguments, _print_operations)
-
-
-def _print_operations(options: argparse.Namespace) -> int:
+@command(_OPERATIONS_TABLE, _LEGEND)
+def main_operations(options: argparse.Namespace) -> int:
+    """Print what can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."""
     targets = choose_targets(options)
     known = registry.operations()
     operations = [known[name] for name in _check_names("operation", options.names, known.names())]
@@ -203,10 +190,6 @@ def _intensity_text(operation: Mapping[str, Any]) -> str:
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in alike.items())
 
 
-_SELFTEST_DESCRIPTION = """\
-Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
-"""
-
 _SELFTEST_TABLE = f"""\
 parts=PART*  timers, cache, counters, repeat
 --quick  fewer cases and repetitions
@@ -227,16 +210,11 @@ exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device e
 """
 
 
-def main_selftest(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    parser = Parser("bwprof selftest", _SELFTEST_DESCRIPTION, _SELFTEST_TABLE, _SELFTEST_EPILOG)
-    return run_measuring(parser, arguments, _test)
-
-
-def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
+@command(_SELFTEST_TABLE, _SELFTEST_EPILOG, measuring=True)
+def main_selftest(options: argparse.Namespace) -> int:
+    """Compare bwprof's figures with independent measurements on this machine, and print how well they agree."""
     from bwprof.selftest import run as run_selftest
 
-    started = time.monotonic()
     targets = choose_targets(options)
     screen = make_console(sys.stderr if options.json == "-" else sys.stdout)
 
@@ -250,10 +228,10 @@ def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
         backend=options.backend,
         device=options.device,
         progress=progress,
-        poll=interrupts.check,
+        poll=options.interrupts.check,
         show=lambda report: _show_part(report, screen),
     )
-    progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - started)}")
+    progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - options.started)}")
     code = emit(targets, {"json": lambda: json_text(to_json_value(result))})
     return code or (OK if result["passed"] else GATE_FAILED)
 
@@ -283,11 +261,6 @@ def _format_value(value: Cell) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-_VARIANTS_DESCRIPTION = """\
-Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy. Nothing is
-launched.
-"""
-
 _VARIANTS_TABLE = f"""\
 operation=OPERATION?  the operation (default: all)
 --precision P,…  precisions (default: fp32)
@@ -306,20 +279,18 @@ Standard error says which backends the build lacks, and what to do.
 _NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
 
 
-def main_variants(arguments: Sequence[str] | None = None) -> int:
-    """Print variants and their kernels; returns the exit code."""
-    parser = Parser("bwprof variants", _VARIANTS_DESCRIPTION, _VARIANTS_TABLE, _VARIANTS_EPILOG, precision="fp32")
-    return run(parser, arguments, _print_variants)
+@command(_VARIANTS_TABLE, _VARIANTS_EPILOG, precision=("fp32",))
+def main_variants(options: argparse.Namespace) -> int:
+    """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 
-
-def _print_variants(options: argparse.Namespace) -> int:
+    Nothing is launched.
+    """
     targets = choose_targets(options)
     params: dict[str, Any] = dict(read_single_params(options.param))
-    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     rows = Variants()
-    precisions = [registry.check_precision(word) for word in parse_names("--precision", options.precision)]
+    precisions = [registry.check_precision(word) for word in options.precision]
     for precision in precisions:
-        rows += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
+        rows += variants(options.operation, options.device, precision=precision, kv_lens=options.kv_lens, **params)
     backends = {row["backend"] for row in rows}
     if not any(row["variant"] is None or row["precision"] in row["precisions"] for row in rows):
         names = dict.fromkeys(row["operation"] for row in rows)

@@ -1,8 +1,11 @@
-"""The command ``bwprof import``: print or convert the files of other profilers."""
+"""The commands ``bwprof import`` (files of other profilers) and ``bwprof ncu`` (Nsight Compute)."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import shlex
 import string
 import sys
 import textwrap
@@ -10,28 +13,41 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bwprof.cli.guard import OK, USAGE, guarded
-from bwprof.cli.options import FILES, MARKDOWN, Parser, read_positive, run
-from bwprof.cli.output import choose_targets, emit
+from bwprof.cli.guard import OK
+from bwprof.cli.options import CALLER_FIGURES, FILES, MARKDOWN, Command, add_caller_figures, command, run_group
+from bwprof.cli.output import choose_targets, emit, json_text
+from bwprof.cli.render import markdown, print_document
 from bwprof.importers import detect
 from bwprof.importers.chrome import parse_chrome_trace
+from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.text.document import (
+    Document,
+    Section,
+    make_list,
+    make_paragraph,
+    make_section,
+    make_table,
+    present_sections,
+)
 from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
-from bwprof.text.parsing import describe_unknown, parse_count, quote_text
+from bwprof.text.parsing import quote_text
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-MOST_BLOCKS = 4  # launches that get lines of their own
+_MOST_BLOCKS = 4  # launches, or pairs of them, that get lines of their own
+_MOST_LINES = 200  # of a table
 _MOST_STALLS = 5
 _FIXED = "\u00a0"  # a blank at which no line is folded
 _LONGEST = 80  # letters of a kernel's name in Markdown
 _LEAST = 40  # letters of a line
-_MOST_LINES = 200  # of a table
+_NAME = 30  # letters of a kernel's name in a table of pairs
+_SAME = 0.01  # a smaller change is none
 _Launch = dict[str, Any]
 
 
@@ -57,7 +73,7 @@ def _show(data: pd.DataFrame, screen: Console) -> None:
     screen.print(f"{quote_text(data.attrs.get('source', ''))}: {launches} of {kernels} ({tool})")
     if grouped:
         _print_rows(data, screen, "count", _TIMES)
-    elif len(data) <= MOST_BLOCKS:
+    elif len(data) <= _MOST_BLOCKS:
         for row in _records(data):
             screen.print("")
             for line in block(row, min(screen.width, PLAIN_WIDTH)):
@@ -216,36 +232,6 @@ def as_text(data: pd.DataFrame, kind: str) -> str:
     return markdown(data[known]) + "\n"
 
 
-CALLER_FIGURES = """\
---bytes NAME=READ,WRITTEN ...  what a launch of a kernel must move: '*copy*=64Mi,64Mi' (a name or a pattern; repeatable)
---peak GB/S  the memory's theoretical bandwidth, where the rows have none
-"""
-
-
-def add_caller_figures(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Fill in the bytes and the peak of --bytes and --peak; ValueError where the rows cannot have them."""
-    from bwprof.importers.timeline import add_bytes, add_peak
-
-    if options.bytes:
-        data = add_bytes(data, _read_bytes(options.bytes))
-    peak = read_positive(options.peak, "--peak", "a bandwidth in GB/s")
-    return data if peak is None else add_peak(data, peak)
-
-
-def _read_bytes(values: Sequence[str]) -> dict[str, tuple[int, int]]:
-    result: dict[str, tuple[int, int]] = {}
-    for text in values:
-        name, _, counts = text.rpartition("=")
-        read, _, written = counts.partition(",")
-        if not name or not written:
-            example = "NAME=READ,WRITTEN is needed, such as '*copy*=64Mi,64Mi'"
-            raise ValueError(f"--bytes is '{quote_text(text)}': {example}")
-        if name in result:
-            raise ValueError(f"--bytes {quote_text(name)} is given twice")
-        result[name] = (parse_count(read, "--bytes"), parse_count(written, "--bytes"))
-    return result
-
-
 class ProfilerReader(NamedTuple):
     """A profiler whose files can be read: its parser, and what the files are."""
 
@@ -256,28 +242,20 @@ class ProfilerReader(NamedTuple):
 # The kinds of files. Another profiler is a line here.
 READERS: dict[str, ProfilerReader] = {
     "ncu": ProfilerReader(
-        parse_ncu, "what ncu printed with --csv (--page raw or details) or as text, or its report (.ncu-rep)"
+        parse_ncu, "a page that ncu printed (--csv, raw or details; or text), or its report (.ncu-rep)"
     ),
     "rocprof": ProfilerReader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
     "trace": ProfilerReader(parse_chrome_trace, "a trace that torch.profiler wrote: .json, or .json.gz"),
     "nsys": ProfilerReader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
 }
 
-_PROGRAM = "bwprof import"
-COLUMNS = "columns"
-
-_DESCRIPTION = """\
-Print what another profiler measured: of few launches all that is known, of many a table with a row for each. A timeline
-has a row for each name.
-"""
-
-_TABLE = f"""\
+_FILE_TABLE = f"""\
 --kernel TEXT  only kernels whose name contains this
 {CALLER_FIGURES}
 {FILES}
 {MARKDOWN}"""
 
-_EPILOG = """\
+_FILE_EPILOG = """\
 This command, bwprof diagnose and bwprof.importers.load also read the files of --csv and --json.
 
 examples:
@@ -289,28 +267,17 @@ examples:
 
 def main_import(arguments: Sequence[str] | None = None) -> int:
     """Print what another profiler measured; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(words))
+    lines = [f"{f'bwprof import {name} FILE':<28}{kind.files}\n" for name, kind in READERS.items()]
+    lines.append(f"{'bwprof import columns':<28}what the columns mean\n")
+    usage = f"usage: bwprof import KIND FILE (bwprof import KIND --help)\n       {'       '.join(lines)}"
+    commands = {name: _file_command(name, f"bwprof import {name}") for name in READERS}
+    words = sys.argv[1:] if arguments is None else arguments
+    return run_group("import", words, usage, {**commands, "columns": main_import_columns})
 
 
-def _main(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
-        lines = [f"{f'{_PROGRAM} {name} FILE':<28}{reader.files}" for name, reader in READERS.items()]
-        lines.append(f"{f'{_PROGRAM} {COLUMNS}':<28}what the columns mean")
-        sys.stdout.write(
-            f"usage: {_PROGRAM} KIND FILE ({_PROGRAM} KIND --help)\n       " + "\n       ".join(lines) + "\n"
-        )
-        return OK if words else USAGE
-    if words[0] == COLUMNS:
-        text = "Print the columns that files of other profilers are read into, in their order."
-        return run(Parser(f"{_PROGRAM} {COLUMNS}", text), words[1:], _print_columns)
-    if words[0] in READERS:
-        return run_reader(words[0], words[1:], f"{_PROGRAM} {words[0]}")
-    sys.stderr.write(f"bwprof: error: {describe_unknown('profiler', words[0], [*READERS, COLUMNS])}\n")
-    return USAGE
-
-
-def _print_columns(_options: argparse.Namespace) -> int:
+@command()
+def main_import_columns(_options: argparse.Namespace) -> int:
+    """Print the columns that files of other profilers are read into, in their order."""
     from bwprof.importers import frames
 
     rows = ((column.name, column.unit, column.text) for column in frames.COLUMNS)
@@ -318,34 +285,281 @@ def _print_columns(_options: argparse.Namespace) -> int:
     return OK
 
 
-def run_reader(name: str, arguments: Sequence[str], program: str) -> int:
-    """Run the command of one profiler; returns the exit code."""
-    reader = READERS[name]
-    parser = Parser(program, _DESCRIPTION, f"file=FILE  {reader.files}\n{_TABLE}", _EPILOG)
-    return run(parser, arguments, lambda options: _run(reader, options))
+def _file_command(name: str, program: str) -> Command:
+    """Make the command that prints a file of one profiler."""
+
+    def read_file(options: argparse.Namespace) -> int:
+        """Print what another profiler measured.
+
+        Of few launches that is all that is known, of many a table with a row for each. A timeline has a row a name.
+        """
+        targets = choose_targets(options, options.file)
+        data = add_caller_figures(_read(name, options.file), options)
+        return _emit_launches(select_kernels(data, options.kernel), targets)
+
+    return Command(program, read_file, f"file=FILE  {READERS[name].files}\n{_FILE_TABLE}", _FILE_EPILOG, {})
 
 
-def _run(reader: ProfilerReader, options: argparse.Namespace) -> int:
-    targets = choose_targets(options, options.file)
-    return emit_launches(
-        select_kernels(add_caller_figures(_read(reader, options.file), options), options.kernel), targets
-    )
-
-
-def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
+def _read(name: str, path: str) -> pd.DataFrame:
     """Read a file of a profiler, or one that bwprof wrote; the message about another's names its command."""
-    kind = detect.detect_kind(name)
+    kind = detect.detect_kind(path)
     if kind == detect.SAVED:
-        return detect.load(name)
+        return detect.load(path)
     try:
-        return reader.parse(Path(name))
+        return READERS[name].parse(Path(path))
     except ValueError as error:
-        if kind not in READERS or READERS[kind] is reader:
+        if kind not in READERS or kind == name:
             raise
-        raise ValueError(f"{error} (it looks like a file of {kind}: {_PROGRAM} {kind} FILE)") from None
+        raise ValueError(f"{error} (it looks like a file of {kind}: bwprof import {kind} FILE)") from None
 
 
-def emit_launches(data: pd.DataFrame, targets: Mapping[str, str]) -> int:
+def _emit_launches(data: pd.DataFrame, targets: Mapping[str, str]) -> int:
     """Print launches and write them to their targets; returns the exit code."""
     texts = {kind: lambda kind=kind: as_text(data, kind) for kind in targets}
     return emit(targets, texts, lambda screen: _show(data, screen))
+
+
+_COMPARE_TABLE = f"""\
+base=BASE  the file before the change
+new=NEW  the file after it
+--kernel TEXT  only kernels whose name contains this
+--all  print the figures that stayed the same, too
+{FILES}
+{MARKDOWN}"""
+
+_COMPARE_EPILOG = """\
+BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or files of bwprof ncu capture --json. Compare times under a
+profiler with each other alone; bwprof ab and bwprof compare measure without one.
+No command reads what --csv and --json write, a line for each launch and figure.
+
+examples:
+  %(prog)s before.ncu-rep after.ncu-rep
+  %(prog)s before.json after.json --kernel attention --all
+  %(prog)s before.csv after.csv --md changes.md
+"""
+
+# The figures of a pair's table; the first nine are always printed, the rest where they changed.
+_HEADINGS = {
+    "time_ms": "time, us",
+    "dram_bytes_read": "DRAM read",
+    "dram_bytes_written": "DRAM written",
+    "dram_gb_s": "DRAM GB/s",
+    "pct_peak": "% of peak",
+    "occupancy_pct": "occupancy, %",
+    "sectors_per_load": "sectors a load",
+    "sectors_per_store": "sectors a store",
+    "bank_conflicts": "bank conflicts",
+    "dram_pct": "DRAM busy, %",
+    "sm_pct": "multiprocessors, %",
+    "tensor_pct": "tensor pipe, %",
+    "fma_pct": "FMA pipe, %",
+    "theoretical_occupancy_pct": "occupancy possible, %",
+    "shared_bytes": "shared memory, block",
+    "load_efficiency_pct": "loaded bytes used, %",
+    "store_efficiency_pct": "stored sectors used, %",
+    "shared_wavefronts": "shared wavefronts",
+    "local_bytes": "local memory",
+    "l1_hit_pct": "L1 hits, %",
+    "l2_hit_pct": "L2 hits, %",
+    "l2_bytes": "through L2",
+    "active_threads": "active threads",
+}
+_FIRST = tuple(_HEADINGS)[:9]
+_Line = dict[Any, Any]  # a figure of a pair of launches
+
+
+@command(_COMPARE_TABLE, _COMPARE_EPILOG)
+def main_ncu_compare(options: argparse.Namespace) -> int:
+    """Compare two files of Nsight Compute, launch beside launch.
+
+    Launches are paired by their kernel's name and their order. Compared are time, bytes, bandwidth, occupancy,
+    sectors, bank conflicts and stalls.
+    """
+    from bwprof.importers.frames import to_csv
+    from bwprof.importers.ncu.compare import ncu_compare
+
+    targets = choose_targets(options, options.base, options.new)
+    names = (options.base, options.new)
+    sides = names if options.kernel is None else [select_kernels(detect.load(name), options.kernel) for name in names]
+    data = ncu_compare(*sides)
+    data.attrs |= {"base": options.base, "new": options.new}
+    facts = {"format": "bwprof-profile-comparison", **data.attrs}
+    texts = {
+        "csv": lambda: to_csv(data),
+        "json": lambda: json_text(facts | {"rows": json.loads(data.to_json(orient="records"))}),
+        "md": lambda: markdown(_pairs_document(data, everything=options.all)),
+    }
+    return emit(
+        targets,
+        texts,
+        lambda screen: print_document(screen, _pairs_document(data, everything=options.all, most=_MOST_BLOCKS)),
+    )
+
+
+def _pairs_document(data: pd.DataFrame, *, everything: bool, most: int | None = None) -> Document:
+    """Make a table for each pair of launches, of more than `most` one for all, between the total and the notes."""
+    both = data[data["side"] == "both"]
+    pairs = [pair.to_dict(orient="records") for _, pair in both.groupby("pair", sort=False)]
+    if most is not None and len(pairs) > most:
+        sections = [_overview(pairs)]
+    else:
+        sections = [_pair_section(lines, everything=everything) for lines in pairs]
+    sections.append(make_section("", "Notes", make_list(_notes(data))))
+    total = make_paragraph(_total(data))
+    title = f"{data.attrs['base']} and {data.attrs['new']}"
+    return Document(title, "", present_sections(sections), () if total is None else (total,))
+
+
+def _pair_section(lines: list[_Line], *, everything: bool) -> Section | None:
+    selected = [line for line in lines if everything or line["figure"] in _FIRST or _is_changed(line)]
+    selected.sort(key=lambda line: (*_FIRST, line["figure"]).index(line["figure"]))
+    rows = []
+    for line in selected:
+        figure = line["figure"]
+        heading = _HEADINGS.get(figure, f"{figure}, %" if figure.startswith("stall ") else figure)
+        rows.append((heading, _value(line, "base"), _value(line, "new"), _change(line)))
+    hidden = len(lines) - len(rows)
+    more = f"({plural(hidden, 'figure')} more, hardly changed or of one side alone: --all)" if hidden else ""
+    numbers = ("base", "new", "change")
+    launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
+    title = f"{_shorten(lines[0]['case'])} (launch {', '.join(launches)})"
+    return make_section("", title, make_table(["figure", *numbers], rows, numbers=numbers), make_paragraph(more))
+
+
+def _overview(pairs: list[list[_Line]]) -> Section | None:
+    """Make a table with a line for each of many pairs."""
+    numbers = ["us base", "us new", "change", "GB/s base", "GB/s new"]
+    rows = []
+    for lines in pairs[:_MOST_LINES]:
+        figures = {line["figure"]: line for line in lines}
+        cells = ["-"] * len(numbers)
+        if time := figures.get("time_ms"):
+            cells[:3] = _value(time, "base"), _value(time, "new"), _change(time)
+        if speed := figures.get("dram_gb_s"):
+            cells[3:] = _value(speed, "base"), _value(speed, "new")
+        launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
+        rows.append([", ".join(launches), _shorten(lines[0]["case"], _NAME), *cells])
+    left = len(pairs) - len(rows)
+    more = make_paragraph(f"... and {plural(left, 'pair')} more: --csv FILE has all" if left else "")
+    table = make_table(["launch", "kernel", *numbers], rows, numbers=numbers)
+    return make_section("", "Pairs of launches", table, more)
+
+
+def _notes(data: pd.DataFrame) -> list[str]:
+    """List the launches of one side alone, then the notes."""
+    from bwprof.importers.ncu.compare import ALONE
+
+    notes = []
+    for line in data[data["side"] != "both"].to_dict(orient="records"):
+        side = "base" if line["side"] == "only_in_base" else "new"
+        notes.append(f"only in {quote_text(data.attrs[side])}: {_shorten(line['case'])}, {launches_text(line[side])}")
+    return notes + [f"note: {note}" for note in (*data.attrs["notes"], ALONE)]
+
+
+def _shorten(name: str, most: int = 2 * _NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 3]}..."
+
+
+def _total(data: pd.DataFrame) -> str:
+    """Describe the time of all pairs."""
+    from bwprof.importers.ncu.compare import sum_times
+
+    base, new, pairs = sum_times(data)
+    if not (base > 0 and new > 0):
+        return ""
+    change = f"{base / new:.3g} times as fast" if new < base else f"{new / base:.3g} times as long"
+    if abs(math.log(new / base)) < math.log1p(_SAME):
+        change = "the same"
+    text = f"{_us(base)} us before, {_us(new)} us after: {change}"
+    return text if pairs == 1 else f"all {pairs} launches: {text}"
+
+
+def _us(time_ms: float) -> str:
+    return format_short(1e3 * time_ms, ".5g")
+
+
+def _is_changed(line: _Line) -> bool:
+    base, new = line["base"], line["new"]
+    if math.isnan(base) or math.isnan(new) or line["figure"].startswith("stall "):  # stalls that both sides counted
+        return not math.isnan(line["difference"])
+    return bool(abs(new - base) > (1 if line["unit"] == "%" else _SAME * max(abs(base), abs(new))))
+
+
+def _value(line: _Line, side: str) -> str:
+    value = line[side]
+    if math.isnan(value):
+        return "-"
+    if line["figure"] == "time_ms":
+        return _us(value)
+    if line["unit"] == "B":
+        return format_bytes(value)
+    return format_short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
+
+
+def _change(line: _Line) -> str:
+    """Describe how much more or less; of shares the difference."""
+    difference, ratio = line["difference"], line["ratio"]
+    if math.isnan(difference):
+        return "-"
+    if line["unit"] != "%" and not math.isnan(ratio) and ratio >= 2:
+        return f"{format_short(ratio, '.3g')} x"
+    change, unit = (difference, "points") if line["unit"] == "%" else (100 * (ratio - 1), "%")
+    if difference == 0 or abs(change) < 0.05:
+        return "="
+    return "from none" if math.isnan(change) else f"{change:+.1f} {unit}"
+
+
+_CAPTURE_TABLE = f"""\
+program=PROGRAM+  and its arguments, behind --
+--preset NAME  {", ".join(PRESETS)} (default: full)
+--kernel NAME  only kernels of this name, or regex:...
+--launches N  no more than so many launches
+--clock-control none|base  none (default): the GPU's clocks stay as without a profiler; base: ncu locks them
+--timeout SECONDS  end the program after this time
+-o, --output NAME  write ncu's report to NAME.ncu-rep
+--print-command  print ncu's command line, and run nothing
+{FILES}
+{MARKDOWN}"""
+
+_CAPTURE_EPILOG = """\
+examples:
+  %(prog)s -o before --kernel regex:softmax_kernel --launches 3 -- python3 bench.py --n 4096
+then find what limits it, and after a change compare:
+  bwprof diagnose before.ncu-rep
+  bwprof ncu compare before.ncu-rep after.ncu-rep
+"""
+
+
+@command(
+    _CAPTURE_TABLE,
+    _CAPTURE_EPILOG,
+    preset="full",
+    clock_control="none",
+    usage="%(prog)s [options] -- PROGRAM [ARGUMENT ...]",
+)
+def main_ncu_capture(options: argparse.Namespace) -> int:
+    """Run a program under Nsight Compute, and print what it measured. ncu repeats each launch many times."""
+    how = {"launch_count": options.launches, "clock_control": options.clock_control}
+    if options.print_command:
+        line = ncu_command(options.program, options.kernel, options.preset, options.output or "profile", **how)
+        sys.stdout.write(f"{shlex.join(line)}\n")
+        return OK
+    targets = choose_targets(options)
+    program, kernel, preset, report = options.program, options.kernel, options.preset, options.output
+    return _emit_launches(ncu_capture(program, kernel, preset, report, timeout_s=options.timeout, **how), targets)
+
+
+_NCU_USAGE = """\
+usage: bwprof ncu show FILE             print a page or report of ncu (bwprof ncu show --help)
+       bwprof ncu capture -- PROGRAM …  run a program under ncu and print what it measured (bwprof ncu capture --help)
+       bwprof ncu compare BASE NEW      compare two files, launch beside launch (bwprof ncu compare --help)
+       bwprof ncu diagnose FILE         print what limits its kernels: the same as bwprof diagnose FILE
+"""
+
+
+def main_ncu(arguments: Sequence[str]) -> int:
+    """Show, compare or diagnose what ncu measured, or run a program under it; returns the exit code."""
+    from bwprof.cli.commands.diagnose import main_diagnose
+
+    commands = {"capture": main_ncu_capture, "compare": main_ncu_compare, "diagnose": main_diagnose}
+    return run_group("ncu", arguments, _NCU_USAGE, {"show": _file_command("ncu", "bwprof ncu show"), **commands})

@@ -6,7 +6,8 @@ import argparse
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,11 @@ from bwprof.analysis.prediction.predict import (
     resolve_efficiency,
 )
 from bwprof.analysis.prediction.workload import PredictedCase
-from bwprof.cli import options as shared
-from bwprof.cli.display import print_lines
+from bwprof.cli.commands.sweep import read_request
 from bwprof.cli.guard import OK
-from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, Parser, read_efficiency, refuse_others, run
-from bwprof.cli.output import check_free, choose_targets, write_predictions
+from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, command, read_efficiency, refuse_others
+from bwprof.cli.output import check_new, choose_targets, write_predictions
+from bwprof.cli.render import print_lines
 from bwprof.roofs import store
 from bwprof.runs import plan
 from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _log = logging.getLogger("bwprof.predict")
-
-_DESCRIPTION = """\
-Predict what operations take on a device that is not present: the longer of bytes over a stream's bandwidth and FLOPs
-over the dense rate, at an efficiency that is typed or learnt from a measured run, plus an empty launch.
-"""
 
 _TABLE = f"""\
 {OPERATIONS}
@@ -62,22 +58,21 @@ examples:
   %(prog)s --devices                           the devices that are known by name, each with its source
 """
 
-_CASE_OPTIONS = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite", "only")
 _NUMBERS = ("time", "between", "GB/s", "% limit")
 
 
-def main_predict(arguments: Sequence[str] | None = None) -> int:
-    """Predict cases; returns the exit code."""
-    return run(_parser(), arguments, _run)
-
-
-def _parser() -> Parser:
+def _epilog() -> str:
     first = next(row for row in registry.operations() if row["is_product"])
-    epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
-    return Parser("bwprof predict", _DESCRIPTION, _TABLE, epilog)
+    return _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
 
 
-def _run(options: argparse.Namespace) -> int:
+@command(_TABLE, _epilog())
+def main_predict(options: argparse.Namespace) -> int:
+    """Predict what operations take on a device that is not present.
+
+    A time is the longer of bytes over a stream's bandwidth and FLOPs over the dense rate, at an efficiency that is
+    typed or learnt from a measured run, plus an empty launch.
+    """
     if options.devices:
         refuse_others(options, "--devices prints the catalogue", "devices")
         return _print_devices()
@@ -99,13 +94,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _cases(options: argparse.Namespace) -> list[PredictedCase]:
     """List the cases as a sweep would run them on a GPU; variants and caches make no difference here."""
-    sweep = shared.parser("bwprof predict").parse_args([])
-    for name in _CASE_OPTIONS:
-        setattr(sweep, name, getattr(options, name))
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
+    request = replace(read_request(options), device=None)
     cases: dict[Any, PredictedCase] = {}
     left_out: dict[str, None] = {}
-    for spec in plan.make_plan(shared.read_request(sweep), backend).specs:
+    for spec in plan.make_plan(request, backend).specs:
         if spec.precision not in registry.operation(spec.operation)["precisions"]:
             left_out[f"{spec.operation} has no precision {spec.precision}"] = None
             continue
@@ -182,13 +175,6 @@ def _print_devices() -> int:
     return OK
 
 
-_HEADINGS = ["device", "name", "measured", "largest read GB/s", "file"]
-_ACTIONS = ("list", "export", "import")
-
-_ROOFS_DESCRIPTION = """\
-List the measured roofs that are stored for this machine's devices, or carry them to another machine in a file.
-"""
-
 _ROOFS_TABLE = f"""\
 action=list|export|import?  (default: list)
 file=FILE?  the file to write (a .json) or to read
@@ -199,30 +185,23 @@ file=FILE?  the file to write (a .json) or to read
 _ROOFS_EPILOG = """\
 examples:
   %(prog)s                                list what is stored for the devices of this machine
-  %(prog)s export h200.json               write the first device's to a file
-  bwprof predict --suite default --roofs h200.json
+  %(prog)s export h200.json               write the first device's to a file: bwprof predict --roofs reads it
   %(prog)s import h200.json               store them for this machine: the same device and driver, another cache
 """
 
 
-def main_roofs(arguments: Sequence[str] | None = None) -> int:
-    """List, export or import stored roofs; returns the exit code."""
-    parser = Parser("bwprof roofs", _ROOFS_DESCRIPTION, _ROOFS_TABLE, _ROOFS_EPILOG, action="list")
-    return run(parser, arguments, _run_roofs)
-
-
-def _run_roofs(options: argparse.Namespace) -> int:
-    if options.action not in _ACTIONS:
-        raise ValueError(describe_unknown("action", options.action, _ACTIONS))
-    if options.action == "list" and options.file is not None:
-        raise ValueError(f"list takes no file: '{options.file}' is one too many")
+@command(_ROOFS_TABLE, _ROOFS_EPILOG, action="list")
+def main_roofs(options: argparse.Namespace) -> int:
+    """List the measured roofs that are stored for this machine's devices, or carry them to another in a file."""
+    actions = {"list": _list, "export": _export, "import": _import}
+    if options.action not in actions:
+        raise ValueError(describe_unknown("action", options.action, actions))
+    if (options.file is None) != (options.action == "list"):
+        needed = "list takes no file" if options.action == "list" else f"bwprof roofs {options.action} FILE"
+        raise ValueError(f"{needed}: {options.file or 'a file is needed'}")
     if options.force and options.action != "export":
         raise ValueError(f"--force replaces the file that export writes: {options.action} has none, leave it out")
-    if options.action == "list":
-        return _list(options)
-    if not options.file:
-        raise ValueError(f"bwprof roofs {options.action} FILE: a file is needed")
-    return (_export if options.action == "export" else _import)(options, Path(options.file))
+    return actions[options.action](options)
 
 
 def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
@@ -247,14 +226,16 @@ def _list(options: argparse.Namespace) -> int:
             reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
             cells = (roofs.measured, f"{reads[0].gb_s:.4g}" if reads else "-", roofs.source)
         rows.append((name, known["name"], *cells))
-    print_table(make_console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
+    headings = ["device", "name", "measured", "largest read GB/s", "file"]
+    print_table(make_console(sys.stdout), headings, rows, numbers=headings[3:4])
     return OK
 
 
-def _export(options: argparse.Namespace, target: Path) -> int:
+def _export(options: argparse.Namespace) -> int:
+    target = Path(options.file)
     if target.suffix.lower() != ".json":
         raise ValueError(f"{target}: roofs are exported as .json")
-    check_free(str(target), force=options.force)
+    check_new("export", str(target), force=options.force)
     identity, name = _identity(options)
     roofs = store.load(identity)
     if roofs is None:
@@ -264,7 +245,8 @@ def _export(options: argparse.Namespace, target: Path) -> int:
     return OK
 
 
-def _import(options: argparse.Namespace, source: Path) -> int:
+def _import(options: argparse.Namespace) -> int:
+    source = Path(options.file)
     roofs = store.read(source)
     identity, name = _identity(options)
     here = tuple(identity["key"][part] for part in ("name", "uuid", "driver"))
