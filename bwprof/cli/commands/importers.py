@@ -6,10 +6,9 @@ import argparse
 import json
 import math
 import shlex
-import string
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +23,9 @@ from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
 from bwprof.text.document import (
+    NOTHING,
     Document,
+    DocumentTable,
     Section,
     make_list,
     make_paragraph,
@@ -34,18 +35,17 @@ from bwprof.text.document import (
 )
 from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
 from bwprof.text.parsing import quote_text
-from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-_MOST_BLOCKS = 4  # launches, or pairs of them, that get lines of their own
+_MOST_LAUNCHES = 4  # launches, or pairs of them, of which every figure is printed
+_IN_TITLE = ("kernel", "launch", "case", "stall_reasons", "status")  # the last ones have lines of their own, or none
 _MOST_LINES = 200  # of a table
 _MOST_STALLS = 5
-_FIXED = "\u00a0"  # a blank at which no line is folded
-_LONGEST = 80  # letters of a kernel's name in Markdown
-_LEAST = 40  # letters of a line
+_LONGEST = 80  # letters of a kernel's name on a screen and in Markdown
 _NAME = 30  # letters of a kernel's name in a table of pairs
 _SAME = 0.01  # a smaller change is none
 _Launch = dict[str, Any]
@@ -73,13 +73,14 @@ def _show(data: pd.DataFrame, screen: Console) -> None:
     screen.print(f"{quote_text(data.attrs.get('source', ''))}: {launches} of {kernels} ({tool})")
     if grouped:
         _print_rows(data, screen, "count", _TIMES)
-    elif len(data) <= _MOST_BLOCKS:
-        for row in _records(data):
-            screen.print("")
-            for line in block(row, min(screen.width, PLAIN_WIDTH)):
-                screen.print(line, soft_wrap=True)
-    else:
+    elif len(data) > _MOST_LAUNCHES:
         _print_rows(data, screen, "launch", _COLUMNS)
+    else:
+        for row in _records(data):
+            name = str(row.get("kernel") or "a kernel without a name")
+            short = f"{row.get('case') or name} (a name of {len(name)} letters: --json)"
+            screen.print(f"launch {row.get('launch')}: {name if len(name) <= _LONGEST else short}", soft_wrap=True)
+        print_document(screen, Document("", "", (), tuple(filter(None, [launch_table(_records(data))]))))
     for note in data.attrs.get("notes", ()):
         screen.print(f"note: {note}")
 
@@ -96,87 +97,31 @@ def _records(data: pd.DataFrame) -> list[_Launch]:
     return [{str(name): None if is_missing(value) else value for name, value in row.items()} for row in rows]
 
 
-def block(row: _Launch, width: int = PLAIN_WIDTH) -> list[str]:
-    """List all that is known of a launch, a part of it a line that is folded at `width`."""
-    name = str(row.get("kernel") or "a kernel without a name")
-    title = f"launch {row.get('launch')}: {name}"
-    if len(title) > width and row.get("case"):
-        title = f"launch {row.get('launch')}: {row['case']} (a name of {len(name)} letters: --json)"
-    lines = [title]
-    values = _values_for_text(row)
-    parts: dict[str, list[str]] = {}
-    for line in _PARTS.splitlines():
-        part, _, items = line.partition(": ")
-        parts.setdefault(part, []).extend(
-            filter(None, (_fill(item.split(" | "), values) for item in items.split("; ")))
-        )
-    for part, texts in parts.items():
-        if texts:
-            text = ", ".join(texts)
-            joined = text.replace(" ", _FIXED).replace(f",{_FIXED}", ", ")  # a number and its unit stay together
-            folded = textwrap.fill(
-                joined, max(width, _LEAST), initial_indent=f"  {part:<11}", subsequent_indent=" " * 13
-            )
-            lines += folded.replace(_FIXED, " ").splitlines()
-    return lines
+def launch_table(rows: Sequence[_Launch]) -> DocumentTable | None:
+    """Make a table of all that is known of a few launches: a line for each figure, a column for each launch."""
+    from bwprof.analysis.values import parse_stalls
+    from bwprof.importers.frames import COLUMNS
+
+    figures = [(column.name, column.unit) for column in COLUMNS if column.name not in _IN_TITLE]
+    lines = [[name, unit, *(_format_value(row.get(name), unit) for row in rows)] for name, unit in figures]
+    stalls = [parse_stalls(str(row.get("stall_reasons") or "")) for row in rows]
+    shares = {reason: max(side.get(reason, 0) for side in stalls) for reason in dict.fromkeys(chain(*stalls))}
+    for reason in sorted(shares, key=lambda reason: -shares[reason])[:_MOST_STALLS]:
+        lines.append([f"stall {reason}", "%", *(_format_value(side.get(reason), "%") for side in stalls)])
+    known = [line for line in lines if set(line[2:]) != {NOTHING}]
+    launches = [f"launch {row.get('launch')}" for row in rows]
+    return make_table(["figure", "unit", *launches], known, numbers=launches)
 
 
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec == "bytes":
-            return format_bytes(value)
-        return format_short(float(value), format_spec) if format_spec else str(value)
+def _format_value(value: Any, unit: str) -> str:
+    if is_missing(value) or value == "":
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    if unit == "B":
+        return format_bytes(value)
+    return format_short(value, ".4g" if unit == "%" else ".6g")
 
-
-def _fill(templates: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Fill in the first template whose values are all known; empty where none is."""
-    for template in templates:
-        names = [name for _, name, _, _ in string.Formatter().parse(template) if name]
-        if all(values.get(name) is not None for name in names):
-            return _Formatter().vformat(template, (), values)
-    return ""
-
-
-def _values_for_text(row: _Launch) -> _Launch:
-    values = dict(row)
-    for name in ("shared_bytes", "local_bytes", "load_efficiency_pct", "store_efficiency_pct", "estimated", "device"):
-        values[name] = row.get(name) or None  # ncu writes 0 for a kernel that has no such accesses
-    for name, total in (("grid", "grid_blocks"), ("block", "block_threads")):
-        values[name] = row.get(name) or row.get(total) or None
-    for name in ("load", "store"):
-        if row.get(f"sectors_per_{name}") == 0:
-            values |= {f"sectors_per_{name}": None, f"no_{name}": f"no {name} requests"}
-    if (time := row.get("time_ms")) is not None:
-        values["time"] = f"{format_short(time, '.6g')} ms" if time >= 1 else f"{format_short(1e3 * time, '.6g')} us"
-    if reasons := [part.partition("=") for part in str(row.get("stall_reasons") or "").split(";") if part]:
-        values["stalls"] = ", ".join(f"{reason} {value}" for reason, _, value in reasons[:_MOST_STALLS])
-    return values
-
-
-# What is printed of a launch: of each part the templates whose values are all known; of alternatives the first.
-_PARTS = """\
-launched: {grid} blocks of {block} threads; {registers:.0f} registers a thread
-launched: {shared_bytes:bytes} shared memory a block; stream {stream}; {device}; compute capability {compute_capability}
-time: {time}; SM {sm_clock_mhz:.0f} MHz; memory {mem_clock_mhz:.0f} MHz
-DRAM: {dram_bytes_read:bytes} read, {dram_bytes_written:bytes} written
-DRAM: {dram_gb_s:.2f} GB/s = {pct_peak:.2f} % of peak | {dram_gb_s:.2f} GB/s | {pct_peak:.2f} % of peak
-DRAM: peak {peak_gb_s:.1f} GB/s
-must move: {bytes_read:bytes} read, {bytes_written:bytes} written; {bandwidth_gb_s:.2f} GB/s
-compute: multiprocessors {sm_pct:.2f} %; tensor pipe {tensor_pct:.2f} %; FMA pipe {fma_pct:.2f} %
-compute: vector units {valu_busy_pct:.2f} % busy; memory units {mem_unit_stalled_pct:.2f} % stalled
-occupancy: {occupancy_pct:.2f} %; {theoretical_occupancy_pct:.4g} % possible; limited by {occupancy_limiter}
-occupancy: {waves:.2f} waves
-access: {no_load}
-access: {sectors_per_load:.4g} sectors a load, {sectors_per_store:.4g} a store | {sectors_per_load:.4g} sectors a load \
-| {sectors_per_store:.4g} sectors a store
-access: {no_store}; {load_efficiency_pct:.4g} % of loaded bytes used
-access: {store_efficiency_pct:.4g} % of stored sectors written
-shared: {bank_conflicts:.0f} bank conflicts; {shared_wavefronts:.0f} wavefronts
-shared: {lds_bank_conflict_pct:.2f} % of its cycles are bank conflicts
-caches: L1 {l1_hit_pct:.2f} % hits; L2 {l2_hit_pct:.2f} % hits; {local_bytes:bytes} to local memory
-waiting: {stalls} warps an issued instruction
-estimated: {estimated}
-"""
 
 # A table's columns: heading, column, factor, format.
 _COLUMNS = (
@@ -338,33 +283,11 @@ examples:
   %(prog)s before.csv after.csv --md changes.md
 """
 
-# The figures of a pair's table; the first nine are always printed, the rest where they changed.
-_HEADINGS = {
-    "time_ms": "time, us",
-    "dram_bytes_read": "DRAM read",
-    "dram_bytes_written": "DRAM written",
-    "dram_gb_s": "DRAM GB/s",
-    "pct_peak": "% of peak",
-    "occupancy_pct": "occupancy, %",
-    "sectors_per_load": "sectors a load",
-    "sectors_per_store": "sectors a store",
-    "bank_conflicts": "bank conflicts",
-    "dram_pct": "DRAM busy, %",
-    "sm_pct": "multiprocessors, %",
-    "tensor_pct": "tensor pipe, %",
-    "fma_pct": "FMA pipe, %",
-    "theoretical_occupancy_pct": "occupancy possible, %",
-    "shared_bytes": "shared memory, block",
-    "load_efficiency_pct": "loaded bytes used, %",
-    "store_efficiency_pct": "stored sectors used, %",
-    "shared_wavefronts": "shared wavefronts",
-    "local_bytes": "local memory",
-    "l1_hit_pct": "L1 hits, %",
-    "l2_hit_pct": "L2 hits, %",
-    "l2_bytes": "through L2",
-    "active_threads": "active threads",
-}
-_FIRST = tuple(_HEADINGS)[:9]
+# The figures of a pair that are always printed; the others are where they changed.
+_FIRST = (
+    *("time_ms", "dram_bytes_read", "dram_bytes_written", "dram_gb_s", "pct_peak", "occupancy_pct"),
+    *("sectors_per_load", "sectors_per_store", "bank_conflicts"),
+)
 _Line = dict[Any, Any]  # a figure of a pair of launches
 
 
@@ -392,7 +315,7 @@ def main_ncu_compare(options: argparse.Namespace) -> int:
     return emit(
         targets,
         texts,
-        lambda screen: print_document(screen, _pairs_document(data, everything=options.all, most=_MOST_BLOCKS)),
+        lambda screen: print_document(screen, _pairs_document(data, everything=options.all, most=_MOST_LAUNCHES)),
     )
 
 
@@ -415,28 +338,29 @@ def _pair_section(lines: list[_Line], *, everything: bool) -> Section | None:
     selected.sort(key=lambda line: (*_FIRST, line["figure"]).index(line["figure"]))
     rows = []
     for line in selected:
-        figure = line["figure"]
-        heading = _HEADINGS.get(figure, f"{figure}, %" if figure.startswith("stall ") else figure)
-        rows.append((heading, _value(line, "base"), _value(line, "new"), _change(line)))
+        values = (_format_value(line[side], line["unit"]) for side in ("base", "new"))
+        rows.append((line["figure"], line["unit"], *values, _change(line)))
     hidden = len(lines) - len(rows)
     more = f"({plural(hidden, 'figure')} more, hardly changed or of one side alone: --all)" if hidden else ""
-    numbers = ("base", "new", "change")
+    sides = ("base", "new", "change")
     launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
     title = f"{_shorten(lines[0]['case'])} (launch {', '.join(launches)})"
-    return make_section("", title, make_table(["figure", *numbers], rows, numbers=numbers), make_paragraph(more))
+    table = make_table(["figure", "unit", *sides], rows, numbers=sides)
+    return make_section("", title, table, make_paragraph(more))
 
 
 def _overview(pairs: list[list[_Line]]) -> Section | None:
     """Make a table with a line for each of many pairs."""
-    numbers = ["us base", "us new", "change", "GB/s base", "GB/s new"]
+    numbers = ["ms base", "ms new", "change", "GB/s base", "GB/s new"]
     rows = []
     for lines in pairs[:_MOST_LINES]:
         figures = {line["figure"]: line for line in lines}
-        cells = ["-"] * len(numbers)
-        if time := figures.get("time_ms"):
-            cells[:3] = _value(time, "base"), _value(time, "new"), _change(time)
-        if speed := figures.get("dram_gb_s"):
-            cells[3:] = _value(speed, "base"), _value(speed, "new")
+        cells = [
+            _format_value(figures[name][side], figures[name]["unit"]) if name in figures else NOTHING
+            for name in ("time_ms", "dram_gb_s")
+            for side in ("base", "new")
+        ]
+        cells.insert(2, _change(figures["time_ms"]) if "time_ms" in figures else NOTHING)
         launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
         rows.append([", ".join(launches), _shorten(lines[0]["case"], _NAME), *cells])
     left = len(pairs) - len(rows)
@@ -470,12 +394,8 @@ def _total(data: pd.DataFrame) -> str:
     change = f"{base / new:.3g} times as fast" if new < base else f"{new / base:.3g} times as long"
     if abs(math.log(new / base)) < math.log1p(_SAME):
         change = "the same"
-    text = f"{_us(base)} us before, {_us(new)} us after: {change}"
+    text = f"{base:.5g} ms before, {new:.5g} ms after: {change}"
     return text if pairs == 1 else f"all {pairs} launches: {text}"
-
-
-def _us(time_ms: float) -> str:
-    return format_short(1e3 * time_ms, ".5g")
 
 
 def _is_changed(line: _Line) -> bool:
@@ -483,17 +403,6 @@ def _is_changed(line: _Line) -> bool:
     if math.isnan(base) or math.isnan(new) or line["figure"].startswith("stall "):  # stalls that both sides counted
         return not math.isnan(line["difference"])
     return bool(abs(new - base) > (1 if line["unit"] == "%" else _SAME * max(abs(base), abs(new))))
-
-
-def _value(line: _Line, side: str) -> str:
-    value = line[side]
-    if math.isnan(value):
-        return "-"
-    if line["figure"] == "time_ms":
-        return _us(value)
-    if line["unit"] == "B":
-        return format_bytes(value)
-    return format_short(value, ".1f" if line["unit"] in ("%", "GB/s") else ".6g")
 
 
 def _change(line: _Line) -> str:
