@@ -482,7 +482,7 @@ def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[s
     figures = {line[0]: line[2] for line in lines if len(line) == 4}
     expected = {"grid": "262144x1x1", "block": "256x1x1", "registers": "16", "time_ms": "0.501504"}
     expected |= {"dram_gb_s": "4235.75", "pct_peak": "88.03", "peak_gb_s": "4811.63", "occupancy_pct": "77.89"}
-    expected |= {"theoretical_occupancy_pct": "100", "occupancy_limiter": "warps", "waves": "248.242"}
+    expected |= {"theoretical_occupancy_pct": "100", "occupancy_limiter": "warps", "waves": "248.24"}
     expected |= {"sectors_per_load": "16", "sectors_per_store": "16", "load_efficiency_pct": "100"}
     expected |= {"stall long_scoreboard": "94.67"}
     assert figures | expected == figures

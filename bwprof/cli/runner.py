@@ -11,11 +11,11 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
 from bwprof.cli import output, render
@@ -83,9 +83,6 @@ PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
-# Prints the rows of a run; it also gets the run's folder, if any.
-Show = Callable[[Store, Path | None, "Console"], None]
-
 
 def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
     """Print the summary of a sweep's rows, and on a terminal what limits them."""
@@ -104,7 +101,7 @@ class Job:
     items: Sequence[MeasuredItem]
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
-    show: Show = show_cases
+    show: Callable[[Store, Path | None, Console], None] = show_cases  # it gets the run's folder, if any
     settle: Finisher = finish_nothing
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[DevicePart[Any]] = ()  # of such a run that continues
@@ -145,7 +142,7 @@ class _Run:
                     complete = self._write_bundle()
             except StoppedError:
                 stopped = True
-                self._write_trace(timeline)
+                self._write_late(timeline, interrupted=True)
         except OSError as error:
             return self._rescue(error)
         if not self.options.quiet:
@@ -184,47 +181,41 @@ class _Run:
         progress: SilentProgress = choose_progress(quiet=quiet)
         if timeline is not None:
             progress = timeline.forward_to(progress)
-        roofs: RoofsArgument = self.options.roofs_argument or False
+        options = self.options
+        child = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
+
+        def executor(choice: Choice) -> Executor[Any]:
+            return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **child))
+
+        roofs: RoofsArgument = options.roofs_argument or False
+        how = {"limits": limits, "progress": progress, "recalibrate": options.recalibrate}
         try:
-            metadata.measure_parts(
-                parts,
-                self._executor,
-                self.store,
-                limits=limits,
-                progress=progress,
-                roofs=roofs,
-                recalibrate=self.options.recalibrate,
-            )
+            metadata.measure_parts(parts, executor, self.store, roofs=roofs, **how)
         finally:
             progress.end()
 
-    def _executor(self, choice: Choice) -> Executor[Any]:
-        options = self.options
-        limits = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
-        return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **limits))
+    def _write_late(self, timeline: Timeline | None, *, interrupted: bool = False) -> None:
+        """Write the trace, and the rows for older tools and for Prometheus; OSError when they cannot be written.
 
-    def _write_late(self, timeline: Timeline | None) -> None:
-        """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
-        files, rows = self.targets.files, self.store.rows
-        if files["classic_csv"]:
-            _write(files["classic_csv"], csv_file.classic_text(rows))
-        if files["prometheus"]:
-            _write(files["prometheus"], export.prometheus_text(rows))
-        if timeline is not None:
-            _write(files["trace"], timeline.text(self.store.run))
-
-    def _write_trace(self, timeline: Timeline | None) -> None:
-        """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
-
-        Metrics, and rows in the classic columns, stay those of the last complete run.
+        A run that a signal ended writes the trace alone, and no pipe: its reader may wait for the run's end.
         """
-        files = self.targets.files
-        traces = list(filter(output.is_file, files["trace"]))
-        for kind in ("classic_csv", "trace", "prometheus"):  # the names of others are not printed as written
-            files[kind] = [path for path in files[kind] if not isinstance(path, Path)]
-        files["trace"] += traces
-        if timeline is not None:
-            _write(traces, timeline.text(self.store.run))
+        texts: dict[str, Callable[[], str]] = {
+            "classic_csv": lambda: csv_file.classic_text(self.store.rows),
+            "prometheus": lambda: export.prometheus_text(self.store.rows),
+            "trace": lambda: "" if timeline is None else timeline.text(self.store.run),
+        }
+        for kind, text in texts.items():
+            targets = self.targets.files[kind]
+            if interrupted:
+                written = [path for path in targets if kind == "trace" and output.is_file(path)]
+                self.targets.files[kind] = [path for path in targets if path in written or not isinstance(path, Path)]
+                targets = written
+            for target in targets:
+                if isinstance(target, Path):
+                    atomic_write(target, text())
+                else:
+                    target.write(text())
+                    target.flush()
 
     def _write_bundle(self) -> bool:
         """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
@@ -233,17 +224,14 @@ class _Run:
             return True
         from bwprof.results import frame as frames
 
-        def draw(data: pd.DataFrame, target: Path) -> None:
-            if folder is None:
-                proof.draw_picture(data, target)
-                return
-            for path in sorted(folder.glob(f"{proof.PICTURE}*")):
+        def copy_pictures(_data: pd.DataFrame, target: Path) -> None:
+            for path in sorted(folder.glob(f"{proof.PICTURE}*")) if folder is not None else ():
                 shutil.copyfile(path, target / path.name)
 
         data = frames.from_rows(self.store.rows, self.store.run, self.store.samples)
+        draw = proof.draw_picture if folder is None else copy_pictures
         try:
-            run_id = str(self.store.run["run_id"])
-            self.targets.bundle = proof.write_bundle(data, run_id, root, force=True, draw=draw)
+            self.targets.bundle = proof.write_bundle(data, str(self.store.run["run_id"]), root, force=True, draw=draw)
         except (OSError, ValueError) as error:
             sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
             return False
@@ -279,15 +267,6 @@ class _Run:
         if status == "interrupted" and targets.folder is not None:
             command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
             sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")
-
-
-def _write(targets: Iterable[Path | TextIO], text: str) -> None:
-    for target in targets:
-        if isinstance(target, Path):
-            atomic_write(target, text)
-        else:
-            target.write(text)
-            target.flush()
 
 
 def run(options: argparse.Namespace, job: Job, choice: Choice, more: Mapping[str, Any] | None = None) -> int:

@@ -23,12 +23,12 @@ from bwprof.runs.estimate import estimate_case, estimate_cases, estimate_launch,
 from bwprof.runs.plan import Plan, SweepRequest
 from bwprof.runs.progress import format_time_range
 from bwprof.text.formatting import format_bytes, format_seconds, plural
-from bwprof.text.parsing import escape_controls, join_words
+from bwprof.text.parsing import join_words
 from bwprof.text.terminal import make_console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
-_LINES = 500  # that are laid out together; more of them would keep people waiting
+_LINES = 500  # of a table
 
 
 def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
@@ -57,16 +57,12 @@ def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
 
 def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True, recalibrate: bool = False) -> None:
     """Print the cases with their work and memory, and an estimate of the time, roofs and second tries included."""
-    widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
-        for start in range(0, len(plan.specs), _LINES):
+        for start in range(0, len(plan.specs), _LINES):  # the first lines do not wait for the last
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
-            if len(plan.specs) <= _LINES:
-                print_table(make_console(stream), _HEADING, lines, numbers=_NUMBERS)
-            else:
-                widths = _print_lines(stream, lines, widths)
+            print_table(make_console(stream), _HEADING, lines, numbers=_NUMBERS)
     cases = estimate_cases(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
     request = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
@@ -78,21 +74,6 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
         f"({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
-
-
-def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
-    """Print a part of a long plan, so that its first lines do not wait for its last; returns the columns' widths."""
-    safe = [[escape_controls(cell) for cell in cells] for cells in lines]
-    if not widths:
-        widths = [max(map(len, column)) for column in zip(_HEADING, *safe, strict=True)]
-        safe.insert(0, _HEADING)
-    for cells in safe:
-        placed = [
-            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(_HEADING, cells, widths, strict=True)
-        ]
-        stream.write(" |".join(placed).rstrip() + "\n")
-    return widths
 
 
 def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str) -> list[str]:
