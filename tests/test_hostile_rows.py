@@ -46,9 +46,9 @@ READERS = (
     ),
     *("diagnose {file}", "outliers {file}", "outliers --csv {file}", "compare {good} {file}", "compare {file} {good}"),
     *(
-        "compare {good} {file} --format json",
-        "compare {good} {file} --format markdown",
-        "compare {good} {file} --format csv",
+        "compare {good} {file} --json -",
+        "compare {good} {file} --md -",
+        "compare {good} {file} --csv -",
     ),
     *("history --folder {folder}", "history --folder {folder} --csv", "history * --folder {folder}"),
     "predict gemm -p M=1,128 --device H200 --efficiency {file}",

@@ -56,7 +56,7 @@ def test_files_of_rows_have_no_formula(tmp_path: Path, run: Path, formula: str) 
 
 
 @pytest.mark.parametrize(
-    "command", ["compare {run} {run} --format csv", "history --folder {runs} --csv", "outliers {run} --csv"]
+    "command", ["compare {run} {run} --csv -", "history --folder {runs} --csv", "outliers {run} --csv"]
 )
 def test_tables_have_no_formula(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main(command.format(run=run, runs=run.parent).split()) == 0
@@ -83,7 +83,7 @@ def test_words_are_spelt_in_a_pipe(tmp_path: Path, word: str) -> None:
         ["plot", "comparison", str(path), "-o", str(tmp_path / "x.svg")],
         ["compare", str(path), str(path)],
         ["show", str(path)],
-        ["compare", str(path), str(path), "--format", "markdown"],
+        ["compare", str(path), str(path), "--md", "-"],
         ["analyze", "--md", str(path)],
     )
     code = "import json, sys; from bwprof.cli import main; sys.exit(sum(map(main, json.loads(sys.argv[1]))))"

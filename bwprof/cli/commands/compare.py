@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli import options as shared
 from bwprof.cli.commands import sweep
-from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
+from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
 from bwprof.cli.options import ONLY, command, run_group
 from bwprof.cli.output import check_picture, choose_targets, emit
 from bwprof.cli.render import print_frame, print_lines
@@ -27,7 +27,7 @@ from bwprof.records.regression.verdicts import DISTURBED_WORD, NOT_COMPARABLE, U
 from bwprof.records.source import Source, load_source
 from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.text.formatting import format_figure, format_path, is_missing, plural
-from bwprof.text.parsing import describe_unknown, quote_text
+from bwprof.text.parsing import quote_text
 from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ how to judge:
 output:
 --all  print also the cases that are the same, those that cannot be compared, and those of one side alone
 --power  print the smallest change that the gate can detect, per case
---format FORM  table (default), markdown, json or csv
---csv FILE|-  write it as CSV, too
---json FILE|-  write it as JSON, too
+--csv FILE|-  write it as CSV, too ('-': on standard output, and the table on standard error)
+--json FILE|-  write it as JSON, too, '-' likewise
 --md FILE|-  write it as Markdown, too; append it to the file that $GITHUB_STEP_SUMMARY names
 --force  replace files that are there
 --plot PICTURE  draw the ratios; the ending says the format
@@ -82,10 +81,8 @@ examples:
   %(prog)s baseline:main r --power
 """
 
-_FORMATS = {"table": "", "markdown": "md", "json": "json", "csv": "csv"}
 
-
-@command(_COMPARE_TABLE, _COMPARE_EPILOG, metric="time_ms", format="table", confirm=True)
+@command(_COMPARE_TABLE, _COMPARE_EPILOG, metric="time_ms", confirm=True)
 def main_compare(options: argparse.Namespace) -> int:
     """Compare two runs case by case: which cases became slower by more than chance, and probably why.
 
@@ -94,17 +91,10 @@ def main_compare(options: argparse.Namespace) -> int:
     """
     from bwprof.records.regression.confirmation import confirm_changes
 
-    if options.format not in _FORMATS:
-        raise ValueError(describe_unknown("--format", options.format, _FORMATS))
     fail_on = parse_fail_on(options.fail_on, "--fail-on")
     if options.plot is not None:
         check_picture("--plot", options.plot, force=options.force)
     targets = choose_targets(options, options.base, options.new)
-    piped = next((kind for kind, name in targets.items() if name == "-"), "")
-    if options.format != "table":
-        data_stream("--format")
-        if piped:
-            raise ValueError(f"--format {options.format} and --{piped} - cannot both have the standard output")
     base, new = (load_source(name, folder=options.dir) for name in (options.base, options.new))
     if options.only:
         base, new = (rows.only(tuple(options.only)) for rows in (base, new))
@@ -127,16 +117,13 @@ def _write_comparison(options: argparse.Namespace, targets: dict[str, str], comp
     from bwprof.results import frame
 
     heads = [_gate_line(comparison, gate)] if gate.fail_on != "never" else []
-    if options.format == "table":
-        _print(comparison, heads, make_console(sys.stderr if "-" in targets.values() else sys.stdout), options)
+    _print(comparison, heads, make_console(sys.stderr if "-" in targets.values() else sys.stdout), options)
     texts = {
         "csv": lambda: frame.format_csv(comparison.frame()),
         "json": lambda: _json(comparison, gate),
         "md": lambda: report.format_markdown(comparison, heads, gate),
     }
     code = emit(targets, texts)
-    if options.format != "table":
-        code = max(code, emit({_FORMATS[options.format]: "-"}, texts))
     if options.plot is not None:
         from bwprof.plot import regressions
 
@@ -158,7 +145,7 @@ def _gate_line(comparison: Comparison, gate: Gate) -> str:
         f"{len(gate.suspects)} slower, disturbed, and not measured again": gate.suspects,
         f"{unjudged} of {len(comparison.lines)} cases could not be judged": unjudged,
         f"{len(gate.undecided)} undecided: {', '.join(names)}": names,
-        _advice(comparison) if disturbed else "": disturbed,
+        _advice(comparison): disturbed,
     }
     return "; ".join(text for text, applies in parts.items() if applies)
 
@@ -176,9 +163,7 @@ def _advice(comparison: Comparison) -> str:
     """Describe which side to measure again."""
     pairs = [line.pair for line in comparison.lines if line.verdict == DISTURBED_WORD]
     sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
-    disturbed = [
-        name for name, rows in sides.items() if any(row is not None and find_disturbances(row) for row in rows)
-    ]
+    disturbed = [name for name, rows in sides.items() if any(row and find_disturbances(row) for row in rows)]
     names = " and ".join(disturbed) or "NEW"  # where only the second try was disturbed
     return f"measure {names} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 
@@ -204,12 +189,8 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
         print_lines(screen, [report.POWER_NOTE])
     screen.print()
     print_lines(screen, report.detail_lines(comparison, others, whole=whole))
-    print_lines(
-        screen,
-        filter(
-            None, (*comparison.notes, report.describe_chance(comparison), report.format_summary(comparison), *heads)
-        ),
-    )
+    ends = (*comparison.notes, report.describe_chance(comparison), report.format_summary(comparison), *heads)
+    print_lines(screen, filter(None, ends))
 
 
 def _json(comparison: Comparison, gate: Gate) -> str:
