@@ -215,7 +215,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert main_sweep(["--help"]) == 0
     out = capsys.readouterr().out
-    for word in ("examples:", "GB/s", "exit codes", "--resume", "--once", "--seq-lengths"):
+    for word in ("Examples:", "GB/s", "exit codes", "--resume", "--once", "--seq-lengths"):
         assert word in out
 
 

@@ -23,7 +23,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -328,15 +328,15 @@ class Command:
     """A command: it takes the arguments and returns the exit code.
 
     Its function gets the options, with `argv`, the time of the `started` command (time.monotonic()), and where it is
-    `measuring`, `interrupts`. The function's docstring is the description of --help. In a `mixed` command line options
-    stand between positional arguments.
+    `measuring`, `interrupts`. The function's docstring is the text of --help, options and `epilog` before its examples.
+    In a `mixed` command line options stand between positional arguments.
     """
 
     program: str
     function: Callable[[argparse.Namespace], int]
     table: str
-    epilog: str
-    defaults: dict[str, Any]
+    epilog: str = ""
+    defaults: dict[str, Any] = field(default_factory=dict)
     measuring: bool = False
     mixed: bool = False
 
@@ -347,8 +347,10 @@ class Command:
 
     def parser(self) -> Parser:
         """Make the parser of the command line."""
-        description = inspect.cleandoc(self.function.__doc__ or "")
-        return Parser(self.program, description, self.table, self.epilog, **self.defaults)
+        text = inspect.cleandoc(self.function.__doc__ or "")
+        description, title, examples = text.partition("\n\nExamples:\n")
+        epilog = f"{self.epilog}{title.strip()}\n{examples}" if examples else self.epilog
+        return Parser(self.program, description, self.table, epilog, **self.defaults)
 
     def _run(self, argv: list[str], started: float) -> int:
         parser = self.parser()
@@ -381,7 +383,7 @@ def command(
 
 def read_roofs(options: argparse.Namespace) -> RoofsArgument | None:
     """Read what rows are compared with; None where no option is typed."""
-    others = {"--no-roofs": options.no_roofs, "--recalibrate": options.recalibrate, "--roofs": options.roofs}
+    others = {"--no-roofs": options.no_roofs, "--roofs": options.roofs, "--recalibrate": options.recalibrate}
     several = [name for name, value in others.items() if value]
     if len(several) > 1 and (options.no_roofs or options.roofs not in (None, "auto")):
         raise ValueError(f"{' and '.join(several)} contradict each other: leave one out")

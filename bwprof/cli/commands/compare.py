@@ -70,24 +70,22 @@ output:
 --github  print an ::error line for each case that fails
 """
 
-_COMPARE_EPILOG = """\
-A case is undecided where a change above the gate may hide in its interval.
-exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on, incomplete: a case of BASE failed or is
-missing in NEW, a slower one was disturbed, an undecided one may hide a failure, or no case could be judged)
 
-examples:
-  %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
-  %(prog)s baseline:main r --fail-on 5%% --md "$GITHUB_STEP_SUMMARY" --github
-  %(prog)s baseline:main r --power
-"""
-
-
-@command(_COMPARE_TABLE, _COMPARE_EPILOG, metric="time_ms", confirm=True)
+@command(_COMPARE_TABLE, metric="time_ms", confirm=True)
 def main_compare(options: argparse.Namespace) -> int:
     """Compare two runs case by case: which cases became slower by more than chance, and probably why.
 
     A baseline of several processes (bwprof baseline save NAME --repeat 5) knows how far each case scatters: all false
     alarms together have a chance of 5 %. Between two single runs, intervals must be apart and medians differ by 3 %.
+
+    Examples:
+      bwprof compare bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
+      bwprof compare baseline:main r --fail-on 5% --md "$GITHUB_STEP_SUMMARY" --github
+      bwprof compare baseline:main r --power
+
+    A case is undecided where a change above the gate may hide in its interval.
+    exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on, incomplete: a case of BASE failed or
+    is missing in NEW, a slower one was disturbed, an undecided one may hide a failure, or no case could be judged)
     """
     from bwprof.records.regression.confirmation import confirm_changes
 
@@ -236,21 +234,6 @@ output:
 -q, --quiet  no progress, only warnings and errors
 {shared.VERBOSE}"""
 
-_SAVE_EPILOG = f"""\
-examples:
-  %(prog)s main                            the default suite, in {REPEAT} fresh processes
-  %(prog)s main --repeat 3 --suite ci.toml --device cuda:0
-  %(prog)s main bwprof-results/2026*       finished runs, each as a process
-
-exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be written), 130 interrupted.
-"""
-
-_SHOW_EPILOG = """\
-time: the geometric mean over the processes that count, as bwprof compare has it, with the interval within one of them.
-processes: those that count; disturbed ones are left out where others are not ("1 of 3"); runs of one are joined.
-wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
-"""
-
 _BASELINE_USAGE = """\
 usage: bwprof baseline save NAME               measure the default suite in 5 fresh processes, and save that
        bwprof baseline save NAME RUN|FILE...   save finished runs, each as a process
@@ -287,9 +270,14 @@ def main_baseline_list(options: argparse.Namespace) -> int:
     return INCOMPLETE if len(readable) < len(known) else OK
 
 
-@command(f"name=NAME  the baseline\n{_DIR}", _SHOW_EPILOG)
+@command(f"name=NAME  the baseline\n{_DIR}")
 def main_baseline_show(options: argparse.Namespace) -> int:
-    """Print where a baseline was measured, and a line for each of its cases."""
+    """Print where a baseline was measured, and a line for each of its cases.
+
+    time: the geometric mean over the processes that count, as bwprof compare has it, with the interval within one.
+    processes: those that count; disturbed ones are left out where others are not ("1 of 3"); runs of one are joined.
+    wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
+    """
     baseline = baselines.load_baseline(options.name, folder=options.dir)
     screen = make_console(sys.stdout)
     for line in _head(baseline):
@@ -346,14 +334,23 @@ def main_baseline_delete(options: argparse.Namespace) -> int:
     return OK
 
 
-_OF_SWEEP = ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")
+_OF_SWEEP: dict[str, Any] = dict.fromkeys(
+    ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")
+)
 
 
-@command(_SAVE_TABLE, _SAVE_EPILOG, measuring=True, mixed=True, seed=0, operations=(), **dict.fromkeys(_OF_SWEEP))
+@command(_SAVE_TABLE, measuring=True, mixed=True, seed=0, operations=(), **_OF_SWEEP)
 def main_baseline_save(options: argparse.Namespace) -> int:
     """Save measurements as a baseline, with which bwprof compare compares later ones.
 
     Save finished runs, or measure a suite now in fresh processes: they show how much each case scatters between them.
+
+    Examples:
+      bwprof baseline save main                            the default suite, in 5 fresh processes
+      bwprof baseline save main --repeat 3 --suite ci.toml --device cuda:0
+      bwprof baseline save main bwprof-results/2026*       finished runs, each as a process
+
+    exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be written), 130 interrupted.
     """
     if options.repeat is None and options.what:
         if clash := sweep.case_options(options, "dry_run"):

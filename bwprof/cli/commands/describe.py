@@ -32,17 +32,16 @@ _COLUMNS_TABLE = f"""\
 names=COLUMN*  the columns to print (default: all)
 {FORMS}"""
 
-_COLUMNS_EPILOG = """\
-examples:
-  %(prog)s
-  %(prog)s pct_attainable limiter
-  %(prog)s --json
-"""
 
-
-@command(_COLUMNS_TABLE, _COLUMNS_EPILOG)
+@command(_COLUMNS_TABLE)
 def main_columns(options: argparse.Namespace) -> int:
-    """Print the columns of frames, CSV and JSON files, in their order, with their meaning."""
+    """Print the columns of frames, CSV and JSON files, in their order, with their meaning.
+
+    Examples:
+      bwprof columns
+      bwprof columns pct_attainable limiter
+      bwprof columns --json
+    """
     targets = choose_targets(options)
     known = {column.name: column for column in results_columns.all_columns()}
     columns = [known[name] for name in _check_names("column", options.names, list(known))]
@@ -99,7 +98,6 @@ precision (0 where it has none, but tf32's e_cache is e_activation; q4_0 weights
 ones counted as whole), and keys is batch*kv_len, or the sum of kv_lens. Each operand is moved once: what a variant
 stores and reads in between comes on top (algorithmic_bytes_*). Intensity is FLOPs a byte with the default parameters.
 """
-
 
 _OPERATIONS_TABLE = f"""\
 names=OPERATION*  the operations to print (default: all)
@@ -199,20 +197,20 @@ parts=PART*  timers, cache, counters, repeat
 -q, --quiet  no progress
 """
 
-_SELFTEST_EPILOG = """\
-parts (default: all):
-  timers    the graph's time against CUPTI's timestamps of the same kernels
-  cache     the same kernel made cold by rotation and by flushes
-  counters  DRAM bytes read in a cold rotation, by hardware counter
-  repeat    A/A comparisons: how often two measurements of the same thing differ significantly
 
-exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result), 130 interrupted.
-"""
-
-
-@command(_SELFTEST_TABLE, _SELFTEST_EPILOG, measuring=True)
+@command(_SELFTEST_TABLE, measuring=True)
 def main_selftest(options: argparse.Namespace) -> int:
-    """Compare bwprof's figures with independent measurements on this machine, and print how well they agree."""
+    """Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
+
+    parts (default: all):
+      timers    the graph's time against CUPTI's timestamps of the same kernels
+      cache     the same kernel made cold by rotation and by flushes
+      counters  DRAM bytes read in a cold rotation, by hardware counter
+      repeat    A/A comparisons: how often two measurements of the same thing differ significantly
+
+    exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result),
+    130 interrupted.
+    """
     from bwprof.selftest import run as run_selftest
 
     targets = choose_targets(options)
@@ -270,20 +268,18 @@ operation=OPERATION?  the operation (default: all)
 --json  print JSON instead of a table
 """
 
-_VARIANTS_EPILOG = """\
-local: bytes for registers that spill, and for arrays of a thread. The last line is for Nsight Compute:
-ncu --kernel-name regex:... bwprof OPERATION --once
-Standard error says which backends the build lacks, and what to do.
-"""
-
 _NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
 
 
-@command(_VARIANTS_TABLE, _VARIANTS_EPILOG, precision=("fp32",))
+@command(_VARIANTS_TABLE, precision=("fp32",))
 def main_variants(options: argparse.Namespace) -> int:
     """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 
     Nothing is launched.
+
+    local: bytes for registers that spill, and for arrays of a thread. The last line is for Nsight Compute:
+    ncu --kernel-name regex:... bwprof OPERATION --once
+    Standard error says which backends the build lacks, and what to do.
     """
     targets = choose_targets(options)
     params: dict[str, Any] = dict(read_single_params(options.param))

@@ -49,24 +49,22 @@ output:
 --force  replace a file that is there
 """
 
-_EPILOG = """\
-Each hypothesis is supported or refuted by figures beyond its threshold. Gains are upper bounds from the same figures.
-
-examples:
-  %(prog)s RUN
-  %(prog)s RUN --only '*attention*' --precision fp16 --all
-  %(prog)s profile.ncu-rep --md diagnosis.md
-"""
-
 _Case = tuple[Diagnosis, list[NextCommand]]
 
 
-@command(_TABLE, _EPILOG, json="-")
+@command(_TABLE, json="-")
 def main_diagnose(options: argparse.Namespace) -> int:
     """Print why kernels are slow, with the evidence, and which command measures the figures that are missing.
 
     RUN|FILE is a run of bwprof (best with --counters --metrics all), or a file of ncu, rocprof, torch.profiler or
     Nsight Systems.
+
+    Examples:
+      bwprof diagnose RUN
+      bwprof diagnose RUN --only '*attention*' --precision fp16 --all
+      bwprof diagnose profile.ncu-rep --md diagnosis.md
+
+    Figures beyond its threshold support or refute a hypothesis. Gains are upper bounds from the same figures.
     """
     if options.results is None and options.json not in (None, "-"):  # --json RUN: the name is what to read
         options.results, options.json = options.json, "-"

@@ -72,34 +72,11 @@ output:
 -q, --quiet  no progress, only warnings and errors
 {shared.VERBOSE}"""
 
-_AB_EPILOG = """\
-examples:
-  %(prog)s {operation}:{one} {operation}:{other}    two variants of an operation
-  %(prog)s my.kernels:old my.kernels:new --fail-on 2%%   two functions; exit code 1 where the second is slower
-  %(prog)s bench.py:step --rev v1.2 --rev HEAD --build make   two revisions of this repository
-
-bwprof calls a function with the values of -p. If it returns a callable, bwprof measures that; the call prepares it.
-Modules are looked for in the current folder, those of revisions in their worktrees.
-exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: undecided; results cannot
-be written: they are on standard error), 130 interrupted.
-"""
-
 _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
-
-
-def _ab_epilog() -> str:
-    example = next(row for row in registry.operations() if not row["is_stream"])
-    one, other, *_ = next(list(names) for names in example["variants"].values() if len(names) > 1)
-    words = {"{operation}": example["name"], "{one}": one["name"], "{other}": other["name"]}
-    epilog = _AB_EPILOG
-    for name, word in words.items():
-        epilog = epilog.replace(name, word)
-    return epilog
 
 
 @command(
     _AB_TABLE,
-    _ab_epilog(),
     measuring=True,
     repo=".",
     seed=0,
@@ -113,6 +90,16 @@ def main_ab(options: argparse.Namespace) -> int:
 
     A and B run turn by turn in random order, each in its own process; ratios of paired times give the verdict:
     B is faster, slower, same or undecided.
+
+    Examples:
+      bwprof ab gemm:naive gemm:blocked -p M=64                  two variants of an operation
+      bwprof ab my.kernels:old my.kernels:new --fail-on 2%       two functions; exit code 1 where the second is slower
+      bwprof ab bench.py:step --rev v1.2 --rev HEAD --build make   two revisions of this repository
+
+    bwprof calls a function with the values of -p. If it returns a callable, bwprof measures that; the call prepares it.
+    Modules are looked for in the current folder, those of revisions in their worktrees.
+    exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: undecided; results
+    cannot be written: they are on standard error), 130 interrupted.
     """
     targets = choose_targets(options)
     threads = None if options.threads is None else check_threads(options.threads, "--threads")
@@ -242,26 +229,23 @@ operation=OPERATION  the operation (see bwprof --list)
 -q, --quiet  no progress
 """
 
-_ABLATION_EPILOG = """\
-Gains below a factor of two are in per cent; CSV and JSON have ratios. A variant that refuses the shape is listed with
-its reason.
 
-examples:
-  %(prog)s OPERATION --vs torch                beside PyTorch's counterpart
-  %(prog)s OPERATION -p NAME=4096 --precision fp16
-  %(prog)s OPERATION --md ladder.md -o ladder.png
-
-exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written),
-130 interrupted; finished variants are printed and written in each case.
-"""
-
-
-@command(_ABLATION_TABLE, _ABLATION_EPILOG, cache="cold", max_seconds=DEFAULT_CASE_SECONDS)
+@command(_ABLATION_TABLE, cache="cold", max_seconds=DEFAULT_CASE_SECONDS)
 def main_ablation(options: argparse.Namespace) -> int:
     """Measure an operation's variants on one shape, the simplest first.
 
     Print what each changes, what that was predicted to bring, and what it brings. Without parameters and lengths it
     is the shape of the predictions.
+
+    Examples:
+      bwprof ablation OPERATION --vs torch                beside PyTorch's counterpart
+      bwprof ablation OPERATION -p NAME=4096 --precision fp16
+      bwprof ablation OPERATION --md ladder.md -o ladder.png
+
+    Gains below a factor of two are in per cent; CSV and JSON have ratios. A variant that refuses the shape is listed
+    with its reason.
+    exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written),
+    130 interrupted; finished variants are printed and written in each case.
     """
     from bwprof.experiments.ablation import ablation
 

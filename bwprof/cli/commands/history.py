@@ -39,19 +39,17 @@ one of:
 --json  print the rows as JSON instead
 """
 
-_EPILOG = """\
-examples:
-  %(prog)s                                     the last state of every case
-  %(prog)s decode_gemm --precision fp16        its runs
-  %(prog)s 'attention*' --plot attention.png   a picture of them
-"""
 
-
-@command(_TABLE, _EPILOG, folder=str(DEFAULT_OUTPUT), gate=DEFAULT_GATE)
+@command(_TABLE, folder=str(DEFAULT_OUTPUT), gate=DEFAULT_GATE)
 def main_history(options: argparse.Namespace) -> int:
     """Print what all runs below a folder have measured, over time: a line for each case, or each run of the CASEs.
 
     Changes of a case's time, driver, version of bwprof, variant or device are marked; devices and hosts stay apart.
+
+    Examples:
+      bwprof history                                     the last state of every case
+      bwprof history decode_gemm --precision fp16        its runs
+      bwprof history 'attention*' --plot attention.png   a picture of them
     """
     from rich.progress import Progress
 
@@ -188,23 +186,21 @@ _OUTLIERS_TABLE = f"""\
 --csv  print CSV instead: a line for each device and operation
 """
 
-_OUTLIERS_EPILOG = """\
-exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on: no device is slow, and one has failed or
-is undecided)
 
-examples:
-  %(prog)s RUN                       a run of several devices
-  %(prog)s HOST1 HOST2 HOST3         runs of one device each
-  %(prog)s RUN --only 'attention*' --fail-on 5%%
-"""
-
-
-@command(_OUTLIERS_TABLE, _OUTLIERS_EPILOG, fail_on="never")
+@command(_OUTLIERS_TABLE, fail_on="never")
 def main_outliers(options: argparse.Namespace) -> int:
     """Print which of several devices is slow, by how much, in which operation.
 
     The others of its name are the reference, and their scatter is the threshold. RUNs are of one device each, or one
     is of several (bwprof sweep --device all).
+
+    Examples:
+      bwprof outliers RUN                       a run of several devices
+      bwprof outliers HOST1 HOST2 HOST3         runs of one device each
+      bwprof outliers RUN --only 'attention*' --fail-on 5%
+
+    exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on: no device is slow, and one has failed
+    or is undecided)
     """
     from bwprof.records.regression import outliers
     from bwprof.results import frame

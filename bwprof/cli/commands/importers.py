@@ -200,15 +200,6 @@ _FILE_TABLE = f"""\
 {FILES}
 {MARKDOWN}"""
 
-_FILE_EPILOG = """\
-This command, bwprof diagnose and bwprof.importers.load also read the files of --csv and --json.
-
-examples:
-  %(prog)s FILE
-  %(prog)s FILE --kernel copy --bytes '*copy*=64Mi,64Mi' --peak 3350
-  %(prog)s FILE --csv rows.csv --md rows.md
-"""
-
 
 def main_import(arguments: Sequence[str] | None = None) -> int:
     """Print what another profiler measured; returns the exit code."""
@@ -237,12 +228,19 @@ def _file_command(name: str, program: str) -> Command:
         """Print what another profiler measured.
 
         Of few launches that is all that is known, of many a table with a row for each. A timeline has a row a name.
+
+        Examples:
+          bwprof import ncu FILE
+          bwprof import trace FILE --bytes '*copy*=64Mi,64Mi' --peak 3350
+          bwprof import ncu FILE --kernel copy --csv rows.csv --md rows.md
+
+        This command, bwprof diagnose and bwprof.importers.load also read the files of --csv and --json.
         """
         targets = choose_targets(options, options.file)
         data = add_caller_figures(_read(name, options.file), options)
         return _emit_launches(select_kernels(data, options.kernel), targets)
 
-    return Command(program, read_file, f"file=FILE  {READERS[name].files}\n{_FILE_TABLE}", _FILE_EPILOG, {})
+    return Command(program, read_file, f"file=FILE  {READERS[name].files}\n{_FILE_TABLE}")
 
 
 def _read(name: str, path: str) -> pd.DataFrame:
@@ -272,16 +270,6 @@ new=NEW  the file after it
 {FILES}
 {MARKDOWN}"""
 
-_COMPARE_EPILOG = """\
-BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or files of bwprof ncu capture --json. Compare times under a
-profiler with each other alone; bwprof ab and bwprof compare measure without one.
-No command reads what --csv and --json write, a line for each launch and figure.
-
-examples:
-  %(prog)s before.ncu-rep after.ncu-rep
-  %(prog)s before.json after.json --kernel attention --all
-  %(prog)s before.csv after.csv --md changes.md
-"""
 
 # The figures of a pair that are always printed; the others are where they changed.
 _FIRST = (
@@ -291,12 +279,20 @@ _FIRST = (
 _Line = dict[Any, Any]  # a figure of a pair of launches
 
 
-@command(_COMPARE_TABLE, _COMPARE_EPILOG)
+@command(_COMPARE_TABLE)
 def main_ncu_compare(options: argparse.Namespace) -> int:
     """Compare two files of Nsight Compute, launch beside launch.
 
     Launches are paired by their kernel's name and their order. Compared are time, bytes, bandwidth, occupancy,
     sectors, bank conflicts and stalls.
+
+    Examples:
+      bwprof ncu compare before.ncu-rep after.ncu-rep
+      bwprof ncu compare before.json after.json --kernel attention --all
+      bwprof ncu compare before.csv after.csv --md changes.md
+
+    BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or files of bwprof ncu capture --json. Compare times
+    under a profiler with each other alone; bwprof ab and bwprof compare measure without one.
     """
     from bwprof.importers.frames import to_csv
     from bwprof.importers.ncu.compare import ncu_compare
@@ -430,24 +426,22 @@ program=PROGRAM+  and its arguments, behind --
 {FILES}
 {MARKDOWN}"""
 
-_CAPTURE_EPILOG = """\
-examples:
-  %(prog)s -o before --kernel regex:softmax_kernel --launches 3 -- python3 bench.py --n 4096
-then find what limits it, and after a change compare:
-  bwprof diagnose before.ncu-rep
-  bwprof ncu compare before.ncu-rep after.ncu-rep
-"""
-
 
 @command(
     _CAPTURE_TABLE,
-    _CAPTURE_EPILOG,
     preset="full",
     clock_control="none",
-    usage="%(prog)s [options] -- PROGRAM [ARGUMENT ...]",
+    usage="bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]",
 )
 def main_ncu_capture(options: argparse.Namespace) -> int:
-    """Run a program under Nsight Compute, and print what it measured. ncu repeats each launch many times."""
+    """Run a program under Nsight Compute, and print what it measured. ncu repeats each launch many times.
+
+    Examples:
+      bwprof ncu capture -o before --kernel regex:softmax_kernel --launches 3 -- python3 bench.py --n 4096
+    then find what limits it, and after a change compare:
+      bwprof diagnose before.ncu-rep
+      bwprof ncu compare before.ncu-rep after.ncu-rep
+    """
     how = {"launch_count": options.launches, "clock_control": options.clock_control}
     if options.print_command:
         line = ncu_command(options.program, options.kernel, options.preset, options.output or "profile", **how)

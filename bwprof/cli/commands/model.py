@@ -68,21 +68,9 @@ how:
 --list  print the models that are known by name
 """
 
-_EPILOG = """\
-Each shape of an operation is measured once.
-
-examples:
-  %(prog)s llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
-  %(prog)s llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
-  %(prog)s path/to/config.json --device A100-80GB --csv - | column -s, -t
-
-exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
-"""
-
 
 @command(
     _TABLE,
-    _EPILOG,
     measuring=True,
     proof_bundle=ROOT,
     suite=None,
@@ -94,6 +82,15 @@ def main_model(options: argparse.Namespace) -> int:
     """Measure a decode step of a language model, and its prefill; predict it for a device that is not present.
 
     Print tokens per second, what limits them, what other formats bring, and which batch and context fit.
+
+    Examples:
+      bwprof model llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
+      bwprof model llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
+      bwprof model path/to/config.json --device A100-80GB --csv - | column -s, -t
+
+    Each shape of an operation is measured once.
+
+    exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
     """
     runner.read_options(options)
     if options.list:

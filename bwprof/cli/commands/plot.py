@@ -55,24 +55,22 @@ options of kinds:
 --case LIST  trend: cases, operations, or patterns of them
 """
 
-_EPILOG = f"""\
-kinds (comparison where none is named):
-{chr(10).join(f"  {name:<12}{text}" for name, text in _KINDS.items())}
-
-examples:
-  bwprof plot roofline RUN -o roofline.pdf --dark
-  bwprof plot lines RUN -x kv_len -y time_ms
-  bwprof plot RUN --output-dir plots/               every kind that fits
-"""
+_LIST = "\n".join(f"  {name:<12}{text}" for name, text in _KINDS.items())
 
 # Options by the keyword of the kinds' functions that they are.
 _KEYWORDS = {name: name for name in ("layout", "x", "y", "value", "precision", "to", "phase")}
 _KEYWORDS |= {"precisions": "precision", "from_": "from"}
 
 
-@command(_TABLE, _EPILOG, mixed=True)
+@command(_TABLE, f"kinds (comparison where none is named):\n{_LIST}\n\n", mixed=True)
 def main_plot(options: argparse.Namespace) -> int:
-    """Draw results: a picture of one kind, or with --output-dir of every kind that fits them."""
+    """Draw results: a picture of one kind, or with --output-dir of every kind that fits them.
+
+    Examples:
+      bwprof plot roofline RUN -o roofline.pdf --dark
+      bwprof plot lines RUN -x kv_len -y time_ms
+      bwprof plot RUN --output-dir plots/               every kind that fits
+    """
     from bwprof.plot.canvas import check_dpi
 
     kind, files = _kind_and_files(options)

@@ -48,30 +48,20 @@ _TABLE = f"""\
 --devices  print the catalogue of devices, and predict nothing
 """
 
-_EPILOG = """\
-examples:
-  %(prog)s {first} -p {param}=1,16 --device A100-80GB
-  %(prog)s --suite default --device h100,h200 --only 'attention*'
-  %(prog)s --suite default --device "bandwidth=3200,fp16=400"
-  %(prog)s --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
-  %(prog)s --suite default --roofs h200.json   by the measured roofs of a device (bwprof roofs export)
-  %(prog)s --devices                           the devices that are known by name, each with its source
-"""
-
 _NUMBERS = ("time", "between", "GB/s", "% limit")
 
 
-def _epilog() -> str:
-    first = next(row for row in registry.operations() if row["is_product"])
-    return _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
-
-
-@command(_TABLE, _epilog())
+@command(_TABLE)
 def main_predict(options: argparse.Namespace) -> int:
     """Predict what operations take on a device that is not present.
 
     A time is the longer of bytes over a stream's bandwidth and FLOPs over the dense rate, at an efficiency that is
     typed or learnt from a measured run, plus an empty launch.
+
+    Examples:
+      bwprof predict gemm -p M=1,16 --device A100-80GB
+      bwprof predict --suite default --device "bandwidth=3200,fp16=400"
+      bwprof predict --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
     """
     if options.devices:
         refuse_others(options, "--devices prints the catalogue", "devices")
@@ -182,17 +172,16 @@ file=FILE?  the file to write (a .json) or to read
 --force  export: replace a file
 """
 
-_ROOFS_EPILOG = """\
-examples:
-  %(prog)s                                list what is stored for the devices of this machine
-  %(prog)s export h200.json               write the first device's to a file: bwprof predict --roofs reads it
-  %(prog)s import h200.json               store them for this machine: the same device and driver, another cache
-"""
 
-
-@command(_ROOFS_TABLE, _ROOFS_EPILOG, action="list")
+@command(_ROOFS_TABLE, action="list")
 def main_roofs(options: argparse.Namespace) -> int:
-    """List the measured roofs that are stored for this machine's devices, or carry them to another in a file."""
+    """List the measured roofs that are stored for this machine's devices, or carry them to another in a file.
+
+    Examples:
+      bwprof roofs                                list what is stored for the devices of this machine
+      bwprof roofs export h200.json               write the first device's to a file: bwprof predict --roofs reads it
+      bwprof roofs import h200.json               store them for this machine: the same device and driver, another cache
+    """
     actions = {"list": _list, "export": _export, "import": _import}
     if options.action not in actions:
         raise ValueError(describe_unknown("action", options.action, actions))

@@ -42,21 +42,19 @@ _ANALYZE_TABLE = f"""\
 --peak GB/S  the memory's theoretical bandwidth, where the rows have none
 {FORMS}"""
 
-_ANALYZE_EPILOG = """\
-examples:
-  %(prog)s h200                          a recorded run
-  %(prog)s RUN --only 'attention*' --top 10
-  %(prog)s RUN --checklist --md > answer.md
-"""
-
 _PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or more, 3: a twentieth or more"
 
 
-@command(_ANALYZE_TABLE, _ANALYZE_EPILOG, top=3)
+@command(_ANALYZE_TABLE, top=3)
 def main_analyze(options: argparse.Namespace) -> int:
     """Print what limits a run, where its time is lost and why, and what a narrower precision brings.
 
     Only hardware counters tell causes: measure with --counters --metrics all.
+
+    Examples:
+      bwprof analyze h200                          a recorded run
+      bwprof analyze RUN --only 'attention*' --top 10
+      bwprof analyze RUN --checklist --md > answer.md
     """
     from bwprof.analysis.answer import Answer, fill_peak
     from bwprof.roofs.limiter import with_limits
@@ -154,23 +152,21 @@ a report as a file:
 --force  replace files that are there
 """
 
-_REPORT_EPILOG = """\
-examples:
-  %(prog)s RUN                                        the summary
-  %(prog)s RUN -o report.html                         a page
-  %(prog)s BASE STEP1 STEP2 --kind optimization -o OPTIMIZATION_REPORT.md --goals goals.toml
 
-goals.toml has a line for each goal of the last run: bandwidth_gb_s = ">200", occupancy_pct = ">50",
-speedup_vs_torch = ">=0.5", speedup = ">=2", bottlenecks_fixed = ">=2", verified = true.
-The exit code is 1 when a goal is missed or was not measured.
-"""
-
-
-@command(_REPORT_TABLE, _REPORT_EPILOG)
+@command(_REPORT_TABLE)
 def main_report(options: argparse.Namespace) -> int:
     """Print the summary of results, or with -o write a report: a page (.html) or Markdown with pictures (.md).
 
     A report of several runs compares each with the first.
+
+    Examples:
+      bwprof report RUN                                        the summary
+      bwprof report RUN -o report.html                         a page
+      bwprof report BASE STEP1 STEP2 --kind optimization -o OPTIMIZATION_REPORT.md --goals goals.toml
+
+    goals.toml has a line for each goal of the last run: bandwidth_gb_s = ">200", occupancy_pct = ">50",
+    speedup_vs_torch = ">=0.5", speedup = ">=2", bottlenecks_fixed = ">=2", verified = true.
+    The exit code is 1 when a goal is missed or was not measured.
     """
     if options.output is not None:
         if options.checklist:
@@ -218,17 +214,16 @@ one of:
 --columns A,B,…  these columns, in this order (see bwprof columns)
 """
 
-_SHOW_EPILOG = """\
-examples:
-  %(prog)s RUN
-  %(prog)s RUN --view roofline --only 'attention*'
-  %(prog)s RUN --columns case,precision,time_ms,bandwidth_gb_s
-"""
 
-
-@command(_SHOW_TABLE, _SHOW_EPILOG)
+@command(_SHOW_TABLE)
 def main_show(options: argparse.Namespace) -> int:
-    """Print the rows of a stored run, a line each. The summary is in bwprof report."""
+    """Print the rows of a stored run, a line each. The summary is in bwprof report.
+
+    Examples:
+      bwprof show RUN
+      bwprof show RUN --view roofline --only 'attention*'
+      bwprof show RUN --columns case,precision,time_ms,bandwidth_gb_s
+    """
     which = VIEWS[0] if options.view is None else options.view
     check_view(which)
     data = load_rows(options.results, options.only)

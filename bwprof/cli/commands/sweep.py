@@ -122,32 +122,23 @@ how:
 --[no-]nvtx  mark cases with NVTX ranges of the domain bwprof (default: where nsys or ncu --nvtx watches)
 """
 
-_EPILOG = """\
-examples:
-  %(prog)s                                   the default suite
-  %(prog)s {first} -p {param}={values}       one operation, every combination of the lists
-  %(prog)s --suite my.toml --dry-run         what would run: bytes, FLOPs, memory, time
 
-Numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Lists of them take ranges: 128..64Ki:x2 doubles,
-1..64:+8 adds (1, 9, ..., 57).
-Times are in ms, bandwidths in GB/s (10^9 bytes). Each row is written when it is measured.
-exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
-130 interrupted.
-"""
-
-
-def _epilog() -> str:
-    example = next((row for row in registry.operations() if not row["is_stream"]), registry.operations()[0])
-    param = example["params"][0]
-    values = ",".join(str(param["default"] * factor) for factor in (1, 2, 4))
-    return _EPILOG.replace("{first}", example["name"]).replace("{param}", param["name"]).replace("{values}", values)
-
-
-@command(_TABLE, _epilog(), measuring=True, seed=0, proof_bundle=ROOT)
+@command(_TABLE, measuring=True, seed=0, proof_bundle=ROOT)
 def main_sweep(options: argparse.Namespace) -> int:
     """Measure the memory bandwidth of LLM operations, and what a narrower precision brings.
 
     Without arguments: the default suite on the first GPU, or on the CPU where there is none.
+
+    Examples:
+      bwprof sweep                             the default suite
+      bwprof sweep gemm -p M=1,16,128          one operation, every combination of the lists
+      bwprof sweep --suite my.toml --dry-run   what would run: bytes, FLOPs, memory, time
+
+    Numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Lists of them take ranges: 128..64Ki:x2 doubles,
+    1..64:+8 adds (1, 9, ..., 57).
+    Times are in ms, bandwidths in GB/s (10^9 bytes). Each row is written when it is measured.
+    exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
+    130 interrupted.
     """
     from bwprof.cli import runner
 
