@@ -452,7 +452,7 @@ def damaged(changes: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         ({}, "it has no plan"),
         (run_with("abc"), "its plan is 'abc'"),
         (run_with([1]), "case 1 of its plan"),
-        (run_with([{}]), "case 1 of its plan: no 'kv_lens'"),
+        (run_with([{}]), "case 1 of its plan: 'kv_lens'"),
         (run_with([spec(extra=1)]), "case 1 of its plan"),
         (run_with([spec(), spec(operation="gem")]), "case 2 of its plan: unknown operation 'gem'"),
         (run_with([spec(precision="fp99")]), "unknown precision 'fp99'"),

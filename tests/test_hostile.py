@@ -421,7 +421,7 @@ def test_results_are_not_written_over_the_suite(here: Here, tmp_path: Path) -> N
     for option in (["--csv", "a.toml"], ["--json", "link"]):
         code, _, err = here("--suite", "a.toml", *option, "--force")
         assert code == 2
-        assert f"{option[1]} is the suite itself" in err
+        assert f"{option[1]} is what is read" in err
     assert (tmp_path / "a.toml").read_text() == text
 
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -347,24 +346,6 @@ def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["variants", *given]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list, with a line or more for each variant."""
-    assert main(["--list", "--verbose"]) == 0
-    verbose = capsys.readouterr().out.splitlines()
-    assert main(["--list"]) == 0
-    plain = capsys.readouterr().out.splitlines()
-    assert [line for line in verbose if not line.startswith("    ")] == plain
-    for line, after in pairwise(verbose):
-        assert after.startswith("    changes: ") or not re.match(r"  \w+ variant ", line)
-        assert after.startswith("    fp32: ") or not line.startswith("    changes: ")
-    listed = [
-        variant for operation in _core.operations() for rows in operation["variants"].values() for variant in rows
-    ]
-    assert [line[4:] for line in verbose if line.startswith("    changes: ")] == list(
-        map(bwprof_kernels.format_variant, listed)
-    )
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])

@@ -390,8 +390,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     """Read the plan in a run's metadata; ValueError when it is not one that this bwprof can run."""
     if not data.get("plan"):
         raise ValueError(f"{folder} cannot be resumed: it has no plan (a {reader.JSON_NAME} that bwprof sweep wrote)")
-    kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
-    for name, kind in kinds.items():
+    for name, kind in {"plan": list, "run_id": str, "backend": str, "device_index": int}.items():
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
             raise ValueError(f"{folder} cannot be resumed: its {name} is {repr_short(data.get(name))}")
     specs = []
@@ -399,16 +398,11 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
         try:
             specs.append(Spec.checked(spec, data["backend"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else error
-            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
-    suite = data.get("suite")
+            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {error}") from None
+    suite = data.get("suite") if isinstance(data.get("suite"), str) else None
     target, most = (finite_or_none(data.get(name)) for name in ("target_seconds", "max_seconds"))
-    return Plan(
-        tuple(specs),
-        suite if isinstance(suite, str) else None,
-        target if target is not None and target > 0 else None,
-        most if most is not None and most >= 0 else None,
-    )
+    most = None if most is None or most < 0 else most
+    return Plan(tuple(specs), suite, target if target and target > 0 else None, most)
 
 
 def _find_folder(name: str, parent: Path) -> Path:

@@ -114,7 +114,7 @@ def main_operations(options: argparse.Namespace) -> int:
         "json": lambda: json_text([{**operation, "intensity": _intensities(operation)} for operation in operations]),
         "md": lambda: _operations_markdown(operations),
     }
-    return emit(targets, texts, lambda screen: _show_operations(operations, screen))
+    return emit(targets, texts, lambda screen: show_operations(operations, screen))
 
 
 def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
@@ -130,7 +130,8 @@ def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) -> None:
+def show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) -> None:
+    """Print operations: formulas, parameters, variants."""
     for operation in operations:
         sys.stdout.write(f"{operation['name']}: {operation['text']}\n")
         for name, text in operation["formulas"].items():

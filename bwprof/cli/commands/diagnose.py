@@ -16,18 +16,7 @@ from bwprof.cli.output import choose_targets, emit, json_text
 from bwprof.cli.render import markdown, print_document
 from bwprof.importers import detect
 from bwprof.importers.next_steps import NextCommand, suggest_commands, suggest_rocprof
-from bwprof.text.document import (
-    Block,
-    Code,
-    Document,
-    Paragraph,
-    Section,
-    make_list,
-    make_paragraph,
-    make_section,
-    make_table,
-    present_sections,
-)
+from bwprof.text import document as doc
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import finite_or_none
 
@@ -87,7 +76,7 @@ def main_diagnose(options: argparse.Namespace) -> int:
     return emit(targets, texts, None if targets else lambda screen: print_document(screen, document))
 
 
-def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> Document:
+def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> doc.Document:
     """Make the answers, the evidence and the next steps; without `everything` no more than can be read."""
     answered = list(cases)
     if not everything and len(cases) > _ANSWERS:  # those that take longest, in their order
@@ -98,15 +87,15 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> D
         "nothing was measured": not cases,
         f"{plural(unmeasured, 'row')} without a measurement left out (predicted, skipped or failed)": unmeasured,
     }
-    lead: list[Block | None] = [make_list(_answers(answered))]
-    lead += [Paragraph(text) for text, applies in notes.items() if applies]
+    lead: list[doc.Block | None] = [doc.make_list(_answers(answered))]
+    lead += [doc.Paragraph(text) for text, applies in notes.items() if applies]
     closer = answered if everything else answered[:_MOST_CASES]
     sections = [
         _evidence(closer, refuted=everything or len(cases) == 1, more=len(cases) - len(closer)),
         _next_steps(cases, most=len(cases) if everything else _STEPS),
     ]
     present = tuple(block for block in lead if block is not None)
-    return Document("Why is it slow?", "", present_sections(sections), present)
+    return doc.Document("Why is it slow?", "", doc.present_sections(sections), present)
 
 
 def _total_time(case: Diagnosis) -> float:
@@ -137,7 +126,7 @@ def _name_parts(case: Diagnosis) -> tuple[str, str, str]:
     return case.case, "", ""
 
 
-def _evidence(cases: Sequence[_Case], *, refuted: bool, more: int) -> Section | None:
+def _evidence(cases: Sequence[_Case], *, refuted: bool, more: int) -> doc.Section | None:
     """Make the section of evidence; what is unknown of every case for the same reason is printed once."""
     lines = []
     for case, _ in cases:
@@ -150,16 +139,16 @@ def _evidence(cases: Sequence[_Case], *, refuted: bool, more: int) -> Section | 
         shared = [line for line in lines[0][1] if line in of_every and line[0] == CANNOT_TELL]
     sections = [_verdicts(case, [line for line in of_case if line not in shared]) for case, of_case in lines]
     sections += [_verdicts(f"each of these {len(lines)} cases", shared)]
-    return make_section("", "Evidence", *sections, _more_cases(more))
+    return doc.make_section("", "Evidence", *sections, _more_cases(more))
 
 
-def _verdicts(case: str, lines: Iterable[tuple[str, str, str]]) -> Section | None:
+def _verdicts(case: str, lines: Iterable[tuple[str, str, str]]) -> doc.Section | None:
     """Make a case's section; hypotheses with the same verdict and evidence share a line."""
     names: dict[tuple[str, str], list[str]] = {}
     for verdict, name, text in lines:
         names.setdefault((verdict, text), []).append(name)
     rows = [(f"{verdict:<11}", ", ".join(alike), text) for (verdict, text), alike in names.items()]
-    return make_section("", case, make_table(["Verdict", "Hypothesis", "Evidence"], rows, wordy=True))
+    return doc.make_section("", case, doc.make_table(["Verdict", "Hypothesis", "Evidence"], rows, wordy=True))
 
 
 def _evidence_text(verdict: HypothesisVerdict, *, refuted: bool) -> str:
@@ -176,25 +165,25 @@ def _evidence_text(verdict: HypothesisVerdict, *, refuted: bool) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _next_steps(cases: Sequence[_Case], *, most: int) -> Section | None:
+def _next_steps(cases: Sequence[_Case], *, most: int) -> doc.Section | None:
     """Make the section of what to run next, first for the cases of which nothing is known."""
     unsettled = sorted((case for case in cases if case[1]), key=lambda case: bool(case[0].of("supported")))
-    blocks: list[Block | Section | None] = []
+    blocks: list[doc.Block | doc.Section | None] = []
     for case, commands in unsettled[:most]:
-        parts: list[Block] = []
+        parts: list[doc.Block] = []
         for step in commands:
-            parts += [Paragraph(f"tells {', '.join(step.tells)}:")]
-            parts += [Code(step.command, "python" if step.in_python else "sh")]
-        blocks.append(Section("", case.case, tuple(parts)))
+            parts += [doc.Paragraph(f"tells {', '.join(step.tells)}:")]
+            parts += [doc.Code(step.command, "python" if step.in_python else "sh")]
+        blocks.append(doc.Section("", case.case, tuple(parts)))
     if blocks:
         amd = any(step.command.startswith("rocprof") for _, commands in unsettled[:most] for step in commands)
         then = f"then: bwprof diagnose {'counted --peak GB/S' if amd else 'RUN, or profile.ncu-rep'}"
-        blocks += [_more_cases(len(unsettled) - most), Paragraph(then)]
-    return make_section("", "Next steps", *blocks)
+        blocks += [_more_cases(len(unsettled) - most), doc.Paragraph(then)]
+    return doc.make_section("", "Next steps", *blocks)
 
 
-def _more_cases(count: int) -> Paragraph | None:
-    return make_paragraph(f"... and {plural(count, 'case')} more: --all, or --only" if count > 0 else "")
+def _more_cases(count: int) -> doc.Paragraph | None:
+    return doc.make_paragraph(f"... and {plural(count, 'case')} more: --all, or --only" if count > 0 else "")
 
 
 def _to_dict(case: Diagnosis, commands: Sequence[NextCommand]) -> dict[str, Any]:

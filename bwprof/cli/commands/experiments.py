@@ -22,14 +22,6 @@ from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
 from bwprof.experiments.ab_result import ABTable
 from bwprof.experiments.ab_run import PlaceRequest
-from bwprof.experiments.ab_session import (
-    DEFAULT_GATE,
-    DEFAULT_REL_CI,
-    DEFAULT_SECONDS,
-    StopRule,
-    exceeds_limit,
-    may_exceed_limit,
-)
 from bwprof.results.atomic import is_stream
 from bwprof.runs.interrupts import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
@@ -61,9 +53,9 @@ what to measure:
 --seed N  of the order and of the generated inputs (default: 0)
 
 when to stop, and how to judge:
---rel-ci FRACTION  stop when half the 99.5 % interval of the ratio is below this (default: {DEFAULT_REL_CI:.1%})
---max-seconds SECONDS  the longest time of one comparison (default: {DEFAULT_SECONDS:g})
---gate FRACTION  smallest difference to report (default: {DEFAULT_GATE:.0%})
+--rel-ci FRACTION  stop when half of the ratio's interval is below this (default: {ab_session.DEFAULT_REL_CI:.1%})
+--max-seconds SECONDS  the longest time of one comparison (default: {ab_session.DEFAULT_SECONDS:g})
+--gate FRACTION  smallest difference to report (default: {ab_session.DEFAULT_GATE:.0%})
 --fail-on FRACTION  exit with 1 where B is slower by more than this, as 2%, and with 3 where it may be
 --max-turn-seconds SECONDS  the longest time of one answer of a side (default: {DEFAULT_TURN_SECONDS:g})
 
@@ -80,9 +72,9 @@ _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
     measuring=True,
     repo=".",
     seed=0,
-    rel_ci=DEFAULT_REL_CI,
-    max_seconds=DEFAULT_SECONDS,
-    gate=DEFAULT_GATE,
+    rel_ci=ab_session.DEFAULT_REL_CI,
+    max_seconds=ab_session.DEFAULT_SECONDS,
+    gate=ab_session.DEFAULT_GATE,
     max_turn_seconds=DEFAULT_TURN_SECONDS,
 )
 def main_ab(options: argparse.Namespace) -> int:
@@ -105,7 +97,7 @@ def main_ab(options: argparse.Namespace) -> int:
     threads = None if options.threads is None else check_threads(options.threads, "--threads")
     turn_seconds = options.max_turn_seconds
     places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
-    rule = StopRule(options.rel_ci, options.max_seconds, options.gate, registry.check_seed(options.seed))
+    rule = ab_session.StopRule(options.rel_ci, options.max_seconds, options.gate, registry.check_seed(options.seed))
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
     cases = ABOptions(
@@ -171,9 +163,9 @@ def judge_rows(table: ABTable, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         message = ""
-        if row["ratio"] is not None and exceeds_limit(row["ratio"], row["verdict"], options.fail_on):
+        if row["ratio"] is not None and ab_session.exceeds_limit(row["ratio"], row["verdict"], options.fail_on):
             code, message = GATE_FAILED, "B is slower"
-        elif may_exceed_limit(row["ratio_hi"], row["verdict"], options.fail_on):
+        elif ab_session.may_exceed_limit(row["ratio_hi"], row["verdict"], options.fail_on):
             code, message = code or INCOMPLETE, _describe_undecided(row, options)
         if message:
             sys.stderr.write(f"bwprof: --fail-on {100 * options.fail_on:g}%: {row['case']}: {message}\n")

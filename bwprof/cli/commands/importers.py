@@ -22,17 +22,7 @@ from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
-from bwprof.text.document import (
-    NOTHING,
-    Document,
-    DocumentTable,
-    Section,
-    make_list,
-    make_paragraph,
-    make_section,
-    make_table,
-    present_sections,
-)
+from bwprof.text import document as doc
 from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
 from bwprof.text.parsing import quote_text
 from bwprof.text.terminal import make_console, print_table
@@ -80,7 +70,7 @@ def _show(data: pd.DataFrame, screen: Console) -> None:
             name = str(row.get("kernel") or "a kernel without a name")
             short = f"{row.get('case') or name} (a name of {len(name)} letters: --json)"
             screen.print(f"launch {row.get('launch')}: {name if len(name) <= _LONGEST else short}", soft_wrap=True)
-        print_document(screen, Document("", "", (), tuple(filter(None, [launch_table(_records(data))]))))
+        print_document(screen, doc.Document("", "", (), tuple(filter(None, [launch_table(_records(data))]))))
     for note in data.attrs.get("notes", ()):
         screen.print(f"note: {note}")
 
@@ -97,7 +87,7 @@ def _records(data: pd.DataFrame) -> list[_Launch]:
     return [{str(name): None if is_missing(value) else value for name, value in row.items()} for row in rows]
 
 
-def launch_table(rows: Sequence[_Launch]) -> DocumentTable | None:
+def launch_table(rows: Sequence[_Launch]) -> doc.DocumentTable | None:
     """Make a table of all that is known of a few launches: a line for each figure, a column for each launch."""
     from bwprof.analysis.values import parse_stalls
     from bwprof.importers.frames import COLUMNS
@@ -108,14 +98,14 @@ def launch_table(rows: Sequence[_Launch]) -> DocumentTable | None:
     shares = {reason: max(side.get(reason, 0) for side in stalls) for reason in dict.fromkeys(chain(*stalls))}
     for reason in sorted(shares, key=lambda reason: -shares[reason])[:_MOST_STALLS]:
         lines.append([f"stall {reason}", "%", *(_format_value(side.get(reason), "%") for side in stalls)])
-    known = [line for line in lines if set(line[2:]) != {NOTHING}]
+    known = [line for line in lines if set(line[2:]) != {doc.NOTHING}]
     launches = [f"launch {row.get('launch')}" for row in rows]
-    return make_table(["figure", "unit", *launches], known, numbers=launches)
+    return doc.make_table(["figure", "unit", *launches], known, numbers=launches)
 
 
 def _format_value(value: Any, unit: str) -> str:
     if is_missing(value) or value == "":
-        return NOTHING
+        return doc.NOTHING
     if isinstance(value, str):
         return value
     if unit == "B":
@@ -315,7 +305,7 @@ def main_ncu_compare(options: argparse.Namespace) -> int:
     )
 
 
-def _pairs_document(data: pd.DataFrame, *, everything: bool, most: int | None = None) -> Document:
+def _pairs_document(data: pd.DataFrame, *, everything: bool, most: int | None = None) -> doc.Document:
     """Make a table for each pair of launches, of more than `most` one for all, between the total and the notes."""
     both = data[data["side"] == "both"]
     pairs = [pair.to_dict(orient="records") for _, pair in both.groupby("pair", sort=False)]
@@ -323,13 +313,13 @@ def _pairs_document(data: pd.DataFrame, *, everything: bool, most: int | None = 
         sections = [_overview(pairs)]
     else:
         sections = [_pair_section(lines, everything=everything) for lines in pairs]
-    sections.append(make_section("", "Notes", make_list(_notes(data))))
-    total = make_paragraph(_total(data))
+    sections.append(doc.make_section("", "Notes", doc.make_list(_notes(data))))
+    total = doc.make_paragraph(_total(data))
     title = f"{data.attrs['base']} and {data.attrs['new']}"
-    return Document(title, "", present_sections(sections), () if total is None else (total,))
+    return doc.Document(title, "", doc.present_sections(sections), () if total is None else (total,))
 
 
-def _pair_section(lines: list[_Line], *, everything: bool) -> Section | None:
+def _pair_section(lines: list[_Line], *, everything: bool) -> doc.Section | None:
     selected = [line for line in lines if everything or line["figure"] in _FIRST or _is_changed(line)]
     selected.sort(key=lambda line: (*_FIRST, line["figure"]).index(line["figure"]))
     rows = []
@@ -341,28 +331,28 @@ def _pair_section(lines: list[_Line], *, everything: bool) -> Section | None:
     sides = ("base", "new", "change")
     launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
     title = f"{_shorten(lines[0]['case'])} (launch {', '.join(launches)})"
-    table = make_table(["figure", "unit", *sides], rows, numbers=sides)
-    return make_section("", title, table, make_paragraph(more))
+    table = doc.make_table(["figure", "unit", *sides], rows, numbers=sides)
+    return doc.make_section("", title, table, doc.make_paragraph(more))
 
 
-def _overview(pairs: list[list[_Line]]) -> Section | None:
+def _overview(pairs: list[list[_Line]]) -> doc.Section | None:
     """Make a table with a line for each of many pairs."""
     numbers = ["ms base", "ms new", "change", "GB/s base", "GB/s new"]
     rows = []
     for lines in pairs[:_MOST_LINES]:
         figures = {line["figure"]: line for line in lines}
         cells = [
-            _format_value(figures[name][side], figures[name]["unit"]) if name in figures else NOTHING
+            _format_value(figures[name][side], figures[name]["unit"]) if name in figures else doc.NOTHING
             for name in ("time_ms", "dram_gb_s")
             for side in ("base", "new")
         ]
-        cells.insert(2, _change(figures["time_ms"]) if "time_ms" in figures else NOTHING)
+        cells.insert(2, _change(figures["time_ms"]) if "time_ms" in figures else doc.NOTHING)
         launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
         rows.append([", ".join(launches), _shorten(lines[0]["case"], _NAME), *cells])
     left = len(pairs) - len(rows)
-    more = make_paragraph(f"... and {plural(left, 'pair')} more: --csv FILE has all" if left else "")
-    table = make_table(["launch", "kernel", *numbers], rows, numbers=numbers)
-    return make_section("", "Pairs of launches", table, more)
+    more = doc.make_paragraph(f"... and {plural(left, 'pair')} more: --csv FILE has all" if left else "")
+    table = doc.make_table(["launch", "kernel", *numbers], rows, numbers=numbers)
+    return doc.make_section("", "Pairs of launches", table, more)
 
 
 def _notes(data: pd.DataFrame) -> list[str]:

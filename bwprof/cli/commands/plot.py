@@ -143,10 +143,11 @@ def _draw(
     options: argparse.Namespace, kind: str | None, files: Sequence[str], targets: Sequence[Path], how: dict[str, Any]
 ) -> None:
     """Draw a kind of `plot.KINDS`: of rows, of the stored roofs of this machine's device, or of nothing."""
+    from bwprof.cli.commands.predict import load_roofs
     from bwprof.plot import bars
 
     if kind == "roofs" and len(files) < 2:
-        data: Any = files[0] if files else _load_roofs()
+        data: Any = files[0] if files else load_roofs()[0]
     else:
         data = _read_frame(files, options.only) if files else None
     if options.panels:
@@ -178,17 +179,6 @@ def _read_frame(files: Sequence[str], only: Sequence[str]) -> pd.DataFrame:
     data = pd.concat(frames, ignore_index=True)
     data.attrs = dict(frames[0].attrs)
     return data
-
-
-def _load_roofs() -> Any:
-    from bwprof import hardware
-    from bwprof.roofs import store
-
-    with hardware.borrow_current(None, None) as (choice, device):
-        roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
-    if roofs is None:
-        raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
-    return roofs
 
 
 def _draw_all(options: argparse.Namespace, files: Sequence[str], how: dict[str, Any]) -> int:

@@ -12,14 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
+from bwprof.analysis.prediction import predict
 from bwprof.analysis.prediction.catalogue import split_devices
-from bwprof.analysis.prediction.predict import (
-    DEFAULT_DEVICE,
-    interleave_devices,
-    is_lower_bound,
-    predict_rows,
-    resolve_efficiency,
-)
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.cli.commands.sweep import read_request
 from bwprof.cli.guard import OK
@@ -27,6 +21,7 @@ from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, com
 from bwprof.cli.output import check_new, choose_targets, write_predictions
 from bwprof.cli.render import print_lines
 from bwprof.roofs import store
+from bwprof.roofs.model import Roofs
 from bwprof.runs import plan
 from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
 from bwprof.text.parsing import describe_unknown
@@ -41,7 +36,7 @@ _TABLE = f"""\
 {OPERATIONS}
 {CASES}
 --device NAME|NUMBERS,…  devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in
-  MHz, units=, floor= in us) (default: {DEFAULT_DEVICE})
+  MHz, units=, floor= in us) (default: {predict.DEFAULT_DEVICE})
 --roofs RUN|FILE  instead: a device by its measured roofs
 {EFFICIENCY}
 {FILES}
@@ -71,11 +66,11 @@ def main_predict(options: argparse.Namespace) -> int:
     targets = choose_targets(options, options.suite, options.roofs, options.efficiency)
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
-    names = DEFAULT_DEVICE if options.device is None else options.device
+    names = predict.DEFAULT_DEVICE if options.device is None else options.device
     devices = split_devices(names) if options.roofs is None else [store.read(Path(options.roofs))]
-    cases, model = _cases(options), resolve_efficiency(read_efficiency(options.efficiency))
-    frames = [predict_rows(cases, device, model) for device in devices]
-    data = frames[0] if len(frames) == 1 else interleave_devices(frames)
+    cases, model = _cases(options), predict.resolve_efficiency(read_efficiency(options.efficiency))
+    frames = [predict.predict_rows(cases, device, model) for device in devices]
+    data = frames[0] if len(frames) == 1 else predict.interleave_devices(frames)
     write_predictions(data, targets)
     if "-" not in targets.values():
         _print(data)
@@ -110,7 +105,7 @@ def _print(data: pd.DataFrame) -> None:
     learnt = bool(data["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if data["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
-    bounds = is_lower_bound(data)
+    bounds = predict.is_lower_bound(data)
     lines = []
     for row, is_bound in zip(data.to_dict(orient="records"), bounds, strict=True):
         cells = _cells(row, is_bound=is_bound)
@@ -193,10 +188,19 @@ def main_roofs(options: argparse.Namespace) -> int:
     return actions[options.action](options)
 
 
-def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
-    """Return the key of the chosen device's stored roofs, and the device's name."""
-    with hardware.borrow_current(options.backend, options.device) as (choice, device):
-        return store.identity(choice.backend, hardware.facts(device)), choice.name
+def identify(backend: str | None = None, device: str | None = None) -> tuple[store.Identity, str]:
+    """Return the key of a device's stored roofs, and the device's name."""
+    with hardware.borrow_current(backend, device) as (choice, current):
+        return store.identity(choice.backend, hardware.facts(current)), choice.name
+
+
+def load_roofs(backend: str | None = None, device: str | None = None) -> tuple[Roofs, str]:
+    """Return the stored roofs of a device, and its name; ValueError where there are none."""
+    identity, name = identify(backend, device)
+    roofs = store.load(identity)
+    if roofs is None:
+        raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
+    return roofs, name
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -208,8 +212,7 @@ def _list(options: argparse.Namespace) -> int:
         name = f"{known['backend']}:{known['index']}"
         if backend not in (None, known["backend"]) or index not in (None, known["index"]):
             continue
-        with hardware.borrow_current(None, name) as (choice, device):
-            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+        roofs = store.load(identify(device=name)[0])
         cells = ("none stored: a sweep measures them", "", "")
         if roofs is not None:
             reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
@@ -225,10 +228,7 @@ def _export(options: argparse.Namespace) -> int:
     if target.suffix.lower() != ".json":
         raise ValueError(f"{target}: roofs are exported as .json")
     check_new("export", str(target), force=options.force)
-    identity, name = _identity(options)
-    roofs = store.load(identity)
-    if roofs is None:
-        raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
+    roofs, name = load_roofs(options.backend, options.device)
     store.export(roofs, target)
     sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(target)}\n")
     return OK
@@ -237,7 +237,7 @@ def _export(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> int:
     source = Path(options.file)
     roofs = store.read(source)
-    identity, name = _identity(options)
+    identity, name = identify(options.backend, options.device)
     here = tuple(identity["key"][part] for part in ("name", "uuid", "driver"))
     there = (roofs.device, roofs.device_uuid, roofs.driver)
     if there != here:

@@ -14,18 +14,7 @@ from bwprof.cli.options import RESULT, RESULTS, command, load_rows, typed
 from bwprof.cli.output import FORMS, check_writable, choose_targets, emit, json_text
 from bwprof.cli.render import markdown, print_document, print_lines, print_step, print_summary, print_view
 from bwprof.results.schema import RowDict
-from bwprof.text.document import (
-    Document,
-    FactList,
-    Paragraph,
-    Section,
-    make_frame_table,
-    make_list,
-    make_paragraph,
-    make_section,
-    make_table,
-    present_sections,
-)
+from bwprof.text import document as doc
 from bwprof.text.formatting import format_path, plural
 from bwprof.text.terminal import make_console, print_table
 
@@ -77,55 +66,57 @@ def main_analyze(options: argparse.Namespace) -> int:
     )
 
 
-def _document(answer: Answer, *, checklist: bool, on_screen: bool) -> Document:
+def _document(answer: Answer, *, checklist: bool, on_screen: bool) -> doc.Document:
     """Make the answer's document; on a screen bottlenecks and strengths are lines, not wide tables."""
     from bwprof.analysis.answer import group_strengths
 
     improved, reason = answer.improvement()
-    pairs = make_frame_table(improved, numbers=list(improved.columns)[1:])
-    bottlenecks = make_section("", "Bottlenecks", make_frame_table(answer.bottlenecks()))
-    strengths = make_list(group_strengths(answer.measured)) if on_screen else make_frame_table(answer.strengths())
+    pairs = doc.make_frame_table(improved, numbers=list(improved.columns)[1:])
+    bottlenecks = doc.make_section("", "Bottlenecks", doc.make_frame_table(answer.bottlenecks()))
+    strengths = (
+        doc.make_list(group_strengths(answer.measured)) if on_screen else doc.make_frame_table(answer.strengths())
+    )
     sections = [
         _bottlenecks(answer) if on_screen else bottlenecks,
-        make_section("", "Cliffs: time that the step of work does not explain", make_list(answer.cliffs())),
-        make_section("", "Strengths", strengths),
-        make_section("", "FP32 and FP16", pairs, make_paragraph(reason)) if pairs else None,
+        doc.make_section("", "Cliffs: time that the step of work does not explain", doc.make_list(answer.cliffs())),
+        doc.make_section("", "Strengths", strengths),
+        doc.make_section("", "FP32 and FP16", pairs, doc.make_paragraph(reason)) if pairs else None,
         _utilization(answer.utilization()),
         _checklist(answer.checklist(), on_screen=on_screen) if checklist else None,
     ]
-    return Document("What limits it", "", present_sections(sections), tuple(map(Paragraph, answer.lines())))
+    return doc.Document("What limits it", "", doc.present_sections(sections), tuple(map(doc.Paragraph, answer.lines())))
 
 
-def _bottlenecks(answer: Answer) -> Section:
+def _bottlenecks(answer: Answer) -> doc.Section:
     from bwprof.analysis.bottleneck import sort_by_priority
 
     if not answer.findings:
-        return Section("", "Bottlenecks: none that a roof tells of", ())
+        return doc.Section("", "Bottlenecks: none that a roof tells of", ())
     parts = []
     for finding in sort_by_priority(answer.findings):
         impact = ("impact", f"{finding.impact}; {finding.gain}")
-        facts = FactList((impact, ("fix", finding.fix), ("evidence", finding.evidence)))
-        parts.append(Section("", f"{finding.priority} {finding.label}: {finding.issue}", (facts,)))
-    return Section("", "Bottlenecks", (Paragraph(_PRIORITIES), *parts))
+        facts = doc.FactList((impact, ("fix", finding.fix), ("evidence", finding.evidence)))
+        parts.append(doc.Section("", f"{finding.priority} {finding.label}: {finding.issue}", (facts,)))
+    return doc.Section("", "Bottlenecks", (doc.Paragraph(_PRIORITIES), *parts))
 
 
-def _utilization(data: pd.DataFrame) -> Section | None:
+def _utilization(data: pd.DataFrame) -> doc.Section | None:
     title = "Utilization of the theoretical peak"
     if data["Utilization"].ne("-").any():
-        return make_section("", title, make_frame_table(data, numbers=list(data.columns)[1:3]))
-    unknown = make_paragraph("--peak GB/S gives the peak of cold ones") if len(data) else None
-    return make_section("", f"{title}: not known of any row", unknown)
+        return doc.make_section("", title, doc.make_frame_table(data, numbers=list(data.columns)[1:3]))
+    unknown = doc.make_paragraph("--peak GB/S gives the peak of cold ones") if len(data) else None
+    return doc.make_section("", f"{title}: not known of any row", unknown)
 
 
-def _checklist(checklist: pd.DataFrame, *, on_screen: bool) -> Section | None:
+def _checklist(checklist: pd.DataFrame, *, on_screen: bool) -> doc.Section | None:
     """Make the section of a checklist; on a screen its groups, a line for each item."""
     if not on_screen:
-        return make_section("", "Checklist", make_frame_table(checklist))
+        return doc.make_section("", "Checklist", doc.make_frame_table(checklist))
     groups = []
     for group, lines in checklist.groupby("Group", sort=False):
         rows = zip(lines["Result"].str.ljust(7), lines["Item"], lines["Figure"], strict=True)
-        groups.append(make_section("", str(group), make_table(["Result", "Item", "Figure"], rows, wordy=True)))
-    return Section("", "Checklist", present_sections(groups))
+        groups.append(doc.make_section("", str(group), doc.make_table(["Result", "Item", "Figure"], rows, wordy=True)))
+    return doc.Section("", "Checklist", doc.present_sections(groups))
 
 
 def print_answer(rows: Sequence[RowDict], folder: Path | None, screen: Console) -> None:
@@ -180,7 +171,9 @@ def main_report(options: argparse.Namespace) -> int:
     if options.checklist:
         from bwprof.analysis.checks import checklist
 
-        print_document(screen, Document("", "", present_sections([_checklist(checklist(data), on_screen=True)])))
+        print_document(
+            screen, doc.Document("", "", doc.present_sections([_checklist(checklist(data), on_screen=True)]))
+        )
     elif data.attrs.get("run", {}).get("model") is not None:
         print_step(data, screen)
     else:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TextIO
 
-from bwprof import _core, hardware, kernels, registry
+from bwprof import _core, hardware, registry
 from bwprof.cli import options as shared
 from bwprof.cli.guard import OK
 from bwprof.cli.options import command, read_params, split, typed
@@ -29,30 +29,6 @@ from bwprof.text.terminal import make_console, print_table
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
 _LINES = 500  # of a table
-
-
-def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
-    """Print every operation with its parameters, precisions and variants (`verbose`: kernels), then the suites."""
-    known = kernels.variants() if verbose else ()
-    for operation in registry.operations():
-        stream.write(f"{operation['name']}: {operation['text']}\n")
-        stream.write(f"  precisions: {', '.join(operation['precisions'])}\n")
-        for param in operation["params"]:
-            default = param["default_from"] or param["default"]
-            unit = f" {param['unit']}" if param["unit"] else ""
-            stream.write(f"  -p {param['name']}={default}{unit}: {param['text']}\n")
-        for backend, variants in operation["variants"].items():
-            for variant in variants:
-                kinds = ", ".join(variant["precisions"])
-                stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
-                if verbose:
-                    stream.write(f"    {kernels.format_variant(variant)}\n")
-                key = (operation["name"], backend, variant["name"])
-                rows = [row for row in known if (row["operation"], row["backend"], row["variant"]) == key]
-                stream.writelines(f"    {kernels.format_kernel(row)}\n" for row in rows)
-        stream.write("\n")
-    for name in suites.list_suites():
-        stream.write(f"suite {name}: {suites.load(name).text}\n")
 
 
 def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True, recalibrate: bool = False) -> None:
@@ -113,7 +89,7 @@ _TABLE = f"""\
 
 how:
 {shared.DRY_RUN}
---list  print operations, parameters, variants and suites; with --verbose the kernels, too
+--list  print operations, parameters, variants and suites (kernels: bwprof variants)
 {shared.LIMITS}
 {shared.SAMPLING}
 {shared.ROOFS}
@@ -141,12 +117,14 @@ def main_sweep(options: argparse.Namespace) -> int:
     130 interrupted.
     """
     from bwprof.cli import runner
+    from bwprof.cli.commands.describe import show_operations
 
     runner.read_options(options)
     if options.list:
         _warn_of_unused(options, "--list")
         with options.interrupts.at_once():
-            print_operations(sys.stdout, verbose=options.verbose)
+            show_operations(registry.operations(), make_console(sys.stdout))
+            sys.stdout.writelines(f"suite {name}: {suites.load(name).text}\n" for name in suites.list_suites())
         return OK
     if options.resume is not None:
         return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
