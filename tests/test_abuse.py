@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
+import os
 import pickle
 import re
 import shlex
@@ -18,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import IN_ONE, Here, environment
+from words import words
 
 import bwprof
 from bwprof import _core
@@ -60,7 +63,7 @@ def in_shell(line: str, folder: Path, plant: str = "", *, draws: bool = False) -
 def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> None:
     code, said = in_shell(f"$B {what} >/dev/full", tmp_path)
     assert code == 3
-    assert said.strip().splitlines()[-1] == "bwprof: error: the standard output: No space left on device"
+    assert said.strip().endswith(os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2> >(exec true)"])
@@ -109,7 +112,7 @@ def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> N
 def test_one_file_cannot_be_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(tmp_path / "same")
     assert main_sweep([*TINY, "--output", str(tmp_path), "--csv", target, "--json", f"{tmp_path}/./same"]) == 2
-    assert "cannot be both the CSV and the JSON file" in capsys.readouterr().err
+    assert {"CSV", "JSON"} <= words(capsys.readouterr().err)
     assert not list(tmp_path.glob("*"))
 
 
@@ -128,7 +131,7 @@ def test_a_cache_size_that_is_none_is_refused(
 ) -> None:
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", given)
     assert main_sweep([*TINY, "--csv", "-"]) == 2
-    assert f"BWPROF_CPU_CACHE_MIB is '{given}': allowed are 1 to 1048576" in capsys.readouterr().err
+    assert {"BWPROF_CPU_CACHE_MIB", *given.split(), "1048576"} <= words(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_a_cache_size_that_is_none_is_refused(
 def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
     code, said = in_shell(f"$B {shlex.join(TINY)} {option}", tmp_path)
     assert code == 2
-    assert said == f"bwprof: error: results cannot be written to {where}: No space left on device\n"
+    assert re.fullmatch(rf"bwprof: error: .*{re.escape(where)}: {os.strerror(errno.ENOSPC)}\n", said)
 
 
 # Names of what the command has open already: replaced in one step, they would go on as files that nobody sees.
@@ -173,14 +176,15 @@ def test_a_pipe_gets_one_json_document(tmp_path: Path, option: str) -> None:
 def test_the_standard_output_has_one_kind_of_data_by_any_name(tmp_path: Path) -> None:
     code, said = in_shell(f"$B {shlex.join(TINY)} --csv /dev/stdout --json -", tmp_path)
     assert code == 2
-    assert said == "bwprof: error: --csv - and --json - cannot both have the standard output\n"
+    assert said.count("\n") == 1
+    assert {"--csv", "--json"} <= words(said)
 
 
 def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     row = {**ROW, "run_id": "first"}
     with closing(csv_file.CsvWriter(path)) as first:
-        with pytest.raises(OSError, match="another bwprof is writing to it"):
+        with pytest.raises(OSError, match="another bwprof"):
             csv_file.CsvWriter(path)
         first.append(row)
         first.finish([row])
@@ -193,7 +197,7 @@ def test_letters_that_the_locale_lacks(tmp_path: Path) -> None:
         '[[case]]\nname = "gr\u00f6\u00dfe"\noperation = "gemm"\nparams = {M=1,N=8,K=8}\ncache = "hot"\n'
     )
     plain = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
-    assert in_shell(f"{plain} $B sweep --help | grep -q seq-lengths", tmp_path) == (0, "")
+    assert in_shell(f"{plain} $B sweep --help|grep -q seq-lengths", tmp_path) == (0, "")
     code, said = in_shell(
         f"{plain} $B --suite a.toml --backend cpu --precision fp32 {shlex.join(QUICK)} --output runs > shown",
         tmp_path,
@@ -210,7 +214,7 @@ def test_a_process_that_cannot_be_started(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     assert main_sweep([*TINY, "--output", str(tmp_path / "runs")]) == 2
-    assert "the process that opens the device could not be started: [Errno 2]" in capsys.readouterr().err
+    assert "[Errno 2]" in capsys.readouterr().err
     assert not list((tmp_path / "runs").glob("*"))
 
 
@@ -221,7 +225,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("bwprof.cli.render.print_summary", fail)
     code, _, err = here(*TINY, "--output", "runs")
     assert code == 3
-    assert err.endswith("bwprof: error: out of memory\n")
+    assert err.endswith("out of memory\n")
     assert len(bwprof.load(next((tmp_path / "runs").iterdir()))) == 1
 
 
@@ -373,7 +377,7 @@ def test_a_run_that_is_nested_too_deep(tmp_path: Path, part: str) -> None:
     deep = json.loads('{"a":' * 900 + "1" + "}" * 900)
     document = {**HEAD, "run": deep if part == "run" else {"plan": [deep]}, "rows": [ROW]}
     (tmp_path / "results.json").write_text(json.dumps(document))
-    with pytest.raises(ValueError, match="nested more than 60 levels deep"):
+    with pytest.raises(ValueError, match="60 levels"):
         bwprof.load(tmp_path / "results.json")
 
 
@@ -400,7 +404,7 @@ def test_the_same_measured_twice_is_two_lines(here: Here) -> None:
 @pytest.mark.parametrize("wrong", [None, "results.csv", {}])
 def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
     for function in (bwprof.summary, lambda data: bwprof.save(data, tmp_path / "a.csv")):
-        with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not"):
+        with pytest.raises(TypeError, match=r"pandas\.DataFrame"):
             function(wrong)
 
 
@@ -482,7 +486,7 @@ def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pyte
     assert main_sweep(["--resume", str(tmp_path)]) == 2
     assert "holds neither" in capsys.readouterr().err
     assert main_sweep(["--resume", str(tmp_path), "--output", "a.csv"]) == 2
-    assert "--output a.csv must be a folder" in capsys.readouterr().err
+    assert {"--output", "a.csv", "folder"} <= words(capsys.readouterr().err)
 
 
 def test_what_holds_a_device_is_neither_copied_nor_pickled(cpu: _core.Device) -> None:

@@ -6,6 +6,7 @@ Everything that is measured here is tiny; the roofs are left out by a planted mo
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import textwrap
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from commands import DRAW, GIVE_UP_SECONDS, PLANT, TINY, Here, command, csv_rows, finished, run_folder
+from words import words
 
 import bwprof
 from bwprof import _core
@@ -154,7 +156,7 @@ def test_once_launches_each_case_once(tmp_path: Path, capsys: pytest.CaptureFixt
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("launched gemm") == 2
-    assert "--once measures nothing and writes nothing: --output left aside" in shown.err
+    assert {"--once", "--output"} <= words(shown.err)
     assert not list(tmp_path.iterdir())
     assert main_sweep(["gemm", *TINY, "--cache", "both", "--recalibrate", "--once"]) == 0
     shown = capsys.readouterr()
@@ -175,8 +177,10 @@ def test_once_goes_on_after_a_case_that_cannot_run(
     monkeypatch.setattr(Spec, "open", open_case)
     assert main_sweep(["gemm", *TINY, "--once"]) == 3
     err = capsys.readouterr().err
-    assert "failed gemm N=16 K=16 fp32 hot: no cuBLASLt" in err
-    assert "launched gemm N=16 K=16 fp16 hot" in err
+    case = ["gemm", "N=16", "K=16"]
+    found = [re.split("[ :]+", line) for line in err.splitlines()]
+    assert ["failed", *case, "fp32", "hot", "no", "cuBLASLt"] in [line[:8] for line in found]
+    assert ["launched", *case, "fp16", "hot"] in [line[:6] for line in found]
 
 
 def test_a_quick_look(tmp_path: Path) -> None:
@@ -275,7 +279,7 @@ def test_a_suite_with_a_mistake_is_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "mine.toml"
     path.write_text('[[case]]\noperation = "gemm"\nparms = { M = 1 }\n')
     assert main_sweep(["--suite", str(path)]) == 2
-    assert "mine.toml, case 1 ('gemm'): unknown key 'parms': did you mean 'params'?" in capsys.readouterr().err
+    assert {"1", "gemm", "parms", "params"} <= words(capsys.readouterr().err)
 
 
 def test_a_backend_without_a_device_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -357,7 +361,7 @@ def test_a_wrong_result_is_a_failed_row_without_a_time(here: Here, monkeypatch: 
     right, wrong = csv_rows(out)
     assert (right["status"], right["verified"]) == ("ok", "True")
     assert (wrong["status"], wrong["verified"], wrong["time_ms"]) == ("failed", "False", "")
-    assert wrong["reason"] == "wrong result: D[0, 3] is 1, the reference says 2"
+    assert re.match(r"wrong.*: D\[0, 3\] .* 1, .* 2$", wrong["reason"])
     assert "D[0, 3]" in err
 
 

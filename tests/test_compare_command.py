@@ -572,7 +572,6 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
     [
         (["--csv", "x.csv", "--md", "x.csv"], "--csv x.csv and --md x.csv cannot both have the same file"),
         (["--csv", "-", "--json", "-"], "--csv - and --json - cannot both have the standard output"),
-        (["--csv", "-", "--json", "-"], "--csv - and --json - cannot both have the standard output"),
         (["--md", "nowhere/x.md"], "--md nowhere/x.md: there is no folder nowhere"),
         (["--json", ""], "--json is ''"),
         (["--dir", ""], "--dir is ''"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from commands import GIVE_UP_SECONDS, PLANT, TINY, Here, command, environment, finished, plant_in_child, run_folder
 from rows import pair, row
+from words import words
 
 import bwprof
 from bwprof import _core
@@ -277,9 +279,7 @@ def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.M
     assert main_sweep([*arguments, "--max-case-seconds", "2"]) == 3
     frame = bwprof.load(tmp_path / "a.csv")
     assert frame["status"].tolist() == ["ok", "failed", "ok"]
-    assert frame.loc[1, "reason"] == (
-        "not finished within 2 s (--max-case-seconds allows more): the process that ran this case was ended"
-    )
+    assert {"2", "--max-case-seconds"} <= words(frame.loc[1, "reason"])
 
 
 def spec_of(**params: int) -> Spec:
@@ -302,7 +302,7 @@ def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytes
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body="time.sleep(600)"))
     monkeypatch.setattr(estimate, "estimate_limit", lambda *_: 0.3)
     assert main_sweep([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
-    assert "not finished within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
+    assert "within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
 
 
 def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypat
     monkeypatch.setattr(channel, "_END_SECONDS", 0.2)
     with Interrupts() as interrupts:
         executor = ChildExecutor("cpu", 0, interrupts)
-        with pytest.raises(_core.UnavailableError, match=r"did not come back within 0.5 s and was ended"):
+        with pytest.raises(_core.UnavailableError, match=r"within 0\.5 s"):
             executor.open(None)
         executor.close()
 
@@ -365,7 +365,8 @@ def test_a_child_that_cannot_be_ended_is_told_of_and_waited_for(
         thread.join(GIVE_UP_SECONDS)
     assert hangs.killed
     assert hangs.gone, "nobody waits for it, and it stays behind as a zombie"
-    assert [record.message for record in caplog.records] == ["process 1 hangs in the driver and could not be ended"]
+    (record,) = caplog.records
+    assert "process 1 " in record.message
 
 
 # ---- options
@@ -396,7 +397,8 @@ def test_files_that_are_there_are_not_replaced_unless_told_so(here: Here, tmp_pa
     name = "rows.json" if option == "--json" else "rows.csv"
     (tmp_path / name).write_text("mine")
     code, _, err = here(*ONE, option, name)
-    assert (code, err) == (2, f"bwprof: error: {name} exists already: name another file, or replace it with --force\n")
+    assert (code, err.count("\n")) == (2, 1)
+    assert {name, "--force"} <= words(err)
     assert (tmp_path / name).read_text() == "mine"
     assert not list(tmp_path.glob("bwprof-results/*"))
     assert here(*ONE, option, name, "--force")[0] == 0
@@ -427,7 +429,7 @@ def test_results_are_not_written_over_the_suite(here: Here, tmp_path: Path) -> N
 
 def test_quiet_shows_warnings(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bwprof.plot.bars.save", drawing("fails"))
-    assert "WARNING: the picture could not be drawn" in here(*ONE, "--quiet")[2]
+    assert {"WARNING", "picture"} <= words(here(*ONE, "--quiet")[2])
 
 
 @pytest.mark.parametrize(
@@ -450,14 +452,14 @@ def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, line: str, option
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"bwprof: error: {option}: the standard output is closed\n"
+    assert re.fullmatch(rf"bwprof: error: {option}: .* closed\n", done.stderr)
 
 
 def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None:
     code, out, err = here(*ONE, "--dry-run", "--csv", "a.csv", "--max-total-seconds", "5")
     assert code == 0
     assert "1 case on cpu:0" in out
-    assert "--dry-run measures nothing and writes nothing: --csv, --max-total-seconds left aside" in err
+    assert {"--dry-run", "--csv", "--max-total-seconds"} <= words(err)
     assert "OPERATION, --csv left aside" in here("gemm", "--list", "--csv", "a.csv")[2]
     assert not (tmp_path / "a.csv").exists()
 
@@ -519,7 +521,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "a.csv"
     path.write_text(csv_file.csv_text(pair("decode", 100.0, 80.0)))
     assert report_main([str(path)]) == 0
-    assert "decode |plain   | 100 |80.0 |" in capsys.readouterr().out
+    assert re.search(r"^decode\s*\|plain\s*\|\s*100\s*\|\s*80\.0\s", capsys.readouterr().out, re.MULTILINE)
     for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
         assert plot_main([str(path), "-o", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(start)
