@@ -361,7 +361,7 @@ def test_a_wrong_result_is_a_failed_row_without_a_time(here: Here, monkeypatch: 
     right, wrong = csv_rows(out)
     assert (right["status"], right["verified"]) == ("ok", "True")
     assert (wrong["status"], wrong["verified"], wrong["time_ms"]) == ("failed", "False", "")
-    assert re.match(r"wrong.*: D\[0, 3\] .* 1, .* 2$", wrong["reason"])
+    assert re.match(r"wrong.*: D\[0,\s3\].* 1,.* 2$", wrong["reason"])
     assert "D[0, 3]" in err
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]
         == 0
     )
     out = capsys.readouterr().out
-    assert out.startswith("Decode is memory-bound: 80 % of what this device sustains; ")
+    assert out.startswith("Decode is memory-bound: 80")
     for title in ("Steps", "Operations: decode b=1 c=16", "Formats of that step", "What fits 100 GB"):
         assert title in out
     assert max(map(len, out.splitlines())) <= 120
@@ -80,7 +81,7 @@ def test_the_command_goes_on_with_a_run(
     monkeypatch.setattr(Here, "measure", interrupted)
     assert model_command.main_model(given) == 130
     folder = run_folder(quick)
-    assert f"go on with bwprof model --resume {folder.relative_to(quick)}" in capsys.readouterr().err
+    assert f"bwprof model --resume {folder.relative_to(quick)}" in capsys.readouterr().err
     monkeypatch.setattr(Here, "measure", real)
     assert model_command.main_model(["--resume", folder.name]) == 0
     found = bwprof.load(folder)
@@ -95,7 +96,7 @@ def test_the_command_goes_on_with_a_run(
 def test_the_other_command_does_not_go_on_with_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     assert sweep_main(["--resume", run_folder(quick).name]) == 2
-    assert "go on with bwprof model --resume" in capsys.readouterr().err
+    assert "bwprof model --resume" in capsys.readouterr().err
     assert model_command.main_model(["config.json", "--resume", run_folder(quick).name]) == 2
     assert "leave out MODEL" in capsys.readouterr().err
 
@@ -139,12 +140,12 @@ def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.Ca
     document["run"]["plan"][0]["params"]["M"] += 1
     path.write_text(json.dumps(document))
     assert model_command.main_model(["--resume", run_folder(quick).name]) == 2
-    assert "a step of the model launches other operations in this bwprof" in capsys.readouterr().err
+    assert "launches other operations" in capsys.readouterr().err
 
 
 def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
-    assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, on RTX-4090, does not fit")
+    assert re.match("llama-3.1-70b,.*FP16,.*RTX-4090, does not", capsys.readouterr().out)
     given = ["config.json", "--device", "H200", "--csv", "-", "--json", "step.json"]
     assert model_command.main_model(given) == 0
     out, err = capsys.readouterr()

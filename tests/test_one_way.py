@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from words import words as words_of
 
 import bwprof
 from bwprof import _core, cli, hardware
@@ -78,7 +79,7 @@ def test_a_wide_target_stops_early_and_a_narrow_one_does_not(here: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -0.1, 1, 2, "0", "100%", "x", "%", None.__class__, float("nan"), True])
 def test_targets_that_are_none(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"rel_ci is .*: allowed is a fraction between 0 and 1"):
+    with pytest.raises(ValueError, match=r"rel_ci is .*: .*fraction"):
         bwprof.measure(lambda: None, **QUICK, rel_ci=wrong)
     with pytest.raises(ValueError, match="rel_ci is "):
         bwprof.sweep("gemm", **TINY, rel_ci=wrong)
@@ -183,7 +184,7 @@ def test_truth_is_true_or_false(tmp_path: Path) -> None:
         for wrong in ("yes", "x", 1, None):
             with pytest.raises(TypeError, match=f"{name} is {wrong!r}: allowed are True and False"):
                 use(wrong)
-    with pytest.raises(TypeError, match="progress is 'no': allowed are True, False and a callable"):
+    with pytest.raises(TypeError, match="progress is 'no'"):
         bwprof.sweep("gemm", **TINY, progress="no")  # type: ignore[arg-type]
     assert bwprof.sweep("gemm", **TINY, force=np.bool_(True))["status"].tolist() == ["ok"]
 
@@ -244,7 +245,7 @@ def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
     found = bwprof.sweep(["stream_copy", "gemm"], elements=1024, **{**TINY, "precision": "q4_0"})
     known = dict(zip(found["operation"], found["status"], strict=True))
     assert known == {"stream_copy": "skipped", "gemm": "ok"}, "one that another operation knows leaves a row"
-    assert found.set_index("operation").loc["stream_copy", "reason"] == "stream_copy has no precision q4_0"
+    assert found.set_index("operation").loc["stream_copy", "reason"].endswith("no precision q4_0")
 
 
 def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,12 +265,12 @@ def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: 
 )
 def test_a_misspelt_command(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word, "x"]) == 2
-    assert f"unknown command '{word}': did you mean '{meant}'? Allowed: sweep" in capsys.readouterr().err
+    assert re.search(rf"'{word}'.*'{meant}'\?.*sweep", capsys.readouterr().err)
 
 
 def test_a_misspelt_operation_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gem", "--dry-run"]) == 2
-    assert "unknown operation 'gem': did you mean 'gemm'?" in capsys.readouterr().err
+    assert {"operation", "gem", "gemm"} <= words_of(capsys.readouterr().err)
 
 
 def test_columns_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -410,7 +411,7 @@ def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
     document["run"]["roofs_choice"] = "nearest"
     (folder / "results.json").write_text(json.dumps(document))
     code, _, err = here("--resume", str(folder), "--quiet")
-    assert (code, "cannot be resumed: its roofs_choice is 'nearest'" in err) == (2, True)
+    assert (code, "roofs_choice is 'nearest'" in err) == (2, True)
 
 
 def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
@@ -422,7 +423,7 @@ def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
 
 
 def test_roofs_in_python_that_contradict_each_other() -> None:
-    with pytest.raises(ValueError, match="roofs= and recalibrate=True contradict each other"):
+    with pytest.raises(ValueError, match="roofs= and recalibrate=True"):
         bwprof.sweep("gemm", **TINY, recalibrate=True)
 
 
@@ -446,24 +447,24 @@ def test_a_functions_own_seed_name_and_sets() -> None:
 def test_grids_and_keywords_together() -> None:
     found = bwprof.sweep("gemm", grid={"M": [1, 2], "N": "8"}, K=8, precision="fp32", **QUICK)
     assert found[["M", "N", "K"]].to_numpy().tolist() == [[1, 8, 8], [2, 8, 8]]
-    with pytest.raises(ValueError, match="M is given twice: in grid= and as M="):
+    with pytest.raises(ValueError, match="grid= and as M="):
         bwprof.sweep("gemm", grid={"M": 1}, M=1, **QUICK)
-    with pytest.raises(ValueError, match="unknown argument 'MM': did you mean 'M'"):
+    with pytest.raises(ValueError, match=r"'MM'.*'M'"):
         bwprof.sweep("gemm", grid={"MM": 1}, **QUICK)
-    with pytest.raises(TypeError, match="grid is 3: a mapping from names to values is needed"):
+    with pytest.raises(TypeError, match="grid is 3:"):
         bwprof.sweep("gemm", grid=3, **QUICK)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"seed goes with operations, not with a callable; .* goes into grid="):
+    with pytest.raises(ValueError, match=r"seed .*operations.* grid="):
         bwprof.sweep(lambda seed: None, seed=[1, 2], **QUICK)  # type: ignore[arg-type]
 
 
 def test_labels_of_a_measurement() -> None:
     row = bwprof.measure(lambda: None, **QUICK, max_seconds=0.02, labels={"name": "x", "sets": 3}, mine="y")
     assert (row["name"], row["sets"], row["mine"], row.operation) == ("x", 3, "y", "<lambda>")
-    with pytest.raises(ValueError, match="mine is given twice: in labels= and as mine="):
+    with pytest.raises(ValueError, match="labels= and as mine="):
         bwprof.measure(lambda: None, **QUICK, labels={"mine": 1}, mine=2)
-    with pytest.raises(ValueError, match="'time_ms' is a column that bwprof fills"):
+    with pytest.raises(ValueError, match="'time_ms' is a column"):
         bwprof.measure(lambda: None, **QUICK, labels={"time_ms": 1})
-    with pytest.raises(TypeError, match="labels is 3: a mapping"):
+    with pytest.raises(TypeError, match="labels is 3:"):
         bwprof.measure(lambda: None, **QUICK, labels=3)  # type: ignore[arg-type]
 
 
@@ -476,11 +477,11 @@ def test_numpys_numbers_are_numbers() -> None:
 
 
 def test_no_label_takes_the_place_of_the_raw_samples() -> None:
-    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+    with pytest.raises(ValueError, match="'samples_ns' are"):
         bwprof.measure(lambda: sum(range(9)), labels={"samples_ns": 3}, device="cpu")
-    with pytest.raises(ValueError, match="'samples_ns' is a column that bwprof fills"):
+    with pytest.raises(ValueError, match="'samples_ns' is a column"):
         bwprof.sweep("gemm", M=1, N=8, K=8, labels={"samples_ns": 3}, device="cpu")
-    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+    with pytest.raises(ValueError, match="'samples_ns' are"):
         bwprof.sweep(lambda n: sum(range(n)), n=5, labels={"samples_ns": 3}, device="cpu")
 
 
@@ -506,9 +507,9 @@ def test_labels_of_a_sweep(tmp_path: Path) -> None:
     assert found["commit"].tolist() == ["abc"] * 2
     assert found["case"].tolist() == ["<lambda> n=1", "<lambda> n=2"], "what all rows share tells no case from another"
     for what in ("gemm", lambda: None):
-        with pytest.raises(ValueError, match="'time_ms' is a column that bwprof fills"):
+        with pytest.raises(ValueError, match="'time_ms' is a column"):
             bwprof.sweep(what, labels={"time_ms": 1}, **QUICK)
-    with pytest.raises(ValueError, match="'n' is a parameter and a label"):
+    with pytest.raises(ValueError, match="'n' is a parameter"):
         bwprof.sweep(lambda n: None, n=1, labels={"n": 2}, **QUICK)
 
 
