@@ -121,7 +121,7 @@ def test_a_gate_says_what_failed_it(bw: Here, sides: tuple[str, str, str]) -> No
     base, _, worse = sides
     _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
     assert gate(out).startswith("failed: 1 ")
-    assert numbers(gate(out)) == [1, 8, 2]
+    assert numbers(gate(out))[:3] == [1, 8, 2]
     errors = [line for line in out.splitlines() if line.startswith("::error ")]
     assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25")
     assert [line.partition("title=")[2].partition("::")[0] for line in errors[1:]] == [

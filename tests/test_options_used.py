@@ -90,7 +90,7 @@ def test_a_prediction_is_for_one_device(folder: Path, capsys: pytest.CaptureFixt
     for device in ("L4", "cpu"):
         said = f"device '{device}' and roofs both say what to predict for: leave one out"
         refused(f"model config.json --device {device} --predict --roofs roofs.json", said, capsys)
-    assert main("model config.json --context 16 --predict --roofs roofs.json".split()) == 0
+    assert main(["model", "config.json", "--context", "16", "--predict", "--roofs", "roofs.json"]) == 0
 
 
 @pytest.mark.parametrize(

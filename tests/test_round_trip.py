@@ -155,8 +155,8 @@ def test_columns_without_a_name_of_their_own_are_refused(tmp_path: Path) -> None
     made = frame.from_rows([row("a", "fp32")])
     made["label"] = 1
     for wrong in ("", "M"):
-        with pytest.raises(ValueError, match="columns must have names of their own"):
+        with pytest.raises(ValueError, match="names of their own"):
             bwprof.save(made.rename(columns={"label": wrong}), tmp_path / "rows.csv")
-    with pytest.raises(ValueError, match="column samples_ns holds 1: a list of times in ns is needed"):
+    with pytest.raises(ValueError, match="column samples_ns holds 1"):
         bwprof.save(made.rename(columns={"label": "samples_ns"}), tmp_path / "rows.json")
     assert not list(tmp_path.iterdir())

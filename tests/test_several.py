@@ -162,7 +162,7 @@ def test_a_frame_of_several_devices() -> None:
     assert set(bwprof.outliers(every)["devices"]) == {3}
     one = bwprof.sweep("gemm", M=1, device=[2], **POINT)  # type: ignore[arg-type]
     assert "devices" not in one.attrs["run"], "of one it is a run like any other"
-    with pytest.raises(ValueError, match="a callable is measured on one device"):
+    with pytest.raises(ValueError, match="one device"):
         bwprof.sweep(lambda: None, device=["cpu"])  # type: ignore[arg-type]
 
 
@@ -210,7 +210,7 @@ def test_a_device_that_cannot_be_opened_costs_its_own_rows(
     folder = run_folder(Path())
     rows = csv_rows((folder / "results.csv").read_text())
     assert [row["status"] for row in rows] == ["ok", "ok", "failed", "failed", "ok", "ok"]
-    assert rows[2]["reason"] == "the device could not be opened: it fell off the bus"
+    assert rows[2]["reason"].endswith("off the bus")
     plant(monkeypatch, ("", ""), ValueError())
     assert main_sweep(["--resume", folder.name]) == 0
     rows = csv_rows((folder / "results.csv").read_text())
@@ -236,7 +236,7 @@ def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     assert 2600 < shares[2] <= 3000, "the rest"
     found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=1e-9, **POINT)  # type: ignore[arg-type]
     assert found["status"].tolist() == ["skipped"] * 3
-    assert found["reason"].str.contains("the 1e-09 s of .*max.total.seconds were over").all()
+    assert found["reason"].str.contains(r"1e-09 s .*max.total.seconds").all()
 
 
 def test_a_damaged_list_of_devices_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +248,7 @@ def test_a_damaged_list_of_devices_says_so(capsys: pytest.CaptureFixture[str]) -
         (folder / "results.json").write_text(json.dumps(content))
         capsys.readouterr()
         assert main_sweep(["--resume", folder.name]) == 2
-        assert "cannot be resumed: its devices are" in capsys.readouterr().err
+        assert "its devices are" in capsys.readouterr().err
 
 
 def test_a_device_of_another_backend_has_a_plan_of_its_own() -> None:

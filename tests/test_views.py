@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,9 +69,9 @@ def test_nine_classic_columns_are_enough() -> None:
 
 
 def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="unknown view 'shrt': did you mean 'short'"):
+    with pytest.raises(ValueError, match=r"'shrt'.*'short'"):
         bwprof.view(rows, "shrt")
-    with pytest.raises(ValueError, match="unknown column 'tme_ms': did you mean 'time_ms'"):
+    with pytest.raises(ValueError, match=r"'tme_ms'.*'time_ms'"):
         bwprof.view(rows, columns="case,tme_ms")
     assert len(schema.column_names()) > 90
     for given, said in (
@@ -81,9 +82,9 @@ def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> N
             bwprof.view(rows, columns=given)
         assert said in str(caught.value)
         assert len(str(caught.value)) < 150
-    with pytest.raises(ValueError, match=r"did you mean 'tmy'.* All .*, and the frame's own"):
+    with pytest.raises(ValueError, match=r"'tmy'.*the frame's own"):
         bwprof.view(rows.assign(tmy=1), columns="tmx")
-    with pytest.raises(ValueError, match="columns is '': names are needed"):
+    with pytest.raises(ValueError, match="columns is ''"):
         bwprof.view(rows, columns="")
     with pytest.raises(ValueError, match="column time_ms is missing"):
         bwprof.view(rows.drop(columns="time_ms"))
@@ -101,7 +102,7 @@ def test_a_table_fits_its_screen(rows: pd.DataFrame, which: str, width: int) -> 
     if which == "short":
         assert len([line for line in lines if line.startswith("plain")]) == 2 or width == 40
         assert sum("precision" in line for line in lines) == 1 or width == 40, "one table"
-        assert any("failed: out of luck: broken fp16" in line for line in lines) or width == 40
+        assert any("luck: broken fp16" in line for line in lines) or width == 40
 
 
 def test_columns_of_nothing_are_named_below(rows: pd.DataFrame) -> None:
@@ -143,7 +144,7 @@ def test_a_sweep_prints_the_columns_asked_for(here: Here) -> None:
     assert "GB/s" not in out
     code, _, err = here(*tiny, "--columns", "staus", "--output", "b.json")
     assert (code, Path("b.json").exists()) == (2, False)
-    assert "unknown column 'staus': did you mean 'status'" in err
+    assert re.search("'staus'.*'status'", err)
 
 
 @pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}])

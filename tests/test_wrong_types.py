@@ -123,7 +123,7 @@ def test_metadata_of_another_kind(
     call: Callable[[pd.DataFrame], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TypeError, match=r"the frame's attrs\['run'\] is 3: a mapping"):
+    with pytest.raises(TypeError, match=r"attrs\['run'\] is 3"):
         call(with_run(3))
 
 
@@ -132,9 +132,9 @@ def test_a_time_that_nothing_takes_is_no_report(ms: float, tmp_path: Path) -> No
     """What the bandwidth of such a time would be is not known, and 0 would say that it was measured."""
     with pytest.raises(ValueError, match=f"^time_ms is {ms:g}|^time_ms is {ms}"):
         bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=ms))
-    with pytest.raises(ValueError, match=r"^time_ms is .*: a time above 0 "):
+    with pytest.raises(ValueError, match=r"^time_ms is "):
         bwprof.BandwidthReport("a", "fp32", ms, 0.0, 1, 1).save_to_proof_bundle("run-1", tmp_path)
-    with pytest.raises(ValueError, match="the row has no bandwidth"):  # a rate of 0 is none
+    with pytest.raises(ValueError, match="no bandwidth"):  # a rate of 0 is none
         bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=1.0, gb_s=0.0))
 
 
