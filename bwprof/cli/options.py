@@ -10,7 +10,7 @@ Options stand in tables, a line each, which `Parser` reads::
 A line that ends in a colon opens a group; "one of:" opens a group of options that exclude each other. A signature
 without a value is a flag; "..." makes an option repeatable, brackets around its value make that optional, "--[no-]"
 takes both forms. A positional argument is ``name=METAVAR``, with ``?``, ``*`` or ``+`` behind it. The name of a value
-is its type where `_READERS` has it.
+is its type where `_READERS` has it. ``--top N = 3`` has a default, of an optional value what stands for it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ what to measure:
 --counters  count the DRAM and L2 bytes of a launch in hardware (needs privileges)
 --metrics M,… ...  count more by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts,
   sectors, dram, sm, caches, or all (GPU; needs privileges)
---seed N  of the generated inputs (default: 0)
+--seed N = 0  of the generated inputs
 
 where:
 --device D,…|all  cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one);
@@ -129,7 +129,7 @@ output:
 --output DIR  parent of the run's folder (default: {DEFAULT_OUTPUT}), or one file ending in .json or .csv
 {FILES}
 --classic-csv FILE|-  at the end, the finished rows in the nine classic columns alone, for older tools
---proof-bundle [ROOT]  at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID (default: {ROOT})
+--proof-bundle [ROOT] = {ROOT}  at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID
 --trace FILE|-  at the end, when each case was measured and how fast it was, for Perfetto and chrome://tracing
 --prometheus FILE|-  at the end, bandwidth, share of attainable and flags of each case, for the textfile collector of
   node_exporter (FILE.prom); such a file is replaced
@@ -230,6 +230,11 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
 }
 
 
+def read_value(value: Any, metavar: Any, name: str) -> Any:
+    """Read the text of an option's value as its table says."""
+    return _READERS[metavar](value, name) if metavar in _READERS and isinstance(value, str) else value
+
+
 class _Store(argparse.Action):
     """An option with one value: it may stand once, and its value is not empty."""
 
@@ -241,19 +246,14 @@ class _Store(argparse.Action):
             if values == "":
                 raise ValueError(f"{option_string} is '': a value is needed")
             seen[self.dest] = values
-        setattr(namespace, self.dest, self.read(values))
-
-    def read(self, value: Any) -> Any:
-        """Read a value as the option's table says."""
-        reader = _READERS.get(str(self.metavar)) if isinstance(value, str) else None
-        return value if reader is None else reader(value, self.option_strings[-1])
+        setattr(namespace, self.dest, read_value(values, self.metavar, "".join(self.option_strings[-1:])))
 
 
 class _Extend(_Store):
     """A repeatable option: a list of its values."""
 
     def __call__(self, _parser: Any, namespace: Any, values: Any, _option: str | None = None) -> None:
-        value = self.read(values)
+        value = read_value(values, self.metavar, self.option_strings[-1])
         words = value if isinstance(value, tuple) else [value]
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), *words])
 
@@ -261,13 +261,21 @@ class _Extend(_Store):
 class Parser(argparse.ArgumentParser):
     """A parser of a command, its options in a table: no abbreviations, and no option with one value twice.
 
-    `defaults` are the values of options that are not typed; of one with an optional value, that value; and the `usage`.
+    `defaults` are attributes of its options that the command line does not have.
     """
 
-    def __init__(self, program: str, description: str, table: str = "", epilog: str = "", **defaults: Any) -> None:
+    def __init__(
+        self,
+        program: str,
+        description: str,
+        table: str = "",
+        epilog: str = "",
+        usage: str | None = None,
+        **defaults: Any,
+    ) -> None:
         super().__init__(
             prog=program,
-            usage=defaults.pop("usage", None),
+            usage=usage,
             description=description,
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -281,29 +289,34 @@ class Parser(argparse.ArgumentParser):
             elif line.endswith(":"):
                 group = self.add_argument_group(line[:-1])
             elif line:
-                signature, _, text = line.partition("  ")
-                names, keywords = _declaration(signature, defaults)
-                group.add_argument(*names, help=text.strip().replace("%", "%%"), **keywords)
+                names, keywords = _declaration(line)
+                group.add_argument(*names, **keywords)
         self.set_defaults(parser=self, **defaults)
 
 
-def _declaration(signature: str, defaults: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Read the left side of a table's line: the arguments of `add_argument`."""
+def _declaration(line: str) -> tuple[list[str], dict[str, Any]]:
+    """Read a table's line: the arguments of `add_argument`."""
+    signature, _, text = line.partition("  ")
+    signature, _, default = signature.partition(" = ")
+    more = f" (default: {default})" if default not in ("", "-") else ""
+    keywords: dict[str, Any] = {"help": (text.strip() + more).replace("%", "%%")}
     if not signature.startswith("-"):
         found = re.fullmatch(r"(\w+)=(.+?)([?*+]?)", signature)
         assert found
-        return [found[1]], {"metavar": found[2], "nargs": found[3] or None}
-    names, _, value = re.fullmatch(r"(-[^ ,]+(, -[^ ,]+)*) ?(.*)", signature).groups()  # type: ignore[union-attr]
-    if names.startswith("--[no-]"):
-        return [f"--{names[7:]}"], {"action": argparse.BooleanOptionalAction}
+        return [found[1]], keywords | {"metavar": found[2], "nargs": found[3] or None, "default": default or None}
+    flags, _, value = re.fullmatch(r"(-[^ ,]+(, -[^ ,]+)*) ?(.*)", signature).groups()  # type: ignore[union-attr]
+    names = flags.split(", ")
+    if flags.startswith("--[no-]"):
+        return [f"--{flags[7:]}"], keywords | {"action": argparse.BooleanOptionalAction}
     if not value:
-        return names.split(", "), {"action": "store_true"}
+        return names, keywords | {"action": "store_true"}
     if value.endswith(" ..."):
-        return names.split(", "), {"action": _Extend, "default": [], "metavar": value[:-4]}
+        return names, keywords | {"action": _Extend, "default": [], "metavar": value[:-4]}
     if value.startswith("["):
-        const = defaults.pop(names[2:].replace("-", "_"))
-        return [names], {"metavar": value[1:-1], "nargs": "?", "const": const}
-    return names.split(", "), {"metavar": value}
+        return names, keywords | {"metavar": value[1:-1], "nargs": "?", "const": default}
+    if default:
+        keywords["default"] = read_value(default, value, names[-1])
+    return names, keywords | {"metavar": value}
 
 
 def typed(options: argparse.Namespace, only: Collection[str] | None = None) -> dict[str, str]:
@@ -379,6 +392,9 @@ def command(
         return Command(program, function, table, epilog, defaults, measuring, mixed)
 
     return make
+
+
+measuring_command = partial(command, measuring=True)
 
 
 def read_roofs(options: argparse.Namespace) -> RoofsArgument | None:

@@ -42,12 +42,13 @@ _DIR = f"""\
 --dir, --store DIR  where baselines are (default: {baselines.FOLDER})
 """
 
-_COMPARE_TABLE = f"""\
+
+@command(f"""\
 base=BASE  a run, a .csv or .json file of results, or a baseline (baseline:NAME)
 new=NEW  the results to judge, likewise
 
 what to compare:
---metric NAME  time_ms (default), bandwidth_gb_s or traffic_ratio
+--metric NAME = time_ms  time_ms, bandwidth_gb_s or traffic_ratio
 {ONLY}
 --across  compare other devices, drivers and timers, too
 {_DIR}
@@ -68,10 +69,7 @@ output:
 --force  replace files that are there
 --plot PICTURE  draw the ratios; the ending says the format
 --github  print an ::error line for each case that fails
-"""
-
-
-@command(_COMPARE_TABLE, metric="time_ms", confirm=True)
+""")
 def main_compare(options: argparse.Namespace) -> int:
     """Compare two runs case by case: which cases became slower by more than chance, and probably why.
 
@@ -96,10 +94,10 @@ def main_compare(options: argparse.Namespace) -> int:
     base, new = (load_source(name, folder=options.dir) for name in (options.base, options.new))
     if options.only:
         base, new = (rows.only(tuple(options.only)) for rows in (base, new))
-    tries = 2 if options.confirm else 1
+    tries = 2 if options.confirm is not False else 1
     how = {"gate": options.gate, "across": options.across, "metric": options.metric, "tries": tries}
     comparison = compare_sources(base, new, **how)
-    if options.confirm and fail_on != "never":
+    if options.confirm is not False and fail_on != "never":
         comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
     gate = comparison.apply_gate(fail_on)
     code = _write_comparison(options, targets, comparison, gate)
@@ -182,7 +180,9 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
     if len(places) < len(comparison.lines):
         screen.print(f"{len(comparison.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
-        title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
+        title = "The smallest change that is found 95 times in 100" + (
+            ", and confirmed" if options.confirm is not False else ""
+        )
         print_frame(screen, title, report.power_table(comparison), numbers=report.POWER_NUMBERS)
         print_lines(screen, [report.POWER_NOTE])
     screen.print()
@@ -339,7 +339,7 @@ _OF_SWEEP: dict[str, Any] = dict.fromkeys(
 )
 
 
-@command(_SAVE_TABLE, measuring=True, mixed=True, seed=0, operations=(), **_OF_SWEEP)
+@command(_SAVE_TABLE, measuring=True, mixed=True, operations=(), **_OF_SWEEP)
 def main_baseline_save(options: argparse.Namespace) -> int:
     """Save measurements as a baseline, with which bwprof compare compares later ones.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
 from bwprof.cli.guard import GATE_FAILED, OK
-from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, command, read_single_params
+from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, command, measuring_command, read_single_params
 from bwprof.cli.output import FORMS, choose_targets, emit, json_text
 from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-_COLUMNS_TABLE = f"""\
+
+@command(f"""\
 names=COLUMN*  the columns to print (default: all)
-{FORMS}"""
-
-
-@command(_COLUMNS_TABLE)
+{FORMS}""")
 def main_columns(options: argparse.Namespace) -> int:
     """Print the columns of frames, CSV and JSON files, in their order, with their meaning.
 
@@ -71,13 +69,10 @@ def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]
     return list(dict.fromkeys(names)) or known
 
 
-_INFO_TABLE = """\
+@command("""\
 --json  print JSON instead of a table
 --probe  try what may need privileges: hardware counters, CUPTI's timestamps (2 s)
-"""
-
-
-@command(_INFO_TABLE)
+""")
 def main_info(options: argparse.Namespace) -> int:
     """Print the devices of this machine, their stored roofs, the build and its libraries."""
     targets = choose_targets(options)
@@ -189,17 +184,14 @@ def _intensity_text(operation: Mapping[str, Any]) -> str:
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in alike.items())
 
 
-_SELFTEST_TABLE = f"""\
+@measuring_command(f"""\
 parts=PART*  timers, cache, counters, repeat
 --quick  fewer cases and repetitions
 {DEVICE}
 --json FILE|-  every figure as JSON as well, '-' for standard output
 --force  replace the file that --json names
 -q, --quiet  no progress
-"""
-
-
-@command(_SELFTEST_TABLE, measuring=True)
+""")
 def main_selftest(options: argparse.Namespace) -> int:
     """Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
 
@@ -260,19 +252,17 @@ def _format_value(value: Cell) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-_VARIANTS_TABLE = f"""\
+_NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
+
+
+@command(f"""\
 operation=OPERATION?  the operation (default: all)
---precision P,…  precisions (default: fp32)
+--precision P,… = fp32  precisions
 {SINGLE_PARAM}
 {KV_LENS}
 --device D  cpu, cuda, cuda:1, or a number (default: the first of every kind)
 --json  print JSON instead of a table
-"""
-
-_NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
-
-
-@command(_VARIANTS_TABLE, precision=("fp32",))
+""")
 def main_variants(options: argparse.Namespace) -> int:
     """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 

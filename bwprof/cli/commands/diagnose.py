@@ -24,7 +24,10 @@ from bwprof.text.parsing import finite_or_none
 _ANSWERS, _MOST_CASES, _STEPS = 100, 20, 3
 _LAUNCH = re.compile(r"(.* \(launch )([0-9]+)(\))")
 
-_TABLE = f"""\
+_Case = tuple[Diagnosis, list[NextCommand]]
+
+
+@command(f"""\
 results=RUN|FILE?  a run's folder, or a file of bwprof or of a profiler
 {ONLY}
 --precision LIST  only these precisions: fp32,fp16
@@ -33,15 +36,10 @@ results=RUN|FILE?  a run's folder, or a file of bwprof or of a profiler
 --all  print the evidence of every case, and refuted hypotheses
 
 output:
---json [FILE|-]  every hypothesis of every case as JSON (-, or no name: standard output)
+--json [FILE|-] = -  every hypothesis of every case as JSON (-, or no name: standard output)
 --md FILE|-  as Markdown (-: standard output)
 --force  replace a file that is there
-"""
-
-_Case = tuple[Diagnosis, list[NextCommand]]
-
-
-@command(_TABLE, json="-")
+""")
 def main_diagnose(options: argparse.Namespace) -> int:
     """Print why kernels are slow, with the evidence, and which command measures the figures that are missing.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import hardware, registry
 from bwprof.cli import options as shared
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import command
+from bwprof.cli.options import command, measuring_command
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.cli.render import print_frame, print_lines
 from bwprof.experiments import ab, ab_result, ab_run, ab_session
@@ -32,14 +32,18 @@ from bwprof.text.terminal import make_console, print_table
 if TYPE_CHECKING:
     import pandas as pd
 
-_AB_TABLE = f"""\
+
+_NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
+
+
+@measuring_command(f"""\
 a=A  OPERATION, OPERATION:VARIANT, module:function or file.py:function
 b=B?  likewise (default: A, in another interpreter or revision)
 
 where the sides run:
 --python PATH ...  an interpreter that has bwprof: of both sides; two: A's and B's
 --rev REV ...  a git revision: of both sides; two: A's and B's
---repo DIR  the repository of the revisions (default: the current folder)
+--repo DIR = .  the repository of the revisions
 --build COMMAND  a shell command that builds a revision in its worktree
 {shared.DEVICE}
 --threads N  CPU threads (default: all); one scatters least on a busy machine
@@ -50,33 +54,19 @@ what to measure:
 --precision P,…  of an operation (default: {ab.DEFAULT_PRECISION})
 --cache cold|hot|both,…  as in bwprof sweep (default: cold)
 --timer NAME  as in bwprof sweep
---seed N  of the order and of the generated inputs (default: 0)
+--seed N = 0  of the order and of the generated inputs
 
 when to stop, and how to judge:
---rel-ci FRACTION  stop when half of the ratio's interval is below this (default: {ab_session.DEFAULT_REL_CI:.1%})
---max-seconds SECONDS  the longest time of one comparison (default: {ab_session.DEFAULT_SECONDS:g})
---gate FRACTION  smallest difference to report (default: {ab_session.DEFAULT_GATE:.0%})
+--rel-ci FRACTION = {ab_session.DEFAULT_REL_CI:.1%}  stop when half of the ratio's interval is below this
+--max-seconds SECONDS = {ab_session.DEFAULT_SECONDS:g}  the longest time of one comparison
+--gate FRACTION = {ab_session.DEFAULT_GATE:.0%}  smallest difference to report
 --fail-on FRACTION  exit with 1 where B is slower by more than this, as 2%, and with 3 where it may be
---max-turn-seconds SECONDS  the longest time of one answer of a side (default: {DEFAULT_TURN_SECONDS:g})
+--max-turn-seconds SECONDS = {DEFAULT_TURN_SECONDS:g}  the longest time of one answer of a side
 
 output:
 {shared.FILES}
 -q, --quiet  no progress, only warnings and errors
-{shared.VERBOSE}"""
-
-_NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
-
-
-@command(
-    _AB_TABLE,
-    measuring=True,
-    repo=".",
-    seed=0,
-    rel_ci=ab_session.DEFAULT_REL_CI,
-    max_seconds=ab_session.DEFAULT_SECONDS,
-    gate=ab_session.DEFAULT_GATE,
-    max_turn_seconds=DEFAULT_TURN_SECONDS,
-)
+{shared.VERBOSE}""")
 def main_ab(options: argparse.Namespace) -> int:
     """Measure which of two is faster, and by how much.
 
@@ -202,7 +192,7 @@ def _print_ab(table: ABTable) -> None:
         screen.print(f"from, to: the {ab_result.level_text()} interval of B's time divided by A's")
 
 
-_ABLATION_TABLE = f"""\
+@command(f"""\
 operation=OPERATION  the operation (see bwprof --list)
 {shared.SINGLE_PARAM}
 {shared.KV_LENS}
@@ -210,19 +200,16 @@ operation=OPERATION  the operation (see bwprof --list)
 --vs torch  measure PyTorch's counterparts, too, where it is installed
 --variant V  only these variants: naive,blocked
 --device D  cpu, cuda, cuda:1, or a number
---cache cold|hot  cold (default) or hot
+--cache cold|hot = cold  inputs outside or inside the cache
 --timer T  on a GPU graph (default), events or cupti
 --metrics M  what else to count: occupancy is the achieved one
---max-seconds SECONDS|0  of sampling for each (default: {DEFAULT_CASE_SECONDS:g})
+--max-seconds SECONDS|0 = {DEFAULT_CASE_SECONDS:g}  of sampling for each
 {shared.ROOFS}
 {shared.FILES}
 {shared.MARKDOWN}
 -o, --output PICTURE  draw the variants; the ending says the format
 -q, --quiet  no progress
-"""
-
-
-@command(_ABLATION_TABLE, cache="cold", max_seconds=DEFAULT_CASE_SECONDS)
+""")
 def main_ablation(options: argparse.Namespace) -> int:
     """Measure an operation's variants on one shape, the simplest first.
 

@@ -25,22 +25,20 @@ _MOST_LINES = 20  # runs of a table, unless --last says otherwise
 _BESIDE_NOTES = 58  # letters of a run's other columns
 _LEAST_NOTES = 22  # both together fit into 80
 
-_TABLE = f"""\
+
+@command(f"""\
 cases=CASE*  cases whose runs are listed: names of cases or operations, or patterns as '*_8b'
---folder, --dir DIR  where run folders are, at any depth ({DEFAULT_OUTPUT})
+--folder, --dir DIR = {DEFAULT_OUTPUT}  where run folders are, at any depth
 --precision LIST  only these precisions: fp32,fp16
 --device LIST  only devices of these names or patterns: '*H200*'
 --last N  only the last N runs (tables have {_MOST_LINES} without it)
---gate FRACTION  smallest difference to report: 0.05, or 5% (default: {DEFAULT_GATE:g})
+--gate FRACTION = {DEFAULT_GATE:g}  smallest difference to report: 0.05, or 5%
 --plot FILE  draw the times into a picture; its ending says the format
 --force  replace a picture that is there
 one of:
 --csv  print the rows as CSV instead
 --json  print the rows as JSON instead
-"""
-
-
-@command(_TABLE, folder=str(DEFAULT_OUTPUT), gate=DEFAULT_GATE)
+""")
 def main_history(options: argparse.Namespace) -> int:
     """Print what all runs below a folder have measured, over time: a line for each case, or each run of the CASEs.
 
@@ -179,15 +177,12 @@ def _day(time: Any, more: str = "") -> str:
     return "?" if is_missing(time) else f"{time:{'%Y-%m-%d' + more}}"
 
 
-_OUTLIERS_TABLE = f"""\
+@command(f"""\
 {RESULTS}
---gate FRACTION  smallest difference to report: 0.05, or 5% (default: 0.01)
---fail-on WHAT  exit with 1 when: slow (any device is), 5% (one is slow, by so much or more), never (default)
+--gate FRACTION = 0.01  smallest difference to report: 0.05, or 5%
+--fail-on WHAT = never  exit with 1 when: slow (any device is), 5% (one is slow, by so much or more), never
 --csv  print CSV instead: a line for each device and operation
-"""
-
-
-@command(_OUTLIERS_TABLE, fail_on="never")
+""")
 def main_outliers(options: argparse.Namespace) -> int:
     """Print which of several devices is slow, by how much, in which operation.
 
@@ -205,14 +200,13 @@ def main_outliers(options: argparse.Namespace) -> int:
     from bwprof.records.regression import outliers
     from bwprof.results import frame
 
-    gate = outliers.DEFAULT_GATE if options.gate is None else options.gate
     least = {"never": None, "slow": 0.0}.get(options.fail_on, options.fail_on)
     if isinstance(least, str):
         least = parse_fraction(least, "--fail-on")
     targets = choose_targets(options)
-    data = outliers.outliers([load_rows(path, options.only) for path in options.results], gate=gate)
+    data = outliers.outliers([load_rows(path, options.only) for path in options.results], gate=options.gate)
     texts = {"csv": lambda: frame.format_csv(data)}
-    code = emit(targets, texts, lambda screen: print_lines(screen, _answer(data, gate)))
+    code = emit(targets, texts, lambda screen: print_lines(screen, _answer(data, options.gate)))
     return code or _gate_code(data, least)
 
 

@@ -252,15 +252,6 @@ def _emit_launches(data: pd.DataFrame, targets: Mapping[str, str]) -> int:
     return emit(targets, texts, lambda screen: _show(data, screen))
 
 
-_COMPARE_TABLE = f"""\
-base=BASE  the file before the change
-new=NEW  the file after it
---kernel TEXT  only kernels whose name contains this
---all  print the figures that stayed the same, too
-{FILES}
-{MARKDOWN}"""
-
-
 # The figures of a pair that are always printed; the others are where they changed.
 _FIRST = (
     *("time_ms", "dram_bytes_read", "dram_bytes_written", "dram_gb_s", "pct_peak", "occupancy_pct"),
@@ -269,7 +260,13 @@ _FIRST = (
 _Line = dict[Any, Any]  # a figure of a pair of launches
 
 
-@command(_COMPARE_TABLE)
+@command(f"""\
+base=BASE  the file before the change
+new=NEW  the file after it
+--kernel TEXT  only kernels whose name contains this
+--all  print the figures that stayed the same, too
+{FILES}
+{MARKDOWN}""")
 def main_ncu_compare(options: argparse.Namespace) -> int:
     """Compare two files of Nsight Compute, launch beside launch.
 
@@ -406,10 +403,10 @@ def _change(line: _Line) -> str:
 
 _CAPTURE_TABLE = f"""\
 program=PROGRAM+  and its arguments, behind --
---preset NAME  {", ".join(PRESETS)} (default: full)
+--preset NAME = full  {", ".join(PRESETS)}
 --kernel NAME  only kernels of this name, or regex:...
 --launches N  no more than so many launches
---clock-control none|base  none (default): the GPU's clocks stay as without a profiler; base: ncu locks them
+--clock-control none|base = none  none: the GPU's clocks stay as without a profiler; base: ncu locks them
 --timeout SECONDS  end the program after this time
 -o, --output NAME  write ncu's report to NAME.ncu-rep
 --print-command  print ncu's command line, and run nothing
@@ -419,8 +416,6 @@ program=PROGRAM+  and its arguments, behind --
 
 @command(
     _CAPTURE_TABLE,
-    preset="full",
-    clock_control="none",
     usage="bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]",
 )
 def main_ncu_capture(options: argparse.Namespace) -> int:

@@ -22,7 +22,6 @@ from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
 from bwprof.llm import executor as llm_executor
 from bwprof.llm.workload import LAYER, ModelRequest
-from bwprof.records.proof import ROOT
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
@@ -42,8 +41,8 @@ _TABLE = f"""\
 model=MODEL?  a name, a config.json, its folder, or a .gguf file
 {shared.VERBOSE}
 what to measure:
---batch N,…  sequences (default: 1)
---context N,…  tokens in each one's cache, the new one included (default: 4Ki)
+--batch N,… = 1  sequences
+--context N,… = 4Ki  tokens in each one's cache, the new one included
 --prefill  prompts of so many tokens as well
 --weights P,…  {", ".join(registry.precision_names())} (default: fp16); of a .gguf file or a quantization_config stored
   (default): each tensor as it is
@@ -52,7 +51,7 @@ what to measure:
   and llama.cpp do (default: fused; of a .gguf file separate)
 --chain  a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times
 --memory BYTES  to fit into, 24G or 24Gi (default: the device's)
---reserve SHARE  of the memory for activations and scratch (default: 10%, or 0.1)
+--reserve SHARE = 10%  of the memory for activations and scratch
 
 where:
 --device D,…  cpu, cuda, cuda:1, a number; or devices to predict for: A100-80GB, H100-SXM, …, or
@@ -69,15 +68,7 @@ how:
 """
 
 
-@command(
-    _TABLE,
-    measuring=True,
-    proof_bundle=ROOT,
-    suite=None,
-    batch=(1,),
-    context=(4096,),
-    reserve=0.1,
-)
+@command(_TABLE, measuring=True, suite=None)
 def main_model(options: argparse.Namespace) -> int:
     """Measure a decode step of a language model, and its prefill; predict it for a device that is not present.
 

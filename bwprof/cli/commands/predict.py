@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("bwprof.predict")
 
-_TABLE = f"""\
+_NUMBERS = ("time", "between", "GB/s", "% limit")
+
+
+@command(f"""\
 {OPERATIONS}
 {CASES}
 --device NAME|NUMBERS,…  devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in
@@ -41,12 +44,7 @@ _TABLE = f"""\
 {EFFICIENCY}
 {FILES}
 --devices  print the catalogue of devices, and predict nothing
-"""
-
-_NUMBERS = ("time", "between", "GB/s", "% limit")
-
-
-@command(_TABLE)
+""")
 def main_predict(options: argparse.Namespace) -> int:
     """Predict what operations take on a device that is not present.
 
@@ -160,15 +158,12 @@ def _print_devices() -> int:
     return OK
 
 
-_ROOFS_TABLE = f"""\
-action=list|export|import?  (default: list)
+@command(f"""\
+action=list|export|import? = list  what to do
 file=FILE?  the file to write (a .json) or to read
 {DEVICE}
 --force  export: replace a file
-"""
-
-
-@command(_ROOFS_TABLE, action="list")
+""")
 def main_roofs(options: argparse.Namespace) -> int:
     """List the measured roofs that are stored for this machine's devices, or carry them to another in a file.
 

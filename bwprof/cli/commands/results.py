@@ -24,17 +24,16 @@ if TYPE_CHECKING:
 
     from bwprof.analysis.answer import Answer
 
-_ANALYZE_TABLE = f"""\
-{RESULT}
---top N  how many bottlenecks to list (default: 3)
---checklist  print sixteen questions, too, each with its figure
---peak GB/S  the memory's theoretical bandwidth, where the rows have none
-{FORMS}"""
 
 _PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or more, 3: a twentieth or more"
 
 
-@command(_ANALYZE_TABLE, top=3)
+@command(f"""\
+{RESULT}
+--top N = 3  how many bottlenecks to list
+--checklist  print sixteen questions, too, each with its figure
+--peak GB/S  the memory's theoretical bandwidth, where the rows have none
+{FORMS}""")
 def main_analyze(options: argparse.Namespace) -> int:
     """Print what limits a run, where its time is lost and why, and what a narrower precision brings.
 
@@ -128,7 +127,7 @@ def print_answer(rows: Sequence[RowDict], folder: Path | None, screen: Console) 
     print_lines(screen, [*lines, f"more: bwprof analyze {folder}"] if lines and folder is not None else lines)
 
 
-_REPORT_TABLE = f"""\
+@command(f"""\
 {RESULTS}
 --checklist  print sixteen questions, each with its figure, instead of the summary
 
@@ -141,10 +140,7 @@ a report as a file:
 --case NAME  of an optimization: its case
 --precision P  of an optimization: its precision
 --force  replace files that are there
-"""
-
-
-@command(_REPORT_TABLE)
+""")
 def main_report(options: argparse.Namespace) -> int:
     """Print the summary of results, or with -o write a report: a page (.html) or Markdown with pictures (.md).
 
@@ -200,15 +196,12 @@ def _write_report(options: argparse.Namespace) -> int:
     return OK if report.passed else GATE_FAILED
 
 
-_SHOW_TABLE = f"""\
+@command(f"""\
 {RESULT}
 one of:
---view NAME  which columns: {", ".join(VIEWS)} (default: {VIEWS[0]})
+--view NAME = {VIEWS[0]}  which columns: {", ".join(VIEWS)}
 --columns A,B,…  these columns, in this order (see bwprof columns)
-"""
-
-
-@command(_SHOW_TABLE)
+""")
 def main_show(options: argparse.Namespace) -> int:
     """Print the rows of a stored run, a line each. The summary is in bwprof report.
 
@@ -217,8 +210,7 @@ def main_show(options: argparse.Namespace) -> int:
       bwprof show RUN --view roofline --only 'attention*'
       bwprof show RUN --columns case,precision,time_ms,bandwidth_gb_s
     """
-    which = VIEWS[0] if options.view is None else options.view
-    check_view(which)
+    check_view(options.view)
     data = load_rows(options.results, options.only)
-    print_view(data, make_console(sys.stdout), which=which, columns=options.columns)
+    print_view(data, make_console(sys.stdout), which=options.view, columns=options.columns)
     return OK

@@ -12,10 +12,9 @@ from typing import Any, TextIO
 from bwprof import _core, hardware, registry
 from bwprof.cli import options as shared
 from bwprof.cli.guard import OK
-from bwprof.cli.options import command, read_params, split, typed
+from bwprof.cli.options import measuring_command, read_params, split, typed
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
-from bwprof.records.proof import ROOT
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import plan as runs_plan
 from bwprof.runs import suites
@@ -80,7 +79,8 @@ def _work(cost: Mapping[str, int]) -> list[str]:
 
 _log = logging.getLogger("bwprof.sweep")
 
-_TABLE = f"""\
+
+@measuring_command(f"""\
 {shared.OPERATIONS}
 {shared.VERBOSE}
 {shared.CASES_AND_DEVICES}
@@ -96,10 +96,7 @@ how:
 --once  launch each case once in this process, untimed, for ncu and nsys; libraries run the first algorithm of their
   heuristic, and the profiler also sees the kernels that fill the operands
 --[no-]nvtx  mark cases with NVTX ranges of the domain bwprof (default: where nsys or ncu --nvtx watches)
-"""
-
-
-@command(_TABLE, measuring=True, seed=0, proof_bundle=ROOT)
+""")
 def main_sweep(options: argparse.Namespace) -> int:
     """Measure the memory bandwidth of LLM operations, and what a narrower precision brings.
 
