@@ -179,20 +179,25 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
-def write_predictions(data: pd.DataFrame, targets: Mapping[str, str], *, quiet: bool = False) -> None:
-    """Write predicted rows to files or to the standard output."""
+def row_texts(data: pd.DataFrame) -> dict[str, Callable[[], str]]:
+    """Return what makes the text of rows without samples, by kind."""
     from bwprof.results import csv_file, frame, json_file
 
-    for kind, name in targets.items():
-        if name == "-":
-            rows = frame.to_rows(data)
-            run = data.attrs["run"]
-            text = csv_file.csv_text(rows) if kind == "csv" else json_file.json_text(rows, [None] * len(rows), run)
-            data_stream(f"--{kind} -").write(text)
-        else:
-            reader.save(data, name)
-            if not quiet:
-                sys.stderr.write(f"bwprof: predictions are in {format_path(name)}\n")
+    rows = frame.to_rows(data)
+    return {
+        "csv": lambda: csv_file.csv_text(rows),
+        "json": lambda: json_file.json_text(rows, [None] * len(rows), data.attrs["run"]),
+    }
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Make a file that the block cannot write exit with INCOMPLETE, as `emit` does."""
+    try:
+        yield
+    except OSError as error:
+        name = "the standard output" if error.filename is None else quote_text(error.filename)
+        raise RuntimeError(f"results cannot be written to {name}: {error.strerror or error}") from None
 
 
 def rescue(kind: str, text: str) -> None:

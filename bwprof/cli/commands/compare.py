@@ -16,7 +16,7 @@ from bwprof.cli import options as shared
 from bwprof.cli.commands import sweep
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
 from bwprof.cli.options import ONLY, command, run_group
-from bwprof.cli.output import check_picture, choose_targets, emit
+from bwprof.cli.output import check_picture, choose_targets, emit, writing
 from bwprof.cli.render import print_frame, print_lines
 from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
@@ -123,7 +123,8 @@ def _write_comparison(options: argparse.Namespace, targets: dict[str, str], comp
     if options.plot is not None:
         from bwprof.plot import regressions
 
-        regressions.save_ratios(comparison.frame(), options.plot)
+        with writing():
+            regressions.save_ratios(comparison.frame(), options.plot)
     return code
 
 

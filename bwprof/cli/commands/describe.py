@@ -140,18 +140,17 @@ def show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) ->
 def _params(operation: Mapping[str, Any]) -> pd.DataFrame:
     import pandas as pd
 
-    names = ["parameter", "unit", "default", "allowed", "what it is"]
     rows = [
-        [
-            param["name"],
-            param["unit"],
-            str(param["default_from"] or param["default"]),
-            f"{param['minimum']} to {param['maximum']}",
-            param["text"],
-        ]
+        {
+            "parameter": param["name"],
+            "unit": param["unit"],
+            "default": str(param["default_from"] or param["default"]),
+            "allowed": f"{param['minimum']} to {param['maximum']}",
+            "what it is": param["text"],
+        }
         for param in operation["params"]
     ]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows)
 
 
 def _variants(operation: Mapping[str, Any]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
 from bwprof.cli.options import DEFAULT_OUTPUT, RESULTS, command, load_rows
-from bwprof.cli.output import check_picture, choose_targets, emit
+from bwprof.cli.output import check_picture, choose_targets, emit, writing
 from bwprof.cli.render import print_lines
 from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts
 from bwprof.text.formatting import format_figure, format_short, is_missing, plural
@@ -72,7 +72,8 @@ def main_history(options: argparse.Namespace) -> int:
     if options.plot is not None:
         from bwprof.plot import regressions
 
-        regressions.save_trend(runs, options.plot)
+        with writing():
+            regressions.save_trend(runs, options.plot)
     texts = {
         "csv": lambda: frame.format_csv(runs),
         "json": lambda: runs.to_json(orient="records", date_format="iso", indent=1) + "\n",

@@ -17,7 +17,7 @@ from bwprof.cli import runner
 from bwprof.cli.commands.sweep import print_plan
 from bwprof.cli.guard import OK
 from bwprof.cli.options import command, refuse_others, typed
-from bwprof.cli.output import choose_targets, write_predictions
+from bwprof.cli.output import choose_targets, emit, row_texts
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
 from bwprof.llm import executor as llm_executor
@@ -192,10 +192,10 @@ def _predict(options: argparse.Namespace, question: ModelRequest, devices: Seque
         setattr(options, kind, options.output)
     targets = choose_targets(options, options.suite, options.roofs, options.efficiency)
     data = llm_executor.predict_steps(question, devices, shared.read_efficiency(options.efficiency))
-    write_predictions(data, targets, quiet=True)
+    code = emit(targets, row_texts(data))
     if not options.quiet:
         print_step(data, make_console(sys.stderr if "-" in targets.values() else sys.stdout))
-    return OK
+    return code
 
 
 def _print_models() -> None:

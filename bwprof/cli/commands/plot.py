@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import plot
 from bwprof.cli.guard import OK
 from bwprof.cli.options import DEFAULT_OUTPUT, ONLY, command, select_rows, typed
-from bwprof.cli.output import check_picture
+from bwprof.cli.output import check_picture, writing
 from bwprof.results import reader
 from bwprof.text.formatting import format_path
 from bwprof.text.parsing import describe_unknown, nearest_name, parse_names, quote_text
@@ -86,10 +87,9 @@ def main_plot(options: argparse.Namespace) -> int:
     if options.output_dir is not None and kind is None:
         return _draw_all(options, files, how)
     targets = _targets(options, kind or COMPARISON)
-    if kind in _OTHERS:
-        _draw_other(kind, files, targets, options, how)
-    else:
-        _draw(options, kind, files, targets, how)
+    write = _draw_other(kind, files, options) if kind in _OTHERS else _draw(options, kind, files)
+    with writing():
+        write(targets, **how)
     for target in targets:
         sys.stderr.write(f"bwprof: the picture is {format_path(target)}\n")
     return OK
@@ -139,10 +139,8 @@ def _targets(options: argparse.Namespace, kind: str) -> list[Path]:
     return targets
 
 
-def _draw(
-    options: argparse.Namespace, kind: str | None, files: Sequence[str], targets: Sequence[Path], how: dict[str, Any]
-) -> None:
-    """Draw a kind of `plot.KINDS`: of rows, of the stored roofs of this machine's device, or of nothing."""
+def _draw(options: argparse.Namespace, kind: str | None, files: Sequence[str]) -> Callable[..., object]:
+    """Draw a kind of `plot.KINDS`, of rows or of this device's stored roofs; return what writes it."""
     from bwprof.cli.commands.predict import load_roofs
     from bwprof.plot import bars
 
@@ -150,18 +148,22 @@ def _draw(
         data: Any = files[0] if files else load_roofs()[0]
     else:
         data = _read_frame(files, options.only) if files else None
-    if options.panels:
-        for target in targets:
-            bars.save_panels(means(data)[0], target, dpi=how["dpi"])
-    else:
-        chosen = plot.KINDS[kind or COMPARISON]
-        keywords = {name: getattr(options, _KEYWORDS[name]) for name in chosen.options}
-        keywords = {name: value for name, value in keywords.items() if value is not None}
-        if "precisions" in keywords:
-            keywords["precisions"] = parse_names("--precision", keywords["precisions"])
-        chosen.picture(data, **keywords).write(targets, **how)
     if kind == COMPARISON:
         sys.stdout.write(summary(*means(data)))
+    if options.panels:
+        averages = means(data)[0]
+
+        def write_panels(targets: Sequence[Path], *, dpi: int, **_: Any) -> None:
+            for target in targets:
+                bars.save_panels(averages, target, dpi=dpi)
+
+        return write_panels
+    chosen = plot.KINDS[kind or COMPARISON]
+    keywords = {name: getattr(options, _KEYWORDS[name]) for name in chosen.options}
+    keywords = {name: value for name, value in keywords.items() if value is not None}
+    if "precisions" in keywords:
+        keywords["precisions"] = parse_names("--precision", keywords["precisions"])
+    return chosen.picture(data, **keywords).write
 
 
 def _read_frame(files: Sequence[str], only: Sequence[str]) -> pd.DataFrame:
@@ -190,34 +192,32 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], how: dict[str, 
         if isinstance(picture, str):
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
         else:
-            picture.write(targets[name], **how)
+            with writing():
+                picture.write(targets[name], **how)
             sys.stdout.writelines(f"{format_path(target)}\n" for target in targets[name])
     return OK
 
 
-def _draw_other(
-    kind: str | None, files: Sequence[str], targets: Sequence[Path], options: argparse.Namespace, how: dict[str, Any]
-) -> None:
-    """Draw what is made of more than one run, or of an ablation."""
+def _draw_other(kind: str | None, files: Sequence[str], options: argparse.Namespace) -> Callable[..., object]:
+    """Draw what is made of more than one run, or of an ablation; return what writes it."""
     from bwprof.plot import ablations, regressions
 
     if kind == "ablation":
         if len(files) != 1:
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
-        ablations.build_ablation(files[0]).write(targets, **how)
-    elif kind == "compare":
+        return ablations.build_ablation(files[0]).write
+    if kind == "compare":
         from bwprof import compare
 
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
-        regressions.build_ratios(compare(files[0], files[1])).write(targets, **how)
-    else:
-        from bwprof.records.history.query import history
+        return regressions.build_ratios(compare(files[0], files[1])).write
+    from bwprof.records.history.query import history
 
-        if len(files) > 1:
-            raise ValueError(f"trend draws the runs below one folder: '{quote_text(files[1])}' is one too many")
-        cases = None if options.case is None else list(parse_names("--case", options.case))
-        regressions.write_trend(history(files[0] if files else str(DEFAULT_OUTPUT), cases), targets, **how)
+    if len(files) > 1:
+        raise ValueError(f"trend draws the runs below one folder: '{quote_text(files[1])}' is one too many")
+    cases = None if options.case is None else list(parse_names("--case", options.case))
+    return partial(regressions.write_trend, history(files[0] if files else str(DEFAULT_OUTPUT), cases))
 
 
 _Means = dict[str, dict[str, float]]

@@ -18,7 +18,7 @@ from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.cli.commands.sweep import read_request
 from bwprof.cli.guard import OK
 from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, command, read_efficiency, refuse_others
-from bwprof.cli.output import check_new, choose_targets, write_predictions
+from bwprof.cli.output import check_new, choose_targets, emit, row_texts, writing
 from bwprof.cli.render import print_lines
 from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
@@ -29,6 +29,7 @@ from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
 _log = logging.getLogger("bwprof.predict")
 
@@ -69,10 +70,7 @@ def main_predict(options: argparse.Namespace) -> int:
     cases, model = _cases(options), predict.resolve_efficiency(read_efficiency(options.efficiency))
     frames = [predict.predict_rows(cases, device, model) for device in devices]
     data = frames[0] if len(frames) == 1 else predict.interleave_devices(frames)
-    write_predictions(data, targets)
-    if "-" not in targets.values():
-        _print(data)
-    return OK
+    return emit(targets, row_texts(data), lambda screen: _print(data, screen))
 
 
 def _cases(options: argparse.Namespace) -> list[PredictedCase]:
@@ -98,8 +96,7 @@ _LEAST = ">=: no less than that: what its arithmetic takes is not known, so do n
 _COLUMNS = ("device", "reason", "operation", "precision")
 
 
-def _print(data: pd.DataFrame) -> None:
-    screen = make_console(sys.stdout)
+def _print(data: pd.DataFrame, screen: Console) -> None:
     learnt = bool(data["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if data["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
@@ -224,7 +221,8 @@ def _export(options: argparse.Namespace) -> int:
         raise ValueError(f"{target}: roofs are exported as .json")
     check_new("export", str(target), force=options.force)
     roofs, name = load_roofs(options.backend, options.device)
-    store.export(roofs, target)
+    with writing():
+        store.export(roofs, target)
     sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(target)}\n")
     return OK
 
