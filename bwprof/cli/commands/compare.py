@@ -86,6 +86,7 @@ def main_compare(options: argparse.Namespace) -> int:
     is missing in NEW, a slower one was disturbed, an undecided one may hide a failure, or no case could be judged)
     """
     from bwprof.records.regression.confirmation import confirm_changes
+    from bwprof.results import frame
 
     fail_on = parse_fail_on(options.fail_on, "--fail-on")
     if options.plot is not None:
@@ -100,18 +101,6 @@ def main_compare(options: argparse.Namespace) -> int:
     if options.confirm is not False and fail_on != "never":
         comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
     gate = comparison.apply_gate(fail_on)
-    code = _write_comparison(options, targets, comparison, gate)
-    if options.github:
-        sys.stdout.writelines(f"{line}\n" for line in report.github_lines(comparison, gate, options.new))
-    if gate.failed:
-        return GATE_FAILED
-    return INCOMPLETE if gate.unsettled or (fail_on != "never" and not comparison.judged) else code
-
-
-def _write_comparison(options: argparse.Namespace, targets: dict[str, str], comparison: Comparison, gate: Gate) -> int:
-    """Print the comparison and write its files; returns the exit code."""
-    from bwprof.results import frame
-
     heads = [_gate_line(comparison, gate)] if gate.fail_on != "never" else []
     _print(comparison, heads, make_console(sys.stderr if "-" in targets.values() else sys.stdout), options)
     texts = {
@@ -125,7 +114,11 @@ def _write_comparison(options: argparse.Namespace, targets: dict[str, str], comp
 
         with writing():
             regressions.save_ratios(comparison.frame(), options.plot)
-    return code
+    if options.github:
+        sys.stdout.writelines(f"{line}\n" for line in report.github_lines(comparison, gate, options.new))
+    if gate.failed:
+        return GATE_FAILED
+    return INCOMPLETE if gate.unsettled or (fail_on != "never" and not comparison.judged) else code
 
 
 def _gate_line(comparison: Comparison, gate: Gate) -> str:

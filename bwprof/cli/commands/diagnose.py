@@ -78,7 +78,9 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
     """Make the answers, the evidence and the next steps; without `everything` no more than can be read."""
     answered = list(cases)
     if not everything and len(cases) > _ANSWERS:  # those that take longest, in their order
-        by_time = sorted(range(len(cases)), key=lambda place: -_total_time(cases[place][0]))
+        figures = [[finite_or_none(case.row.get(name)) for name in ("time_ms", "count")] for case, _ in cases]
+        times = [(time or 0.0) * (1.0 if count is None else count) for time, count in figures]
+        by_time = sorted(range(len(cases)), key=lambda place: -times[place])
         answered = [cases[place] for place in sorted(by_time[:_ANSWERS])]
     notes = {
         f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others": answered != cases,
@@ -94,11 +96,6 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
     ]
     present = tuple(block for block in lead if block is not None)
     return doc.Document("Why is it slow?", "", doc.present_sections(sections), present)
-
-
-def _total_time(case: Diagnosis) -> float:
-    count = finite_or_none(case.row.get("count"))
-    return (finite_or_none(case.row.get("time_ms")) or 0.0) * (1.0 if count is None else count)
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:

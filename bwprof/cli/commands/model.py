@@ -95,7 +95,15 @@ def main_model(options: argparse.Namespace) -> int:
             f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.list_models())}"
         )
     with options.interrupts.at_once():  # a file may be a pipe
-        question = _read_question(options)
+        question = model_step.make_request(
+            options.model,
+            batches=options.batch,
+            contexts=options.context,
+            weights=options.weights or (),
+            kvs=options.kv or (),
+            memory_bytes=options.memory,
+            **{name: getattr(options, name) for name in ("prefill", "layout", "chain", "reserve")},
+        )
         path = Path(options.model) / "config.json" if Path(options.model).is_dir() else Path(options.model)
         if path.is_file():
             options.suite = str(path)  # which no output may replace
@@ -117,21 +125,6 @@ def main_model(options: argparse.Namespace) -> int:
         return OK
     job = _job(question, plan, llm_executor.list_all_pieces(question, choice.backend))
     return runner.run(options, job, choice, {"model": question.to_dict()})
-
-
-def _read_question(options: argparse.Namespace) -> ModelRequest:
-    return model_step.make_request(
-        options.model,
-        batches=options.batch,
-        contexts=options.context,
-        weights=options.weights or (),
-        kvs=options.kv or (),
-        prefill=options.prefill,
-        layout=options.layout,
-        chain=options.chain,
-        reserve=options.reserve,
-        memory_bytes=options.memory,
-    )
 
 
 # What a run that continues knows itself.
