@@ -81,6 +81,7 @@ def test_it_does_what_a_gate_needs() -> None:
 @pytest.mark.parametrize("words", commands(), ids=lambda words: words[0])
 def test_the_command_takes_every_option_of_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Options that are not ours are an error before anything else; --help stands in for what would run."""
+    words = ["5" if word == "$PROCESSES" else word for word in words]
     assert main([*words, "--help"]) == 0
     shown = capsys.readouterr().out
     for option in (word for word in words if word.startswith("--")):
