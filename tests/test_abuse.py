@@ -75,7 +75,7 @@ def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: st
 
 
 @pytest.mark.parametrize("what", ["--help", "sweep --list", "info", "columns", "operations"])
-def test_a_reader_that_is_gone_is_not_worth_a_word(tmp_path: Path, what: str) -> None:
+def test_a_closed_pipe_gives_no_message(tmp_path: Path, what: str) -> None:
     code, said = in_shell(f"$B {what} | true", tmp_path)
     assert said == ""
     assert code in (0, 141)  # 0 when all was written before the reader went
@@ -126,7 +126,7 @@ def test_a_device_that_cannot_be_opened_leaves_no_folder(
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "64M", "1048577", "9" * 30, "\N{ARABIC-INDIC DIGIT THREE}"])
-def test_a_cache_size_that_is_none_is_refused(
+def test_an_invalid_cache_size_is_refused(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", given)
@@ -142,7 +142,7 @@ def test_a_cache_size_that_is_none_is_refused(
         ("--json /dev/full", "/dev/full"),
     ],
 )
-def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
+def test_a_full_disk_is_named(tmp_path: Path, option: str, where: str) -> None:
     code, said = in_shell(f"$B {shlex.join(TINY)} {option}", tmp_path)
     assert code == 2
     assert re.fullmatch(rf"bwprof: error: .*{re.escape(where)}: {os.strerror(errno.ENOSPC)}\n", said)
@@ -158,7 +158,7 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
         "--csv >(cat >",
     ],
 )
-def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> None:
+def test_csv_in_an_open_file_is_complete(tmp_path: Path, option: str) -> None:
     line = f"$B {shlex.join(TINY)} --output o.json {option} found.csv{')' if '(' in option else ''}"
     code, said = in_shell(f"{line}; {ENDS}", tmp_path, "" if "(" in option else IN_ONE)
     assert code == 0, said
@@ -249,9 +249,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
         (["gemm", *(f"-p{name}=" + ",".join(map(str, range(1, 101))) for name in "MNK")], "make 1000000 cases"),
     ],
 )
-def test_options_that_say_nothing_or_too_much(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_and_contradicting_options(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_sweep([*arguments, "--dry-run"]) == 2
     assert said in capsys.readouterr().err
 
@@ -313,7 +311,7 @@ def test_a_parameter_of_the_wrong_kind(value: Any) -> None:
         (CLASSIC + "\ngemm,fp32,99999999999999999999,8,8,1,1,1,1\n", "M: '99999999999999999999' is not"),
     ],
 )
-def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None:
+def test_csv_of_another_tool(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "results.csv"
     path.write_text(content)
     with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{re.escape(said)}"):
@@ -343,7 +341,7 @@ def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None
         ),
     ],
 )
-def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
+def test_json_of_another_tool(tmp_path: Path, content: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=re.escape(str(path))):
@@ -351,7 +349,7 @@ def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("name", [column.name for column in columns.all_columns() if column.kind != "text"])
-def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
+def test_a_number_beyond_every_type(tmp_path: Path, name: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))
     with pytest.raises(ValueError, match=f"row 1: column {name}: 1000") as caught:
@@ -361,7 +359,7 @@ def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("version", [2, 2.0, 1.0, "2", "1", 1e9, 0, -1, True, [1], 10**400])
 @pytest.mark.parametrize("where", ["the file", "a row"])
-def test_a_schema_version_that_is_none_of_ours(tmp_path: Path, version: Any, where: str) -> None:
+def test_an_unknown_schema_version_is_refused(tmp_path: Path, version: Any, where: str) -> None:
     row = {**ROW, "schema_version": version} if where == "a row" else ROW
     head = {**HEAD, "schema_version": version} if where == "the file" else HEAD
     (tmp_path / "results.json").write_text(json.dumps({**head, "rows": [row]}))
@@ -381,7 +379,7 @@ def test_a_run_that_is_nested_too_deep(tmp_path: Path, part: str) -> None:
         bwprof.load(tmp_path / "results.json")
 
 
-def test_a_fraction_does_not_become_a_whole_number() -> None:
+def test_fractions_are_not_rounded_to_whole_numbers() -> None:
     with pytest.raises(ValueError, match="not a whole number"):
         schema.parse_value(1.5, "integer")
     assert schema.parse_value(2.0, "integer") == 2
@@ -402,7 +400,7 @@ def test_the_same_measured_twice_is_two_lines(here: Here) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "results.csv", {}])
-def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
+def test_invalid_frames(wrong: Any, tmp_path: Path) -> None:
     for function in (bwprof.summary, lambda data: bwprof.save(data, tmp_path / "a.csv")):
         with pytest.raises(TypeError, match=r"pandas\.DataFrame"):
             function(wrong)
@@ -416,7 +414,7 @@ def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
         ({}, ValueError, "the rows have no column operation"),
     ],
 )
-def test_what_no_picture_is_made_of(
+def test_data_without_a_picture(
     wrong: Any, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -489,7 +487,7 @@ def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pyte
     assert {"--output", "a.csv", "folder"} <= words(capsys.readouterr().err)
 
 
-def test_what_holds_a_device_is_neither_copied_nor_pickled(cpu: _core.Device) -> None:
+def test_objects_with_a_device_are_neither_copied_nor_pickled(cpu: _core.Device) -> None:
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case, bwprof.Profiler(device="cpu") as profiler:
         for one in (case, profiler, cpu, _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}), _core.Profiler()):
             for way in (copy.copy, copy.deepcopy, pickle.dumps):

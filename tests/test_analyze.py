@@ -51,7 +51,7 @@ def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str], snapsho
     assert max(map(len, out.splitlines())) <= 120
 
 
-def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
+def test_predicted_rows_are_no_bottlenecks_beside_measured_ones() -> None:
     """A model in three formats: an operation that was measured once, and one that only FP16 has a kernel for."""
     step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10, "kv": "fp16", "count": 2}
     cache = {**row("cache", "fp16", gb_s=300.0, **ROOFS), **step}
@@ -69,7 +69,7 @@ def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
     assert Answer(frame.from_rows(guessed)).utilization()["Kernel"].tolist() == ["product fp8_e4m3", "product q4_0"]
 
 
-def test_top(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_bottlenecks(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert analyze(run, "--top", "1") == 0
     assert capsys.readouterr().out.count("impact:") == 1
 
@@ -94,7 +94,7 @@ def test_as_markdown(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("form", [[], ["--md"]])
-def test_a_peak_that_is_not_known_of_any_row_is_a_line_and_no_table(
+def test_without_a_peak_utilization_is_a_line(
     tmp_path: Path, form: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     unknown = [{**one, "peak_gb_s": None} for one in rows()]
@@ -121,7 +121,7 @@ def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "0.61x" in out
 
 
-def test_a_peak_tells_what_limits_nine_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_peak_gives_limits_for_classic_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 1000 GB/s: 95 and 47.5 % in FP32 and FP16 of one, 40 % of the other; 60 % and more is memory's."""
     path = tmp_path / "old.csv"
     named = [*pair("near", 950.0, 475.0), row("far", "fp32", gb_s=400.0)]
@@ -197,13 +197,13 @@ def test_it_fits_the_terminal(width: int) -> None:
         [row("a", "fp16", cache="hot", **ROOFS)],
     ],
 )
-def test_a_sweep_that_knows_nothing_says_nothing(some: list[dict[str, Any]]) -> None:
+def test_a_sweep_without_limits_prints_no_answer(some: list[dict[str, Any]]) -> None:
     screen = Console(file=io.StringIO(), width=80)
     print_answer(some, Path("run"), screen)
     assert screen.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
-def test_an_answer_of_nothing() -> None:
+def test_an_answer_without_rows() -> None:
     assert Answer(pd.DataFrame()).lines() == ["There are no measurements."]
     assert re.match(r"No time .*failed 1;.*wr", Answer(frame.from_rows(rows()[-1:])).lines()[0])
     failed = [row(name, "fp16", status="failed", reason="out of memory") | {"time_ms": None} for name in "abc"]
@@ -212,14 +212,14 @@ def test_an_answer_of_nothing() -> None:
     assert Answer(pd.DataFrame()).to_dict(with_checklist=True)["bottlenecks"] == []
 
 
-def test_what_it_would_buy(snapshot: Callable[..., None]) -> None:
+def test_the_answer_names_the_gain(snapshot: Callable[..., None]) -> None:
     sizes = bwprof.cost("gemm", precision="fp16", M=1, N=896, K=896)
     moved = {"bytes_read": sizes.bytes_read, "bytes_written": sizes.bytes_written}
     half = row("a", "fp16", gb_s=950.0, backend="cuda", **moved, **ROOFS)
     snapshot("\n".join(Answer(frame.from_rows([half])).lines()))
 
 
-def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
+def test_a_cpu_gets_advice_only_for_precisions_with_kernels() -> None:
     """No FP8: of FP16 rows alone nothing is said, beside FP32 it is what was measured."""
     half, full = (
         row("a", name, gb_s=950.0, bytes_read=moved, bytes_written=0, **ROOFS)
@@ -245,7 +245,7 @@ def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
         (["", ""], [None, None], "results verified: 0 of 2; rows with warnings: 0."),
     ],
 )
-def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> None:
+def test_confidence_of_the_answer(flags: list[str], verified: list[bool | None], said: str) -> None:
     held = [row(f"c{n}", "fp16", gb_s=950.0, flags=flags[n], verified=verified[n], **ROOFS) for n in range(2)]
     assert said in Answer(frame.from_rows(held)).lines()[-1]
     guessed = Answer(frame.from_rows([one | {"status": "predicted"} for one in held])).lines()
@@ -256,7 +256,7 @@ def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> N
     assert numbers(Answer(frame.from_rows(slow)).lines()[0])[-2:] == [90, 0]
 
 
-def test_what_is_predicted_is_no_strength() -> None:
+def test_predicted_rows_are_no_strengths() -> None:
     held = row("a", "fp16", gb_s=950.0, **ROOFS)
     assert Answer(frame.from_rows([held])).strengths()["Strength"].tolist() == ["at the memory roof"]
     guessed = Answer(frame.from_rows([held | {"status": "predicted"}]))
@@ -264,7 +264,7 @@ def test_what_is_predicted_is_no_strength() -> None:
     assert guessed.utilization().columns[1] == "Predicted BW"
 
 
-def test_one_of_a_kind_is_told_as_one() -> None:
+def test_counts_use_singular_and_plural() -> None:
     near, far = (row(name, "fp16", gb_s=speed, **ROOFS) for name, speed in (("a", 950.0), ("b", 300.0)))
     open_ = row("c", "fp16", gb_s=950.0)
     failed = row("d", "fp16", status="failed") | {"time_ms": None}
@@ -276,7 +276,7 @@ def test_one_of_a_kind_is_told_as_one() -> None:
         assert numbers(Answer(frame.from_rows(some)).lines()[0])[-2:] == [90, count]
 
 
-def test_what_is_faster_than_its_roof_is_no_success() -> None:
+def test_rows_above_their_roof_are_counted_apart() -> None:
     """It is counted apart, with the flag and, in a file that has none, without."""
     near = row("a", "fp16", gb_s=950.0, peak_gb_s=1100.0, **ROOFS)
     beyond = row("b", "fp16", gb_s=1300.0, peak_gb_s=1100.0, pct_attainable=130.0, **ROOFS)

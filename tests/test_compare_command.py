@@ -84,7 +84,7 @@ def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> Non
     assert "--repeat 5" in " ".join(out.split())
 
 
-def test_what_one_side_alone_has_is_a_line(bw: Here) -> None:
+def test_cases_of_one_side_are_a_line(bw: Here) -> None:
     """However much it is: a small baseline and a whole run."""
     base, whole = saved("x", run()[:2]), saved("y", [*run(), timed("<b>", 1.0)])
     code, out, _ = bw("compare", base, whole, "--md", "it.md", "--csv", "it.csv")
@@ -117,7 +117,7 @@ def test_exit_codes(bw: Here, sides: tuple[str, str, str], fail_on: str, expecte
     assert ("gate --fail-on" in out) == (fail_on != "never")
 
 
-def test_a_gate_says_what_failed_it(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_a_gate_names_the_failing_cases(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
     assert gate(out).startswith("failed: 1 ")
@@ -130,7 +130,7 @@ def test_a_gate_says_what_failed_it(bw: Here, sides: tuple[str, str, str]) -> No
     ]
 
 
-def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Here) -> None:
+def test_a_passed_gate_counts_the_cases_that_it_could_not_judge(bw: Here) -> None:
     noisy = [one | {"flags": "noisy"} for one in run(1.05, "run-2")[:3]]
     code, out, _ = bw("compare", saved("x", run()), saved("y", noisy + run()[3:]), "--fail-on", "5%")
     assert code == 0
@@ -138,7 +138,7 @@ def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Here) -> None:
     assert numbers(gate(out))[:2] == [3, 10]
 
 
-def test_what_is_slower_by_more_than_what_disturbed_it_passes_no_gate(bw: Here) -> None:
+def test_a_slowdown_beyond_the_disturbance_fails_the_gate(bw: Here) -> None:
     noisy = [one | {"flags": "noisy", "disturbed_pct": 20.0} for one in run(a=0.56, b=0.15)[:2]]
     base, new = saved("x", run()), saved("y", [*noisy, *run()[2:]])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--no-confirm", "--md", "it.md", "--github")
@@ -166,7 +166,7 @@ def test_what_is_slower_by_more_than_what_disturbed_it_passes_no_gate(bw: Here) 
         (0.50, None, 0, "measured again: 500 us, -50.0 %"),
     ],
 )
-def test_two_tries_must_be_slower_by_more_than_what_disturbed_them(
+def test_both_tries_must_exceed_their_disturbance(
     bw: Here, monkeypatch: pytest.MonkeyPatch, second: float, disturbed: float | None, expected: int, words: str
 ) -> None:
     noisy = timed("a", 1.56, flags="noisy", disturbed_pct=20.0)
@@ -195,7 +195,7 @@ def test_how_much_a_disturbance_may_explain(more: dict[str, Any], expected: floa
     assert verdicts.disturbance_allowance(base, timed("a", 1.0, **more)) == pytest.approx(math.log1p(expected))
 
 
-def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> None:
+def test_the_advice_names_the_disturbed_side(bw: Here) -> None:
     noisy = [one | {"flags": "noisy"} for one in run()]
     base, same, slower = saved("x", noisy), saved("y", run(1.0, "run-2")), saved("z", run(1.3, "run-2"))
     code, out, _ = bw("compare", base, same, "--fail-on", "5%")
@@ -208,7 +208,7 @@ def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> No
     assert "noisy in the base" in " ".join(out.split())
 
 
-def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_second_try_advises_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     base, new = saved("x", run()[:1]), saved("y", run(1.3, "run-2")[:1])
     monkeypatch.setattr(remeasure, "measure_again", lambda *_arguments, **_more: [run()[0] | {"flags": "noisy"}])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
@@ -235,9 +235,7 @@ def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch:
         ),
     ],
 )
-def test_a_gate_is_not_passed_by_what_was_not_measured(
-    bw: Here, more: RowDict, expected: int, line: str, title: str
-) -> None:
+def test_unmeasured_cases_do_not_pass_a_gate(bw: Here, more: RowDict, expected: int, line: str, title: str) -> None:
     before = [one | {"driver": "one"} for one in run()]
     base, new = saved("x", before), saved("y", [one | more for one in before])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--md", "it.md")
@@ -247,7 +245,7 @@ def test_a_gate_is_not_passed_by_what_was_not_measured(
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 
 
-def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
+def test_absurd_limits_are_shortened(bw: Here) -> None:
     baselines.write_baseline(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
     assert ">999" in out
@@ -277,7 +275,7 @@ def test_every_format(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> 
     assert "1 slower, 1 faster" in err
 
 
-def test_words_of_a_file_do_no_harm_in_markdown(bw: Here, tmp_path: Path) -> None:
+def test_names_are_escaped_in_markdown(bw: Here, tmp_path: Path) -> None:
     odd = "a|b<script>\x1b[31m"
     base, new = saved("x", [timed(odd, 1.0)]), saved("y", [timed(odd, 2.0)])
     out = bw("compare", base, new, "--md", "-")[1]
@@ -367,7 +365,7 @@ def test_a_picture(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> Non
         ('{"format": "bwprof-baseline", "version": 9, "schema_version": 1}', "install a newer one"),
     ],
 )
-def test_bad_files_get_a_sentence(bw: Here, sides: tuple[str, str, str], content: str, words: str) -> None:
+def test_unreadable_files_give_an_error(bw: Here, sides: tuple[str, str, str], content: str, words: str) -> None:
     Path("bad.json").write_text(content)
     for arguments in (("bad.json", sides[0]), (sides[0], "bad.json")):
         code, _, err = bw("compare", *arguments)
@@ -436,7 +434,7 @@ def test_a_case_that_fails_is_measured_again(
     assert not measured, "without a gate, and where it is not wanted, nothing is measured"
 
 
-def test_it_is_really_measured_as_the_run_was(bw: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_try_has_the_runs_settings(bw: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run held against itself with a fiftieth of its times: its case is slower, and measured again."""
     options = ("--device", "cpu", "-p", "M=64", "-p", "N=16", "-p", "K=16", "--seed", "5", "--cache", "hot")
     assert bw("sweep", "gemm", *options, "--precision", "fp32", "--no-roofs")[0] == 0
@@ -469,7 +467,7 @@ def test_it_is_really_measured_as_the_run_was(bw: Here, tmp_path: Path, monkeypa
     assert re.match(rf"bwprof: .*: 1 case.*{row.device}\n", err)
 
 
-def test_why_it_cannot_be_measured_again(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_reasons_against_a_second_measurement(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     code, out, err = bw("compare", base, worse, "--fail-on", "5%")
     assert (code, err) == (1, ""), "what cannot be measured again counts"
@@ -477,14 +475,7 @@ def test_why_it_cannot_be_measured_again(bw: Here, sides: tuple[str, str, str]) 
     assert "(measured again)" not in out
 
 
-def test_python_m_is_the_same_command() -> None:
-    from bwprof.cli.commands import compare as module
-
-    assert module.main_compare is module.main_compare
-    assert len(CASES) == 10
-
-
-def test_what_is_compared_is_never_written_over(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_compared_files_are_never_overwritten(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     before = Path(base).read_bytes()
     for option in ("--json", "--md"):
@@ -508,14 +499,14 @@ def test_an_older_file_is_replaced_only_with_force(bw: Here, sides: tuple[str, s
     assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "nothing is lost with it"
 
 
-def test_no_name_is_not_the_folder_here(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_an_empty_name_is_not_the_current_folder(bw: Here, sides: tuple[str, str, str]) -> None:
     for arguments in (("", sides[0]), (sides[0], "")):
         code, out, err = bw("compare", *arguments)
         assert (code, out) == (2, "")
         assert "'' is given" in err
 
 
-def test_a_function_is_compared_with_yesterday(bw: Here) -> None:
+def test_a_function_is_compared_with_its_baseline(bw: Here) -> None:
     """As the README says it: in Python, and in a shell."""
     work = bytearray(1 << 16)
     row = bwprof.measure(lambda: sum(work), name="sum", device="cpu", cache="hot", roofs=False, max_seconds=0.02)
@@ -533,7 +524,7 @@ def test_a_function_is_compared_with_yesterday(bw: Here) -> None:
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_a_steps_summary_is_added_to(
+def test_a_step_summary_is_appended(
     bw: Here, sides: tuple[str, str, str], force: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other commands of the step write there as well; a link to it is the same file."""
@@ -551,7 +542,7 @@ def test_a_steps_summary_is_added_to(
     assert bw("compare", base, worse, "--md", "other.md")[0] == 2
 
 
-def test_a_steps_summary_on_a_full_disk_stays_as_it_is(
+def test_a_step_summary_on_a_full_disk_is_unchanged(
     bw: Here, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, _, worse = sides
@@ -589,14 +580,16 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
         (["--dir", ""], "--dir is ''"),
     ],
 )
-def test_impossible_outputs_fail_first(bw: Here, sides: tuple[str, str, str], options: list[str], words: str) -> None:
+def test_unwritable_outputs_fail_before_work(
+    bw: Here, sides: tuple[str, str, str], options: list[str], words: str
+) -> None:
     base, _, worse = sides
     code, out, err = bw("compare", base, worse, *options)
     assert (code, out) == (2, "")
     assert words in err
 
 
-def test_a_file_that_may_not_grow_is_as_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_size_limit_is_handled_as_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> int:
         raise OSError(errno.EFBIG, "File too large", "o.json")
 

@@ -95,7 +95,7 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
     assert "stream_copy" not in following, "what is at its roof needs no more figures"
 
 
-def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_suggested_commands_parse(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
     from bwprof.cli.commands.sweep import main_sweep
 
@@ -109,7 +109,7 @@ def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
-def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
+def test_rows_without_counters_are_measured_again_first() -> None:
     (only,) = suggest_commands(diagnose_rows(ROW)[0])
     assert "waves" in only.tells, "bwprof counts what it takes to tell"
     first, second = suggest_commands(diagnose_rows(ROW | WIDE)[0])
@@ -124,7 +124,7 @@ def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
     assert "kv_len=" not in suggest_commands(diagnose_rows(lens)[0])[0].command
 
 
-def test_a_function_and_a_profilers_kernel_have_steps_of_their_own() -> None:
+def test_functions_and_profiled_kernels_have_their_own_next_steps() -> None:
     function = ROW | {"operation": "my $(rm) kernel", "variant": None}
     first, second = suggest_commands(diagnose_rows(function | WIDE)[0])
     assert first.command.startswith("bwprof.measure(fn, ..., ")
@@ -192,7 +192,7 @@ def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixt
     assert "(1 us of latency)" in " ".join(said(capsys, recorded, "--only", "batch16*", "--latency", "1").split())
 
 
-def test_what_several_cases_have_in_common_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shared_verdicts_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = bwprof.load_example("h200").query("case == 'stream_copy'").assign(active_threads=None)  # not counted
     recorded = bwprof.save(run, tmp_path / "copies.json")
     told = said(capsys, recorded, "--only", "stream_copy")
@@ -209,9 +209,7 @@ def test_long_lists_of_what_is_missing_are_cut_short() -> None:
     assert re.search(r"stall_reasons(, \w+){2} and [0-9]+", found.sentence)
 
 
-def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cpu_operators_and_copies_get_no_ncu_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     event = {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event | {"cat": "cpu_op"}]}))
@@ -224,7 +222,7 @@ def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
     assert suggest_commands(diagnose_rows(copy)[0]) == []
 
 
-def test_counted_bytes_want_stated_ones_and_no_other_count() -> None:
+def test_counted_bytes_need_only_the_callers_bytes() -> None:
     row = {"kernel": "void ns::copy<float>(float*)", "time_ms": 1.0, "dram_bytes_read": 10**8, "peak_gb_s": 4800.0}
     row |= {"dram_bytes_written": 0, "sm_pct": 3.0, "launch": 0}
     (command,) = [step.command for step in suggest_commands(diagnose_rows(row)[0]) if STATED in step.tells]
@@ -241,9 +239,7 @@ def test_launches_with_one_answer_stand_together(tmp_path: Path, capsys: pytest.
     assert re.match(r"copy \(launch 0, 1,.*2\):.*88", said(capsys, path))
 
 
-def test_of_very_many_cases_those_that_take_longest_are_answered(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_many_cases_the_longest_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "rows.csv"
     rows = [f"k{at}(),{at},k{at},ok,{1000 + at},{at / 10}" for at in range(110)]
     path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
@@ -254,7 +250,7 @@ def test_of_very_many_cases_those_that_take_longest_are_answered(
     assert len(re.findall(r"^k\d+:", said(capsys, path, "--all"), re.MULTILINE)) == 110
 
 
-def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_callers_bytes_and_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.csv"
     path.write_text(ROCPROF.replace(",68.1,", ",8.1,").replace("0.0044", "60"))
     counted = 1024 * (7872.0 + 9429.2)  # bytes, in 26.326497 ms: 0.673 GB/s
@@ -302,7 +298,7 @@ def test_rows_of_a_model_stand_once_and_predicted_ones_are_counted(
     assert len(names) == len(set(names))
 
 
-def test_whose_file_it_is(tmp_path: Path) -> None:
+def test_kinds_of_files(tmp_path: Path) -> None:
     def kind(name: str, content: bytes | str) -> str:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -340,7 +336,7 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert " ".join(told.split()).count("no counter of this") == 1
 
 
-def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uncounted_bytes_get_a_rocprof_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.csv"
     path.write_text(
         '"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp",'
@@ -390,7 +386,7 @@ def test_a_trace_of_pytorchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
     ids=["empty", "binary", "other-json", "truncated", "compressed"],
 )
-def test_what_cannot_be_read_is_a_sentence(
+def test_an_unreadable_file_is_one_line_of_error(
     name: str, content: bytes | str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name

@@ -80,7 +80,7 @@ def test_the_last_state_of_every_case(tmp_path: Path, capsys: pytest.CaptureFixt
         ({"flags": "not_cold"}, ""),
     ],
 )
-def test_a_time_that_is_no_good_one_says_so(
+def test_a_doubtful_time_is_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, str], word: str
 ) -> None:
     """Also where it is the last of its case: the table of all cases shows nothing else of it."""
@@ -137,7 +137,7 @@ def test_long_tables_show_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "2026-01-03" not in out
 
 
-def test_data_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_as_frames_of_other_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changing(tmp_path)
     out, _ = printed(capsys, "--folder", str(tmp_path), "--csv")
     found = pd.read_csv(io.StringIO(out))

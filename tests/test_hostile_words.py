@@ -76,7 +76,7 @@ def test_other_writers_have_no_formula(formula: str) -> None:
 
 
 @pytest.mark.parametrize("word", OBEYED)
-def test_words_are_spelt_in_a_pipe(tmp_path: Path, word: str) -> None:
+def test_names_are_whole_in_a_pipe(tmp_path: Path, word: str) -> None:
     path = tmp_path / "run.json"
     bwprof.save(frame.from_rows(pair(f"a{word}b", 990.0, 980.0, variant=word, device=word)), path)
     commands = (
@@ -99,7 +99,7 @@ def test_words_are_spelt_in_a_pipe(tmp_path: Path, word: str) -> None:
     assert not set("\x1b\x9b\x07\u202e") & set(done.stdout + done.stderr)
 
 
-def test_data_in_a_pipe_stay_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_in_a_pipe_are_not_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path, 1, [timed("a\x9bb", "fp32", 1.0)])
     assert main(["history", "--folder", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["case"] == "a\x9bb"

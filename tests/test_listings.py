@@ -56,7 +56,7 @@ def test_devices_are_found_by_the_names_that_device_takes() -> None:
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))])
-def test_copies_stay_what_they_are(way: object) -> None:
+def test_copies_keep_their_type(way: object) -> None:
     for found in (bwprof.operations(), bwprof.devices()):
         again = way(found)  # type: ignore[operator]
         assert (type(again), again) == (type(found), found)
@@ -79,7 +79,7 @@ def test_info_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) 
     assert repr(type(found)(a=1)) == "{'a': 1}"
 
 
-def test_roofs_say_what_they_are() -> None:
+def test_roofs_have_a_repr() -> None:
     point = bwprof.roofs.model.RoofPoint("stream_copy", 0.5, 1 << 30, (1 << 30) / 40e9)
     made = bwprof.Roofs("CPU", "", "", "", 0.0, (point,), measured="2026-01-01")
     assert re.match(r"<bwprof\.Roofs of CPU:.*40.*2026-01-01>", repr(made))

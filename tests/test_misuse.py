@@ -375,18 +375,18 @@ class Stop:
         lambda device: device.measure_call(print, print, sets=Stop()),
     ],
 )
-def test_an_interrupt_within_a_number_stays_one(cpu, use):
+def test_an_interrupt_while_a_number_is_converted_is_raised(cpu, use):
     with pytest.raises(KeyboardInterrupt):
         use(cpu)
 
 
 @pytest.mark.parametrize("value", [1.5, "3", None, [3], np.array([1, 2])])
-def test_what_is_no_whole_number(value):
+def test_fractions_as_sizes(value):
     with pytest.raises(ValueError, match=r"gemm: M = .*whole"):
         _core.complete("gemm", "fp32", {"M": value})
 
 
-def test_text_that_is_no_utf8(monkeypatch):
+def test_text_that_is_not_utf_8(monkeypatch):
     monkeypatch.setenv("BWPROF_CPU_ISA", "\udcff\u00e9")
     with pytest.raises(ValueError, match=r"^BWPROF_CPU_ISA is '\\xff\u00e9'"):
         _core.Device("cpu")
@@ -567,7 +567,7 @@ def test_a_case_that_a_poll_function_closes_after_another_threads_call():
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="since 3.12 no garbage is collected inside a call of C")
-def test_a_profiler_that_is_asked_for_its_floor_and_closed_while_it_is_read():
+def test_a_profiler_is_not_closed_while_its_floor_is_read():
     said = outcome_of("""
         import gc
         profiler = _core.Profiler()

@@ -48,7 +48,7 @@ def run_folder(folder: Path) -> Path:
     return next((folder / "bwprof-results").iterdir())
 
 
-def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_stores_a_run(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         model_command.main_model(["config.json", "--device", "cpu", "--context", "16,32", "--weights", "fp16,fp32"])
         == 0
@@ -66,7 +66,7 @@ def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]
     assert found["speedup_vs_fp32"].notna().any()
 
 
-def test_the_command_goes_on_with_a_run(
+def test_the_command_resumes_a_run(
     quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the middle loses nothing; what is left is measured, and no shape twice."""
@@ -93,7 +93,7 @@ def test_the_command_goes_on_with_a_run(
     assert Here.made[-1].measured == []
 
 
-def test_the_other_command_does_not_go_on_with_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_other_command_does_not_resume_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     assert sweep_main(["--resume", run_folder(quick).name]) == 2
     assert "bwprof model --resume" in capsys.readouterr().err
@@ -101,7 +101,7 @@ def test_the_other_command_does_not_go_on_with_it(quick: Path, capsys: pytest.Ca
     assert "leave out MODEL" in capsys.readouterr().err
 
 
-def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_damaged_model_does_not_resume(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
     document = json.loads(path.read_text())
@@ -132,7 +132,7 @@ def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.C
         assert "cannot be resumed" in capsys.readouterr().err
 
 
-def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_other_operations_does_not_resume(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of a bwprof that took a model's steps to launch something else would add to those that are left."""
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
@@ -158,7 +158,7 @@ def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert not Here.made
 
 
-def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_stores_its_configuration(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No output takes the place of what is read, whatever the options say."""
     for model in ("config.json", "."):
         for device in ("cpu", "H200"):
@@ -167,7 +167,7 @@ def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.Capture
             assert json.loads(Path("config.json").read_text()) == TINY
 
 
-def test_a_prediction_that_cannot_be_kept_leaves_nothing(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prediction_that_cannot_be_written_leaves_no_file(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quick / "old.json").write_text("{}")
     for more, said in (
         (["--csv", "new.csv", "--json", "old.json"], "replace it with --force"),

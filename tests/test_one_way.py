@@ -78,7 +78,7 @@ def test_a_wide_target_stops_early_and_a_narrow_one_does_not(here: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -0.1, 1, 2, "0", "100%", "x", "%", None.__class__, float("nan"), True])
-def test_targets_that_are_none(wrong: Any) -> None:
+def test_invalid_targets(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"rel_ci is .*: .*fraction"):
         bwprof.measure(lambda: None, **QUICK, rel_ci=wrong)
     with pytest.raises(ValueError, match="rel_ci is "):
@@ -89,7 +89,7 @@ def test_targets_that_are_none(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "1", True, float("nan"), float("inf"), [1]])
 @pytest.mark.parametrize("name", ["max_seconds", "max_total_seconds", "target_seconds"])
-def test_seconds_that_are_none(name: str, wrong: Any) -> None:
+def test_invalid_seconds(name: str, wrong: Any) -> None:
     needed = "a number of seconds from 0 on" if name == "max_seconds" else "a positive number of seconds"
     said = re.escape(f"{name} is {wrong!r}: {needed} is needed")
     with pytest.raises(ValueError, match=said):
@@ -100,7 +100,7 @@ def test_seconds_that_are_none(name: str, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, None, "1", True, float("nan"), float("inf")])
-def test_seconds_of_one_measurement_that_are_none(wrong: Any) -> None:
+def test_invalid_seconds_of_one_measurement(wrong: Any) -> None:
     said = re.escape(f" is {wrong!r}: a number of seconds from 0 on is needed")
     with pytest.raises(ValueError, match=f"^max_seconds{said}"):
         bwprof.measure(lambda: None, **QUICK, max_seconds=wrong)
@@ -169,7 +169,7 @@ def test_a_fraction_is_read_as_in_the_shell(given: Any, monkeypatch: pytest.Monk
             assert set(seen) == {0.9}
 
 
-def test_truth_is_true_or_false(tmp_path: Path) -> None:
+def test_flags_must_be_booleans(tmp_path: Path) -> None:
     uses: list[tuple[str, Any]] = [
         ("samples", lambda given: bwprof.load(tmp_path / "no.json", samples=given)),
         ("counters", lambda given: bwprof.sweep("gemm", **TINY, counters=given)),
@@ -199,13 +199,13 @@ def test_truth_is_true_or_false(tmp_path: Path) -> None:
         (["--target-seconds", "0"], "--target-seconds is '0': a positive number of seconds is needed"),
     ],
 )
-def test_options_that_are_none(here: Any, option: list[str], said: str) -> None:
+def test_invalid_options(here: Any, option: list[str], said: str) -> None:
     code, _, err = here(*COMMAND, *option)
     assert code == 2
     assert said in err
 
 
-def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
+def test_seconds_of_a_case_override_the_suites() -> None:
     asked = plan.SweepRequest(suite="default", max_seconds=3.0)
     assert (plan.make_plan(asked, "cpu").target_seconds, plan.make_plan(asked, "cpu").max_seconds) == (None, 3.0)
     both = replace(asked, target_seconds=9.0)
@@ -213,7 +213,7 @@ def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
     assert plan.make_plan(replace(asked, max_seconds=None), "cpu").target_seconds is not None
 
 
-def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = here(*COMMAND, "--cache", "hot", "--rel-ci", "0.2", "--max-seconds", "0.03", "--output", "runs")
     assert code == 0, err
     (folder,) = (tmp_path / "runs").iterdir()
@@ -236,7 +236,7 @@ def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monke
     assert set(seen) == {(0.2, 0.03)}
 
 
-def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
+def test_a_precision_of_no_operation_is_refused(here: Any) -> None:
     said = "no precision int8 of stream_copy: allowed are fp32, fp16, bf16"
     with pytest.raises(ValueError, match=said):
         bwprof.sweep("stream_copy", elements=1024, precision=["fp32", "int8"], **QUICK)
@@ -248,7 +248,7 @@ def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
     assert found.set_index("operation").loc["stream_copy", "reason"].endswith("no precision q4_0")
 
 
-def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measured_function_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     monkeypatch.setattr(function, "wrap_with_wait", lambda called, *seen: looked.append(seen) or called)
     bwprof.sweep(lambda: None, **QUICK, max_seconds=0)
@@ -268,7 +268,7 @@ def test_a_misspelt_command(word: str, meant: str, capsys: pytest.CaptureFixture
     assert re.search(rf"'{word}'.*'{meant}'\?.*sweep", capsys.readouterr().err)
 
 
-def test_a_misspelt_operation_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_operation_is_not_taken_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gem", "--dry-run"]) == 2
     assert {"operation", "gem", "gemm"} <= words_of(capsys.readouterr().err)
 
@@ -327,7 +327,7 @@ def test_no_message_repeats_a_long_value(use: Any) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_measured")
-def test_stored_roofs_as_they_are(stored: bwprof.Roofs) -> None:
+def test_stored_roofs_are_used_unchecked(stored: bwprof.Roofs) -> None:
     cold = {"bytes_read": 1 << 19, "bytes_written": 1 << 19, "device": "cpu", "max_seconds": 0.02}
     assert bwprof.measure(lambda: None, **cold).attainable_gb_s == pytest.approx(40.0)
     assert bwprof.measure(lambda: None, roofs="stored", **cold).attainable_gb_s == pytest.approx(40.0)
@@ -370,7 +370,7 @@ def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, mon
 
 @pytest.mark.usefixtures("nothing_is_measured")
 @pytest.mark.parametrize("choice", ["none", "stored", "given"])
-def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
+def test_a_resumed_run_keeps_the_choice_of_roofs(
     choice: str, stored: bwprof.Roofs, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
@@ -414,7 +414,7 @@ def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
     assert (code, "roofs_choice is 'nearest'" in err) == (2, True)
 
 
-def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
+def test_a_run_without_a_choice_of_roofs_resumes() -> None:
     assert metadata.read_roofs_argument({}) == "auto"
     assert metadata.read_roofs_argument({"roofs": own_roofs().to_dict()}) == "auto"
     assert metadata.read_roofs_argument(metadata.describe_roofs(own_roofs())) == own_roofs()
@@ -486,7 +486,7 @@ def test_no_label_takes_the_place_of_the_raw_samples() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("tokens", "few"), ("hidden", "x"), ("hostname", "mine"), ("M", 3)])
-def test_no_label_stands_silently_in_a_column(name: str, value: Any) -> None:
+def test_labels_do_not_replace_columns(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is a column that bwprof fills"):
         bwprof.sweep("gemm", labels={name: value}, **TINY)
     if name == "M":  # what a function's caller may fill
@@ -530,7 +530,7 @@ SPELT |= {"float8": "fp8_e4m3", "fp8e4m3": "fp8_e4m3", "F16": "fp16", "bf-16": "
 
 
 @pytest.mark.parametrize(("word", "name"), SPELT.items())
-def test_a_precision_has_one_name_however_it_is_spelt(
+def test_each_spelling_of_a_precision_gives_one_name(
     word: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite = tmp_path / "mine.toml"
@@ -583,7 +583,7 @@ def test_a_precision_has_one_name_however_it_is_spelt(
         (["serve"], ""),
     ],
 )
-def test_a_name_is_offered_by_what_it_means(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_synonyms_suggest_a_command(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Or none is: an eight-bit type is no other spelling of a four-bit one."""
     assert cli.main(given) == 2
     hint = re.search("did you mean (.*)\\?", capsys.readouterr().err)

@@ -108,7 +108,7 @@ def test_three_times_the_work_fails_the_gate(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("kernels")
-def test_what_is_undecided_passes_no_gate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_undecided_cases_do_not_pass_a_gate(capsys: pytest.CaptureFixture[str]) -> None:
     short = ["0.001" if word == "60" else word for word in QUICK]
     assert main(["ab", "kernels:once", "kernels:thrice", *short, "--fail-on", "2%"]) == 3
     said = capsys.readouterr().err
@@ -128,7 +128,7 @@ GATES = [
 
 
 @pytest.mark.parametrize(("high", "verdict", "stopped", "code", "words"), GATES)
-def test_what_a_gate_makes_of_an_interval(
+def test_a_gate_judges_the_interval(
     high: float, verdict: str, stopped: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = {"case": "x", "ratio": high - 0.005, "ratio_hi": high, "verdict": verdict, "stopped": stopped}
@@ -165,14 +165,14 @@ def test_an_operation_in_two_interpreters(capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 @pytest.mark.usefixtures("kernels")
-def test_a_side_that_cannot_go_on_is_named(a: str, b: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_side_is_named(a: str, b: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, a, b)
     assert code == 3
     assert error.replace("PYTHON", sys.executable) in err
 
 
 @pytest.mark.usefixtures("kernels")
-def test_what_cannot_be_written_is_not_lost(
+def test_rows_that_cannot_be_written_are_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A file that is full costs neither the table nor the other file; its data are on standard error."""
@@ -208,7 +208,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_side_that_hangs_is_ended(kernels: Path) -> None:
+def test_a_hanging_side_is_ended(kernels: Path) -> None:
     with NoInterrupts() as stops:
         place = Place("cpu", 0, threads=1, folder=kernels)
         side = ProcessSide(Call("kernels:hang", cache="hot"), place, stops)
@@ -314,7 +314,7 @@ def test_an_interpreter_without_bwprof(
         (["k:a", "k:a", "--precision", "fp16"], "precision goes with operations"),
     ],
 )
-def test_what_the_command_cannot_use(arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_that_the_command_refuses(arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, *arguments)
     assert code == 2
     assert error in err
@@ -412,7 +412,7 @@ def test_two_revisions_are_built_and_removed_again(repository: Path, capsys: pyt
         (["--rev", "v1", "--rev", "v3", "--build", "exit 3"], "side A: the build ended with exit code 3"),
     ],
 )
-def test_revisions_that_cannot_be_had(
+def test_unavailable_revisions(
     more: list[str], error: str, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = said(capsys, "parts:work", *more, "--repo", str(repository))
@@ -422,7 +422,7 @@ def test_revisions_that_cannot_be_had(
 
 
 @pytest.mark.parametrize("how", ["as it is", "gone", "locked"])
-def test_other_peoples_worktrees_are_left_alone(how: str, repository: Path, tmp_path: Path) -> None:
+def test_foreign_worktrees_are_untouched(how: str, repository: Path, tmp_path: Path) -> None:
     """One that is missing is on a disk that is not mounted, say; ours are forgotten whatever became of them."""
     git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
     shutil.rmtree(tmp_path / "mine")

@@ -137,7 +137,9 @@ def test_a_trend_of_a_folder(here: Path) -> None:
         (["--input", "results.json", "--output-dir", "p", "--format", "exe"], "unknown ending of a picture '.exe'"),
     ],
 )
-def test_what_cannot_be_drawn(arguments: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_arguments_draw_nothing(
+    arguments: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(here.rglob("*"))
     assert main_plot(arguments) == 2
     assert words in capsys.readouterr().err
@@ -166,7 +168,7 @@ def test_an_unknown_kind_is_refused_in_python() -> None:
         "history --folder . --plot x.svg",
     ],
 )
-def test_a_picture_that_is_there_stays_without_force(
+def test_an_existing_picture_stays_without_force(
     arguments: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And none beside it is drawn."""
@@ -185,7 +187,7 @@ def test_a_picture_that_is_there_stays_without_force(
 @pytest.mark.parametrize(
     ("arguments", "ending"), [("ablation gemm --device cpu -o {}", "svg"), ("selftest cache --json {}", "json")]
 )
-def test_what_is_there_is_looked_at_before_anything_is_measured(
+def test_existing_files_are_refused_before_measuring(
     arguments: str, ending: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / f"x.{ending}").write_text("old")
@@ -209,7 +211,7 @@ def test_what_is_there_is_looked_at_before_anything_is_measured(
         ("linked/x.svg", "--md x.svg and -o linked/x.svg cannot both have the same file"),
     ],
 )
-def test_where_a_picture_cannot_go_is_said_first(
+def test_an_unwritable_picture_is_refused_first(
     output: str, words: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bwprof.experiments import ablation

@@ -20,7 +20,7 @@ from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
 
 
-def test_a_table_with_what_was_used(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_the_variants(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm", "-p", "M=1,16", "--precision", "fp16", "--device", "A100-80GB"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -29,7 +29,7 @@ def test_a_table_with_what_was_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert not err
 
 
-def test_reasons_that_differ_say_of_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_reasons_name_their_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm", "-p", "M=1", "--precision", "fp32,fp16", "--device", "bandwidth=10,fp16=4"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "given, gemm fp32: predicted: " in out
@@ -37,7 +37,7 @@ def test_reasons_that_differ_say_of_what_they_are(capsys: pytest.CaptureFixture[
     assert out.index("given, gemm fp32") < out.index("no arithmetic rate") < out.index("given, gemm fp16")
 
 
-def test_times_that_are_lower_bounds_look_like_none_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lower_bounds_are_marked_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a rate of FP32 its product seems faster than FP16's, by memory alone; a copy calculates nothing."""
     asked = ["gemm", "kv_copy", "-p", "M=1,4096", "--precision", "fp32,fp16", "--device", "bandwidth=3200,fp16=400"]
     assert main(["predict", *asked]) == 0
@@ -101,7 +101,7 @@ def test_the_default_suite_is_predicted_whole(capsys: pytest.CaptureFixture[str]
     assert not err
 
 
-def test_a_precision_that_some_operations_lack(capsys: pytest.CaptureFixture[str]) -> None:
+def test_operations_without_the_precision_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--suite", "default", "--precision", "q4_0", "--csv", "-"]) == 0
     out, err = capsys.readouterr()
     assert {row["operation"] for row in csv.DictReader(io.StringIO(out))} == {"gemm"}
@@ -138,7 +138,7 @@ def test_mistakes(arguments: list[str], said: str, capsys: pytest.CaptureFixture
     assert said in capsys.readouterr().err
 
 
-def test_what_is_read_is_not_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_input_files_are_not_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     bwprof.save(bwprof.load_example("h200"), path)
     before = path.read_bytes()

@@ -40,7 +40,7 @@ def test_two_sides_get_their_parameters_as_a_sweep_does() -> None:
         assert first[name] == second[name]
 
 
-def test_what_is_common() -> None:
+def test_shared_options_are_in_every_command() -> None:
     """So that none of them is a list of its own again."""
     sets = {name: declared(parser).keys() for name, parser in PARSERS.items()}
     assert {"--efficiency"} <= sets["model"] & sets["predict"]

@@ -70,7 +70,7 @@ def test_finished_rows_scroll_by_above_the_bar(tmp_path: Path) -> None:
     assert re.search(r"\x1b\[[\d;]*m ?4/4", said), "the bar counts them"
 
 
-def test_what_is_ahead_is_said_first(here: Here) -> None:
+def test_the_estimate_comes_first(here: Here) -> None:
     code, _, err = here("gemm", *TINY, "--precision", "fp32,fp16", "--target-seconds", "0.2", "--device", "cpu")
     assert code == 0
     lines = err.splitlines()
@@ -110,7 +110,7 @@ def hostile_things() -> list[Any]:
 
 
 @pytest.mark.parametrize("found", hostile_things(), ids=lambda found: type(found).__name__)
-def test_what_a_notebook_shows_is_text_and_bounded(found: Any) -> None:
+def test_notebook_progress_is_short_text(found: Any) -> None:
     page = found._repr_html_()
     seen = Tags(page)
     assert set(seen.tags) <= {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -120,7 +120,7 @@ def test_what_a_notebook_shows_is_text_and_bounded(found: Any) -> None:
     assert not re.search(r"color|background|#[0-9a-f]{3}", page.replace(HOSTILE, "")), "the theme has the colours"
 
 
-def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
+def test_long_messages_keep_their_first_and_last_lines() -> None:
     page = format_html_table([{"a": str(number)} for number in range(1000)], "many")
     cells = re.findall("<td>(.*?)</td>", page)
     assert (cells[0], cells[99], cells[100], cells[101], cells[-1]) == ("0", "99", "\u2026", "900", "999")
@@ -128,7 +128,7 @@ def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
     assert len(re.findall("<td>", format_html_table([{"a": "1"}] * 200))) == 200
 
 
-def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_similar_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inof"]) == 2
     assert re.search("'inof'.*'info'", capsys.readouterr().err)
 
@@ -152,7 +152,7 @@ def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int
     assert cells[1].strip() in lines[2]
 
 
-def test_a_long_table_is_laid_out_as_a_short_one() -> None:
+def test_long_and_short_tables_have_the_same_layout() -> None:
     """Letter by letter what rich makes of it, which takes a millisecond a row: names of several lines, wide letters,
     tabs, names that do not fit, none at all.
     """

@@ -43,7 +43,7 @@ USES: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("kind", WRONG)
 @pytest.mark.parametrize("use", USES)
-def test_what_is_no_whole_number_is_refused(use: str, kind: str) -> None:
+def test_non_integers_are_refused(use: str, kind: str) -> None:
     name = "batch" if use == "model_step" else "M"
     with pytest.raises(ValueError, match=rf"\b{name} (is|holds|must hold) .*\bwhole number"):
         USES[use](WRONG[kind])

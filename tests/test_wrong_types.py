@@ -45,7 +45,7 @@ def memory(cache: Any) -> None:
         ("root", lambda path: bwprof.save_proof_bundle(with_run({}), "run-1", root=path)),
     ],
 )
-def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -> None:
+def test_invalid_paths(name: str, call: Callable[[Any], Any], path: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{name} is "):
         call(path)
 
@@ -106,7 +106,7 @@ def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -
         (lambda: bwprof.save_proof_bundle(with_run({}), "a", force=1), "force is 1: allowed are True and False"),
     ],
 )
-def test_what_holds_nothing(call: Callable[[], Any], said: str) -> None:
+def test_empty_inputs(call: Callable[[], Any], said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         call()
 
@@ -128,7 +128,7 @@ def test_metadata_of_another_kind(
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, math.inf, 1e-300])
-def test_a_time_that_nothing_takes_is_no_report(ms: float, tmp_path: Path) -> None:
+def test_an_impossible_time_is_not_reported(ms: float, tmp_path: Path) -> None:
     """What the bandwidth of such a time would be is not known, and 0 would say that it was measured."""
     with pytest.raises(ValueError, match=f"^time_ms is {ms:g}|^time_ms is {ms}"):
         bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=ms))
@@ -139,7 +139,7 @@ def test_a_time_that_nothing_takes_is_no_report(ms: float, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, math.inf])
-def test_a_time_that_is_none_makes_no_baseline(ms: float, tmp_path: Path) -> None:
+def test_an_invalid_time_makes_no_baseline(ms: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no measured case"):
         bwprof.save_baseline("main", [row("a", "fp32", time_ms=ms)], folder=tmp_path)
     assert not list(tmp_path.iterdir())

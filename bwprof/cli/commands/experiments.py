@@ -263,7 +263,7 @@ def _finish_ablation(
 
     Files come first, then what may block: pipes, the screen, the picture.
     """
-    from bwprof.experiments.ablation_table import MISSING, PEER
+    from bwprof.experiments.ablation_table import PEER
 
     texts = _ablation_texts(data)
     trouble: OSError | None = None  # of the standard output
@@ -284,16 +284,24 @@ def _finish_ablation(
     for kind in lost:
         rescue(kind, texts[kind]())
     if stopped or ending is not None:
-        state = f"what was measured until then, {plural(len(data), 'variant')}, is kept"
-        missing = ", ".join(data.attrs.get(MISSING, []))
-        state = (state if len(data) else "nothing is measured") + (f"; not measured: {missing}" if missing else "")
-        sys.stderr.write(f"bwprof: {'interrupted' if stopped else f'error: {ending}'}: {state}\n")
+        sys.stderr.write(f"bwprof: {'interrupted' if stopped else f'error: {ending}'}: {_describe_rest(data)}\n")
     if trouble is not None:
         raise trouble
     if written == targets.keys() and stopped:
         return INTERRUPTED
     failed = data["status"].eq("failed") & data["kind"].ne(PEER)
     return INCOMPLETE if written != targets.keys() or ending is not None or failed.any() or not drawn else OK
+
+
+def _describe_rest(data: pd.DataFrame) -> str:
+    """Describe what an ablation that ended early has, and lacks."""
+    from bwprof.experiments.ablation_table import MISSING
+
+    state = (
+        f"what was measured until then, {plural(len(data), 'variant')}, is kept" if len(data) else "nothing is measured"
+    )
+    missing = data.attrs.get(MISSING, [])
+    return f"{state}; not measured: {', '.join(missing)}" if missing else state
 
 
 def _print_ablation(data: pd.DataFrame) -> OSError | None:
