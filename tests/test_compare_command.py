@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from commands import Here, csv_rows, make_brief, run_folder
-from test_compare import CASES, baseline, run, timed
+from test_compare import baseline, run, timed
 from words import numbers, words
 
 import bwprof

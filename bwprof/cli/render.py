@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summarize import PAIR, summary_rows
@@ -228,14 +228,9 @@ def print_view(
     if len(selected):
         selected = selected.drop(columns=empty)
     cells = {str(name): list(map(_cell, selected[name].tolist())) for name in selected.columns}
-    keys = [name for name in _KEYS if name in cells]
-    tables = _divide(screen, cells, keys, least_case=0)
-    if len(tables) > 1:
-        tables = _divide(screen, cells, keys, least_case=_LEAST_CASE)
-    for number, table in enumerate(tables):
-        if number:
-            screen.print("")
-        screen.print(table)
+    kinds = schema.column_kinds()
+    texts = {name for name in cells if kinds.get(name, "text") == "text"}
+    print_cells(screen, cells, [name for name in _KEYS if name in cells], texts)
     for line in _view_notes(data, empty if len(selected) else []):
         screen.print(line)
 
@@ -250,28 +245,34 @@ def _cell(value: Any) -> str:
     return str(value).replace(";", "; ")  # so that lists can be folded
 
 
-def _divide(screen: Console, cells: dict[str, list[str]], keys: list[str], *, least_case: int) -> list[Table]:
-    """Divide the columns among as many tables as it takes for each to fit the screen; each begins with the keys."""
-    tables, names = [_view_table(screen, cells, keys, least_case)], list(keys)
-    for name in [name for name in cells if name not in keys]:
-        table = _view_table(screen, cells, [*names, name], least_case)
-        if names != keys and not _fits(screen, table):
-            names = list(keys)
-            table = _view_table(screen, cells, [*keys, name], least_case)
-            tables.append(table)
-        names.append(name)
-        tables[-1] = table
-    return tables
+def print_cells(screen: Console, cells: dict[str, list[str]], keys: list[str], texts: Collection[str]) -> None:
+    """Print columns in as many tables as it takes for each to fit the screen; each begins with the keys."""
+    blocks: list[list[str]] = []
+    for least_case in (0, _LEAST_CASE):  # of several tables each has whole names
+        if len(blocks) == 1:
+            break
+        blocks = [list(keys)]
+        for name in [name for name in cells if name not in keys]:
+            table = _cells_table(screen, cells, [*blocks[-1], name], texts, least_case)
+            if blocks[-1] != keys and not _fits(screen, table):
+                blocks.append(list(keys))
+            blocks[-1].append(name)
+    for number, names in enumerate(blocks):
+        if number:
+            screen.print("")
+        screen.print(_cells_table(screen, cells, names, texts, _LEAST_CASE if len(blocks) > 1 else 0))
 
 
-def _view_table(screen: Console, cells: dict[str, list[str]], names: Sequence[str], least_case: int) -> Table:
+def _cells_table(
+    screen: Console, cells: dict[str, list[str]], names: Sequence[str], texts: Collection[str], least_case: int
+) -> Table:
     """Make a table of some columns; headings are broken so that they are hardly wider than numbers."""
     longest = 12 if screen.width >= _ROOMY else 8
     headings = {}
     for name in names:
         words = re.sub("_(?!s$)", "_ ", name)  # "GB_s" stays together
         headings[name] = textwrap.fill(words, longest, break_long_words=False).replace("_ ", "_")
-    numbers = [headings[name] for name in names if schema.column_kinds().get(name, "text") != "text"]
+    numbers = [headings[name] for name in names if name not in texts]
     table = new_table(screen, "", list(headings.values()), numbers=numbers)
     if screen.width < _ROOMY:
         table.box = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bwprof.cli.guard import OK
 from bwprof.cli.options import CALLER_FIGURES, FILES, MARKDOWN, Command, add_caller_figures, command, run_group
 from bwprof.cli.output import choose_targets, emit, json_text
-from bwprof.cli.render import markdown, print_document
+from bwprof.cli.render import markdown, print_cells, print_document
 from bwprof.importers import detect
 from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
@@ -35,6 +35,12 @@ _MOST_LAUNCHES = 4  # launches, or pairs of them, of which every figure is print
 _IN_TITLE = ("kernel", "launch", "case", "stall_reasons", "status")  # the last ones have lines of their own, or none
 _MOST_LINES = 200  # of a table
 _MOST_STALLS = 5
+# The columns of a table of many launches, and of a timeline's rows.
+_OF_LAUNCHES = (
+    *("launch", "case", "time_ms", "dram_gb_s", "pct_peak", "sm_pct", "tensor_pct", "occupancy_pct"),
+    *("sectors_per_load", "bank_conflicts", "waves"),
+)
+_OF_TIMES = ("count", "case", "time_ms", "total_ms", "share_pct", "bandwidth_gb_s", "occupancy_pct", "registers")
 _LONGEST = 80  # letters of a kernel's name on a screen and in Markdown
 _NAME = 30  # letters of a kernel's name in a table of pairs
 _SAME = 0.01  # a smaller change is none
@@ -56,15 +62,21 @@ def select_kernels(data: pd.DataFrame, text: str | None) -> pd.DataFrame:
 
 def _show(data: pd.DataFrame, screen: Console) -> None:
     """Print where a frame is from, its launches, and its notes."""
+    from bwprof.importers.frames import COLUMNS
+
     grouped = "count" in data.columns
     launches = launches_text(data["count"].sum() if grouped else len(data))
     tool = f"{data.attrs.get('tool', '')} {data.attrs.get('page', '')}".strip()
     kernels = plural(data["kernel"].nunique(), "kernel")
     screen.print(f"{quote_text(data.attrs.get('source', ''))}: {launches} of {kernels} ({tool})")
-    if grouped:
-        _print_rows(data, screen, "count", _TIMES)
-    elif len(data) > _MOST_LAUNCHES:
-        _print_rows(data, screen, "launch", _COLUMNS)
+    if grouped or len(data) > _MOST_LAUNCHES:
+        names = [name for name in (_OF_TIMES if grouped else _OF_LAUNCHES) if name in data.columns]
+        units = {column.name: column.unit for column in COLUMNS}
+        rows = _records(data.head(_MOST_LINES))
+        cells = {name: [_format_value(row.get(name), units[name]) for row in rows] for name in names}
+        print_cells(screen, cells, names[:2], ["case"])
+        if len(data) > _MOST_LINES:
+            screen.print(f"... and {plural(len(data) - _MOST_LINES, 'row')} more: --csv FILE has all")
     else:
         for row in _records(data):
             name = str(row.get("kernel") or "a kernel without a name")
@@ -111,47 +123,6 @@ def _format_value(value: Any, unit: str) -> str:
     if unit == "B":
         return format_bytes(value)
     return format_short(value, ".4g" if unit == "%" else ".6g")
-
-
-# A table's columns: heading, column, factor, format.
-_COLUMNS = (
-    ("time us", "time_ms", 1e3, ".4g"),
-    ("DRAM GB/s", "dram_gb_s", 1.0, ".1f"),
-    ("% peak", "pct_peak", 1.0, ".1f"),
-    ("SM %", "sm_pct", 1.0, ".1f"),
-    ("tensor %", "tensor_pct", 1.0, ".1f"),
-    ("occ. %", "occupancy_pct", 1.0, ".1f"),
-    ("sectors/load", "sectors_per_load", 1.0, ".3g"),
-    ("conflicts", "bank_conflicts", 1.0, ".0f"),
-    ("waves", "waves", 1.0, ".3g"),
-)
-
-# Of a timeline's rows.
-_TIMES = (
-    ("median us", "time_ms", 1e3, ".6g"),
-    ("total ms", "total_ms", 1.0, ".4g"),
-    ("% of time", "share_pct", 1.0, ".1f"),
-    ("GB/s", "bandwidth_gb_s", 1.0, ".1f"),
-    ("occ. %", "occupancy_pct", 1.0, ".1f"),
-    ("registers", "registers", 1.0, ".0f"),
-)
-
-
-def _print_rows(
-    data: pd.DataFrame, screen: Console, first: str, columns: tuple[tuple[str, str, float, str], ...]
-) -> None:
-    columns = tuple(column for column in columns if column[1] in data.columns)
-    headings = [column[0] for column in columns]
-    rows = []
-    for row in _records(data.head(_MOST_LINES)):
-        cells = [
-            "-" if row.get(name) is None else format_short(times * row[name], spec) for _, name, times, spec in columns
-        ]
-        rows.append([str(row.get(first)), str(row.get("case") or "-"), *cells])
-    spare = ["waves", "conflicts", "tensor %", "registers", "occ. %"]
-    print_table(screen, [first, "kernel", *headings], rows, numbers=[first, *headings], spare=spare)
-    if len(data) > _MOST_LINES:
-        screen.print(f"... and {plural(len(data) - _MOST_LINES, 'row')} more: --csv FILE has all")
 
 
 def as_text(data: pd.DataFrame, kind: str) -> str:
