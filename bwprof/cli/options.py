@@ -1,6 +1,6 @@
 """Command lines: commands, their parsers, the options that they share, and the values of options.
 
-Options stand in tables, a line each, which `Parser` reads::
+Options stand in tables, a line each, which `Command.parser` reads::
 
     what to measure:
     --precision P,… ...    precisions, e.g. fp32,fp16
@@ -258,42 +258,6 @@ class _Extend(_Store):
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), *words])
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser of a command, its options in a table: no abbreviations, and no option with one value twice.
-
-    `defaults` are attributes of its options that the command line does not have.
-    """
-
-    def __init__(
-        self,
-        program: str,
-        description: str,
-        table: str = "",
-        epilog: str = "",
-        usage: str | None = None,
-        **defaults: Any,
-    ) -> None:
-        super().__init__(
-            prog=program,
-            usage=usage,
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        self.register("action", None, _Store)
-        group: argparse._ActionsContainer = self
-        for line in re.sub(r"\n +", " ", table).splitlines():
-            if line == "one of:":
-                group = group.add_mutually_exclusive_group()
-            elif line.endswith(":"):
-                group = self.add_argument_group(line[:-1])
-            elif line:
-                names, keywords = _declaration(line)
-                group.add_argument(*names, **keywords)
-        self.set_defaults(parser=self, **defaults)
-
-
 def _declaration(line: str) -> tuple[list[str], dict[str, Any]]:
     """Read a table's line: the arguments of `add_argument`."""
     signature, _, text = line.partition("  ")
@@ -342,7 +306,8 @@ class Command:
 
     Its function gets the options, with `argv`, the time of the `started` command (time.monotonic()), and where it is
     `measuring`, `interrupts`. The function's docstring is the text of --help, options and `epilog` before its examples.
-    In a `mixed` command line options stand between positional arguments.
+    In a `mixed` command line options stand between positional arguments. `defaults` are attributes of the options that
+    the command line does not have.
     """
 
     program: str
@@ -358,12 +323,30 @@ class Command:
         argv = list(sys.argv[1:] if arguments is None else arguments)
         return guarded(lambda: coded(lambda: self._run(argv, started)))
 
-    def parser(self) -> Parser:
-        """Make the parser of the command line."""
+    def parser(self) -> argparse.ArgumentParser:
+        """Make the parser of the command line: no abbreviations, and no option with one value twice."""
         text = inspect.cleandoc(self.function.__doc__ or "")
         description, title, examples = text.partition("\n\nExamples:\n")
-        epilog = f"{self.epilog}{title.strip()}\n{examples}" if examples else self.epilog
-        return Parser(self.program, description, self.table, epilog, **self.defaults)
+        parser = argparse.ArgumentParser(
+            prog=self.program,
+            usage=self.defaults.get("usage"),
+            description=description,
+            epilog=f"{self.epilog}{title.strip()}\n{examples}" if examples else self.epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        parser.register("action", None, _Store)
+        group: argparse._ActionsContainer = parser
+        for line in re.sub(r"\n +", " ", self.table).splitlines():
+            if line == "one of:":
+                group = group.add_mutually_exclusive_group()
+            elif line.endswith(":"):
+                group = parser.add_argument_group(line[:-1])
+            elif line:
+                names, keywords = _declaration(line)
+                group.add_argument(*names, **keywords)
+        parser.set_defaults(parser=parser, **self.defaults)
+        return parser
 
     def _run(self, argv: list[str], started: float) -> int:
         parser = self.parser()
@@ -385,7 +368,7 @@ class Command:
 def command(
     table: str = "", epilog: str = "", *, measuring: bool = False, mixed: bool = False, **defaults: Any
 ) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
-    """Make a function ``main_NAME`` the command ``bwprof NAME``; see `Command` and `Parser`."""
+    """Make a function ``main_NAME`` the command ``bwprof NAME``; see `Command`."""
 
     def make(function: Callable[[argparse.Namespace], int]) -> Command:
         program = function.__name__.replace("main_", "bwprof ").replace("_", " ")
