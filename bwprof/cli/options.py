@@ -78,8 +78,7 @@ ONLY = """\
 
 CASES = f"""\
 {PARAM}
---seq-lengths N,…  sequence lengths in tokens: seq_len where an operation has it, else kv_len; without operations, every
-  attention-like one
+--seq-lengths N,…  sequence lengths, tokens: seq_len or else kv_len; without operations, of every attention-like one
 {KV_LENS}
 --precision P,… ...  precisions, e.g. fp32,fp16
 --suite NAME|FILE.toml  a list of cases; with operations, only theirs
@@ -94,10 +93,8 @@ CASES_AND_DEVICES = f"""\
 what to measure:
 {CASES}
 --variant V,… ...  kernels to run, or 'all' (default: the best one)
---cache cold|hot|both,… ...  cold: inputs outside the cache at every launch; hot: one buffer set; both: a row each
-  (default: the suite's, else cold)
---timer NAME  GPU: graph (default), events (a pair around each launch, microseconds of bias) or cupti (kernel
-  timestamps); CPU: monotonic
+--cache cold|hot|both,… ...  inputs outside the cache, inside, or a row each (default: the suite's, else cold)
+--timer NAME  GPU: graph (default), events (biased by microseconds) or cupti (kernel timestamps); CPU: monotonic
 --counters  count the DRAM and L2 bytes of a launch in hardware (needs privileges)
 --metrics M,… ...  count more by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts,
   sectors, dram, sm, caches, or all (GPU; needs privileges)
@@ -120,8 +117,8 @@ MARKDOWN = """\
 """
 
 EFFICIENCY = f"""\
---efficiency SHARE|RUN|FILE  of a prediction: what share of its roof a kernel reaches, as 0.9 or 90%, or measured
-  results to learn it from (default: {DEFAULT_EFFICIENCY})
+--efficiency SHARE|RUN|FILE  the share of its roof that a kernel reaches, as 90%, or results to learn it from
+  (default: {DEFAULT_EFFICIENCY})
 """
 
 OUTPUT = f"""\
@@ -131,8 +128,7 @@ output:
 --classic-csv FILE|-  at the end, the finished rows in the nine classic columns alone, for older tools
 --proof-bundle [ROOT] = {ROOT}  at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID
 --trace FILE|-  at the end, when each case was measured and how fast it was, for Perfetto and chrome://tracing
---prometheus FILE|-  at the end, bandwidth, share of attainable and flags of each case, for the textfile collector of
-  node_exporter (FILE.prom); such a file is replaced
+--prometheus FILE|-  at the end, bandwidth, share of attainable and flags of each case, for node_exporter
 --resume RUN  continue a run: its folder, or its id below --output
 -q, --quiet  no progress and no summary, only warnings and errors
 """
@@ -142,8 +138,7 @@ DRY_RUN = """\
 """
 
 LIMITS = f"""\
---max-total-seconds SECONDS  for the whole run, opening the device and roofs included; the remaining cases are skipped,
-  and the picture has five seconds more
+--max-total-seconds SECONDS  for the whole run; remaining cases are skipped, and the picture has five seconds more
 --max-case-seconds SECONDS  for one case, which then fails (default: ten minutes and fifty times its estimate)
 --max-seconds SECONDS|0  of sampling for one case (default: the suite's, else {DEFAULT_CASE_SECONDS:g})
 """

@@ -53,8 +53,7 @@ what to compare:
 --across  compare other devices, drivers and timers, too
 {_DIR}
 how to judge:
---fail-on WHAT  exit with 1 when: slower (any case is), any (differs), 5% (a case is slower, and 5 % more time is within
-  its interval), never (default)
+--fail-on WHAT = never  exit with 1 when: slower (any case is), any (differs), 5% (one is, and its interval has 5 %)
 --gate FRACTION  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
 --[no-]confirm  measure a case that fails or may, again in a fresh process, where its device is present; both must fail
   (default). Against a base of fewer than five processes what fails is measured up to five times

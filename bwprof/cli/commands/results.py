@@ -133,8 +133,7 @@ def print_answer(rows: Sequence[RowDict], folder: Path | None, screen: Console) 
 
 a report as a file:
 -o, --output FILE  the file to write: .html or .md
---kind NAME  run (default), or optimization: from the first run, through one for each change, to the last (default for a
-  file called OPTIMIZATION_REPORT)
+--kind NAME  run, or optimization: from the first run through one for each change (default: by the file's name)
 --title TEXT  the title
 --goals FILE.toml  of an optimization: what the last run should reach
 --case NAME  of an optimization: its case

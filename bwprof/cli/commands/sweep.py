@@ -93,8 +93,7 @@ how:
 {shared.LIMITS}
 {shared.SAMPLING}
 {shared.ROOFS}
---once  launch each case once in this process, untimed, for ncu and nsys; libraries run the first algorithm of their
-  heuristic, and the profiler also sees the kernels that fill the operands
+--once  launch each case once in this process, untimed, for ncu and nsys; they also see kernels that fill operands
 --[no-]nvtx  mark cases with NVTX ranges of the domain bwprof (default: where nsys or ncu --nvtx watches)
 """)
 def main_sweep(options: argparse.Namespace) -> int:
