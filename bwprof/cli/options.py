@@ -128,7 +128,7 @@ output:
 --classic-csv FILE|-  at the end, the finished rows in the nine classic columns alone, for older tools
 --proof-bundle [ROOT] = {ROOT}  at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID
 --trace FILE|-  at the end, when each case was measured and how fast it was, for Perfetto and chrome://tracing
---prometheus FILE|-  at the end, bandwidth, share of attainable and flags of each case, for node_exporter
+--prometheus FILE|-  at the end, bandwidth, % attainable and flags of each case, for node_exporter; replaced each time
 --resume RUN  continue a run: its folder, or its id below --output
 -q, --quiet  no progress and no summary, only warnings and errors
 """
