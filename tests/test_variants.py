@@ -348,6 +348,15 @@ def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.Cap
     assert said in capsys.readouterr().err
 
 
+def test_a_verbose_list_has_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list, then what `bwprof variants` prints."""
+    assert main(["--list"]) == main(["variants"]) == 0
+    both = capsys.readouterr().out
+    assert main(["--list", "--verbose"]) == 0
+    assert capsys.readouterr().out == both
+    assert len(both.splitlines()) > 100
+
+
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])
 def test_every_rung_says_what_it_changes_and_predicts_what_that_brings(operation: dict[str, Any]) -> None:
     """A line each, and the prediction belongs to a shape that the operation has."""

@@ -287,10 +287,11 @@ def main_variants(options: argparse.Namespace) -> int:
             reason = f"no {name} backend, hence no {name} variants: {backend['reason']}"
             sys.stderr.write(f"bwprof: this build has {reason}; {remedy}\n")
     texts = {"json": lambda: json_text(to_json_value(list(rows)))}
-    return emit(targets, texts, lambda screen: _show_variants(rows, screen))
+    return emit(targets, texts, lambda screen: show_variants(rows, screen))
 
 
-def _show_variants(rows: Variants, screen: Console) -> None:
+def show_variants(rows: Variants, screen: Console) -> None:
+    """Print variants and their kernels."""
     several = len({row["precision"] for row in rows}) > 1
     lines = [{**({"precision": row["precision"]} if several else {}), **rows.cells(row)} for row in rows]
     columns = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]

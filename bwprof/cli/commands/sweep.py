@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TextIO
 
-from bwprof import _core, hardware, registry
+from bwprof import _core, hardware, kernels, registry
 from bwprof.cli import options as shared
 from bwprof.cli.guard import OK
 from bwprof.cli.options import measuring_command, read_params, split, typed
@@ -89,7 +89,7 @@ _log = logging.getLogger("bwprof.sweep")
 
 how:
 {shared.DRY_RUN}
---list  print operations, parameters, variants and suites (kernels: bwprof variants)
+--list  print operations, parameters, variants and suites; with --verbose the kernels, too
 {shared.LIMITS}
 {shared.SAMPLING}
 {shared.ROOFS}
@@ -113,7 +113,7 @@ def main_sweep(options: argparse.Namespace) -> int:
     130 interrupted.
     """
     from bwprof.cli import runner
-    from bwprof.cli.commands.describe import show_operations
+    from bwprof.cli.commands.describe import show_operations, show_variants
 
     runner.read_options(options)
     if options.list:
@@ -121,6 +121,8 @@ def main_sweep(options: argparse.Namespace) -> int:
         with options.interrupts.at_once():
             show_operations(registry.operations(), make_console(sys.stdout))
             sys.stdout.writelines(f"suite {name}: {suites.load(name).text}\n" for name in suites.list_suites())
+            if options.verbose:
+                show_variants(kernels.variants(), make_console(sys.stdout))
         return OK
     if options.resume is not None:
         return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
