@@ -242,6 +242,6 @@ def load_example(name: str) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    from bwprof.cli.commands.describe import main_info
+    from bwprof.cli import main
 
-    sys.exit(main_info())
+    sys.exit(main(["info", *sys.argv[1:]]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
+import os
 import pickle
 import re
 import shlex
@@ -18,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import IN_ONE, Here, environment
+from words import words
 
 import bwprof
 from bwprof import _core
@@ -60,7 +63,7 @@ def in_shell(line: str, folder: Path, plant: str = "", *, draws: bool = False) -
 def test_a_full_standard_output_is_one_sentence(tmp_path: Path, what: str) -> None:
     code, said = in_shell(f"$B {what} >/dev/full", tmp_path)
     assert code == 3
-    assert said.strip().splitlines()[-1] == "bwprof: error: the standard output: No space left on device"
+    assert said.strip().endswith(os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("where", ["2>/dev/full", "2>&-", "2> >(exec true)"])
@@ -72,7 +75,7 @@ def test_progress_that_cannot_be_written_stops_nothing(tmp_path: Path, where: st
 
 
 @pytest.mark.parametrize("what", ["--help", "sweep --list", "info", "columns", "operations"])
-def test_a_reader_that_is_gone_is_not_worth_a_word(tmp_path: Path, what: str) -> None:
+def test_a_closed_pipe_gives_no_message(tmp_path: Path, what: str) -> None:
     code, said = in_shell(f"$B {what} | true", tmp_path)
     assert said == ""
     assert code in (0, 141)  # 0 when all was written before the reader went
@@ -109,7 +112,7 @@ def test_an_interrupt_while_modules_are_loaded(tmp_path: Path, module: str) -> N
 def test_one_file_cannot_be_csv_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(tmp_path / "same")
     assert main_sweep([*TINY, "--output", str(tmp_path), "--csv", target, "--json", f"{tmp_path}/./same"]) == 2
-    assert "cannot be both the CSV and the JSON file" in capsys.readouterr().err
+    assert {"CSV", "JSON"} <= words(capsys.readouterr().err)
     assert not list(tmp_path.glob("*"))
 
 
@@ -123,12 +126,12 @@ def test_a_device_that_cannot_be_opened_leaves_no_folder(
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "64M", "1048577", "9" * 30, "\N{ARABIC-INDIC DIGIT THREE}"])
-def test_a_cache_size_that_is_none_is_refused(
+def test_an_invalid_cache_size_is_refused(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BWPROF_CPU_CACHE_MIB", given)
     assert main_sweep([*TINY, "--csv", "-"]) == 2
-    assert f"BWPROF_CPU_CACHE_MIB is '{given}': allowed are 1 to 1048576" in capsys.readouterr().err
+    assert {"BWPROF_CPU_CACHE_MIB", *given.split(), "1048576"} <= words(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +142,10 @@ def test_a_cache_size_that_is_none_is_refused(
         ("--json /dev/full", "/dev/full"),
     ],
 )
-def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
+def test_a_full_disk_is_named(tmp_path: Path, option: str, where: str) -> None:
     code, said = in_shell(f"$B {shlex.join(TINY)} {option}", tmp_path)
     assert code == 2
-    assert said == f"bwprof: error: results cannot be written to {where}: No space left on device\n"
+    assert re.fullmatch(rf"bwprof: error: .*{re.escape(where)}: {os.strerror(errno.ENOSPC)}\n", said)
 
 
 # Names of what the command has open already: replaced in one step, they would go on as files that nobody sees.
@@ -155,7 +158,7 @@ def test_what_is_full_is_named(tmp_path: Path, option: str, where: str) -> None:
         "--csv >(cat >",
     ],
 )
-def test_a_csv_into_what_is_open_is_all_there(tmp_path: Path, option: str) -> None:
+def test_csv_in_an_open_file_is_complete(tmp_path: Path, option: str) -> None:
     line = f"$B {shlex.join(TINY)} --output o.json {option} found.csv{')' if '(' in option else ''}"
     code, said = in_shell(f"{line}; {ENDS}", tmp_path, "" if "(" in option else IN_ONE)
     assert code == 0, said
@@ -173,14 +176,15 @@ def test_a_pipe_gets_one_json_document(tmp_path: Path, option: str) -> None:
 def test_the_standard_output_has_one_kind_of_data_by_any_name(tmp_path: Path) -> None:
     code, said = in_shell(f"$B {shlex.join(TINY)} --csv /dev/stdout --json -", tmp_path)
     assert code == 2
-    assert said == "bwprof: error: --csv - and --json - cannot both have the standard output\n"
+    assert said.count("\n") == 1
+    assert {"--csv", "--json"} <= words(said)
 
 
 def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     row = {**ROW, "run_id": "first"}
     with closing(csv_file.CsvWriter(path)) as first:
-        with pytest.raises(OSError, match="another bwprof is writing to it"):
+        with pytest.raises(OSError, match="another bwprof"):
             csv_file.CsvWriter(path)
         first.append(row)
         first.finish([row])
@@ -193,7 +197,7 @@ def test_letters_that_the_locale_lacks(tmp_path: Path) -> None:
         '[[case]]\nname = "gr\u00f6\u00dfe"\noperation = "gemm"\nparams = {M=1,N=8,K=8}\ncache = "hot"\n'
     )
     plain = "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
-    assert in_shell(f"{plain} $B sweep --help | grep -q seq-lengths", tmp_path) == (0, "")
+    assert in_shell(f"{plain} $B sweep --help|grep -qseq", tmp_path) == (0, "")
     code, said = in_shell(
         f"{plain} $B --suite a.toml --backend cpu --precision fp32 {shlex.join(QUICK)} --output runs > shown",
         tmp_path,
@@ -210,7 +214,7 @@ def test_a_process_that_cannot_be_started(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     assert main_sweep([*TINY, "--output", str(tmp_path / "runs")]) == 2
-    assert "the process that opens the device could not be started: [Errno 2]" in capsys.readouterr().err
+    assert "[Errno 2]" in capsys.readouterr().err
     assert not list((tmp_path / "runs").glob("*"))
 
 
@@ -221,7 +225,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("bwprof.cli.render.print_summary", fail)
     code, _, err = here(*TINY, "--output", "runs")
     assert code == 3
-    assert err.endswith("bwprof: error: out of memory\n")
+    assert err.endswith("out of memory\n")
     assert len(bwprof.load(next((tmp_path / "runs").iterdir()))) == 1
 
 
@@ -245,9 +249,7 @@ def test_no_memory_for_the_summary(here: Here, tmp_path: Path, monkeypatch: pyte
         (["gemm", *(f"-p{name}=" + ",".join(map(str, range(1, 101))) for name in "MNK")], "make 1000000 cases"),
     ],
 )
-def test_options_that_say_nothing_or_too_much(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_and_contradicting_options(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_sweep([*arguments, "--dry-run"]) == 2
     assert said in capsys.readouterr().err
 
@@ -309,7 +311,7 @@ def test_a_parameter_of_the_wrong_kind(value: Any) -> None:
         (CLASSIC + "\ngemm,fp32,99999999999999999999,8,8,1,1,1,1\n", "M: '99999999999999999999' is not"),
     ],
 )
-def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None:
+def test_csv_of_another_tool(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "results.csv"
     path.write_text(content)
     with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{re.escape(said)}"):
@@ -339,15 +341,15 @@ def test_a_csv_that_others_made(tmp_path: Path, content: str, said: str) -> None
         ),
     ],
 )
-def test_a_json_that_others_made(tmp_path: Path, content: str) -> None:
+def test_json_of_another_tool(tmp_path: Path, content: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=re.escape(str(path))):
         bwprof.load(path)
 
 
-@pytest.mark.parametrize("name", [column.name for column in schema.all_columns() if column.kind != "text"])
-def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [column.name for column in columns.all_columns() if column.kind != "text"])
+def test_a_number_beyond_every_type(tmp_path: Path, name: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))
     with pytest.raises(ValueError, match=f"row 1: column {name}: 1000") as caught:
@@ -357,7 +359,7 @@ def test_a_number_that_nothing_can_hold(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("version", [2, 2.0, 1.0, "2", "1", 1e9, 0, -1, True, [1], 10**400])
 @pytest.mark.parametrize("where", ["the file", "a row"])
-def test_a_schema_version_that_is_none_of_ours(tmp_path: Path, version: Any, where: str) -> None:
+def test_an_unknown_schema_version_is_refused(tmp_path: Path, version: Any, where: str) -> None:
     row = {**ROW, "schema_version": version} if where == "a row" else ROW
     head = {**HEAD, "schema_version": version} if where == "the file" else HEAD
     (tmp_path / "results.json").write_text(json.dumps({**head, "rows": [row]}))
@@ -373,11 +375,11 @@ def test_a_run_that_is_nested_too_deep(tmp_path: Path, part: str) -> None:
     deep = json.loads('{"a":' * 900 + "1" + "}" * 900)
     document = {**HEAD, "run": deep if part == "run" else {"plan": [deep]}, "rows": [ROW]}
     (tmp_path / "results.json").write_text(json.dumps(document))
-    with pytest.raises(ValueError, match="nested more than 60 levels deep"):
+    with pytest.raises(ValueError, match="60 levels"):
         bwprof.load(tmp_path / "results.json")
 
 
-def test_a_fraction_does_not_become_a_whole_number() -> None:
+def test_fractions_are_not_rounded_to_whole_numbers() -> None:
     with pytest.raises(ValueError, match="not a whole number"):
         schema.parse_value(1.5, "integer")
     assert schema.parse_value(2.0, "integer") == 2
@@ -398,9 +400,9 @@ def test_the_same_measured_twice_is_two_lines(here: Here) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "results.csv", {}])
-def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
+def test_invalid_frames(wrong: Any, tmp_path: Path) -> None:
     for function in (bwprof.summary, lambda data: bwprof.save(data, tmp_path / "a.csv")):
-        with pytest.raises(TypeError, match=r"a pandas\.DataFrame is needed, not"):
+        with pytest.raises(TypeError, match=r"pandas\.DataFrame"):
             function(wrong)
 
 
@@ -412,7 +414,7 @@ def test_what_is_no_frame(wrong: Any, tmp_path: Path) -> None:
         ({}, ValueError, "the rows have no column operation"),
     ],
 )
-def test_what_no_picture_is_made_of(
+def test_data_without_a_picture(
     wrong: Any, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -452,7 +454,7 @@ def damaged(changes: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         ({}, "it has no plan"),
         (run_with("abc"), "its plan is 'abc'"),
         (run_with([1]), "case 1 of its plan"),
-        (run_with([{}]), "case 1 of its plan: no 'kv_lens'"),
+        (run_with([{}]), "case 1 of its plan: 'kv_lens'"),
         (run_with([spec(extra=1)]), "case 1 of its plan"),
         (run_with([spec(), spec(operation="gem")]), "case 2 of its plan: unknown operation 'gem'"),
         (run_with([spec(precision="fp99")]), "unknown precision 'fp99'"),
@@ -482,10 +484,10 @@ def test_a_folder_without_results_cannot_be_resumed(tmp_path: Path, capsys: pyte
     assert main_sweep(["--resume", str(tmp_path)]) == 2
     assert "holds neither" in capsys.readouterr().err
     assert main_sweep(["--resume", str(tmp_path), "--output", "a.csv"]) == 2
-    assert "--output a.csv must be a folder" in capsys.readouterr().err
+    assert {"--output", "a.csv", "folder"} <= words(capsys.readouterr().err)
 
 
-def test_what_holds_a_device_is_neither_copied_nor_pickled(cpu: _core.Device) -> None:
+def test_objects_with_a_device_are_neither_copied_nor_pickled(cpu: _core.Device) -> None:
     with bwprof.Case("stream_copy", elements=64, backend="cpu") as case, bwprof.Profiler(device="cpu") as profiler:
         for one in (case, profiler, cpu, _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}), _core.Profiler()):
             for way in (copy.copy, copy.deepcopy, pickle.dumps):

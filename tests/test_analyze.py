@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 from rows import pair, row
+from words import numbers
 
 import bwprof
 from bwprof.analysis.answer import Answer, group_strengths, markdown
 from bwprof.cli import main
-from bwprof.cli.commands.analyze import print_answer
+from bwprof.cli.commands.results import print_answer
 from bwprof.results import frame
 
 ROOFS = {"attainable_gb_s": 1000.0, "flops": 0, "bound": "memory"}
@@ -39,26 +42,16 @@ def analyze(*arguments: object) -> int:
     return main(["analyze", *map(str, arguments)])
 
 
-def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_first(run: Path, capsys: pytest.CaptureFixture[str], snapshot: Callable[..., None]) -> None:
     assert analyze(run) == 0
     out = capsys.readouterr().out
-    lines = out.splitlines()
-    said = " ".join(out.partition("\n\n")[0].split())
-    assert said.startswith(
-        "Limits of 4 measurements: memory 3, own kernel 1 (below half of the roof). At 90 % or more of the roof: 3. "
-        # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
-        "Up to 12.4 ns of 42.4 ns could be won by kernels as fast as the device allows; the most in slow fp16 (more"
-    )
-    assert "Bottlenecks\n  priority 1: half of its time or more could be won, 2: a fifth" in out
-    assert "1 (HIGH) slow fp16: more traffic than it should need" in out
-    assert "impact: 3.3x bandwidth loss; up to 11.7 ns of 16.7 ns" in out
-    assert "evidence: 30 % of a stream of its bytes; limiter kernel; 1.50x the bytes" in out
-    assert "at the memory roof: roof, slow (fp32)" in out
-    assert "About 1x in GB/s" in out
-    assert max(map(len, lines)) <= 120
+    # 10 kB and 5 kB at these rates take 42.4 ns, of which the slow one takes 16.7 and loses 70 %.
+    assert numbers(out.partition("\n\n")[0])[:6] == [4, 3, 1, 90, 3, 12.4]
+    snapshot(out)
+    assert max(map(len, out.splitlines())) <= 120
 
 
-def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
+def test_predicted_rows_are_no_bottlenecks_beside_measured_ones() -> None:
     """A model in three formats: an operation that was measured once, and one that only FP16 has a kernel for."""
     step = {"model": "m", "phase": "decode", "step_batch": 1, "context": 10, "kv": "fp16", "count": 2}
     cache = {**row("cache", "fp16", gb_s=300.0, **ROOFS), **step}
@@ -72,11 +65,11 @@ def test_what_is_predicted_is_no_bottleneck_beside_measured_rows() -> None:
     assert found.utilization()["Kernel"].tolist() == ["cache fp16", "product fp16"]
     assert sorted(finding.label for finding in found.findings) == ["cache fp16", "product fp16"]
     assert "Limits of 2 measurements" in found.lines()[0]
-    assert found.lines()[-1].endswith("; left out: 4 rows of predicted times or repeated shapes.")
+    assert re.search("left out: 4 rows", found.lines()[-1])
     assert Answer(frame.from_rows(guessed)).utilization()["Kernel"].tolist() == ["product fp8_e4m3", "product q4_0"]
 
 
-def test_top(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_bottlenecks(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert analyze(run, "--top", "1") == 0
     assert capsys.readouterr().out.count("impact:") == 1
 
@@ -94,25 +87,25 @@ def test_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_as_markdown(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert analyze(run, "--md", "--checklist") == 0
     out = capsys.readouterr().out
-    assert "| Priority | Kernel | Issue | Impact | Fix | Expected gain | Evidence |" in out
-    assert "| slow | 950 | 300 | 0.32x | 2.00x | 0.63x |" in out
+    rows_of = [line.strip("| ").split(" | ") for line in out.splitlines()]
+    assert ["Priority", "Kernel", "Issue", "Impact", "Fix", "Expected gain", "Evidence"] in rows_of
+    assert ["slow", "950", "300", "0.32x", "2.00x", "0.63x"] in rows_of
     assert out.count("\n| Memory | ") == 4
 
 
 @pytest.mark.parametrize("form", [[], ["--md"]])
-def test_a_peak_that_is_not_known_of_any_row_is_a_line_and_no_table(
+def test_without_a_peak_utilization_is_a_line(
     tmp_path: Path, form: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     unknown = [{**one, "peak_gb_s": None} for one in rows()]
     path = bwprof.save(frame.from_rows(unknown), tmp_path / "run.json")
     assert analyze(path, *form) == 0
     out = capsys.readouterr().out
-    assert "Utilization of the theoretical peak: not known of any row" in out
+    assert "Utilization" in out
     assert "Status" not in out
     assert analyze(path, "--peak", "1000", *form) == 0
     out = capsys.readouterr().out
     assert "Status" in out
-    assert "not known of any row" not in out
 
 
 def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,22 +115,22 @@ def test_classic_columns_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text("\n".join([header, *lines, "a,BF16,,,,0,inf,1,1"]) + "\n")
     assert analyze(path, "--peak", "4814.3") == 0
     out = capsys.readouterr().out
-    assert out.startswith("Limits of 2 measurements: not known: ")
-    assert "a fp32 |1079 GB/s |     22.4 % |poor" in out
-    assert "none that a roof tells of" in out
+    assert out.startswith("Limits of 2 measurements")
+    assert ["a fp32", "1079 GB/s", "22.4 %", "poor"] in [re.split(r" *\| *", line.strip()) for line in out.splitlines()]
+    assert "\nBottlenecks: none" in out
     assert "0.61x" in out
 
 
-def test_a_peak_tells_what_limits_nine_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_peak_gives_limits_for_classic_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 1000 GB/s: 95 and 47.5 % in FP32 and FP16 of one, 40 % of the other; 60 % and more is memory's."""
     path = tmp_path / "old.csv"
     named = [*pair("near", 950.0, 475.0), row("far", "fp32", gb_s=400.0)]
     bwprof.save(frame.from_rows(named), path, classic=True)
     assert analyze(path, "--peak", "1000", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["summary"][0].startswith("Limits of 3 measurements: memory 1, not known 2 (below 60 % of the peak")
-    assert found["summary"][0].endswith("At 90 % or more of the roof: 1.")
-    assert found["bottlenecks"][0]["Evidence"].startswith("95 % of the memory's peak; limiter memory")
+    assert numbers(found["summary"][0]) == [3, 1, 2, 60, 90, 1]
+    assert found["bottlenecks"][0]["Evidence"].startswith("95 % ")
+    assert "limiter memory" in found["bottlenecks"][0]["Evidence"]
     assert [line["Utilization"] for line in found["utilization"]] == ["95.0 %", "47.5 %", "40.0 %"]
 
 
@@ -177,7 +170,7 @@ def test_checklist(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--checklist"]) == 0
     out = capsys.readouterr().out
     assert out.count("\n    unknown ") + out.count("\n    fail ") + out.count("\n    pass ") == 16
-    assert "fail    shared memory holds what is reused (traffic ratio at most 1.1): 0 of 2 rows pass, worst:" in out
+    assert re.search(r"fail\s+shared.*1\.1.*: 0 of 2", out)
     assert analyze(run, "--checklist") == 0
     assert "Checklist" in capsys.readouterr().out
 
@@ -188,8 +181,8 @@ def test_it_fits_the_terminal(width: int) -> None:
     print_answer(rows(), Path("bwprof-results/20260101-000000-abcdef12"), screen)
     lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= width
-    assert lines[0] == "limited by: memory 3, kernel 1 of 4 rows"
-    assert lines[1].startswith("most time lost: slow fp16: more traffic than it should need")
+    assert ("memory 3, kernel 1" in lines[0], numbers(lines[0])) == (True, [3, 1, 4])
+    assert "slow fp16" in lines[1]
     if width == 120:
         assert len(lines) <= 4
         assert lines[-1] == "more: bwprof analyze bwprof-results/20260101-000000-abcdef12"
@@ -204,34 +197,29 @@ def test_it_fits_the_terminal(width: int) -> None:
         [row("a", "fp16", cache="hot", **ROOFS)],
     ],
 )
-def test_a_sweep_that_knows_nothing_says_nothing(some: list[dict[str, Any]]) -> None:
+def test_a_sweep_without_limits_prints_no_answer(some: list[dict[str, Any]]) -> None:
     screen = Console(file=io.StringIO(), width=80)
     print_answer(some, Path("run"), screen)
     assert screen.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
-def test_an_answer_of_nothing() -> None:
+def test_an_answer_without_rows() -> None:
     assert Answer(pd.DataFrame()).lines() == ["There are no measurements."]
-    assert Answer(frame.from_rows(rows()[-1:])).lines()[0].startswith("No time in 1 row (failed 1; most often: wr")
+    assert re.match(r"No time .*failed 1;.*wr", Answer(frame.from_rows(rows()[-1:])).lines()[0])
     failed = [row(name, "fp16", status="failed", reason="out of memory") | {"time_ms": None} for name in "abc"]
-    assert Answer(frame.from_rows(failed)).lines() == ["No time in 3 rows (failed 3; most often: out of memory)."]
+    (line,) = Answer(frame.from_rows(failed)).lines()
+    assert (numbers(line), "out of memory" in line) == ([3, 3], True)
     assert Answer(pd.DataFrame()).to_dict(with_checklist=True)["bottlenecks"] == []
 
 
-def test_what_it_would_buy() -> None:
+def test_the_answer_names_the_gain(snapshot: Callable[..., None]) -> None:
     sizes = bwprof.cost("gemm", precision="fp16", M=1, N=896, K=896)
     moved = {"bytes_read": sizes.bytes_read, "bytes_written": sizes.bytes_written}
     half = row("a", "fp16", gb_s=950.0, backend="cuda", **moved, **ROOFS)
-    assert Answer(frame.from_rows([half])).lines() == [
-        "Limits of 1 measurement: memory 1. At 90 % or more of the roof: 1.",
-        "Up to 106 ns of 2.12 us could be won by kernels as fast as the device allows; the most in a fp16 (at the "
-        "memory roof), up to 106 ns of 2.12 us.",
-        "fp8_e4m3 instead of fp16: 1.99 times as fast in 1 of 1 case (predicted, if its kernels are as efficient).",
-        "How sure: results verified: 0 of 1; rows with warnings: 0.",
-    ]
+    snapshot("\n".join(Answer(frame.from_rows([half])).lines()))
 
 
-def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
+def test_a_cpu_gets_advice_only_for_precisions_with_kernels() -> None:
     """No FP8: of FP16 rows alone nothing is said, beside FP32 it is what was measured."""
     half, full = (
         row("a", name, gb_s=950.0, bytes_read=moved, bytes_written=0, **ROOFS)
@@ -257,17 +245,18 @@ def test_a_cpu_is_promised_only_what_it_has_kernels_for() -> None:
         (["", ""], [None, None], "results verified: 0 of 2; rows with warnings: 0."),
     ],
 )
-def test_how_sure(flags: list[str], verified: list[bool | None], said: str) -> None:
+def test_confidence_of_the_answer(flags: list[str], verified: list[bool | None], said: str) -> None:
     held = [row(f"c{n}", "fp16", gb_s=950.0, flags=flags[n], verified=verified[n], **ROOFS) for n in range(2)]
     assert said in Answer(frame.from_rows(held)).lines()[-1]
     guessed = Answer(frame.from_rows([one | {"status": "predicted"} for one in held])).lines()
-    assert guessed[-1] == "How sure: all predicted, nothing measured."
-    assert guessed[0] == "Limits of 2 predictions: memory 2. At 90 % or more of the roof: 2."
+    assert "all predicted" in guessed[-1]
+    assert guessed[0].startswith("Limits of 2 predictions")
+    assert numbers(guessed[0])[1:] == [2, 90, 2]
     slow = [one | {"status": "predicted", "bandwidth_gb_s": 600.0, "time_ms": 1.5 * one["time_ms"]} for one in held]
-    assert Answer(frame.from_rows(slow)).lines()[0].endswith("At 90 % or more of the roof: 0.")
+    assert numbers(Answer(frame.from_rows(slow)).lines()[0])[-2:] == [90, 0]
 
 
-def test_what_is_predicted_is_no_strength() -> None:
+def test_predicted_rows_are_no_strengths() -> None:
     held = row("a", "fp16", gb_s=950.0, **ROOFS)
     assert Answer(frame.from_rows([held])).strengths()["Strength"].tolist() == ["at the memory roof"]
     guessed = Answer(frame.from_rows([held | {"status": "predicted"}]))
@@ -275,34 +264,34 @@ def test_what_is_predicted_is_no_strength() -> None:
     assert guessed.utilization().columns[1] == "Predicted BW"
 
 
-def test_one_of_a_kind_is_told_as_one() -> None:
+def test_counts_use_singular_and_plural() -> None:
     near, far = (row(name, "fp16", gb_s=speed, **ROOFS) for name, speed in (("a", 950.0), ("b", 300.0)))
     open_ = row("c", "fp16", gb_s=950.0)
     failed = row("d", "fp16", status="failed") | {"time_ms": None}
     skipped = failed | {"case": "e", "status": "skipped"}
     said = Answer(frame.from_rows([near, near, open_, failed, skipped])).lines()
-    assert said[0] == "Limits of 3 measurements: memory 2, not known 1. At 90 % or more of the roof: 2."
-    assert said[-1].endswith("; failed: 1; skipped: 1.")
+    assert (numbers(said[0]), "not known 1." in said[0]) == ([3, 2, 1, 90, 2], True)
+    assert said[-1].endswith("failed: 1; skipped: 1.")
     for some, count in (([far], 0), ([far, far], 0), ([near, far], 1)):
-        assert Answer(frame.from_rows(some)).lines()[0].endswith(f"At 90 % or more of the roof: {count}.")
+        assert numbers(Answer(frame.from_rows(some)).lines()[0])[-2:] == [90, count]
 
 
-def test_what_is_faster_than_its_roof_is_no_success() -> None:
+def test_rows_above_their_roof_are_counted_apart() -> None:
     """It is counted apart, with the flag and, in a file that has none, without."""
     near = row("a", "fp16", gb_s=950.0, peak_gb_s=1100.0, **ROOFS)
     beyond = row("b", "fp16", gb_s=1300.0, peak_gb_s=1100.0, pct_attainable=130.0, **ROOFS)
     for flags in ("above_attainable", ""):
         answer = Answer(frame.from_rows([near, {**beyond, "flags": flags}]))
-        assert answer.lines()[0].endswith(
-            "At 90 % or more of the roof: 1; above the roof, which is impossible (above_attainable): 1."
-        )
+        assert numbers(answer.lines()[0])[-3:] == [90, 1, 1]
+        assert "above_attainable" in answer.lines()[0]
         assert answer.utilization()["Status"].tolist() == ["excellent", "impossible"]
-        assert "of the roof: 0; above the roof" in Answer(frame.from_rows([{**beyond, "flags": flags}] * 2)).lines()[0]
+        assert numbers(Answer(frame.from_rows([{**beyond, "flags": flags}] * 2)).lines()[0])[-3:] == [90, 0, 2]
 
 
 def test_strengths_in_few_lines() -> None:
     data = frame.from_rows([*pair("a b", 990.0, 980.0, **ROOFS), *pair("c", 990.0, 100.0, **ROOFS)])
-    assert group_strengths(data) == ["at the memory roof: a b, c (fp32)"]
+    (line,) = group_strengths(data)
+    assert line.endswith("a b, c (fp32)")
 
 
 def test_markdown_cells() -> None:

@@ -372,7 +372,7 @@ def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path)
         (["show", "mian"], "did you mean 'main'"),
         (["delete", "mian"], "did you mean 'main'"),
         (["show", "main", "--dir", ""], "--dir is ''"),
-        (["sow", "main"], "unknown action 'sow': did you mean"),
+        (["sow", "main"], "unknown command 'sow': did you mean"),
     ):
         code, out, err = command(*arguments)
         assert (code, out) == (2, ""), (arguments, err)

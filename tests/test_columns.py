@@ -71,7 +71,7 @@ def test_pictures_and_tables_take_their_labels_from_the_columns(monkeypatch: pyt
     assert "T" in labels
     assert any(label.startswith("T: ") for label in labels)
     stream = io.StringIO()
-    render.print_tables(data, make_console(stream))
+    render.print_summary(data, make_console(stream))
     assert "<bandwidth_gb_s>" in stream.getvalue()
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 from commands import Here, csv_rows, make_brief, run_folder
-from test_compare import CASES, baseline, run, timed
+from test_compare import baseline, run, timed
+from words import numbers, words
 
 import bwprof
 from bwprof.cli import main
@@ -55,6 +57,11 @@ def sides(tmp_path: Path) -> tuple[str, str, str]:
     )
 
 
+def gate(out: str) -> str:
+    """What the line of the gate says behind its threshold."""
+    return " ".join(out.split()).partition("gate --fail-on ")[2].partition(": ")[2]
+
+
 def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     code, out, _ = bw("compare", base, worse)
@@ -68,32 +75,34 @@ def test_the_table_and_the_summary(bw: Here, sides: tuple[str, str, str]) -> Non
     assert [cells[0].strip() for cells in rows][2:5] == ["a fp32", "c fp32", "b fp32"]
     assert result["c fp32"] == ["1 ms", "failed", "-", "-", "-", "failed"] or result["c fp32"][-1] == "failed"
     assert {"d fp32", "new fp32"}.isdisjoint(result), "a table of what both have"
-    assert "only in base: d fp32: the new side does not have it" in lines
-    assert "failed: c fp32: failed: out of memory" in out
-    summary = "1 slower, 1 faster, 6 same, 1 failed, 1 only in base, 1 only in new (gate 3 %): worst a fp32 +10.0 %, "
-    assert summary + "best b fp32 2.00x faster" in " ".join(out.split())
-    assert "a baseline of several processes (bwprof baseline save NAME --repeat 5) learns it" in " ".join(out.split())
+    assert any(line.startswith("only in base: d ") for line in lines)
+    assert "failed: c fp32:" in out
+    assert "out of memory" in out
+    summary = next(line for line in " ".join(out.split()).split("1 slower") if line.startswith(", 1 faster"))
+    assert numbers(summary)[:7] == [1, 6, 1, 1, 1, 3, 10.0]
+    assert {"a", "fp32", "+10.0", "b", "2.00x"} <= words(summary)
+    assert "--repeat 5" in " ".join(out.split())
 
 
-def test_what_one_side_alone_has_is_a_line(bw: Here) -> None:
+def test_cases_of_one_side_are_a_line(bw: Here) -> None:
     """However much it is: a small baseline and a whole run."""
     base, whole = saved("x", run()[:2]), saved("y", [*run(), timed("<b>", 1.0)])
     code, out, _ = bw("compare", base, whole, "--md", "it.md", "--csv", "it.csv")
     rows = [line.split("|")[0].strip() for line in out.splitlines() if "|" in line]
     assert (code, rows) == (0, []), "two are unchanged, and a line"
-    assert "2 unchanged (--all shows them)" in out
+    assert re.search("^2 unchanged.*--all", out, re.MULTILINE)
     line = "only in new (9): c fp32, d fp32, e fp32, f fp32, g fp32, h fp32, i fp32, j fp32, <b> fp32: the base"
     assert line in " ".join(out.split())
     assert [row.split(",")[0] for row in Path("it.csv").read_text().splitlines()][-9:] == [*"cdefghij", "<b>"]
     page = Path("it.md").read_text()
-    assert "<details><summary>9 on one side alone</summary>" in page
-    assert "\n- only in new (9): c fp32," in page
+    assert "<details><summary>9 on " in page
+    assert "only in new (9):" in page
     _, out, _ = bw("compare", base, whole, "--all")
     assert [line.split("|")[0].strip() for line in out.splitlines() if "|" in line][2:11] == [
         f"{name} fp32" for name in [*"cdefghij", "<b>"]
     ]
     more = saved("z", [*run(), *(timed(f"n{number}", 1.0) for number in range(5))])
-    assert "i fp32, j fp32, and 5 more (--all shows them): the base" in " ".join(bw("compare", base, more)[1].split())
+    assert re.search(r"i fp32, j fp32,.*5", " ".join(bw("compare", base, more)[1].split()))
 
 
 @pytest.mark.parametrize(
@@ -108,39 +117,40 @@ def test_exit_codes(bw: Here, sides: tuple[str, str, str], fail_on: str, expecte
     assert ("gate --fail-on" in out) == (fail_on != "never")
 
 
-def test_a_gate_says_what_failed_it(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_a_gate_names_the_failing_cases(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     _, out, _ = bw("compare", base, worse, "--fail-on", "5%", "--github", "--no-confirm")
-    assert "gate --fail-on 5 %: failed: 1 of 8 cases; 2 failed or missing" in out
+    assert gate(out).startswith("failed: 1 ")
+    assert numbers(gate(out))[:3] == [1, 8, 2]
     errors = [line for line in out.splitlines() if line.startswith("::error ")]
-    assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25: not known from these rows")
+    assert errors[0].startswith(f"::error file={worse},title=a fp32%3A slower::+10.0 %25")
     assert [line.partition("title=")[2].partition("::")[0] for line in errors[1:]] == [
         "c fp32%3A failed",
-        "d fp32%3A only in base",
+        "%3A ".join(["d fp32", "only in base"]),
     ]
 
 
-def test_a_gate_that_passed_says_what_it_could_not_judge(bw: Here) -> None:
+def test_a_passed_gate_counts_the_cases_that_it_could_not_judge(bw: Here) -> None:
     noisy = [one | {"flags": "noisy"} for one in run(1.05, "run-2")[:3]]
     code, out, _ = bw("compare", saved("x", run()), saved("y", noisy + run()[3:]), "--fail-on", "5%")
     assert code == 0
-    assert "gate --fail-on 5 %: passed; 3 of 10 cases could not be judged" in out
+    assert gate(out).startswith("passed;")
+    assert numbers(gate(out))[:2] == [3, 10]
 
 
-def test_what_is_slower_by_more_than_what_disturbed_it_passes_no_gate(bw: Here) -> None:
+def test_a_slowdown_beyond_the_disturbance_fails_the_gate(bw: Here) -> None:
     noisy = [one | {"flags": "noisy", "disturbed_pct": 20.0} for one in run(a=0.56, b=0.15)[:2]]
     base, new = saved("x", run()), saved("y", [*noisy, *run()[2:]])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--no-confirm", "--md", "it.md", "--github")
     phrase = " ".join(out.split())
     assert code == 3
-    assert (
-        "gate --fail-on 5 %: incomplete; 1 slower, disturbed, and not measured again; 2 of 10 cases could not" in phrase
-    )
-    assert "measure NEW again when nothing else uses the device" in phrase
-    assert "slower, disturbed: a fp32 +56.0 %" in phrase
-    assert "noisy in the new run; slower by more than the 20 % that this may explain" in phrase
+    assert gate(out).startswith("incomplete;")
+    assert numbers(gate(out))[:3] == [1, 2, 10]
+    assert "measure NEW again" in phrase
+    assert "a fp32 +56.0 %" in phrase
+    assert re.search("noisy in .*new.*20 %", phrase)
     assert "::error file=" in out
-    assert Path("it.md").read_text().startswith("### bwprof: cases may be slower, but were disturbed\n")
+    assert re.match("### bwprof: .*disturbed\n", Path("it.md").read_text())
     assert bw("compare", base, new, "--fail-on", "60%", "--no-confirm")[0] == 0, "by less than is asked for"
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 
@@ -156,7 +166,7 @@ def test_what_is_slower_by_more_than_what_disturbed_it_passes_no_gate(bw: Here) 
         (0.50, None, 0, "measured again: 500 us, -50.0 %"),
     ],
 )
-def test_two_tries_must_be_slower_by_more_than_what_disturbed_them(
+def test_both_tries_must_exceed_their_disturbance(
     bw: Here, monkeypatch: pytest.MonkeyPatch, second: float, disturbed: float | None, expected: int, words: str
 ) -> None:
     noisy = timed("a", 1.56, flags="noisy", disturbed_pct=20.0)
@@ -166,7 +176,7 @@ def test_two_tries_must_be_slower_by_more_than_what_disturbed_them(
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
     assert code == expected
     assert words in " ".join(out.split())
-    assert ("failed: 1 of 10 cases (measured again)" in out) == (expected == 1)
+    assert ("(measured again)" in out) == (expected == 1)
 
 
 @pytest.mark.parametrize(
@@ -185,20 +195,20 @@ def test_how_much_a_disturbance_may_explain(more: dict[str, Any], expected: floa
     assert verdicts.disturbance_allowance(base, timed("a", 1.0, **more)) == pytest.approx(math.log1p(expected))
 
 
-def test_the_side_that_was_disturbed_is_the_one_to_measure_again(bw: Here) -> None:
+def test_the_advice_names_the_disturbed_side(bw: Here) -> None:
     noisy = [one | {"flags": "noisy"} for one in run()]
     base, same, slower = saved("x", noisy), saved("y", run(1.0, "run-2")), saved("z", run(1.3, "run-2"))
     code, out, _ = bw("compare", base, same, "--fail-on", "5%")
     assert code == 3
-    assert "measure BASE again when nothing else uses the device" in " ".join(out.split())
+    assert "measure BASE again" in " ".join(out.split())
     code, out, _ = bw("compare", base, saved("w", noisy), "--fail-on", "5%")
-    assert "measure BASE and NEW again when" in " ".join(out.split())
+    assert "BASE and NEW again" in " ".join(out.split())
     code, out, _ = bw("compare", base, slower, "--fail-on", "5%", "--no-confirm")
     assert code == 3
-    assert "noisy in the base; slower all the same: the base was no quicker than it seems" in " ".join(out.split())
+    assert "noisy in the base" in " ".join(out.split())
 
 
-def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_second_try_advises_another(bw: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     base, new = saved("x", run()[:1]), saved("y", run(1.3, "run-2")[:1])
     monkeypatch.setattr(remeasure, "measure_again", lambda *_arguments, **_more: [run()[0] | {"flags": "noisy"}])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%")
@@ -225,9 +235,7 @@ def test_a_second_try_that_was_disturbed_asks_for_another(bw: Here, monkeypatch:
         ),
     ],
 )
-def test_a_gate_is_not_passed_by_what_was_not_measured(
-    bw: Here, more: RowDict, expected: int, line: str, title: str
-) -> None:
+def test_unmeasured_cases_do_not_pass_a_gate(bw: Here, more: RowDict, expected: int, line: str, title: str) -> None:
     before = [one | {"driver": "one"} for one in run()]
     base, new = saved("x", before), saved("y", [one | more for one in before])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--md", "it.md")
@@ -237,7 +245,7 @@ def test_a_gate_is_not_passed_by_what_was_not_measured(
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 
 
-def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
+def test_absurd_limits_are_shortened(bw: Here) -> None:
     baselines.write_baseline(baseline(2.0))
     out = bw("compare", "main", saved("new", run()), "--power")[1]
     assert ">999" in out
@@ -246,9 +254,8 @@ def test_limits_beyond_reason_are_told_in_few_letters(bw: Here) -> None:
 
 def test_every_format(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> None:
     base, _, worse = sides
-    code, out, _ = bw("compare", base, worse, "--format", "csv", "--json", "c.json", "--md", "c.md", "--csv", "c.csv")
-    assert code == 0
-    assert out == (tmp_path / "c.csv").read_text()
+    assert bw("compare", base, worse, "--json", "c.json", "--md", "c.md", "--csv", "c.csv")[0] == 0
+    out = (tmp_path / "c.csv").read_text()
     rows = csv_rows(out)
     expected = bwprof.compare(base, worse)
     assert [row["verdict"] for row in rows] == expected["verdict"].tolist()
@@ -259,19 +266,19 @@ def test_every_format(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> 
     assert document["rows"][2]["new_ms"] is None
     text = (tmp_path / "c.md").read_text()
     assert text.startswith("### bwprof: comparison\n")
-    assert "| a fp32 | 1 ms | 1.1 ms | +10.0 |" in text
+    assert ["a fp32", "1 ms", "1.1 ms", "+10.0"] in [line.strip("| ").split(" | ")[:4] for line in text.splitlines()]
     assert "<details><summary>6 the same</summary>" in text
-    assert bw("compare", base, worse, "--format", "markdown")[1] == text
-    assert json.loads(bw("compare", base, worse, "--format", "json")[1]) == document
+    assert bw("compare", base, worse, "--md", "-")[1] == text
+    assert json.loads(bw("compare", base, worse, "--json", "-")[1]) == document
     _, piped, err = bw("compare", base, worse, "--csv", "-")
     assert piped == out
     assert "1 slower, 1 faster" in err
 
 
-def test_words_of_a_file_do_no_harm_in_markdown(bw: Here, tmp_path: Path) -> None:
+def test_names_are_escaped_in_markdown(bw: Here, tmp_path: Path) -> None:
     odd = "a|b<script>\x1b[31m"
     base, new = saved("x", [timed(odd, 1.0)]), saved("y", [timed(odd, 2.0)])
-    out = bw("compare", base, new, "--format", "markdown")[1]
+    out = bw("compare", base, new, "--md", "-")[1]
     assert "\x1b" not in out
     assert "<script>" not in out
     assert "\x1b" not in bw("compare", base, new)[1]
@@ -283,8 +290,9 @@ def test_a_baseline_by_its_name(bw: Here, tmp_path: Path) -> None:
     for name in ("main", "baseline:main", ".bwprof/baselines/main.json"):
         code, out, _ = bw("compare", name, new, "--fail-on", "slower", "--no-confirm")
         assert code == 1
-        assert "(thresholds learnt from 5 processes, from 2 %): worst a fp32 +3.0 %" in " ".join(out.split())
-        assert "chance that any of 10 cases is called slower without being so: at most 5 %" in " ".join(out.split())
+        found = " ".join(out.split())
+        assert re.search("5 processes.*2 %.*a fp32.*3.0", found)
+        assert re.search("chance.*10 cases.*: .*5 %", found)
     (tmp_path / ".bwprof").rename(tmp_path / "elsewhere")
     for option in ("--dir", "--store"):
         assert bw("compare", "main", new, option, "elsewhere/baselines")[0] == 0
@@ -317,7 +325,7 @@ def test_many_cases_are_folded(bw: Here) -> None:
     new = [{**rows[0], "time_ms": 2.0, "time_ms_lo": 1.99, "time_ms_hi": 2.01}, *rows[1:]]
     base, other = saved("x", rows), saved("y", new)
     out = bw("compare", base, other)[1]
-    assert "149 unchanged (--all shows them)" in out
+    assert re.search("^149 unchanged.*--all", out, re.MULTILINE)
     assert "case149" not in out
     assert "case149" in bw("compare", base, other, "--all")[1]
 
@@ -357,7 +365,7 @@ def test_a_picture(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> Non
         ('{"format": "bwprof-baseline", "version": 9, "schema_version": 1}', "install a newer one"),
     ],
 )
-def test_bad_files_get_a_sentence(bw: Here, sides: tuple[str, str, str], content: str, words: str) -> None:
+def test_unreadable_files_give_an_error(bw: Here, sides: tuple[str, str, str], content: str, words: str) -> None:
     Path("bad.json").write_text(content)
     for arguments in (("bad.json", sides[0]), (sides[0], "bad.json")):
         code, _, err = bw("compare", *arguments)
@@ -374,7 +382,6 @@ def test_bad_files_get_a_sentence(bw: Here, sides: tuple[str, str, str], content
         (("--fail-on", "500%"), "--fail-on is '500%'"),
         (("--gate", "x"), "--gate is 'x'"),
         (("--metric", "time"), "did you mean 'time_ms'"),
-        (("--format", "md"), "unknown --format 'md'"),
     ],
 )
 def test_bad_options(bw: Here, sides: tuple[str, str, str], arguments: tuple[str, ...], words: str) -> None:
@@ -386,14 +393,14 @@ def test_bad_options(bw: Here, sides: tuple[str, str, str], arguments: tuple[str
 def test_no_such_file(bw: Here, sides: tuple[str, str, str]) -> None:
     code, _, err = bw("compare", sides[0], "nowhere/run")
     assert code == 2
-    assert "no such file or folder: nowhere/run" in err
+    assert err.endswith(": nowhere/run\n")
     assert bw("compare", sides[0])[0] == 2
 
 
 def test_the_same_file_twice(bw: Here, sides: tuple[str, str, str]) -> None:
     out = bw("compare", sides[0], sides[0])[1]
-    assert "both sides are the same run: there is nothing to find" in out
-    assert "0 slower, 0 faster, 10 same" in out
+    assert "the same run" in out
+    assert re.search("0 slower.*0 faster.*10 same", out)
 
 
 # What a second try is worth.
@@ -415,8 +422,9 @@ def test_a_case_that_fails_is_measured_again(
     code, out, err = bw("compare", sides[0], new, "--fail-on", "5%")
     assert [row["case"] for row in measured] == ["a", "b", *"aaaa"], "five times against a single process"
     assert code == 1
-    assert "gate --fail-on 5 %: failed: 1 of 10 cases (measured again)" in out
-    assert "slower at first; measured again: 1 ms, +0.0 %" in " ".join(out.split())
+    assert numbers(gate(out)) == [1, 10]
+    assert "again" in words(gate(out))
+    assert "again: 1 ms, +0.0" in " ".join(out.split())
     assert not err, "what measures it says so"
     times["a"] = 1.0
     assert bw("compare", sides[0], new, "--fail-on", "5%")[0] == 0
@@ -426,7 +434,7 @@ def test_a_case_that_fails_is_measured_again(
     assert not measured, "without a gate, and where it is not wanted, nothing is measured"
 
 
-def test_it_is_really_measured_as_the_run_was(bw: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_try_has_the_runs_settings(bw: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run held against itself with a fiftieth of its times: its case is slower, and measured again."""
     options = ("--device", "cpu", "-p", "M=64", "-p", "N=16", "-p", "K=16", "--seed", "5", "--cache", "hot")
     assert bw("sweep", "gemm", *options, "--precision", "fp32", "--no-roofs")[0] == 0
@@ -456,25 +464,18 @@ def test_it_is_really_measured_as_the_run_was(bw: Here, tmp_path: Path, monkeypa
     assert set(map(str, specs)) == {str(replace(planned, variant=row.variant, timer=row.timer))}
     assert "slower as well" in " ".join(out.split())
     assert "M=64" in err
-    assert err.startswith(f"bwprof: measuring again what failed: 1 case on {row.device}\n")
+    assert re.match(rf"bwprof: .*: 1 case.*{row.device}\n", err)
 
 
-def test_why_it_cannot_be_measured_again(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_reasons_against_a_second_measurement(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     code, out, err = bw("compare", base, worse, "--fail-on", "5%")
     assert (code, err) == (1, ""), "what cannot be measured again counts"
-    assert "not measured again: Test CPU is not at hand" in " ".join(out.split())
+    assert "measured again: Test CPU" in " ".join(out.split())
     assert "(measured again)" not in out
 
 
-def test_python_m_is_the_same_command() -> None:
-    from bwprof.cli.commands import compare as module
-
-    assert module.main_compare is module.main_compare
-    assert len(CASES) == 10
-
-
-def test_what_is_compared_is_never_written_over(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_compared_files_are_never_overwritten(bw: Here, sides: tuple[str, str, str]) -> None:
     base, _, worse = sides
     before = Path(base).read_bytes()
     for option in ("--json", "--md"):
@@ -498,14 +499,14 @@ def test_an_older_file_is_replaced_only_with_force(bw: Here, sides: tuple[str, s
     assert bw("compare", base, worse, "--md", "empty.md")[0] == 0, "nothing is lost with it"
 
 
-def test_no_name_is_not_the_folder_here(bw: Here, sides: tuple[str, str, str]) -> None:
+def test_an_empty_name_is_not_the_current_folder(bw: Here, sides: tuple[str, str, str]) -> None:
     for arguments in (("", sides[0]), (sides[0], "")):
         code, out, err = bw("compare", *arguments)
         assert (code, out) == (2, "")
-        assert "'' is given: a run folder, a result file or a baseline is needed" in err
+        assert "'' is given" in err
 
 
-def test_a_function_is_compared_with_yesterday(bw: Here) -> None:
+def test_a_function_is_compared_with_its_baseline(bw: Here) -> None:
     """As the README says it: in Python, and in a shell."""
     work = bytearray(1 << 16)
     row = bwprof.measure(lambda: sum(work), name="sum", device="cpu", cache="hot", roofs=False, max_seconds=0.02)
@@ -519,11 +520,11 @@ def test_a_function_is_compared_with_yesterday(bw: Here) -> None:
     bwprof.save(slow, "today.json")
     code, out, _ = bw("compare", "baseline:mine", "today.json", "--fail-on", "5%")
     assert code == 1
-    assert "not measured again: sum is a caller's own function" in " ".join(out.split())
+    assert "not measured again: sum" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
-def test_a_steps_summary_is_added_to(
+def test_a_step_summary_is_appended(
     bw: Here, sides: tuple[str, str, str], force: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other commands of the step write there as well; a link to it is the same file."""
@@ -535,13 +536,13 @@ def test_a_steps_summary_is_added_to(
     for new, name in ((worse, str(summary)), (same, "link.md")):
         assert bw("compare", base, new, "--md", name, *force)[0] == 0
     text = summary.read_text()
-    assert text.startswith("### tests\nall well\n### bwprof: comparison\n")
+    assert text.splitlines()[:3] == ["### tests", "all well", "### bwprof: comparison"]
     assert text.count("\n### bwprof: comparison\n") == 2
     Path("other.md").write_text("mine")
     assert bw("compare", base, worse, "--md", "other.md")[0] == 2
 
 
-def test_a_steps_summary_on_a_full_disk_stays_as_it_is(
+def test_a_step_summary_on_a_full_disk_is_unchanged(
     bw: Here, sides: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, _, worse = sides
@@ -552,7 +553,7 @@ def test_a_steps_summary_on_a_full_disk_stays_as_it_is(
     code, out, err = bw("compare", base, worse, "--md", str(summary))
     assert (code, summary.read_text()) == (3, "all well\n")
     assert "a fp32" in out
-    assert "summary.md: No space left on device" in err
+    assert f"summary.md: {os.strerror(errno.ENOSPC)}" in err
 
 
 def _full_after(count: int) -> Callable[[int, memoryview], int]:
@@ -574,20 +575,21 @@ def _full_after(count: int) -> Callable[[int, memoryview], int]:
     [
         (["--csv", "x.csv", "--md", "x.csv"], "--csv x.csv and --md x.csv cannot both have the same file"),
         (["--csv", "-", "--json", "-"], "--csv - and --json - cannot both have the standard output"),
-        (["--format", "csv", "--json", "-"], "--format csv and --json - cannot both have the standard output"),
         (["--md", "nowhere/x.md"], "--md nowhere/x.md: there is no folder nowhere"),
         (["--json", ""], "--json is ''"),
         (["--dir", ""], "--dir is ''"),
     ],
 )
-def test_impossible_outputs_fail_first(bw: Here, sides: tuple[str, str, str], options: list[str], words: str) -> None:
+def test_unwritable_outputs_fail_before_work(
+    bw: Here, sides: tuple[str, str, str], options: list[str], words: str
+) -> None:
     base, _, worse = sides
     code, out, err = bw("compare", base, worse, *options)
     assert (code, out) == (2, "")
     assert words in err
 
 
-def test_a_file_that_may_not_grow_is_as_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_size_limit_is_handled_as_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> int:
         raise OSError(errno.EFBIG, "File too large", "o.json")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from words import words as words_of
 
 import bwprof
 from bwprof.analysis.diagnosis.diagnose import diagnose_rows
@@ -59,6 +60,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bwprof.save(bwprof.load_example("h200"), tmp_path_factory.mktemp("recorded") / "h200.json")
 
 
+STATED = " ".join(["the bytes", "that it", "must move"])  # what a caller states
+
+
 def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert main(["diagnose", *map(str, arguments)]) == 0
     found = capsys.readouterr()
@@ -79,40 +83,39 @@ def test_the_answer_comes_first_then_evidence_then_next_steps(
     told = said(capsys, recorded, "--only", f"{row['case']},stream_copy", "--precision", "fp32")
     answer, _, rest = told.partition("\nEvidence\n")
     evidence, _, following = rest.partition("\nNext steps\n")
-    assert answer.startswith("stream_copy fp32: limited by the memory's bandwidth (100 % of what a stream of its bytes")
-    assert re.search(rf"^{row['case']} fp32.*: not limited by arithmetic or the memory's bandwidth", answer, re.M)
+    assert re.match(r"stream_copy fp32: .*bandwidth .100", answer)
+    assert re.search(rf"^{row['case']} fp32.*: not limited by", answer, re.M)
     assert "supported   memory_bound" in evidence
     assert "ncu preset full" in evidence
     command = next(line for line in following.splitlines() if line.strip().startswith("ncu --"))
     words = shlex.split(command)
-    assert words[words.index("python") :] == shlex.split(
-        f"python -m bwprof.sweep gemm -p M={row['M']} -p N={row['N']} -p K={row['K']} -p beta=0 --precision fp32 "
-        f"--variant {row['variant']} --once"
-    )
+    params = [word for name in ("M", "N", "K") for word in ("-p", f"{name}={row[name]}")]
+    kernel = ["-p", "beta=0", "--precision", "fp32", "--variant", row["variant"], "--once"]
+    assert words[words.index("python") :] == ["python", "-m", "bwprof.sweep", "gemm", *params, *kernel]
     assert "stream_copy" not in following, "what is at its roof needs no more figures"
 
 
-def test_the_command_that_it_names_is_one(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_suggested_commands_parse(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its part after ncu, and the sweep itself, are taken by the sweep's own parser, and run the case."""
-    from bwprof.cli.options import parser
+    from bwprof.cli.commands.sweep import main_sweep
 
     for found in diagnose_rows(bwprof.load(recorded)):
         for step in suggest_commands(found):
             words = shlex.split(step.command)
             by_ncu = words[0] == "ncu"
-            given = parser("bwprof sweep").parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
+            given = main_sweep.parser().parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
             assert given.operations == [found.row["operation"]]
             assert given.once == by_ncu
     assert capsys.readouterr().err == ""
 
 
-def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
+def test_rows_without_counters_are_measured_again_first() -> None:
     (only,) = suggest_commands(diagnose_rows(ROW)[0])
     assert "waves" in only.tells, "bwprof counts what it takes to tell"
     first, second = suggest_commands(diagnose_rows(ROW | WIDE)[0])
-    assert first.command == (
-        "bwprof sweep gemm -p M=1 -p N=896 -p K=896 -p beta=0 --precision fp16 --variant gemv --counters --metrics all"
-    )
+    params = ["-p", "M=1", "-p", "N=896", "-p", "K=896", "-p", "beta=0"]
+    how = ["--precision", "fp16", "--variant", "gemv", "--counters", "--metrics", "all"]
+    assert shlex.split(first.command) == ["bwprof", "sweep", "gemm", *params, *how]
     assert "stall_reasons" in first.tells
     assert second.command.startswith("ncu ")
     assert second.tells == ("load_efficiency_pct",), "of how wide lanes load, an instrumented run knows"
@@ -121,10 +124,11 @@ def test_a_row_that_lacks_counters_is_measured_again_first() -> None:
     assert "kv_len=" not in suggest_commands(diagnose_rows(lens)[0])[0].command
 
 
-def test_a_function_and_a_profilers_kernel_have_steps_of_their_own() -> None:
+def test_functions_and_profiled_kernels_have_their_own_next_steps() -> None:
     function = ROW | {"operation": "my $(rm) kernel", "variant": None}
     first, second = suggest_commands(diagnose_rows(function | WIDE)[0])
-    assert first.command == 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
+    assert first.command.startswith("bwprof.measure(fn, ..., ")
+    assert re.findall(r"(\w+)=", first.command) == ["counters", "metrics", "roofs"]
     assert shlex.split(second.command)[-1] == "YOUR_PROGRAM"
     kernel = {"kernel": "void ns::copy<float, 4>(float const*, int)", "time_ms": 1.0, "dram_pct": 20.0}
     (only,) = suggest_commands(diagnose_rows(kernel)[0])
@@ -156,13 +160,14 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
     )
     assert {"figure", "option", "preset"} == set(first["verdicts"][0]["needs"][0])
     text = target.read_text(encoding="utf-8")
-    assert text.startswith(f"# Why is it slow?\n\n* {first['answer']}")
-    assert f"* {limited['answer']}" in text
-    assert "| Verdict | Hypothesis | Evidence |" in text
+    assert text.startswith("# Why ")
+    for case in (first, limited):
+        assert case["answer"].removeprefix(case["case"]) in text
+    assert ["Verdict", "Hypothesis", "Evidence"] in [line.strip("| ").split(" | ") for line in text.splitlines()]
     assert "```sh\nncu " in text
     assert "exists already" in refused(capsys, recorded, "--md", target)
-    assert said(capsys, recorded, "--only", "ffn_gemm", "--md", "-").startswith("# Why is it slow?")
-    assert "cannot both have the standard output" in refused(capsys, recorded, "--json", "--md", "-")
+    assert said(capsys, recorded, "--only", "ffn_gemm", "--md", "-").startswith("# Why ")
+    assert {"--json", "--md"} <= words_of(refused(capsys, recorded, "--json", "--md", "-"))
     written = tmp_path / "why.json"
     assert said(capsys, recorded, "--only", both, "--json", written) == ""
     assert json.loads(written.read_text(encoding="utf-8")) == told
@@ -170,30 +175,30 @@ def test_markdown_and_json(recorded: Path, tmp_path: Path, capsys: pytest.Captur
         assert json.loads(said(capsys, *order)) == told
     assert "exists already" in refused(capsys, recorded, "--json", written)
     assert "RUN|FILE is missing" in refused(capsys, "--json")
-    assert "the name must end in .json" in refused(capsys, recorded, "--json", tmp_path / "why.txt")
+    assert "end in .json" in refused(capsys, recorded, "--json", tmp_path / "why.txt")
 
 
 def test_filters_and_what_is_left_out(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     complaint = refused(capsys, recorded, "--only", "nothing")
-    assert "--only 'nothing': none is left of 63 rows: cases are stream_read, stream_write, stream_copy, " in complaint
-    assert "and 6 more; precisions are fp32, fp16, bf16, tf32" in complaint
+    assert {"--only", "nothing", "63", "stream_read", "fp32", "tf32"} <= words_of(complaint)
+    assert "and 6 more;" in complaint
     both = refused(capsys, recorded, "--only", "ffn_gemm", "--precision", "fp23")
-    assert "--only 'ffn_gemm' and --precision 'fp23': none is left of 63 rows" in both
+    assert {"--only", "ffn_gemm", "--precision", "fp23", "63"} <= words_of(both)
     short, whole = said(capsys, recorded), said(capsys, recorded, "--all")
-    assert "... and 43 cases more: --all, or --only" in short
+    assert "and 43 cases more" in short
     assert "more: --all" not in whole
     assert short.partition("\nEvidence")[0] == whole.partition("\nEvidence")[0]
-    assert "--latency is '-1': a positive number" in refused(capsys, recorded, "--latency", "-1")
+    assert {"--latency", "-1"} <= words_of(refused(capsys, recorded, "--latency", "-1"))
     assert "(1 us of latency)" in " ".join(said(capsys, recorded, "--only", "batch16*", "--latency", "1").split())
 
 
-def test_what_several_cases_have_in_common_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shared_verdicts_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = bwprof.load_example("h200").query("case == 'stream_copy'").assign(active_threads=None)  # not counted
     recorded = bwprof.save(run, tmp_path / "copies.json")
     told = said(capsys, recorded, "--only", "stream_copy")
     answer = told.partition("\nEvidence\n")[0]
-    assert answer.startswith("stream_copy fp32, fp16, bf16: limited by the memory's bandwidth (100 %")
-    assert "each of these 3 cases" in told
+    assert re.match(r"stream_copy fp32, fp16, bf16:.*100", answer)
+    assert "these 3 cases" in told
     assert told.count("missing: active_threads") == 1, "what one cannot be told of none of them can"
     alone = said(capsys, recorded, "--only", "stream_copy", "--precision", "fp32")
     assert "each of these" not in alone
@@ -201,33 +206,29 @@ def test_what_several_cases_have_in_common_is_said_once(tmp_path: Path, capsys: 
 
 def test_long_lists_of_what_is_missing_are_cut_short() -> None:
     (found,) = diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})
-    assert re.search(r"missing: stall_reasons, \w+, \w+ and [0-9]+ more figures\.$", found.sentence)
+    assert re.search(r"stall_reasons(, \w+){2} and [0-9]+", found.sentence)
 
 
-def test_an_operator_of_a_cpu_is_no_launch_and_a_copy_no_kernel(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cpu_operators_and_copies_get_no_ncu_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     event = {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event | {"cat": "cpu_op"}]}))
     told = said(capsys, path)
-    assert told.startswith("aten::mm: more cannot be told: nothing is counted on a CPU.")
+    assert told.startswith("aten::mm: more cannot")
     assert "ncu" not in told
     near = said(capsys, path, "--bytes", "*mm=1k,1k", "--peak", "2.2")
-    assert near.startswith("aten::mm: limited by the memory's bandwidth (90.9 % of the theoretical bandwidth)")
+    assert re.match(r"aten::mm: limited .*90\.9 %.*theoretical", near)
     copy = {"kernel": "Memcpy HtoD (Pageable -> Device)", "kind": "copy", "time_ms": 3.0}
     assert suggest_commands(diagnose_rows(copy)[0]) == []
 
 
-def test_counted_bytes_want_stated_ones_and_no_other_count() -> None:
+def test_counted_bytes_need_only_the_callers_bytes() -> None:
     row = {"kernel": "void ns::copy<float>(float*)", "time_ms": 1.0, "dram_bytes_read": 10**8, "peak_gb_s": 4800.0}
     row |= {"dram_bytes_written": 0, "sm_pct": 3.0, "launch": 0}
-    commands = [
-        step.command for step in suggest_commands(diagnose_rows(row)[0]) if "the bytes that it must move" in step.tells
-    ]
-    assert commands == ["bwprof diagnose FILE --bytes '*copy*=READ,WRITTEN'"]
+    (command,) = [step.command for step in suggest_commands(diagnose_rows(row)[0]) if STATED in step.tells]
+    assert shlex.split(command) == ["bwprof", "diagnose", "FILE", "--bytes", "*copy*=READ,WRITTEN"]
     stated = suggest_commands(diagnose_rows(row | {"bytes_read": 10**8, "bytes_written": 0})[0])
-    assert not any("the bytes that it must move" in step.tells for step in stated)
+    assert not any(STATED in step.tells for step in stated)
 
 
 def test_launches_with_one_answer_stand_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,38 +236,36 @@ def test_launches_with_one_answer_stand_together(tmp_path: Path, capsys: pytest.
     launch = "copy(float*),{},copy,ok,0.5,88"
     rows = [launch.format(at) for at in range(3)]
     path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
-    assert said(capsys, path).startswith("copy (launch 0, 1, 2): limited by the memory's bandwidth (88 %")
+    assert re.match(r"copy \(launch 0, 1,.*2\):.*88", said(capsys, path))
 
 
-def test_of_very_many_cases_those_that_take_longest_are_answered(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_many_cases_the_longest_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "rows.csv"
     rows = [f"k{at}(),{at},k{at},ok,{1000 + at},{at / 10}" for at in range(110)]
     path.write_text("\n".join(["kernel,launch,case,status,time_ms,dram_pct", *rows, ""]))
     told = said(capsys, path).partition("\nEvidence\n")[0]
     names = re.findall(r"^k(\d+):", told, re.MULTILINE)
     assert names == [str(at) for at in range(10, 110)]
-    assert "these 100 of 110 cases take longest: --all, or --only, shows the others" in " ".join(told.split())
+    assert "100 of 110 cases" in " ".join(told.split())
     assert len(re.findall(r"^k\d+:", said(capsys, path, "--all"), re.MULTILINE)) == 110
 
 
-def test_what_the_caller_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_callers_bytes_and_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.csv"
     path.write_text(ROCPROF.replace(",68.1,", ",8.1,").replace("0.0044", "60"))
     counted = 1024 * (7872.0 + 9429.2)  # bytes, in 26.326497 ms: 0.673 GB/s
     for written in (1, 8):  # of 8 million that went there
         told = said(capsys, path, "--peak", "0.7", "--bytes", f"body*=1000k,{written}M")
         assert told.startswith("bodyForce: limited by")
-        assert f"{counted / (1 + written) / 1e6:.3g} times the bytes that it must move" in " ".join(told.split())
-    assert "--bytes is 'body': NAME=READ,WRITTEN is needed" in refused(capsys, path, "--bytes", "body")
-    assert "--bytes a* is given twice" in refused(capsys, path, "--bytes", "a*=1,1", "--bytes", "a*=1,1")
+        assert f" {counted / (1 + written) / 1e6:.3g} times " in " ".join(told.split())
+    assert {"--bytes", "body", "NAME=READ,WRITTEN"} <= words_of(refused(capsys, path, "--bytes", "body"))
+    assert "--bytes a* " in refused(capsys, path, "--bytes", "a*=1,1", "--bytes", "a*=1,1")
     assert "bytes: unknown name 'copy'" in refused(capsys, path, "--bytes", "copy=1,1")
-    assert "--bytes: '1.5' is not a whole number" in refused(capsys, path, "--bytes", "body*=1.5,1")
-    assert "--peak is '0': a bandwidth in GB/s is needed" in refused(capsys, path, "--peak", "0")
+    assert "--bytes: '1.5' " in refused(capsys, path, "--bytes", "body*=1.5,1")
+    assert "--peak is '0'" in refused(capsys, path, "--peak", "0")
     run = bwprof.save(bwprof.load_example("h200"), tmp_path / "h200.json")
-    assert "all have one, leave it out" in refused(capsys, run, "--peak", "4800")
-    assert "rows of bwprof have theirs" in refused(capsys, run, "--bytes", "a=1,1")
+    assert "leave it out" in refused(capsys, run, "--peak", "4800")
+    assert "rows of bwprof" in refused(capsys, run, "--bytes", "a=1,1")
 
 
 def test_a_stated_peak_fills_rows_without_one_alone() -> None:
@@ -299,7 +298,7 @@ def test_rows_of_a_model_stand_once_and_predicted_ones_are_counted(
     assert len(names) == len(set(names))
 
 
-def test_whose_file_it_is(tmp_path: Path) -> None:
+def test_kinds_of_files(tmp_path: Path) -> None:
     def kind(name: str, content: bytes | str) -> str:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -310,7 +309,7 @@ def test_whose_file_it_is(tmp_path: Path) -> None:
     assert kind("c.csv", NCU) == "ncu"
     assert kind("d.txt", "\n==WARNING== Note\n==PROF== Disconnected\n") == "ncu"
     assert kind("e.ncu-rep", b"NVR\0\1") == "ncu"
-    assert kind("f.json", '{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}') == "trace"
+    assert kind("f.json", json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X"}]})) == "trace"
     assert kind("g.json", '[{"ph": "X", "cat": "kernel"}]') == "trace"
     assert kind("h.csv", "operation,precision,M\n") == "bwprof"
     assert kind("i.json", '{"format": "bwprof"}') == "bwprof"
@@ -331,23 +330,23 @@ def test_a_file_of_rocprof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     path = tmp_path / "results.csv"
     path.write_text(ROCPROF)
     told = said(capsys, path)
-    assert told.startswith("bodyForce: limited by arithmetic (vector pipe 68.1 %; memory units hardly stalled)")
+    assert re.match(r"bodyForce: .* arithmetic .*68\.1", told)
     assert "Next steps" not in told, "ncu knows nothing of this card"
     assert "--metrics" not in told
-    assert " ".join(told.split()).count("no counter of this device is read for it") == 1
+    assert " ".join(told.split()).count("no counter of this") == 1
 
 
-def test_bytes_that_rocprof_did_not_count_have_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uncounted_bytes_get_a_rocprof_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.csv"
     path.write_text(
         '"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp",'
         '"End_Timestamp"\n1,1,"Agent 1","add(float*)","SQ_WAVES",16384,1000,60000\n'
     )
     told = said(capsys, path)
-    assert told.startswith("add: more cannot be told yet, missing: DRAM bytes and time.")
+    assert re.match("add: .*DRAM bytes.*time", told)
     command = next(line for line in told.splitlines() if line.strip().startswith("rocprofv3 --pmc "))
     assert {"FETCH_SIZE", "WRITE_SIZE", "YOUR_PROGRAM"} <= set(shlex.split(command))
-    assert "then: bwprof diagnose counted --peak GB/S" in told
+    assert "bwprof diagnose counted --peak" in told
     assert "ncu" not in told
 
 
@@ -361,7 +360,7 @@ def test_a_file_of_ncu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     path = tmp_path / "page.csv"
     path.write_text(NCU + "\n".join(lines) + "\n")
     told = said(capsys, path)
-    assert told.startswith("cpy: not limited by arithmetic or the memory's bandwidth")
+    assert told.startswith("cpy: not limited by")
     command = next(line for line in told.splitlines() if line.strip().startswith("ncu --"))
     words = shlex.split(command)
     assert (words[words.index("--kernel-name") + 1], words[-1]) == ("cpy", "YOUR_PROGRAM")
@@ -372,8 +371,8 @@ def test_a_trace_of_pytorchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event | {"args": {"device": 0, "stream": 7}}]}))
     told = said(capsys, path)
-    assert told.startswith("copy<float>: more cannot be told yet, missing: ")
-    assert "--kernel-name copy -o profile YOUR_PROGRAM" in told
+    assert re.match("copy<float>: .*missing: ", told)
+    assert "--kernel-name copy -o profile" in told
 
 
 @pytest.mark.parametrize(
@@ -387,7 +386,7 @@ def test_a_trace_of_pytorchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
     ids=["empty", "binary", "other-json", "truncated", "compressed"],
 )
-def test_what_cannot_be_read_is_a_sentence(
+def test_an_unreadable_file_is_one_line_of_error(
     name: str, content: bytes | str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name
@@ -402,7 +401,7 @@ def test_what_cannot_be_read_is_a_sentence(
 
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no such file or folder" in refused(capsys, "/nowhere/at/all.csv")
+    assert "/nowhere/at/all.csv" in refused(capsys, "/nowhere/at/all.csv")
 
 
 def test_names_of_others_are_no_markup_and_python_is_no_shell(

@@ -211,7 +211,7 @@ def test_fourteen_questions_come_first() -> None:
 
 
 def test_guide_shows_a_bottleneck() -> None:
-    assert re.search(r"^  1 \(HIGH\) .*\n    impact: .*\n    fix: ", TEXT, re.MULTILINE)
+    assert re.search(r"^\s+1\s\(HIGH\)\s.*\n\s+impact:.*\n\s+fix:", TEXT, re.MULTILINE)
 
 
 def test_every_command_is_in_the_guide() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from datetime import timedelta
 from itertools import pairwise
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from past import timed, week, write
+from words import words
 
 from bwprof.cli import main
 from bwprof.plot import regressions, styles
@@ -64,7 +66,7 @@ def test_the_last_state_of_every_case(tmp_path: Path, capsys: pytest.CaptureFixt
     assert cells[0][:5] == ["decode_attention_32k", "fp32", "5", "2.16 us", "4.63"]
     assert cells[0][5:] == ["+0.0 %", "slower 2026-01-04"]
     assert cells[1][-1] == ""
-    assert "5 runs, 2026-01-01 to 2026-01-05; 1 change of time" in out
+    assert re.search("5 runs, 2026-01-01.*2026-01-05;.*1 change", out)
     assert max(map(len, lines)) <= 80
     assert err == ""
 
@@ -78,7 +80,7 @@ def test_the_last_state_of_every_case(tmp_path: Path, capsys: pytest.CaptureFixt
         ({"flags": "not_cold"}, ""),
     ],
 )
-def test_a_time_that_is_no_good_one_says_so(
+def test_a_doubtful_time_is_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, str], word: str
 ) -> None:
     """Also where it is the last of its case: the table of all cases shows nothing else of it."""
@@ -103,7 +105,7 @@ def test_the_runs_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "0.1",
         "4.63",
         "slower +8.0 %",
-        "driver 580.159.04 -> 590.10.01; bwprof 0.1.0 -> 0.2.0",
+        "; ".join(["driver 580.159.04 -> 590.10.01", "bwprof 0.1.0 -> 0.2.0"]),
     ]
     assert [line[4] for line in cells[:3]] == ["", "+0.0 %", "+0.0 %"]
     out, _ = printed(capsys, "decode*", "--dir", str(tmp_path), "--last", "2", "--precision", "fp32")
@@ -115,11 +117,11 @@ def test_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Words of the last column are folded, not the figures."""
     from rich.console import Console
 
-    from bwprof.cli.commands.history import _runs
+    from bwprof.cli.commands.history import runs_table
 
     changing(tmp_path)
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    screen.print(_runs(screen, history(tmp_path, precision="fp32")))
+    screen.print(runs_table(screen, history(tmp_path, precision="fp32")))
     assert isinstance(screen.file, io.StringIO)
     lines = screen.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
@@ -130,12 +132,12 @@ def test_long_tables_show_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[
     for day in range(1, 24):
         write(tmp_path, day, [timed("a", "fp32", 1.0)])
     out, _ = printed(capsys, "a", "--folder", str(tmp_path))
-    assert "(the last 20 of 23 runs: see --last)" in out
+    assert {"20", "23", "--last"} <= words(out)
     assert "2026-01-23" in out
     assert "2026-01-03" not in out
 
 
-def test_data_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_as_frames_of_other_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changing(tmp_path)
     out, _ = printed(capsys, "--folder", str(tmp_path), "--csv")
     found = pd.read_csv(io.StringIO(out))
@@ -173,7 +175,7 @@ def test_wrong_options_fail(
 
 
 def test_no_runs_and_runs_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no runs; bwprof sweep makes one" in printed(capsys, "--folder", str(tmp_path))[0]
+    assert "no runs" in printed(capsys, "--folder", str(tmp_path))[0]
     write(tmp_path, 1, [])
     assert "1 runs without rows" in printed(capsys, "--folder", str(tmp_path))[0]
 
@@ -184,7 +186,7 @@ def test_unreadable_runs_are_named_beside_the_table(tmp_path: Path, capsys: pyte
     (tmp_path / "odd\nname\x1b[31m" / "results.json").write_text("{}")
     out, err = printed(capsys, "--folder", str(tmp_path))
     assert "decode" in out
-    assert err.count("cannot be read and is left out") == 1
+    assert err.count("cannot be read") == 1
     assert "\x1b" not in err
 
 
@@ -308,9 +310,7 @@ def test_a_panel_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_picture_needs_a_history(tmp_path: Path) -> None:
     week(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"not a history, which bwprof.history gives: column started, series, change, marks is missing"
-    ):
+    with pytest.raises(ValueError, match="started, series, change, marks"):
         regressions.trend(history(tmp_path).drop(columns=["started", "series", "change", "marks"]))
     with pytest.raises(ValueError, match="no times to draw"):
         regressions.trend(history(tmp_path).assign(time_ms=float("nan")))

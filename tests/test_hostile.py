@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,13 +18,14 @@ from typing import Any
 import pytest
 from commands import GIVE_UP_SECONDS, PLANT, TINY, Here, command, environment, finished, plant_in_child, run_folder
 from rows import pair, row
+from words import words
 
 import bwprof
 from bwprof import _core
 from bwprof.cli import runner as sweep_command
 from bwprof.cli.commands import sweep
 from bwprof.cli.commands.plot import main_plot as plot_main
-from bwprof.cli.commands.show import main_report as report_main
+from bwprof.cli.commands.results import main_report as report_main
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.cli.guard import guarded
 from bwprof.measuring.operation import Spec
@@ -98,7 +100,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_what_is_typed_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_of_arguments_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["gem" + ESCAPE], ["--suite", f"{ESCAPE}.toml"], [f"--{ESCAPE}"], ["--resume", ESCAPE]):
         assert main_sweep(arguments) == 2
         err = capsys.readouterr().err
@@ -106,7 +108,7 @@ def test_what_is_typed_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None
         assert "\x1b" not in err
 
 
-def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_of_a_foreign_run_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         *pair(f"a{ESCAPE}", 100.0, 80.0, flags="noisy", variant=f"v{ESCAPE}"),
         row("b", "fp32", gb_s=None, status="failed", reason=f"no\u202e{ESCAPE}"),
@@ -121,7 +123,9 @@ def test_a_foreign_run_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Ca
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_in_data_are_escaped_on_a_terminal(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To a file they go as they are."""
     (tmp_path / "a.toml").write_text('[[case]]\nname = "a"\noperation = "gemm"\nparams = {M = 1, N = 8, K = 8}\n')
     real = results_frame.schema.parse_value
@@ -137,7 +141,7 @@ def test_data_are_not_obeyed_by_a_terminal(here: Here, tmp_path: Path, monkeypat
     assert "\x1b" not in shown.getvalue()
 
 
-def test_the_bar_does_not_obey_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_of_a_case_are_escaped_in_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
     bar = BarProgress(screen)
@@ -215,7 +219,7 @@ def drawing(how: str) -> Any:
         ("fails", 0, "the picture could not be drawn: 'dpi'"),
     ],
 )
-def test_a_picture_costs_no_row_and_no_summary(
+def test_a_failing_picture_loses_no_row_and_no_summary(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, code: int, said: str
 ) -> None:
     monkeypatch.setattr("bwprof.plot.bars.save", drawing(how))
@@ -247,9 +251,7 @@ def test_a_signal_while_the_pictures_modules_are_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_before_the_command_could_see_to_it(
-    number: signal.Signals, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_before_the_handlers_are_set(number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     """While its modules are loaded: an exit code and a line, as later."""
     before = signal.getsignal(number)
     assert guarded(lambda: guarded(lambda: signal.raise_signal(number) or 0)) == 130
@@ -257,7 +259,7 @@ def test_a_signal_before_the_command_could_see_to_it(
     assert signal.getsignal(number) == before
 
 
-def test_a_command_in_another_thread_minds_no_signal() -> None:
+def test_a_command_in_another_thread_handles_no_signal() -> None:
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(guarded(lambda: 0)))
     thread.start()
@@ -268,7 +270,7 @@ def test_a_command_in_another_thread_minds_no_signal() -> None:
 # ---- a limit for every case
 
 
-def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+def test_a_stopped_child_fails_its_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     body = "if spec.params['M'] == 2: os.kill(os.getpid(), signal.SIGSTOP)"
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body=body))
     monkeypatch.setattr(channel, "_END_SECONDS", 0.2)
@@ -276,9 +278,7 @@ def test_a_child_that_stops_costs_its_case(tmp_path: Path, monkeypatch: pytest.M
     assert main_sweep([*arguments, "--max-case-seconds", "2"]) == 3
     frame = bwprof.load(tmp_path / "a.csv")
     assert frame["status"].tolist() == ["ok", "failed", "ok"]
-    assert frame.loc[1, "reason"] == (
-        "not finished within 2 s (--max-case-seconds allows more): the process that ran this case was ended"
-    )
+    assert {"2", "--max-case-seconds"} <= words(frame.loc[1, "reason"])
 
 
 def spec_of(**params: int) -> Spec:
@@ -297,11 +297,11 @@ def test_a_case_may_take_ten_minutes_and_fifty_times_its_estimate() -> None:
     assert loop.estimate_limit(spec_of(M=1, N=1, K=1), {}, "cpu") > 600, "nothing is known of the device"
 
 
-def test_without_a_wish_a_case_has_that_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_limit_of_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_in_child(monkeypatch, tmp_path, PLANT.format(body="time.sleep(600)"))
     monkeypatch.setattr(loop, "estimate_limit", lambda *_: 0.3)
     assert main_sweep([*ONE, "--output", str(tmp_path / "a.csv"), "--quiet"]) == 3
-    assert "not finished within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
+    assert "within 300 ms" in bwprof.load(tmp_path / "a.csv").loc[0, "reason"]
 
 
 def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypat
     monkeypatch.setattr(channel, "_END_SECONDS", 0.2)
     with Interrupts() as interrupts:
         executor = ChildExecutor("cpu", 0, interrupts)
-        with pytest.raises(_core.UnavailableError, match=r"did not come back within 0.5 s and was ended"):
+        with pytest.raises(_core.UnavailableError, match=r"within 0\.5 s"):
             executor.open(None)
         executor.close()
 
@@ -351,7 +351,7 @@ class Unkillable:
         return -signal.SIGKILL
 
 
-def test_a_child_that_cannot_be_ended_is_told_of_and_waited_for(
+def test_a_child_that_does_not_end_is_logged_and_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = ChildProcess.__new__(ChildProcess)
@@ -364,7 +364,8 @@ def test_a_child_that_cannot_be_ended_is_told_of_and_waited_for(
         thread.join(GIVE_UP_SECONDS)
     assert hangs.killed
     assert hangs.gone, "nobody waits for it, and it stays behind as a zombie"
-    assert [record.message for record in caplog.records] == ["process 1 hangs in the driver and could not be ended"]
+    (record,) = caplog.records
+    assert "process 1 " in record.message
 
 
 # ---- options
@@ -391,11 +392,12 @@ def test_an_option_given_twice_is_refused(arguments: list[str], capsys: pytest.C
 
 
 @pytest.mark.parametrize("option", ["--csv", "--json", "--output"])
-def test_files_that_are_there_are_not_replaced_unless_told_so(here: Here, tmp_path: Path, option: str) -> None:
+def test_existing_files_are_replaced_only_with_force(here: Here, tmp_path: Path, option: str) -> None:
     name = "rows.json" if option == "--json" else "rows.csv"
     (tmp_path / name).write_text("mine")
     code, _, err = here(*ONE, option, name)
-    assert (code, err) == (2, f"bwprof: error: {name} exists already: name another file, or replace it with --force\n")
+    assert (code, err.count("\n")) == (2, 1)
+    assert {name, "--force"} <= words(err)
     assert (tmp_path / name).read_text() == "mine"
     assert not list(tmp_path.glob("bwprof-results/*"))
     assert here(*ONE, option, name, "--force")[0] == 0
@@ -404,7 +406,7 @@ def test_files_that_are_there_are_not_replaced_unless_told_so(here: Here, tmp_pa
     assert here(*ONE, option, name)[0] == 0, "an empty file (mktemp's) is nobody's"
 
 
-def test_a_run_that_goes_on_may_replace_its_own_file(here: Here, tmp_path: Path) -> None:
+def test_a_resumed_run_may_replace_its_own_file(here: Here, tmp_path: Path) -> None:
     assert here(*ONE, "--csv", "rows.csv")[0] == 0
     run = str(run_folder(tmp_path))
     assert here("--resume", run, "--csv", "rows.csv")[0] == 0
@@ -420,13 +422,13 @@ def test_results_are_not_written_over_the_suite(here: Here, tmp_path: Path) -> N
     for option in (["--csv", "a.toml"], ["--json", "link"]):
         code, _, err = here("--suite", "a.toml", *option, "--force")
         assert code == 2
-        assert f"{option[1]} is the suite itself" in err
+        assert f"{option[1]} is what is read" in err
     assert (tmp_path / "a.toml").read_text() == text
 
 
 def test_quiet_shows_warnings(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bwprof.plot.bars.save", drawing("fails"))
-    assert "WARNING: the picture could not be drawn" in here(*ONE, "--quiet")[2]
+    assert {"WARNING", "picture"} <= words(here(*ONE, "--quiet")[2])
 
 
 @pytest.mark.parametrize(
@@ -449,14 +451,14 @@ def test_data_for_a_closed_stream_are_an_error(tmp_path: Path, line: str, option
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"bwprof: error: {option}: the standard output is closed\n"
+    assert re.fullmatch(rf"bwprof: error: {option}: .* closed\n", done.stderr)
 
 
-def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None:
+def test_a_dry_run_names_unused_options(here: Here, tmp_path: Path) -> None:
     code, out, err = here(*ONE, "--dry-run", "--csv", "a.csv", "--max-total-seconds", "5")
     assert code == 0
     assert "1 case on cpu:0" in out
-    assert "--dry-run measures nothing and writes nothing: --csv, --max-total-seconds left aside" in err
+    assert {"--dry-run", "--csv", "--max-total-seconds"} <= words(err)
     assert "OPERATION, --csv left aside" in here("gemm", "--list", "--csv", "a.csv")[2]
     assert not (tmp_path / "a.csv").exists()
 
@@ -465,7 +467,7 @@ def test_a_dry_run_says_what_it_leaves_aside(here: Here, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seconds", ["2147483", "1e300"])
-def test_a_limit_of_many_years(seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_limit_of_many_years(seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant_in_child(monkeypatch, tmp_path)
     arguments = [
         "--max-total-seconds",
@@ -518,7 +520,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "a.csv"
     path.write_text(csv_file.csv_text(pair("decode", 100.0, 80.0)))
     assert report_main([str(path)]) == 0
-    assert "decode |plain   | 100 |80.0 |" in capsys.readouterr().out
+    assert re.search(r"^decode\s*\|plain\s*\|\s*100\s*\|\s*80\.0\s", capsys.readouterr().out, re.MULTILINE)
     for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.png", b"\x89PNG")):
         assert plot_main([str(path), "-o", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(start)
@@ -538,7 +540,7 @@ def test_the_commands_of_plot_and_report(tmp_path: Path, capsys: pytest.CaptureF
         (plot_main, ["empty.csv", "-o", "a.svg"], "there are no rows to draw"),
     ],
 )
-def test_what_plot_and_report_cannot_use(
+def test_inputs_that_plot_and_report_refuse(
     entry: Any, arguments: list[str], said: str, here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.csv").write_text(csv_file.csv_text(pair("a", 100.0, 80.0)))

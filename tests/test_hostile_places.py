@@ -72,7 +72,7 @@ def codes(commands: list[list[str]], seconds: float) -> list[int]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_reader_waits(here: Path, place: str) -> None:
+def test_a_missing_reader_does_not_block(here: Path, place: str) -> None:
     commands = []
     for name, words in READERS.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def test_no_reader_waits(here: Path, place: str) -> None:
     assert codes(commands, 120) == [2] * len(commands)
 
 
-def test_no_writer_waits_and_links_stay(here: Path) -> None:
+def test_a_missing_writer_does_not_block_and_links_stay(here: Path) -> None:
     """A pipe that is named as a temporary file, one as the file of a writer's lines, and a link as that file."""
     os.mkfifo(".a.json.0000.tmp")
     os.utime(".a.json.0000.tmp", (0, 0))
@@ -113,7 +113,7 @@ def test_no_writer_waits_and_links_stay(here: Path) -> None:
         *("history --folder part", "baseline save x part"),
     ],
 )
-def test_an_unfinished_run_says_so(here: Path, capsys: pytest.CaptureFixture[str], command: str, status: str) -> None:
+def test_an_unfinished_run_is_marked(here: Path, capsys: pytest.CaptureFixture[str], command: str, status: str) -> None:
     document = json.loads(Path("good.json").read_text())
     document["run"]["status"] = status
     Path("part").mkdir()
@@ -126,7 +126,7 @@ def test_an_unfinished_run_says_so(here: Path, capsys: pytest.CaptureFixture[str
         assert "not complete (" in Path("a.html").read_text()
 
 
-def test_a_complete_run_says_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_run_has_no_warning(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "good.json"]) == 0
     assert "complete" not in "".join(capsys.readouterr())
 

@@ -46,9 +46,9 @@ READERS = (
     ),
     *("diagnose {file}", "outliers {file}", "outliers --csv {file}", "compare {good} {file}", "compare {file} {good}"),
     *(
-        "compare {good} {file} --format json",
-        "compare {good} {file} --format markdown",
-        "compare {good} {file} --format csv",
+        "compare {good} {file} --json -",
+        "compare {good} {file} --md -",
+        "compare {good} {file} --csv -",
     ),
     *("history --folder {folder}", "history --folder {folder} --csv", "history * --folder {folder}"),
     "predict gemm -p M=1,128 --device H200 --efficiency {file}",
@@ -142,7 +142,7 @@ def test_functions_take_a_column_of_it(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("name", ["time_ms", "measured_tflops", "peak_gb_s", "bandwidth_gb_s"])
 @pytest.mark.parametrize("value", [-0.0, 0, 1e308, 5e-324, math.nan, math.inf, -1])
-def test_a_number_that_nothing_measures_is_unknown(tmp_path: Path, name: str, value: float) -> None:
+def test_an_impossible_measurement_is_unknown(tmp_path: Path, name: str, value: float) -> None:
     rows = [row | {name: value} for row in good()]
     for given in (bwprof.load(write(tmp_path / "a.json", rows)), frame.from_rows(rows)):
         assert given[name].isna().all()
@@ -151,9 +151,7 @@ def test_a_number_that_nothing_measures_is_unknown(tmp_path: Path, name: str, va
 
 @pytest.mark.parametrize("value", REFUSED, ids=str)
 @pytest.mark.parametrize("name", ["time_ms", "power_w"])
-def test_what_is_no_number_is_refused_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: Any
-) -> None:
+def test_non_numbers_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: Any) -> None:
     path = write(tmp_path / "a.json", [good()[0] | {name: value}])
     assert main(["show", str(path)]) == 2
     assert f"column {name}" in capsys.readouterr().err

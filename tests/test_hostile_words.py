@@ -56,7 +56,7 @@ def test_files_of_rows_have_no_formula(tmp_path: Path, run: Path, formula: str) 
 
 
 @pytest.mark.parametrize(
-    "command", ["compare {run} {run} --format csv", "history --folder {runs} --csv", "outliers {run} --csv"]
+    "command", ["compare {run} {run} --csv -", "history --folder {runs} --csv", "outliers {run} --csv"]
 )
 def test_tables_have_no_formula(run: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main(command.format(run=run, runs=run.parent).split()) == 0
@@ -76,14 +76,14 @@ def test_other_writers_have_no_formula(formula: str) -> None:
 
 
 @pytest.mark.parametrize("word", OBEYED)
-def test_words_are_spelt_in_a_pipe(tmp_path: Path, word: str) -> None:
+def test_names_are_whole_in_a_pipe(tmp_path: Path, word: str) -> None:
     path = tmp_path / "run.json"
     bwprof.save(frame.from_rows(pair(f"a{word}b", 990.0, 980.0, variant=word, device=word)), path)
     commands = (
         ["plot", "comparison", str(path), "-o", str(tmp_path / "x.svg")],
         ["compare", str(path), str(path)],
         ["show", str(path)],
-        ["compare", str(path), str(path), "--format", "markdown"],
+        ["compare", str(path), str(path), "--md", "-"],
         ["analyze", "--md", str(path)],
     )
     code = "import json, sys; from bwprof.cli import main; sys.exit(sum(map(main, json.loads(sys.argv[1]))))"
@@ -99,7 +99,7 @@ def test_words_are_spelt_in_a_pipe(tmp_path: Path, word: str) -> None:
     assert not set("\x1b\x9b\x07\u202e") & set(done.stdout + done.stderr)
 
 
-def test_data_in_a_pipe_stay_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_in_a_pipe_are_not_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path, 1, [timed("a\x9bb", "fp32", 1.0)])
     assert main(["history", "--folder", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["case"] == "a\x9bb"

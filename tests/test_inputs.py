@@ -99,7 +99,7 @@ def test_fp16_overflow_is_infinity():
 
 
 def test_conversion_refuses_broken_buffers():
-    with pytest.raises(ValueError, match="no whole number of float32"):
+    with pytest.raises(ValueError, match="float32"):
         _core.encode("fp16", b"123")
     with pytest.raises(ValueError, match="unknown type"):
         _core.decode("fp7", b"12")

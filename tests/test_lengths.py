@@ -17,8 +17,9 @@ from rows import row
 
 import bwprof
 from bwprof import _core, registry
-from bwprof.cli import main, options
+from bwprof.cli import main
 from bwprof.cli.commands.plot import means
+from bwprof.cli.commands.sweep import main_sweep, read_request
 from bwprof.measuring.operation import Spec
 from bwprof.plot import bars, heatmaps, series, stacked
 from bwprof.plot.canvas import cut

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,13 @@ def run_folder(folder: Path) -> Path:
     return next((folder / "bwprof-results").iterdir())
 
 
-def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_stores_a_run(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         model_command.main_model(["config.json", "--device", "cpu", "--context", "16,32", "--weights", "fp16,fp32"])
         == 0
     )
     out = capsys.readouterr().out
-    assert out.startswith("Decode is memory-bound: 80 % of what this device sustains; ")
+    assert out.startswith("Decode is memory-bound: 80")
     for title in ("Steps", "Operations: decode b=1 c=16", "Formats of that step", "What fits 100 GB"):
         assert title in out
     assert max(map(len, out.splitlines())) <= 120
@@ -65,7 +66,7 @@ def test_the_command_keeps_a_run(quick: Path, capsys: pytest.CaptureFixture[str]
     assert found["speedup_vs_fp32"].notna().any()
 
 
-def test_the_command_goes_on_with_a_run(
+def test_the_command_resumes_a_run(
     quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the middle loses nothing; what is left is measured, and no shape twice."""
@@ -80,7 +81,7 @@ def test_the_command_goes_on_with_a_run(
     monkeypatch.setattr(Here, "measure", interrupted)
     assert model_command.main_model(given) == 130
     folder = run_folder(quick)
-    assert f"go on with bwprof model --resume {folder.relative_to(quick)}" in capsys.readouterr().err
+    assert f"bwprof model --resume {folder.relative_to(quick)}" in capsys.readouterr().err
     monkeypatch.setattr(Here, "measure", real)
     assert model_command.main_model(["--resume", folder.name]) == 0
     found = bwprof.load(folder)
@@ -92,15 +93,15 @@ def test_the_command_goes_on_with_a_run(
     assert Here.made[-1].measured == []
 
 
-def test_the_other_command_does_not_go_on_with_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_other_command_does_not_resume_it(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     assert sweep_main(["--resume", run_folder(quick).name]) == 2
-    assert "go on with bwprof model --resume" in capsys.readouterr().err
+    assert "bwprof model --resume" in capsys.readouterr().err
     assert model_command.main_model(["config.json", "--resume", run_folder(quick).name]) == 2
     assert "leave out MODEL" in capsys.readouterr().err
 
 
-def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_damaged_model_does_not_resume(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
     document = json.loads(path.read_text())
@@ -131,7 +132,7 @@ def test_a_run_whose_model_is_damaged_cannot_go_on(quick: Path, capsys: pytest.C
         assert "cannot be resumed" in capsys.readouterr().err
 
 
-def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_other_operations_does_not_resume(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows of a bwprof that took a model's steps to launch something else would add to those that are left."""
     assert model_command.main_model(["config.json", "--device", "cpu", "--context", "16"]) == 0
     path = run_folder(quick) / "results.json"
@@ -139,12 +140,12 @@ def test_a_run_of_other_operations_does_not_go_on(quick: Path, capsys: pytest.Ca
     document["run"]["plan"][0]["params"]["M"] += 1
     path.write_text(json.dumps(document))
     assert model_command.main_model(["--resume", run_folder(quick).name]) == 2
-    assert "a step of the model launches other operations in this bwprof" in capsys.readouterr().err
+    assert "launches other operations" in capsys.readouterr().err
 
 
 def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert model_command.main_model(["llama-3.1-70b", "--device", "RTX-4090"]) == 0
-    assert capsys.readouterr().out.startswith("llama-3.1-70b, weights FP16, on RTX-4090, does not fit")
+    assert re.match("llama-3.1-70b,.*FP16,.*RTX-4090, does not", capsys.readouterr().out)
     given = ["config.json", "--device", "H200", "--csv", "-", "--json", "step.json"]
     assert model_command.main_model(given) == 0
     out, err = capsys.readouterr()
@@ -157,7 +158,7 @@ def test_the_command_predicts(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert not Here.made
 
 
-def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_stores_its_configuration(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No output takes the place of what is read, whatever the options say."""
     for model in ("config.json", "."):
         for device in ("cpu", "H200"):
@@ -166,7 +167,7 @@ def test_the_command_keeps_the_configuration(quick: Path, capsys: pytest.Capture
             assert json.loads(Path("config.json").read_text()) == TINY
 
 
-def test_a_prediction_that_cannot_be_kept_leaves_nothing(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prediction_that_cannot_be_written_leaves_no_file(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quick / "old.json").write_text("{}")
     for more, said in (
         (["--csv", "new.csv", "--json", "old.json"], "replace it with --force"),

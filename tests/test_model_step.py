@@ -16,7 +16,7 @@ from rich.console import Console
 import bwprof
 from bwprof.analysis.prediction.catalogue import Streams, bundled_streams, resolve_card
 from bwprof.cli.commands import model as model_command
-from bwprof.cli.commands import show as report_command
+from bwprof.cli.commands import results as report_command
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture
 from bwprof.llm import executor as llm_executor

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from profiled import DETAILS, FIRST, RAW, WHO, details_page, quoted, raw_page, recorded
 
-from bwprof.cli.commands.importers import block
+from bwprof.cli.commands.importers import launch_table
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.reader import has_decimal_comma, parse_number, parse_unit, shorten_name
 
@@ -393,8 +393,11 @@ def test_what_was_not_loaded_has_no_efficiency(tmp_path: Path) -> None:
     found = parsed(tmp_path, raw_page([*counts, *shares]))
     assert found[["sectors_per_load", "sectors_per_store", "store_efficiency_pct"]].iloc[0].tolist() == [0, 1, 50]
     assert math.isnan(found["load_efficiency_pct"][0])
-    expected = "no load requests, 1 sectors a store, 50 % of stored sectors written"
-    assert block(found.drop(columns="load_efficiency_pct").iloc[0].to_dict())[-1] == f"  access     {expected}"
+    table = launch_table([found.iloc[0].to_dict()])
+    assert table is not None
+    figures = {line[0]: line[2] for line in table.lines}
+    assert [figures["sectors_per_store"], figures["store_efficiency_pct"]] == ["1", "50"]
+    assert "load_efficiency_pct" not in figures
 
 
 def test_parts_are_not_more_than_the_whole(tmp_path: Path) -> None:

@@ -135,18 +135,18 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
     changed = {"time_ms": 0.4, "registers": 80, "occupancy_pct": 62.5, "bank_conflicts": 7, "stall_reasons": "wait=1"}
     new = saved(tmp_path / "new.json", figures | changed)
     text = message(capsys, base, new)
-    assert text.startswith("500 us before, 400 us after: 1.25 times as fast\n\ncopy<float> (launch 0)\n")
-    assert cell(text, "time, us") == ["500", "400", "-20.0 %"]
-    assert cell(text, "DRAM read") == ["1 MiB", "1 MiB", "="]
-    assert cell(text, "occupancy, %") == ["50.0", "62.5", "+12.5 points"]
-    assert cell(text, "registers") == ["40", "80", "2 x"]
-    assert cell(text, "bank conflicts") == ["0", "7", "from none"]
-    assert cell(text, "stall long_scoreboard, %") == ["90.0", "0.0", "-90.0 points"]
+    assert text.startswith("0.5 ms before, 0.4 ms after: 1.25 times as fast\n\ncopy<float> (launch 0)\n")
+    assert cell(text, "time_ms") == ["ms", "0.5", "0.4", "-20.0 %"]
+    assert cell(text, "dram_bytes_read") == ["B", "1 MiB", "1 MiB", "="]
+    assert cell(text, "occupancy_pct") == ["%", "50", "62.5", "+12.5 points"]
+    assert cell(text, "registers") == ["registers", "40", "80", "2 x"]
+    assert cell(text, "bank_conflicts")[1:] == ["0", "7", "from none"]
+    assert cell(text, "stall long_scoreboard") == ["%", "90", "0", "-90.0 points"]
     assert "block_threads" not in text
     assert "(1 figure more, hardly changed or of one side alone: --all)" in text
     assert "compare with each other alone" in text
     assert max(map(len, text.partition("\nNotes")[0].splitlines())) <= 80
-    assert cell(message(capsys, base, new, "--all"), "block_threads") == ["256", "256", "="]
+    assert cell(message(capsys, base, new, "--all"), "block_threads") == ["threads", "256", "256", "="]
     assert "1.25 times as long" in message(capsys, new, base)
     assert "the same\n" in message(capsys, base, base)
 
@@ -166,9 +166,9 @@ def test_many_launches_are_a_line_each_in_eighty_columns(
     base = saved(tmp_path / "base.json", *(figures | {"time_ms": 0.1 * at} for at in range(1, 7)))
     new = saved(tmp_path / "new.json", *(figures | {"time_ms": 0.05 * at} for at in range(1, 6)))
     text = message(capsys, base, new)
-    assert text.startswith("all 5 launches: 1500 us before, 750 us after: 2 times as fast\n")
+    assert text.startswith("all 5 launches: 1.5 ms before, 0.75 ms after: 2 times as fast\n")
     assert max(map(len, text.splitlines()[:9])) <= 80
-    assert cell(text, "4 a_kernel_whose")[:3] == ["500", "250", "-50.0 %"]
+    assert cell(text, "4      ")[1:4] == ["0.5", "0.25", "-50.0 %"]
     assert re.search(r"base\.json:a_kernel_[^,]+<float,float,[^|]*\.\.\.,1launch", "".join(text.split()))
 
 
@@ -176,8 +176,8 @@ def test_files_that_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     base, new = saved(tmp_path / "base.json", {"case": "=1+1"}), saved(tmp_path / "new.json", {"time_ms": 1.0})
     table, document = tmp_path / "a.csv", tmp_path / "a.json"
     text = message(capsys, base, new, "--csv", table, "--json", document, "--md", "-")
-    assert text.startswith(f"# {base} and {new}\n\n500 us before, 1000 us after: 2 times as long\n\n## =1+1")
-    assert "| time, us | 500 | 1000 | 2 x |" in text
+    assert text.startswith(f"# {base} and {new}\n\n0.5 ms before, 1 ms after: 2 times as long\n\n## =1+1")
+    assert "| time_ms | ms | 0.5 | 1 | 2 x |" in text
     found = pd.read_csv(table)
     assert found[["case", "figure", "base", "new"]].values.tolist() == [["'=1+1", "time_ms", 0.5, 1.0]]
     stored = json.loads(document.read_text())
@@ -186,7 +186,7 @@ def test_files_that_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "exists already" in refused(capsys, base, new, "--csv", table)
     assert "is not a bwprof result file" in refused(capsys, document, new)
     assert "no kernel's name contains it" in refused(capsys, base, new, "--kernel", "gemm")
-    assert message(capsys, base, new, "--kernel", "copy").startswith("500 us before")
+    assert message(capsys, base, new, "--kernel", "copy").startswith("0.5 ms before")
 
 
 def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +195,7 @@ def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) ->
     assert main(["diagnose", str(RAW)]) == 0
     assert capsys.readouterr().out == text
     assert main(["ncu", str(RAW)]) == 2
-    assert "is no command: bwprof ncu show FILE, or bwprof diagnose FILE, reads a file" in capsys.readouterr().err
+    assert {"show,", "diagnose"} <= set(capsys.readouterr().err.split())
 
 
 def test_a_kernel_is_the_same_with_namespaces_and_without() -> None:

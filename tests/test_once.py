@@ -94,7 +94,7 @@ def test_a_case_is_launched_once(gpu: _core.Device, launches: Launches, one: tup
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 896, 896), (128, 4864, 896)])
-def test_a_search_comes_with_measuring_only(
+def test_a_search_needs_a_measurement(
     gpu: _core.Device, launches: Launches, precision: str, m: int, n: int, k: int
 ) -> None:
     with open_case(gpu, ("gemm", precision, {"M": m, "N": n, "K": k}), "cublaslt") as case:

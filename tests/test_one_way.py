@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from words import words as words_of
 
 import bwprof
 from bwprof import _core, cli, hardware
@@ -76,8 +77,8 @@ def test_a_wide_target_stops_early_and_a_narrow_one_does_not(here: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -0.1, 1, 2, "0", "100%", "x", "%", None.__class__, float("nan"), True])
-def test_targets_that_are_none(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"rel_ci is .*: allowed is a fraction between 0 and 1"):
+def test_invalid_targets(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"rel_ci is .*: .*fraction"):
         bwprof.measure(lambda: None, **QUICK, rel_ci=wrong)
     with pytest.raises(ValueError, match="rel_ci is "):
         bwprof.sweep("gemm", **TINY, rel_ci=wrong)
@@ -87,7 +88,7 @@ def test_targets_that_are_none(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "1", True, float("nan"), float("inf"), [1]])
 @pytest.mark.parametrize("name", ["max_seconds", "max_total_seconds", "target_seconds"])
-def test_seconds_that_are_none(name: str, wrong: Any) -> None:
+def test_invalid_seconds(name: str, wrong: Any) -> None:
     needed = "a number of seconds from 0 on" if name == "max_seconds" else "a positive number of seconds"
     said = re.escape(f"{name} is {wrong!r}: {needed} is needed")
     with pytest.raises(ValueError, match=said):
@@ -98,7 +99,7 @@ def test_seconds_that_are_none(name: str, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, None, "1", True, float("nan"), float("inf")])
-def test_seconds_of_one_measurement_that_are_none(wrong: Any) -> None:
+def test_invalid_seconds_of_one_measurement(wrong: Any) -> None:
     said = re.escape(f" is {wrong!r}: a number of seconds from 0 on is needed")
     with pytest.raises(ValueError, match=f"^max_seconds{said}"):
         bwprof.measure(lambda: None, **QUICK, max_seconds=wrong)
@@ -167,7 +168,7 @@ def test_a_fraction_is_read_as_in_the_shell(given: Any, monkeypatch: pytest.Monk
             assert set(seen) == {0.9}
 
 
-def test_truth_is_true_or_false(tmp_path: Path) -> None:
+def test_flags_must_be_booleans(tmp_path: Path) -> None:
     uses: list[tuple[str, Any]] = [
         ("samples", lambda given: bwprof.load(tmp_path / "no.json", samples=given)),
         ("counters", lambda given: bwprof.sweep("gemm", **TINY, counters=given)),
@@ -182,7 +183,7 @@ def test_truth_is_true_or_false(tmp_path: Path) -> None:
         for wrong in ("yes", "x", 1, None):
             with pytest.raises(TypeError, match=f"{name} is {wrong!r}: allowed are True and False"):
                 use(wrong)
-    with pytest.raises(TypeError, match="progress is 'no': allowed are True, False and a callable"):
+    with pytest.raises(TypeError, match="progress is 'no'"):
         bwprof.sweep("gemm", **TINY, progress="no")  # type: ignore[arg-type]
     assert bwprof.sweep("gemm", **TINY, force=np.bool_(True))["status"].tolist() == ["ok"]
 
@@ -197,13 +198,13 @@ def test_truth_is_true_or_false(tmp_path: Path) -> None:
         (["--target-seconds", "0"], "--target-seconds is '0': a positive number of seconds is needed"),
     ],
 )
-def test_options_that_are_none(here: Any, option: list[str], said: str) -> None:
+def test_invalid_options(here: Any, option: list[str], said: str) -> None:
     code, _, err = here(*COMMAND, *option)
     assert code == 2
     assert said in err
 
 
-def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
+def test_seconds_of_a_case_override_the_suites() -> None:
     asked = plan.SweepRequest(suite="default", max_seconds=3.0)
     assert (plan.make_plan(asked, "cpu").target_seconds, plan.make_plan(asked, "cpu").max_seconds) == (None, 3.0)
     both = replace(asked, target_seconds=9.0)
@@ -211,7 +212,7 @@ def test_seconds_of_a_case_stand_above_the_suites_wish() -> None:
     assert plan.make_plan(replace(asked, max_seconds=None), "cpu").target_seconds is not None
 
 
-def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = here(*COMMAND, "--cache", "hot", "--rel-ci", "0.2", "--max-seconds", "0.03", "--output", "runs")
     assert code == 0, err
     (folder,) = (tmp_path / "runs").iterdir()
@@ -234,7 +235,7 @@ def test_a_run_that_goes_on_keeps_the_stop_rule(here: Any, tmp_path: Path, monke
     assert set(seen) == {(0.2, 0.03)}
 
 
-def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
+def test_a_precision_of_no_operation_is_refused(here: Any) -> None:
     said = "no precision int8 of stream_copy: allowed are fp32, fp16, bf16"
     with pytest.raises(ValueError, match=said):
         bwprof.sweep("stream_copy", elements=1024, precision=["fp32", "int8"], **QUICK)
@@ -243,10 +244,10 @@ def test_a_precision_that_no_operation_knows_is_a_slip(here: Any) -> None:
     found = bwprof.sweep(["stream_copy", "gemm"], elements=1024, **{**TINY, "precision": "q4_0"})
     known = dict(zip(found["operation"], found["status"], strict=True))
     assert known == {"stream_copy": "skipped", "gemm": "ok"}, "one that another operation knows leaves a row"
-    assert found.set_index("operation").loc["stream_copy", "reason"] == "stream_copy has no precision q4_0"
+    assert found.set_index("operation").loc["stream_copy", "reason"].endswith("no precision q4_0")
 
 
-def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measured_function_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
     monkeypatch.setattr(function, "wrap_with_wait", lambda called, *seen: looked.append(seen) or called)
     bwprof.sweep(lambda: None, **QUICK, max_seconds=0)
@@ -263,12 +264,12 @@ def test_what_a_sweep_called_already_is_not_called_to_be_looked_at(monkeypatch: 
 )
 def test_a_misspelt_command(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word, "x"]) == 2
-    assert f"unknown command '{word}': did you mean '{meant}'? Allowed: sweep" in capsys.readouterr().err
+    assert re.search(rf"'{word}'.*'{meant}'\?.*sweep", capsys.readouterr().err)
 
 
-def test_a_misspelt_operation_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_operation_is_not_taken_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gem", "--dry-run"]) == 2
-    assert "unknown operation 'gem': did you mean 'gemm'?" in capsys.readouterr().err
+    assert {"operation", "gem", "gemm"} <= words_of(capsys.readouterr().err)
 
 
 def test_columns_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,7 +326,7 @@ def test_no_message_repeats_a_long_value(use: Any) -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_measured")
-def test_stored_roofs_as_they_are(stored: bwprof.Roofs) -> None:
+def test_stored_roofs_are_used_unchecked(stored: bwprof.Roofs) -> None:
     cold = {"bytes_read": 1 << 19, "bytes_written": 1 << 19, "device": "cpu", "max_seconds": 0.02}
     assert bwprof.measure(lambda: None, **cold).attainable_gb_s == pytest.approx(40.0)
     assert bwprof.measure(lambda: None, roofs="stored", **cold).attainable_gb_s == pytest.approx(40.0)
@@ -368,7 +369,7 @@ def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, mon
 
 @pytest.mark.usefixtures("nothing_is_measured")
 @pytest.mark.parametrize("choice", ["none", "stored", "given"])
-def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
+def test_a_resumed_run_keeps_the_choice_of_roofs(
     choice: str, stored: bwprof.Roofs, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
@@ -409,10 +410,10 @@ def test_a_run_that_goes_on_keeps_the_choice_of_roofs(
     document["run"]["roofs_choice"] = "nearest"
     (folder / "results.json").write_text(json.dumps(document))
     code, _, err = here("--resume", str(folder), "--quiet")
-    assert (code, "cannot be resumed: its roofs_choice is 'nearest'" in err) == (2, True)
+    assert (code, "roofs_choice is 'nearest'" in err) == (2, True)
 
 
-def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
+def test_a_run_without_a_choice_of_roofs_resumes() -> None:
     assert metadata.read_roofs_argument({}) == "auto"
     assert metadata.read_roofs_argument({"roofs": own_roofs().to_dict()}) == "auto"
     assert metadata.read_roofs_argument(metadata.describe_roofs(own_roofs())) == own_roofs()
@@ -421,7 +422,7 @@ def test_a_run_of_before_there_was_a_choice_of_roofs_goes_on() -> None:
 
 
 def test_roofs_in_python_that_contradict_each_other() -> None:
-    with pytest.raises(ValueError, match="roofs= and recalibrate=True contradict each other"):
+    with pytest.raises(ValueError, match="roofs= and recalibrate=True"):
         bwprof.sweep("gemm", **TINY, recalibrate=True)
 
 
@@ -445,24 +446,24 @@ def test_a_functions_own_seed_name_and_sets() -> None:
 def test_grids_and_keywords_together() -> None:
     found = bwprof.sweep("gemm", grid={"M": [1, 2], "N": "8"}, K=8, precision="fp32", **QUICK)
     assert found[["M", "N", "K"]].to_numpy().tolist() == [[1, 8, 8], [2, 8, 8]]
-    with pytest.raises(ValueError, match="M is given twice: in grid= and as M="):
+    with pytest.raises(ValueError, match="grid= and as M="):
         bwprof.sweep("gemm", grid={"M": 1}, M=1, **QUICK)
-    with pytest.raises(ValueError, match="unknown argument 'MM': did you mean 'M'"):
+    with pytest.raises(ValueError, match=r"'MM'.*'M'"):
         bwprof.sweep("gemm", grid={"MM": 1}, **QUICK)
-    with pytest.raises(TypeError, match="grid is 3: a mapping from names to values is needed"):
+    with pytest.raises(TypeError, match="grid is 3:"):
         bwprof.sweep("gemm", grid=3, **QUICK)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"seed goes with operations, not with a callable; .* goes into grid="):
+    with pytest.raises(ValueError, match=r"seed .*operations.* grid="):
         bwprof.sweep(lambda seed: None, seed=[1, 2], **QUICK)  # type: ignore[arg-type]
 
 
 def test_labels_of_a_measurement() -> None:
     row = bwprof.measure(lambda: None, **QUICK, max_seconds=0.02, labels={"name": "x", "sets": 3}, mine="y")
     assert (row["name"], row["sets"], row["mine"], row.operation) == ("x", 3, "y", "<lambda>")
-    with pytest.raises(ValueError, match="mine is given twice: in labels= and as mine="):
+    with pytest.raises(ValueError, match="labels= and as mine="):
         bwprof.measure(lambda: None, **QUICK, labels={"mine": 1}, mine=2)
-    with pytest.raises(ValueError, match="'time_ms' is a column that bwprof fills"):
+    with pytest.raises(ValueError, match="'time_ms' is a column"):
         bwprof.measure(lambda: None, **QUICK, labels={"time_ms": 1})
-    with pytest.raises(TypeError, match="labels is 3: a mapping"):
+    with pytest.raises(TypeError, match="labels is 3:"):
         bwprof.measure(lambda: None, **QUICK, labels=3)  # type: ignore[arg-type]
 
 
@@ -475,16 +476,16 @@ def test_numpys_numbers_are_numbers() -> None:
 
 
 def test_no_label_takes_the_place_of_the_raw_samples() -> None:
-    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+    with pytest.raises(ValueError, match="'samples_ns' are"):
         bwprof.measure(lambda: sum(range(9)), labels={"samples_ns": 3}, device="cpu")
-    with pytest.raises(ValueError, match="'samples_ns' is a column that bwprof fills"):
+    with pytest.raises(ValueError, match="'samples_ns' is a column"):
         bwprof.sweep("gemm", M=1, N=8, K=8, labels={"samples_ns": 3}, device="cpu")
-    with pytest.raises(ValueError, match="'samples_ns' are a row's raw samples"):
+    with pytest.raises(ValueError, match="'samples_ns' are"):
         bwprof.sweep(lambda n: sum(range(n)), n=5, labels={"samples_ns": 3}, device="cpu")
 
 
 @pytest.mark.parametrize(("name", "value"), [("tokens", "few"), ("hidden", "x"), ("hostname", "mine"), ("M", 3)])
-def test_no_label_stands_silently_in_a_column(name: str, value: Any) -> None:
+def test_labels_do_not_replace_columns(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"'{name}' is a column that bwprof fills"):
         bwprof.sweep("gemm", labels={name: value}, **TINY)
     if name == "M":  # what a function's caller may fill
@@ -505,9 +506,9 @@ def test_labels_of_a_sweep(tmp_path: Path) -> None:
     assert found["commit"].tolist() == ["abc"] * 2
     assert found["case"].tolist() == ["<lambda> n=1", "<lambda> n=2"], "what all rows share tells no case from another"
     for what in ("gemm", lambda: None):
-        with pytest.raises(ValueError, match="'time_ms' is a column that bwprof fills"):
+        with pytest.raises(ValueError, match="'time_ms' is a column"):
             bwprof.sweep(what, labels={"time_ms": 1}, **QUICK)
-    with pytest.raises(ValueError, match="'n' is a parameter and a label"):
+    with pytest.raises(ValueError, match="'n' is a parameter"):
         bwprof.sweep(lambda n: None, n=1, labels={"n": 2}, **QUICK)
 
 
@@ -528,7 +529,7 @@ SPELT |= {"float8": "fp8_e4m3", "fp8e4m3": "fp8_e4m3", "F16": "fp16", "bf-16": "
 
 
 @pytest.mark.parametrize(("word", "name"), SPELT.items())
-def test_a_precision_has_one_name_however_it_is_spelt(
+def test_each_spelling_of_a_precision_gives_one_name(
     word: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite = tmp_path / "mine.toml"
@@ -581,7 +582,7 @@ def test_a_precision_has_one_name_however_it_is_spelt(
         (["serve"], ""),
     ],
 )
-def test_a_name_is_offered_by_what_it_means(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_synonyms_suggest_a_command(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Or none is: an eight-bit type is no other spelling of a four-bit one."""
     assert cli.main(given) == 2
     hint = re.search("did you mean (.*)\\?", capsys.readouterr().err)

@@ -79,7 +79,7 @@ def test_a_predicted_model_takes_no_argument_of_measuring(given: dict[str, Any])
         bwprof.model_step(TINY, context=16, device="L4", **given)
 
 
-def test_what_a_prediction_takes() -> None:
+def test_options_of_a_prediction() -> None:
     same = bwprof.model_step(TINY, context=16, device="L4", progress=False, roofs="auto", chain=False).time_ms
     assert same == bwprof.model_step(TINY, context=16, device="L4").time_ms
     found = bwprof.model_step(TINY, context=16, roofs=toy_roofs.ROOFS, predict=True).frame
@@ -90,7 +90,7 @@ def test_a_prediction_is_for_one_device(folder: Path, capsys: pytest.CaptureFixt
     for device in ("L4", "cpu"):
         said = f"device '{device}' and roofs both say what to predict for: leave one out"
         refused(f"model config.json --device {device} --predict --roofs roofs.json", said, capsys)
-    assert main("model config.json --context 16 --predict --roofs roofs.json".split()) == 0
+    assert main(["model", "config.json", "--context", "16", "--predict", "--roofs", "roofs.json"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -134,5 +134,5 @@ def test_options_that_do_something(folder: Path, capsys: pytest.CaptureFixture[s
     assert "cpu:0" in capsys.readouterr().out
 
 
-def test_columns_are_not_printed_quietly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_and_quiet_exclude_each_other(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused("gemm --quiet --columns case", "--columns says what to print, --quiet prints nothing", capsys, sweep_main)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from rows import pair, row
+from words import words as words_of
 
 import bwprof
 from bwprof import plot
@@ -75,9 +77,8 @@ def test_every_kind_that_fits(here: Path, capsys: pytest.CaptureFixture[str]) ->
     ]
     shown = capsys.readouterr()
     assert shown.out.splitlines()[:2] == ["plots/bandwidth_comparison.png", "plots/bandwidth_comparison.svg"]
-    assert "no heatmap: it needs one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4" in shown.err
-    assert "no model: it needs a model's run: bwprof model NAME" in shown.err
-    assert "no ridge: it needs a device of the catalogue (bwprof predict --devices)" in shown.err
+    absent = re.findall(r"^bwprof: no (\w+): .*?bwprof (\w+) ", shown.err, re.MULTILINE)
+    assert {("heatmap", "sweep"), ("model", "model"), ("ridge", "predict")} <= set(absent)
     inner = ("frame", "metadata", "column", "x=", "there is nothing")
     assert not [word for word in inner if word in shown.err], "what a shell's user has never heard of"
 
@@ -92,7 +93,7 @@ def test_a_file_that_other_tools_wrote(here: Path, capsys: pytest.CaptureFixture
     )
     assert main_plot(["--input", "benchmark.csv", "--output-dir", "plots", "--dpi", "30"]) == 0
     assert sorted(path.name for path in (here / "plots").iterdir()) == ["bandwidth_comparison.png", "speedup.png"]
-    assert "no roofline: it needs cases with a time and FLOPs" in capsys.readouterr().err
+    assert re.search("no roofline: .*FLOPs", capsys.readouterr().err)
 
 
 def test_several_runs_are_drawn_together(here: Path) -> None:
@@ -136,7 +137,9 @@ def test_a_trend_of_a_folder(here: Path) -> None:
         (["--input", "results.json", "--output-dir", "p", "--format", "exe"], "unknown ending of a picture '.exe'"),
     ],
 )
-def test_what_cannot_be_drawn(arguments: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_arguments_draw_nothing(
+    arguments: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(here.rglob("*"))
     assert main_plot(arguments) == 2
     assert words in capsys.readouterr().err
@@ -150,7 +153,7 @@ def test_help_lists_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_kind_is_refused_in_python() -> None:
-    with pytest.raises(ValueError, match="unknown kind of picture 'pie'"):
+    with pytest.raises(ValueError, match="'pie'"):
         plot.write(frame.from_rows(pair("a", 100.0, 80.0)), [Path("x.png")], kind="pie")
 
 
@@ -165,7 +168,7 @@ def test_an_unknown_kind_is_refused_in_python() -> None:
         "history --folder . --plot x.svg",
     ],
 )
-def test_a_picture_that_is_there_stays_without_force(
+def test_an_existing_picture_stays_without_force(
     arguments: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And none beside it is drawn."""
@@ -174,7 +177,7 @@ def test_a_picture_that_is_there_stays_without_force(
         (here / f"{name}.svg").write_text("old")
     before = sorted(here.iterdir())
     assert bwprof_command(arguments.split()) == 2
-    assert "exists already: name another file, or replace it with --force" in capsys.readouterr().err
+    assert "--force" in words_of(capsys.readouterr().err)
     assert sorted(here.iterdir()) == before
     assert {(here / f"{name}.svg").read_text() for name in names} == {"old"}
     assert bwprof_command([*arguments.split(), "--force"]) == 0
@@ -184,13 +187,13 @@ def test_a_picture_that_is_there_stays_without_force(
 @pytest.mark.parametrize(
     ("arguments", "ending"), [("ablation gemm --device cpu -o {}", "svg"), ("selftest cache --json {}", "json")]
 )
-def test_what_is_there_is_looked_at_before_anything_is_measured(
+def test_existing_files_are_refused_before_measuring(
     arguments: str, ending: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / f"x.{ending}").write_text("old")
     assert bwprof_command(arguments.format(f"x.{ending}").split()) == 2
     err = capsys.readouterr().err
-    assert f"x.{ending} exists already: name another file, or replace it with --force" in err
+    assert {f"x.{ending}", "--force"} <= words_of(err)
     (here / f"folder.{ending}").mkdir()
     assert bwprof_command(arguments.format(f"folder.{ending}").split()) == 2
     assert f"folder.{ending}" in capsys.readouterr().err
@@ -208,7 +211,7 @@ def test_what_is_there_is_looked_at_before_anything_is_measured(
         ("linked/x.svg", "--md x.svg and -o linked/x.svg cannot both have the same file"),
     ],
 )
-def test_where_a_picture_cannot_go_is_said_first(
+def test_an_unwritable_picture_is_refused_first(
     output: str, words: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bwprof.experiments import ablation

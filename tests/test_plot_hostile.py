@@ -68,7 +68,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (code, Path("a.png").read_bytes()) == (3, b"older")
-    assert "bwprof: error: a.png: File too large" in capsys.readouterr().err
+    assert "a.png: File too large" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "results.json"]
 
 

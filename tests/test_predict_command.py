@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toy_roofs
+from words import words
 
 import bwprof
 from bwprof import hardware
@@ -18,28 +20,24 @@ from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
 
 
-def test_a_table_with_what_was_used(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_the_variants(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm", "-p", "M=1,16", "--precision", "fp16", "--device", "A100-80GB"]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert [line.split("|")[0].strip() for line in lines[2:4]] == ["gemm M=1", "gemm M=16"]
-    assert "A100-80GB: predicted: 90% of the nearer roof and an empty launch; 2039 GB/s" in out
+    assert re.search("A100-80GB: predicted: 90%.*2039 GB/s", out)
     assert not err
 
 
-def test_reasons_that_differ_say_of_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_different_reasons_name_their_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "gemm", "-p", "M=1", "--precision", "fp32,fp16", "--device", "bandwidth=10,fp16=4"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "given, gemm fp32: predicted: " in out
     assert "given, gemm fp16: predicted: " in out
-    assert (
-        out.index("given, gemm fp32")
-        < out.index("no arithmetic rate is known for fp32")
-        < out.index("given, gemm fp16")
-    )
+    assert out.index("given, gemm fp32") < out.index("no arithmetic rate") < out.index("given, gemm fp16")
 
 
-def test_times_that_are_lower_bounds_look_like_none_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lower_bounds_are_marked_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a rate of FP32 its product seems faster than FP16's, by memory alone; a copy calculates nothing."""
     asked = ["gemm", "kv_copy", "-p", "M=1,4096", "--precision", "fp32,fp16", "--device", "bandwidth=3200,fp16=400"]
     assert main(["predict", *asked]) == 0
@@ -50,8 +48,8 @@ def test_times_that_are_lower_bounds_look_like_none_to_compare(capsys: pytest.Ca
     assert gemm[1].strip().startswith("<= ")
     assert [cell.strip() for cell in gemm[2:]] == ["-", "-"]
     assert "=" not in "".join([*half, *copy])
-    assert ">=: no less than that" in out
-    assert "by memory alone, a lower bound of what calculates" in " ".join(out.split())
+    assert "\n>=: " in out
+    assert {"lower", "bound"} <= words(out)
     assert main(["predict", *asked[:-1], "H200"]) == 0
     assert ">=" not in capsys.readouterr().out
 
@@ -89,7 +87,7 @@ def test_a_suite_and_a_measured_run(capsys: pytest.CaptureFixture[str], tmp_path
     arguments = ["predict", "--suite", str(suite), "gemm", "--device", "L4", "--efficiency", str(tmp_path / "run.json")]
     assert main(arguments) == 0
     out = capsys.readouterr().out
-    assert "L4: predicted: learnt from 6 rows on H200" in out
+    assert re.search("L4: predicted: .*6 rows.*H200", out)
     assert "nine of ten times" in out
 
 
@@ -103,18 +101,18 @@ def test_the_default_suite_is_predicted_whole(capsys: pytest.CaptureFixture[str]
     assert not err
 
 
-def test_a_precision_that_some_operations_lack(capsys: pytest.CaptureFixture[str]) -> None:
+def test_operations_without_the_precision_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--suite", "default", "--precision", "q4_0", "--csv", "-"]) == 0
     out, err = capsys.readouterr()
     assert {row["operation"] for row in csv.DictReader(io.StringIO(out))} == {"gemm"}
-    assert "left out: kv_copy has no precision q4_0" in err
+    assert {"kv_copy", "q4_0"} <= words(err)
 
 
 def test_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--devices"]) == 0
     out = capsys.readouterr().out
     assert "RX-7900-XTX" in out
-    assert "NVIDIA H200 Tensor Core GPU data sheet" in out.replace("\n", " ")
+    assert "H200 Tensor Core" in out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -140,13 +138,13 @@ def test_mistakes(arguments: list[str], said: str, capsys: pytest.CaptureFixture
     assert said in capsys.readouterr().err
 
 
-def test_what_is_read_is_not_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_input_files_are_not_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     bwprof.save(bwprof.load_example("h200"), path)
     before = path.read_bytes()
     given = ["predict", "gemm", "--efficiency", str(path), "--json", str(path), "--force"]
     assert main(given) == 2
-    assert "is what is read: name another file" in capsys.readouterr().err
+    assert "what is read" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 
@@ -208,7 +206,7 @@ def test_roofs_are_listed_exported_and_imported(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
     capsys.readouterr()
     assert main(["roofs", "export", str(tmp_path / "none.json"), "--device", "cpu"]) == 2
-    assert "no roofs are stored for" in capsys.readouterr().err
+    assert "no roofs are stored" in capsys.readouterr().err
     assert main(["roofs", "import", str(path), "--device", "cpu"]) == 0
     assert main(["roofs", "export", str(tmp_path / "again.json"), "--device", "cpu"]) == 0
     assert store.read(tmp_path / "again.json").points == stored.points
@@ -221,7 +219,7 @@ def test_roofs_of_another_device_are_not_imported(
     store.export(toy_roofs.ROOFS, path)
     assert main(["roofs", "import", str(path), "--device", "cpu"]) == 2
     said = capsys.readouterr().err
-    assert f"{path} holds the roofs of Test GPU (GPU-1, driver 580.1); the device here is {stored.device}" in said
+    assert {str(path), "GPU-1", "580.1", *stored.device.split()} <= words(said)
     assert f"bwprof predict --roofs {path}" in said
 
 
@@ -251,7 +249,7 @@ def test_several_devices_in_one_table(capsys: pytest.CaptureFixture[str]) -> Non
     assert {line[2] for line in lines} == {"H100-SXM", "H200"}
     assert [line[2] for line in lines[:2]] == ["H100-SXM", "H200"]
     assert lines[0][:2] == lines[1][:2]
-    assert "'h100' is H100-SXM here, not H100-PCIe" in err
+    assert {"h100", "H100-SXM", "H100-PCIe"} <= words(err)
     assert main([*given, "--csv", "-"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {row["operation"] for row in rows} == {"attention_prefill", "attention_decode"}

@@ -10,7 +10,7 @@ import pytest
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.commands.importers import as_text, block
+from bwprof.cli.commands.importers import as_text, launch_table
 from bwprof.importers.rocprof.session import RocprofSession
 
 LONG = "void at::<unnamed>::fill<" + "at::native::functor<float>, " * 40 + "int>(float*)"
@@ -31,23 +31,31 @@ ROW: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_launch_fits_the_screen(width: int) -> None:
-    lines = block(ROW, width)
-    assert lines[0] == f"launch 3: fill<...> (a name of {len(LONG)} letters: --json)"
-    assert max(map(len, lines)) <= width
-    words = " ".join(" ".join(lines).split())
-    assert "launched 1024 blocks of 256 threads, 44 registers a thread" in words
-    assert "dispatch_stall 1.08, selected 1.00 warps an issued instruction" in words
+def figures(*rows: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The cells of each figure's line."""
+    table = launch_table(rows)
+    assert table is not None
+    return {line[0]: line[2:] for line in table.lines}
 
 
-def test_a_name_that_fits_is_whole() -> None:
-    assert block(ROW | {"kernel": "void fill(float*)"}, 80)[0] == "launch 3: void fill(float*)"
+def test_launches_stand_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(as_text(pd.DataFrame([ROW, ROW | {"kernel": "void fill(float*)"}]), "json"))
+    assert main(["import", "ncu", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert LONG not in out
+    assert "void fill(float*)" in out
+    assert max(map(len, out.splitlines())) <= 80
+    found = figures(ROW, ROW | {"time_ms": 1.5, "registers": None})
+    assert found["time_ms"] == ("0.2", "1.5")
+    assert found["registers"] == ("44", "-")
+    assert found["stall not_selected"] == ("44",) * 2
+    assert "stall selected" not in found
 
 
-def test_no_share_of_accesses_that_there_are_not() -> None:
-    (line,) = (line for line in block(ROW, 120) if line.startswith("  access"))
-    assert line.split("access")[1].strip() == "4 sectors a store, 100 % of stored sectors written"
+def test_figures_that_no_launch_has_are_left_out() -> None:
+    assert "sectors_per_load" not in figures(ROW)
+    assert figures(ROW)["store_efficiency_pct"] == ("100",)
 
 
 def test_long_names_are_left_out_of_markdown() -> None:
@@ -56,9 +64,9 @@ def test_long_names_are_left_out_of_markdown() -> None:
 
 
 def test_bytes_of_a_caller_have_a_line() -> None:
-    row = ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288}
-    (line,) = (line for line in block(row, 120) if "must move" in line)
-    assert line.split("must move")[1].strip() == "1 MiB read, 0 B written, 5.24 GB/s"
+    found = figures(ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288})
+    names = ("bytes_read", "bytes_written", "bandwidth_gb_s")
+    assert [found[name] for name in names] == [("1 MiB",), ("0 B",), ("5.24288",)]
 
 
 def test_an_error_names_the_missing_dashes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import bwprof
 from bwprof import registry
-from bwprof.cli import options
+from bwprof.cli.commands.sweep import main_sweep, read_request
 from bwprof.runs import suites
 from bwprof.text.parsing import MOST_IN_RANGE, expand_ranges, parse_counts
 
@@ -95,7 +95,7 @@ SUITE = b'[[case]]\nname = "x"\noperation = "attention_decode"\n'
 
 def test_python_shell_and_suites_read_ranges_alike() -> None:
     wanted = (1, 2, 4, 8, 100)
-    shell = options.read_request(options.parser("x").parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
+    shell = read_request(main_sweep.parser().parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
     assert shell.params == {"M": wanted}
     assert shell.kv_lens == wanted
     requested = options.parser("x").parse_args(["--seq-lengths", "1..8:x2,100"])

@@ -20,7 +20,7 @@ import pytest
 from rows import HOSTILE, hostile_frame, pair, row
 
 import bwprof
-from bwprof.cli.commands.show import main_report
+from bwprof.cli.commands.results import main_report
 from bwprof.report import conditions, findings, pictures, write
 from bwprof.report.html import embed_svg, page
 from bwprof.report.run import ReportRun, read_runs

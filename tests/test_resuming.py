@@ -15,7 +15,7 @@ from rows import load_samples, row, write_json
 
 import bwprof
 from bwprof import environment, registry
-from bwprof.cli import options, output
+from bwprof.cli import output
 from bwprof.cli import runner as command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring.operation import Spec
@@ -172,7 +172,7 @@ def test_a_run_whose_json_is_damaged_says_so(tmp_path: Path, capsys: pytest.Capt
 def test_two_runs_of_one_id_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = iter(["20260101-000000-aa", "20260101-000000-aa", "20260101-000000-bb"])
     monkeypatch.setattr(environment, "new_run_id", lambda: next(ids))
-    parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "runs")])
+    parsed = main_sweep.parser().parse_args(["--output", str(tmp_path / "runs")])
     for wanted in ("20260101-000000-aa", "20260101-000000-bb"):
         run_id, made = output.new_targets(parsed)
         assert (run_id, made.folder) == (wanted, tmp_path / "runs" / wanted)
@@ -186,7 +186,7 @@ def test_run_ids_seldom_collide() -> None:
 
 def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
-    parsed = options.parser("bwprof").parse_args(["--output", str(tmp_path / "dangling")])
+    parsed = main_sweep.parser().parse_args(["--output", str(tmp_path / "dangling")])
     with pytest.raises(ValueError, match="cannot be written"):
         output.new_targets(parsed)
 

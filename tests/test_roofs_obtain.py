@@ -18,7 +18,7 @@ from toy_roofs import FACTS, MIB, POINTS, ROOFS
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.cli import options
+from bwprof.cli.commands.sweep import main_sweep
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
 from bwprof.roofs import store, survey

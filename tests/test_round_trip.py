@@ -130,7 +130,7 @@ def test_labels_of_mixed_kinds_come_back_from_json(labels: list[Any]) -> None:
     assert [None if formatting.is_missing(value) else value for value in found["label"]] == wanted
 
 
-def test_an_empty_precision_stays_empty(tmp_path: Path) -> None:
+def test_a_missing_precision_stays_missing(tmp_path: Path) -> None:
     made = frame.from_rows([row("a", "")])
     made["precision"] = pd.NA
     for ending in ("csv", "json"):

@@ -113,7 +113,7 @@ def test_the_devices_that_are_named(device: Any, numbers: list[int]) -> None:
         ("cuda,cpu", "cuda"),
     ],
 )
-def test_devices_that_there_are_none_of(device: Any, said: str) -> None:
+def test_devices_that_do_not_exist(device: Any, said: str) -> None:
     with pytest.raises((ValueError, _core.UnavailableError), match=said):
         hardware.choose_devices(None, device)
 
@@ -162,13 +162,13 @@ def test_a_frame_of_several_devices() -> None:
     assert set(bwprof.outliers(every)["devices"]) == {3}
     one = bwprof.sweep("gemm", M=1, device=[2], **POINT)  # type: ignore[arg-type]
     assert "devices" not in one.attrs["run"], "of one it is a run like any other"
-    with pytest.raises(ValueError, match="a callable is measured on one device"):
+    with pytest.raises(ValueError, match="one device"):
         bwprof.sweep(lambda: None, device=["cpu"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("at", [("CPU-0", "gemm M=2 N=8 K=8"), ("CPU-1", "gemm M=1 N=8 K=8"), ("CPU-2", "open")])
 @pytest.mark.parametrize("error", [StoppedError(), KeyboardInterrupt()], ids=["signal", "ctrl-c"])
-def test_an_interrupt_loses_nothing_and_the_run_goes_on(
+def test_an_interrupted_run_loses_nothing_and_resumes(
     at: tuple[str, str], error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(monkeypatch, at, error)
@@ -188,7 +188,7 @@ def test_an_interrupt_loses_nothing_and_the_run_goes_on(
     assert "measuring" not in capsys.readouterr().err, "nothing is left to do"
 
 
-def test_a_killed_run_knows_which_device_its_rows_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_keeps_the_device_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The facts of a device stand in the file before its first row does."""
     known: dict[str, set[str]] = {}
 
@@ -202,7 +202,7 @@ def test_a_killed_run_knows_which_device_its_rows_are_of(monkeypatch: pytest.Mon
     assert known == {f"CPU-{last}": {f"CPU-{number}" for number in range(last + 1)} for last in range(3)}
 
 
-def test_a_device_that_cannot_be_opened_costs_its_own_rows(
+def test_a_device_that_does_not_open_fails_only_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("it fell off the bus"))
@@ -210,7 +210,7 @@ def test_a_device_that_cannot_be_opened_costs_its_own_rows(
     folder = run_folder(Path())
     rows = csv_rows((folder / "results.csv").read_text())
     assert [row["status"] for row in rows] == ["ok", "ok", "failed", "failed", "ok", "ok"]
-    assert rows[2]["reason"] == "the device could not be opened: it fell off the bus"
+    assert rows[2]["reason"].endswith("off the bus")
     plant(monkeypatch, ("", ""), ValueError())
     assert main_sweep(["--resume", folder.name]) == 0
     rows = csv_rows((folder / "results.csv").read_text())
@@ -236,10 +236,10 @@ def test_each_device_has_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     assert 2600 < shares[2] <= 3000, "the rest"
     found = bwprof.sweep("gemm", M=1, device="all", max_total_seconds=1e-9, **POINT)  # type: ignore[arg-type]
     assert found["status"].tolist() == ["skipped"] * 3
-    assert found["reason"].str.contains("the 1e-09 s of .*max.total.seconds were over").all()
+    assert found["reason"].str.contains(r"1e-09 s .*max.total.seconds").all()
 
 
-def test_a_damaged_list_of_devices_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_list_of_devices_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main_sweep([*TINY, "--device", "0,1"]) == 0
     folder = run_folder(Path())
     content = json.loads((folder / "results.json").read_text())
@@ -248,10 +248,10 @@ def test_a_damaged_list_of_devices_says_so(capsys: pytest.CaptureFixture[str]) -
         (folder / "results.json").write_text(json.dumps(content))
         capsys.readouterr()
         assert main_sweep(["--resume", folder.name]) == 2
-        assert "cannot be resumed: its devices are" in capsys.readouterr().err
+        assert "its devices are" in capsys.readouterr().err
 
 
-def test_a_device_of_another_backend_has_a_plan_of_its_own() -> None:
+def test_each_backend_has_its_own_plan() -> None:
     assert main_sweep([*TINY, "--device", "0,1"]) == 0
     file = run_folder(Path()) / "results.json"
     content = json.loads(file.read_text())
@@ -266,7 +266,7 @@ def test_a_device_of_another_backend_has_a_plan_of_its_own() -> None:
     ]
 
 
-def test_what_would_run_on_each_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_of_each_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = _core.Device
     monkeypatch.setattr(_core, "Device", lambda backend, _index: real(backend, 0))
     assert main_sweep([*TINY, "--device", "0,2", "--dry-run"]) == 0

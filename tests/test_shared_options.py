@@ -7,12 +7,14 @@ import itertools
 
 import pytest
 
-from bwprof.cli import options as sweep
-from bwprof.cli.commands import experiments, model, predict
+from bwprof.cli.commands.experiments import main_ab
+from bwprof.cli.commands.model import main_model
+from bwprof.cli.commands.predict import main_predict
+from bwprof.cli.commands.sweep import main_sweep
 
 # What these commands call alike, but is another thing in each: what may be named, and what it is for.
 OWN = {"--device", "--roofs", "--list", "--help"}
-PARSERS = {"sweep": sweep.parser("bwprof sweep"), "model": model._parser(), "predict": predict._parser()}
+PARSERS = {"sweep": main_sweep.parser(), "model": main_model.parser(), "predict": main_predict.parser()}
 
 
 def declared(parser: argparse.ArgumentParser) -> dict[str, tuple[object, ...]]:
@@ -33,12 +35,12 @@ def test_an_option_is_the_same_in_every_command(one: str, other: str) -> None:
 
 
 def test_two_sides_get_their_parameters_as_a_sweep_does() -> None:
-    first, second = declared(PARSERS["sweep"]), declared(experiments._parser())
+    first, second = declared(PARSERS["sweep"]), declared(main_ab.parser())
     for name in ("-p", "--param", "--kv-lens"):
         assert first[name] == second[name]
 
 
-def test_what_is_common() -> None:
+def test_shared_options_are_in_every_command() -> None:
     """So that none of them is a list of its own again."""
     sets = {name: declared(parser).keys() for name, parser in PARSERS.items()}
     assert {"--efficiency"} <= sets["model"] & sets["predict"]

@@ -21,7 +21,7 @@ from bwprof.text.terminal import PLAIN_WIDTH, make_console
 
 def printed(rows: list[RowDict]) -> str:
     stream = io.StringIO()
-    render.print_summary(rows, make_console(stream))
+    render.print_summary(frame.from_rows(rows), make_console(stream))
     return stream.getvalue()
 
 
@@ -77,7 +77,7 @@ def test_other_precisions_get_their_columns() -> None:
 
 def on_a_terminal(data: pd.DataFrame, width: int) -> str:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    render.print_tables(data, screen)
+    render.print_summary(data, screen)
     return screen.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

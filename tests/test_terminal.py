@@ -58,24 +58,24 @@ def test_finished_rows_scroll_by_above_the_bar(tmp_path: Path) -> None:
     code, said = on_a_terminal([*command, "--cache", "hot", "--device", "cpu"], tmp_path)
     assert code == 0, said
     first, _, rest = ESCAPES.sub("", said).partition("\r\n")
-    assert re.fullmatch(r"bwprof: measuring cpu:0 .*: 4 cases", first)
+    assert re.fullmatch(r"bwprof: .*cpu:0 .*4 cases", first)
     # Three cases of half a second, or of two, and 0.3 times that for the warm-up; the one that is too large takes none.
-    assert "bwprof: 1.95 s to 7.8 s: less where cases settle soon\r\n" in rest
+    assert "1.95 s to 7.8" in rest
     lines = [line.rpartition("\r")[2].rstrip() for line in rest.split("\r\n")]
     table = next(place for place, line in enumerate(lines) if line.startswith("case "))
     rows = [line for line in lines[:table] if re.match(r"plain .*fp32 \w+: .* [um]s, .* GB/s", line)]
     assert len(rows) == 3
     assert max(map(len, lines)) <= 80
     told = " ".join(lines[:table])
-    assert re.search(r"too_large fp32 \w+: skipped: .* are free", told), "why a row was not measured is told to its end"
+    assert re.search(r"too_large fp32 \w+: skipped:.*free", told), "why a row was not measured is told to its end"
     assert re.search(r"\x1b\[[\d;]*m ?4/4", said), "the bar counts them"
 
 
-def test_what_is_ahead_is_said_first(here: Here) -> None:
+def test_the_estimate_comes_first(here: Here) -> None:
     code, _, err = here("gemm", *TINY, "--precision", "fp32,fp16", "--target-seconds", "0.2", "--device", "cpu")
     assert code == 0
     lines = err.splitlines()
-    assert re.fullmatch(r"bwprof: measuring cpu:0 .*\): 2 cases", lines[0])
+    assert re.fullmatch(r"bwprof: .*cpu:0 .*2 cases", lines[0])
     said = next(place for place, line in enumerate(lines) if line == "bwprof: about 200 ms")
     assert lines[said + 1].startswith("[1/2] ")
 
@@ -111,7 +111,7 @@ def hostile_things() -> list[Any]:
 
 
 @pytest.mark.parametrize("found", hostile_things(), ids=lambda found: type(found).__name__)
-def test_what_a_notebook_shows_is_text_and_bounded(found: Any) -> None:
+def test_notebook_progress_is_short_text(found: Any) -> None:
     page = found._repr_html_()
     seen = Tags(page)
     assert set(seen.tags) <= {"div", "style", "table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -121,7 +121,7 @@ def test_what_a_notebook_shows_is_text_and_bounded(found: Any) -> None:
     assert not re.search(r"color|background|#[0-9a-f]{3}", page.replace(HOSTILE, "")), "the theme has the colours"
 
 
-def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
+def test_long_messages_keep_their_first_and_last_lines() -> None:
     page = format_html_table([{"a": str(number)} for number in range(1000)], "many")
     cells = re.findall("<td>(.*?)</td>", page)
     assert (cells[0], cells[99], cells[100], cells[101], cells[-1]) == ("0", "99", "\u2026", "900", "999")
@@ -129,9 +129,9 @@ def test_of_many_lines_the_first_and_the_last_are_shown() -> None:
     assert len(re.findall("<td>", format_html_table([{"a": "1"}] * 200))) == 200
 
 
-def test_a_command_that_is_nearly_one_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_similar_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inof"]) == 2
-    assert "unknown command 'inof': did you mean 'info'?" in capsys.readouterr().err
+    assert re.search("'inof'.*'info'", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,23 @@ def test_only_sentences_of_a_table_are_folded(cells: tuple[str, ...], width: int
     assert cells[1].strip() in lines[2]
 
 
-def test_a_plain_table_aligns_wide_letters_and_folds_the_first_column(snapshot: Callable[[str], None]) -> None:
-    rows = [["日", "7", ""], ["a\nbc\x1b", "1000", "noisy"], ["long " * 30, "1", ""]]
-    found = text_terminal.format_ascii_table(["range", "count", "flags"], rows, numbers=["count"])
-    assert {cell_len(line) for line in found.splitlines()} == {120}
-    snapshot(found)
+def test_long_and_short_tables_have_the_same_layout() -> None:
+    """Letter by letter what rich makes of it, which takes a millisecond a row: names of several lines, wide letters,
+    tabs, names that do not fit, none at all.
+    """
+    headers, numbers = ["range", "count", "total ms", "GB/s", "flags"], ["count", "total ms", "GB/s"]
+    dice = random.Random(14)
+    for _ in range(60):
+        rows = []
+        for _ in range(dice.randint(0, 6)):
+            size = dice.choice([0, 1, 5, 30, 90, 150, 250])
+            name = "".join(dice.choices("ab c日é\n\t\x1b[]- ", k=size))
+            flag = dice.choice(["", "near_timer_floor"])
+            rows.append([name, str(10 ** dice.randint(0, 9)), f"{dice.random():.4g}", "-", flag])
+        stream = io.StringIO()
+        screen = text_terminal.make_console(stream)
+        table = text_terminal.new_table(screen, "", headers, numbers=numbers)
+        for cells in rows:
+            table.add_row(*cells)
+        screen.print(table)
+        assert text_terminal.format_ascii_table(headers, rows, numbers=numbers) == stream.getvalue()

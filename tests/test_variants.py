@@ -354,19 +354,8 @@ def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.Cap
 def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     """The list has a line or more per variant."""
     assert main(["--list", "--verbose"]) == 0
-    verbose = capsys.readouterr().out.splitlines()
-    assert main(["--list"]) == 0
-    plain = capsys.readouterr().out.splitlines()
-    assert [line for line in verbose if not line.startswith("    ")] == plain
-    for line, after in pairwise(verbose):
-        assert after.startswith("    changes: ") or not re.match(r"  \w+ variant ", line)
-        assert after.startswith("    fp32: ") or not line.startswith("    changes: ")
-    listed = [
-        variant for operation in _core.operations() for rows in operation["variants"].values() for variant in rows
-    ]
-    assert [line[4:] for line in verbose if line.startswith("    changes: ")] == list(
-        map(bwprof_kernels.format_variant, listed)
-    )
+    assert capsys.readouterr().out == both
+    assert len(both.splitlines()) > 100
 
 
 @pytest.mark.parametrize("operation", _core.operations(), ids=lambda operation: operation["name"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_every_view_and_columns_of_ones_own(rows: pd.DataFrame) -> None:
     assert bwprof.view(labelled[2:], columns="rack").index.tolist() == [2, 3], "the frame's index"
 
 
-def test_several_devices_are_told_apart(rows: pd.DataFrame) -> None:
+def test_several_devices_have_a_column(rows: pd.DataFrame) -> None:
     two = pd.concat([rows.assign(device_uuid="GPU-1", hostname="n1"), rows.assign(device_uuid="GPU-2", hostname="n1")])
     assert list(bwprof.view(two)) == ["device_uuid", *SHORT]
 
@@ -67,10 +68,10 @@ def test_nine_classic_columns_are_enough() -> None:
     assert found["flags"].isna().all()
 
 
-def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> None:
-    with pytest.raises(ValueError, match="unknown view 'shrt': did you mean 'short'"):
+def test_unknown_names_suggest_the_nearest(rows: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match=r"'shrt'.*'short'"):
         bwprof.view(rows, "shrt")
-    with pytest.raises(ValueError, match="unknown column 'tme_ms': did you mean 'time_ms'"):
+    with pytest.raises(ValueError, match=r"'tme_ms'.*'time_ms'"):
         bwprof.view(rows, columns="case,tme_ms")
     assert len(schema.column_names()) > 90
     for given, said in (
@@ -81,9 +82,9 @@ def test_what_is_not_known_is_answered_with_the_nearest(rows: pd.DataFrame) -> N
             bwprof.view(rows, columns=given)
         assert said in str(caught.value)
         assert len(str(caught.value)) < 150
-    with pytest.raises(ValueError, match=r"did you mean 'tmy'.* All .*, and the frame's own"):
+    with pytest.raises(ValueError, match=r"'tmy'.*the frame's own"):
         bwprof.view(rows.assign(tmy=1), columns="tmx")
-    with pytest.raises(ValueError, match="columns is '': names are needed"):
+    with pytest.raises(ValueError, match="columns is ''"):
         bwprof.view(rows, columns="")
     with pytest.raises(ValueError, match="column time_ms is missing"):
         bwprof.view(rows.drop(columns="time_ms"))
@@ -101,10 +102,10 @@ def test_a_table_fits_its_screen(rows: pd.DataFrame, which: str, width: int) -> 
     if which == "short":
         assert len([line for line in lines if line.startswith("plain")]) == 2 or width == 40
         assert sum("precision" in line for line in lines) == 1 or width == 40, "one table"
-        assert any("failed: out of luck: broken fp16" in line for line in lines) or width == 40
+        assert any("luck: broken fp16" in line for line in lines) or width == 40
 
 
-def test_columns_of_nothing_are_named_below(rows: pd.DataFrame) -> None:
+def test_empty_columns_are_listed_below_the_table(rows: pd.DataFrame) -> None:
     text = io.StringIO()
     print_view(rows, Console(file=text, width=120, color_system=None), which="counters")
     head, _, notes = text.getvalue().partition("no values: ")
@@ -134,7 +135,7 @@ def test_show_prints_a_stored_run(rows: pd.DataFrame, tmp_path: Path, capsys: py
         assert said in capsys.readouterr().err
 
 
-def test_a_sweep_prints_the_columns_asked_for(here: Here) -> None:
+def test_a_sweep_prints_selected_columns(here: Here) -> None:
     tiny = ["gemm", "--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot", "--precision", "fp32"]
     code, out, _ = here(*tiny, "--columns", "case,N,status", "--output", "a.json")
     assert code == 0
@@ -143,11 +144,11 @@ def test_a_sweep_prints_the_columns_asked_for(here: Here) -> None:
     assert "GB/s" not in out
     code, _, err = here(*tiny, "--columns", "staus", "--output", "b.json")
     assert (code, Path("b.json").exists()) == (2, False)
-    assert "unknown column 'staus': did you mean 'status'" in err
+    assert re.search("'staus'.*'status'", err)
 
 
 @pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}])
-def test_what_goes_into_a_pipe_is_plain(rows: pd.DataFrame, tmp_path: Path, more: dict[str, str]) -> None:
+def test_output_into_a_pipe_is_plain(rows: pd.DataFrame, tmp_path: Path, more: dict[str, str]) -> None:
     path = str(bwprof.save(rows, tmp_path / "a.csv"))
     command = [sys.executable, "-m", "bwprof", "show", path, "--view", "all"]
     done = subprocess.run(command, capture_output=True, env={**os.environ, **more}, check=True)

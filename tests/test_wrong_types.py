@@ -45,7 +45,7 @@ def memory(cache: Any) -> None:
         ("root", lambda path: bwprof.save_proof_bundle(with_run({}), "run-1", root=path)),
     ],
 )
-def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -> None:
+def test_invalid_paths(name: str, call: Callable[[Any], Any], path: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{name} is "):
         call(path)
 
@@ -106,7 +106,7 @@ def test_paths_that_are_none(name: str, call: Callable[[Any], Any], path: Any) -
         (lambda: bwprof.save_proof_bundle(with_run({}), "a", force=1), "force is 1: allowed are True and False"),
     ],
 )
-def test_what_holds_nothing(call: Callable[[], Any], said: str) -> None:
+def test_empty_inputs(call: Callable[[], Any], said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         call()
 
@@ -123,23 +123,23 @@ def test_metadata_of_another_kind(
     call: Callable[[pd.DataFrame], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TypeError, match=r"the frame's attrs\['run'\] is 3: a mapping"):
+    with pytest.raises(TypeError, match=r"attrs\['run'\] is 3"):
         call(with_run(3))
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, math.inf, 1e-300])
-def test_a_time_that_nothing_takes_is_no_report(ms: float, tmp_path: Path) -> None:
+def test_an_impossible_time_is_not_reported(ms: float, tmp_path: Path) -> None:
     """What the bandwidth of such a time would be is not known, and 0 would say that it was measured."""
     with pytest.raises(ValueError, match=f"^time_ms is {ms:g}|^time_ms is {ms}"):
         bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=ms))
-    with pytest.raises(ValueError, match=r"^time_ms is .*: a time above 0 "):
+    with pytest.raises(ValueError, match=r"^time_ms is "):
         bwprof.BandwidthReport("a", "fp32", ms, 0.0, 1, 1).save_to_proof_bundle("run-1", tmp_path)
-    with pytest.raises(ValueError, match="the row has no bandwidth"):  # a rate of 0 is none
+    with pytest.raises(ValueError, match="no bandwidth"):  # a rate of 0 is none
         bwprof.BandwidthReport.from_row(row("a", "fp32", time_ms=1.0, gb_s=0.0))
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, math.inf])
-def test_a_time_that_is_none_makes_no_baseline(ms: float, tmp_path: Path) -> None:
+def test_an_invalid_time_makes_no_baseline(ms: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no measured case"):
         bwprof.save_baseline("main", [row("a", "fp32", time_ms=ms)], folder=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,43 +12,33 @@ from collections.abc import Sequence
 from bwprof.cli.guard import USAGE, guarded
 from bwprof.text.parsing import describe_unknown, nearest_name
 
-# Each command's arguments and what it does; `_MODULES` has the modules of those that share one.
+# Each command's module, arguments, and what it does.
 _COMMANDS = {
-    "sweep": ("[options]", "measure operations; this is what bwprof without a command does"),
-    "ab": ("A B", "measure which of two is faster, turn by turn"),
-    "ablation": ("OPERATION", "measure an operation's variants: what each changes and brings"),
-    "model": ("MODEL", "tokens per second of a language model, and what limits them"),
-    "analyze": ("RUN|FILE", "what limits a run, where its time is lost, what helps"),
-    "diagnose": ("RUN|FILE", "why kernels are slow, with evidence; also for files of ncu, rocprof and traces"),
-    "report": ("RUN... [-o FILE]", "the summary of results; with -o a report, .html or .md"),
-    "show": ("RUN|FILE", "the rows of results in few columns"),
-    "outliers": ("RUN...", "which of several devices is slow, by how much, in which operation"),
-    "baseline": ("save|list|show|delete", "save the results that later runs are compared with"),
-    "history": ("[CASE]", "all runs over time, and what changed between them"),
-    "compare": ("BASE NEW", "what became slower, by more than chance; the gate of a CI job"),
-    "plot": ("[KIND] RUN|FILE...", "pictures: bandwidths, roofline, lines, speed-ups, ..."),
-    "predict": ("OPERATION --device NAME", "what a device that is not present would do"),
-    "roofs": ("[list|export|import]", "the stored roofs of this machine's devices"),
-    "ncu": ("show|capture|compare", "what Nsight Compute measured"),
-    "import": ("KIND FILE", "the files of ncu, rocprof, torch.profiler and Nsight Systems, as rows"),
-    "variants": ("[OPERATION]", "kernels, their registers, occupancy and names"),
-    "operations": ("[NAME...]", "what can be measured: parameters, bytes and FLOPs, variants"),
-    "columns": ("[NAME...]", "what the columns of results mean"),
-    "selftest": ("[PART...]", "compare bwprof's figures with independent measurements"),
-    "info": ("[--probe]", "devices, roofs, build and libraries of this machine"),
+    "sweep": ("sweep", "[options]", "measure operations; this is what bwprof without a command does"),
+    "ab": ("experiments", "A B", "measure which of two is faster, turn by turn"),
+    "ablation": ("experiments", "OPERATION", "measure an operation's variants: what each changes and brings"),
+    "model": ("model", "MODEL", "tokens per second of a language model, and what limits them"),
+    "analyze": ("results", "RUN|FILE", "what limits a run, where its time is lost, what helps"),
+    "diagnose": ("diagnose", "RUN|FILE", "why kernels are slow, with evidence; also of files of profilers"),
+    "report": ("results", "RUN... [-o FILE]", "the summary of results; with -o a report, .html or .md"),
+    "show": ("results", "RUN|FILE", "the rows of results in few columns"),
+    "outliers": ("history", "RUN...", "which of several devices is slow, by how much, in which operation"),
+    "baseline": ("compare", "save|list|show|delete", "save the results that later runs are compared with"),
+    "history": ("history", "[CASE]", "all runs over time, and what changed between them"),
+    "compare": ("compare", "BASE NEW", "what became slower, by more than chance; the gate of a CI job"),
+    "plot": ("plot", "[KIND] RUN|FILE...", "pictures: bandwidths, roofline, lines, speed-ups, ..."),
+    "predict": ("predict", "OPERATION --device NAME", "what a device that is not present would do"),
+    "roofs": ("predict", "[list|export|import]", "the stored roofs of this machine's devices"),
+    "ncu": ("importers", "show|capture|compare", "what Nsight Compute measured"),
+    "import": ("importers", "KIND FILE", "the files of ncu, rocprof, torch.profiler and Nsight Systems, as rows"),
+    "variants": ("describe", "[OPERATION]", "kernels, their registers, occupancy and names"),
+    "operations": ("describe", "[NAME...]", "what can be measured: parameters, bytes and FLOPs, variants"),
+    "columns": ("describe", "[NAME...]", "what the columns of results mean"),
+    "selftest": ("describe", "[PART...]", "compare bwprof's figures with independent measurements"),
+    "info": ("describe", "[--probe]", "devices, roofs, build and libraries of this machine"),
 }
 
 COMMANDS = tuple(_COMMANDS)
-
-_MODULES = {
-    "ab": "experiments",
-    "ablation": "experiments",
-    "report": "show",
-    "outliers": "history",
-    "roofs": "predict",
-    "import": "importers",
-    **dict.fromkeys(("variants", "operations", "columns", "info", "selftest"), "describe"),
-}
 
 # Other words for commands.
 _SYNONYMS = {
@@ -75,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if words in (["-h"], ["--help"], ["help"]):
-        lines = [f"  {f'{name} {arguments}':<33}{text}\n" for name, (arguments, text) in _COMMANDS.items()]
+        lines = [f"  {f'{name} {arguments}':<33}{text}\n" for name, (_, arguments, text) in _COMMANDS.items()]
         sys.stdout.write(f"usage: bwprof COMMAND ...\n\n{''.join(lines)}{_USAGE_END}")
         return 0
     if words == ["--version"]:
@@ -90,7 +80,7 @@ def _main(words: list[str]) -> int:
         return USAGE
     else:
         command = "sweep"
-    module = importlib.import_module(f"bwprof.cli.commands.{_MODULES.get(command, command)}")
+    module = importlib.import_module(f"bwprof.cli.commands.{_COMMANDS[command][0]}")
     return int(getattr(module, f"main_{command}")(words))
 
 

@@ -1,34 +1,103 @@
-"""Print a run's summary and rows as tables that fit the screen."""
+"""Print documents, a run's summary and its rows on a screen."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summarize import PAIR, summary_rows
 from bwprof.results import schema
-from bwprof.results.schema import FLAGS, RowDict
-from bwprof.text import formatting
+from bwprof.results.columns import FLAGS
+from bwprof.text import document, formatting
+from bwprof.text.document import Block, Code, Document, DocumentTable, FactList, Items, Paragraph, Section
 from bwprof.text.formatting import format_figure, format_short
 from bwprof.text.terminal import PLAIN_WIDTH, new_table, print_fitted, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
+    from rich.table import Table
 
 _MOST_NAMES = 8  # cases in a note
 _SPARE = ("bytes\nratio", "GB/s\nratio", "variant", "limiter")  # columns that a narrow screen does without
-_DEVICE_COLUMNS = ["hostname", "backend", "device", "device_uuid"]
 
 
-def print_summary(rows: Sequence[RowDict], screen: Console) -> None:
-    """Print the summary of rows, then what failed, was skipped, or is doubtful."""
-    from bwprof.results import frame
+def wrap(text: str, screen: Console, indent: str = "", hanging: int = 2) -> str:
+    """Wrap a line to the screen; lines after the first are indented by `hanging` more letters."""
+    width = max(40, min(screen.width, PLAIN_WIDTH))
+    joined = text.replace(" %", "\u00a0%")  # a number and its unit stay together
+    following = indent + " " * hanging
+    lines = textwrap.fill(joined, width, initial_indent=indent, subsequent_indent=following, break_on_hyphens=False)
+    return lines.replace("\u00a0%", " %")
 
-    print_tables(frame.from_rows(rows), screen)
+
+def print_lines(screen: Console, lines: Iterable[str], indent: str = "") -> None:
+    """Print lines, each wrapped to the screen."""
+    for line in lines:
+        screen.print(wrap(line, screen, indent))
+
+
+def print_frame(
+    screen: Console, title: str, data: pd.DataFrame, *, numbers: Sequence[str] = (), spare: Sequence[str] = ()
+) -> None:
+    """Print a frame of words under a title, `numbers` aligned to the right; nothing of an empty one."""
+    if len(data):
+        screen.print(f"\n{title}")
+        _print_grid(screen, list(data.columns), data.itertuples(index=False), numbers, spare)
+
+
+def _print_grid(
+    screen: Console,
+    headings: Sequence[str],
+    lines: Iterable[Sequence[object]],
+    numbers: Iterable[str],
+    spare: Sequence[str] = (),
+    title: str = "",
+) -> None:
+    """Print a table; the headings of numbers have two lines."""
+    headers = {name: name.replace(" ", "\n", 1) if name in numbers else name for name in headings}
+    right, left_out = ([headers[name] for name in names] for names in (numbers, spare))
+    rows = (list(map(str, line)) for line in lines)
+    print_table(screen, list(headers.values()), rows, numbers=right, spare=left_out, title=title)
+
+
+def print_document(screen: Console, content: Document) -> None:
+    """Print a document without its title."""
+    for block in content.lead:
+        _print_block(screen, block, "")
+    for section in content.sections:
+        screen.print()
+        _print_block(screen, section, "")
+
+
+def _print_block(screen: Console, block: Block | Section, indent: str) -> None:
+    if isinstance(block, Section):
+        screen.print(wrap(block.title, screen, indent))
+        for part in block.blocks:
+            _print_block(screen, part, f"{indent}  ")
+    elif isinstance(block, Paragraph):
+        screen.print(wrap(block.text, screen, indent))
+    elif isinstance(block, Items):
+        print_lines(screen, block.lines, indent)
+    elif isinstance(block, FactList):
+        print_lines(screen, (f"{name}: {value}" for name, value in block.pairs), indent)
+    elif isinstance(block, Code):
+        screen.print(f"{indent}  {block.text}", soft_wrap=True)  # one line, however long, so that it can be copied
+    elif isinstance(block, DocumentTable) and block.wordy:  # each line as "first second: third", wrapped
+        width = max(len(line[0]) for line in block.lines)
+        for first, second, *rest in block.lines:
+            line = ": ".join(cell for cell in (second, *rest) if cell != document.NOTHING)
+            screen.print(wrap(f"{first:<{width}} {line}", screen, indent, width + 1))
+    elif isinstance(block, DocumentTable):
+        _print_grid(screen, block.headings, block.lines, block.numbers, title=block.caption)
+
+
+def markdown(content: Document) -> str:
+    """Write a document without pictures as Markdown."""
+    return document.to_markdown(content, lambda picture: picture.name)
 
 
 def print_step(data: pd.DataFrame, screen: Console) -> None:
@@ -39,12 +108,12 @@ def print_step(data: pd.DataFrame, screen: Console) -> None:
         print_fitted(screen, renderable, spare_columns(renderable))
 
 
-def print_tables(data: pd.DataFrame, screen: Console) -> None:
-    """Print the summary of a frame; several devices one after the other."""
+def print_summary(data: pd.DataFrame, screen: Console) -> None:
+    """Print the summary of a frame, then what failed, was skipped, or is doubtful; a device after the other."""
     from bwprof.results import frame
     from bwprof.results.pairs import group_by_device
 
-    if not data[_DEVICE_COLUMNS].nunique().gt(1).any():
+    if not data[["hostname", "backend", "device", "device_uuid"]].nunique().gt(1).any():
         _print_device(data, screen)
         return
     for number, rows in enumerate(group_by_device(frame.to_rows(data))):
@@ -55,7 +124,8 @@ def print_tables(data: pd.DataFrame, screen: Console) -> None:
 
 def _print_device(data: pd.DataFrame, screen: Console) -> None:
     lines, _ = summary_rows(data)
-    measured = _measured_precisions(lines)
+    speeds = [name for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
+    measured = [name.removesuffix("_gb_s") for name in speeds if any(line[name] is not None for line in lines)]
     precisions = (*PAIR, *(name for name in measured if name not in PAIR))
     gb_s, share = (schema.find_column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in precisions)]
@@ -86,11 +156,6 @@ def _cells(line: dict[str, Any], precisions: Sequence[str], *, with_variant: boo
         _grades(line, precisions),
         line["limiter"] or "-",
     ]
-
-
-def _measured_precisions(lines: Sequence[dict[str, Any]]) -> list[str]:
-    names = [name.removesuffix("_gb_s") for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
-    return [name for name in names if any(line[f"{name}_gb_s"] is not None for line in lines)]
 
 
 def _times(value: float | None) -> str:
@@ -132,24 +197,12 @@ def _notes(lines: Sequence[dict[str, Any]], rows: int, width: int, *, legend: bo
     notes += ["* to be read with care:"] if flagged else []
     for reason, names in (*flagged.items(), *broken.items()):
         every = "every case" if any(name.endswith(")") for name in names) else f"all {rows} rows"
-        notes.append(list_rows(reason, names, len(lines), width, every))
+        notes.append(_list_rows(reason, names, len(lines), width, every))
     return notes
 
 
-def list_rows(reason: str, names: Sequence[str], total: int, width: int = PLAIN_WIDTH, every: str = "") -> str:
-    """List the rows to which a reason applies, wrapped.
-
-    Parameters
-    ----------
-    reason : str
-        What applies.
-    names : sequence of str
-        The rows; of many only some are listed.
-    total : int
-        How many rows there are; 0 to list all names.
-    every : str, optional
-        What to write instead of the names of all rows.
-    """
+def _list_rows(reason: str, names: Sequence[str], total: int, width: int = PLAIN_WIDTH, every: str = "") -> str:
+    """List some of the `total` rows to which a reason applies, all of them for 0, wrapped; or `every` one."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES and total else ""
     text = ", ".join(names[:_MOST_NAMES] if more else names) + more
     if len(names) == total > 1:
@@ -158,16 +211,9 @@ def list_rows(reason: str, names: Sequence[str], total: int, width: int = PLAIN_
 
 
 _KEYS = ("case", "precision", "variant")  # every table of a view begins with those that it has
-_UNDERSCORE = re.compile("_(?!s$)")  # not that of a GB_s
 _ROOMY = 100  # letters of a screen, from which on there are rules between the columns
-
-# Letters of a text's line, at least, on a narrow and on a roomy screen.
-_LEAST_TEXT = (10, 24)
-_LEAST_CASE = 32  # of a case's name
-_LONGEST_WORD = 24  # letters of one that is not broken
-
-# Letters of a heading's line, at most, where its words allow it.
-_HEADING = (6, 10)
+_LEAST_CASE = 32  # letters of a case's name that stay in a line
+_LEAST_TEXT = (10, 24)  # letters of another text's line, at least, on a narrow and on a roomy screen
 
 
 def print_view(
@@ -181,11 +227,9 @@ def print_view(
     if len(selected):
         selected = selected.drop(columns=empty)
     cells = {str(name): list(map(_cell, selected[name].tolist())) for name in selected.columns}
-    blocks = _divide(cells, screen.width, whole_words=False)
-    for number, names in enumerate(blocks if len(blocks) == 1 else _divide(cells, screen.width, whole_words=True)):
-        if number:
-            screen.print("")
-        _print_block(screen, {name: cells[name] for name in names})
+    kinds = schema.column_kinds()
+    texts = {name for name in cells if kinds.get(name, "text") == "text"}
+    print_cells(screen, cells, [name for name in _KEYS if name in cells], texts)
     for line in _view_notes(data, empty if len(selected) else []):
         screen.print(line)
 
@@ -200,58 +244,54 @@ def _cell(value: Any) -> str:
     return str(value).replace(";", "; ")  # so that lists can be folded
 
 
-def _heading(name: str, longest: int) -> str:
-    """Break a column's name into lines, so that it is hardly wider than its numbers."""
-    lines = [""]
-    for word in _UNDERSCORE.split(name):
-        if lines[-1] and len(lines[-1]) + len(word) > longest:
-            lines.append("")
-        lines[-1] += f"{word}_"
-    return "\n".join(lines).removesuffix("_")
+def print_cells(screen: Console, cells: dict[str, list[str]], keys: list[str], texts: Collection[str]) -> None:
+    """Print columns in as many tables as it takes for each to fit the screen; each begins with the keys."""
+    blocks: list[list[str]] = []
+    for least_case in (0, _LEAST_CASE):  # of several tables each has whole names
+        if len(blocks) == 1:
+            break
+        blocks = [list(keys)]
+        for name in [name for name in cells if name not in keys]:
+            table = _cells_table(screen, cells, [*blocks[-1], name], texts, least_case)
+            if blocks[-1] != keys and not _fits(screen, table):
+                blocks.append(list(keys))
+            blocks[-1].append(name)
+    for number, names in enumerate(blocks):
+        if number:
+            screen.print("")
+        screen.print(_cells_table(screen, cells, names, texts, _LEAST_CASE if len(blocks) > 1 else 0))
 
 
-def _divide(cells: dict[str, list[str]], width: int, *, whole_words: bool) -> list[list[str]]:
-    """Divide the columns among as many tables as it takes for each to fit into `width` letters."""
-    keys = [name for name in _KEYS if name in cells]
-    roomy = width >= _ROOMY
-    between = 1 + roomy
-    needed = {}
-    for name, column in cells.items():
-        heading = max(map(len, _heading(name, _HEADING[roomy]).split("\n")))
-        needed[name] = between + max(heading, _least_width(name, column, _LEAST_TEXT[roomy], whole_words=whole_words))
-    blocks = [list(keys)]
-    for name in (name for name in cells if name not in keys):
-        if sum(needed[other] for other in (*blocks[-1], name)) > width + between and len(blocks[-1]) > len(keys):
-            blocks.append(list(keys))
-        blocks[-1].append(name)
-    return blocks
-
-
-def _least_width(name: str, column: Sequence[str], text: int, *, whole_words: bool) -> int:
-    """Work out the letters that a column needs: a number whole, a text `text` of them or its longest word."""
-    longest = max(map(len, column), default=0)
-    if not _is_text(name):
-        return max(1, longest)
-    if whole_words:
-        word = max((len(word) for cell in column for word in cell.split()), default=0)
-        text = max(text, min(word, _LONGEST_WORD), _LEAST_CASE if name == _KEYS[0] else 0)
-    return max(1, min(longest, text))
-
-
-def _is_text(name: str) -> bool:
-    return schema.column_kinds().get(name, "text") == "text"
-
-
-def _print_block(screen: Console, cells: dict[str, list[str]]) -> None:
-    headings = {name: _heading(name, _HEADING[screen.width >= _ROOMY]) for name in cells}
-    grid = new_table(
-        screen, "", list(headings.values()), numbers=[headings[name] for name in cells if not _is_text(name)]
-    )
+def _cells_table(
+    screen: Console, cells: dict[str, list[str]], names: Sequence[str], texts: Collection[str], least_case: int
+) -> Table:
+    """Make a table of some columns; headings are broken so that they are hardly wider than numbers."""
+    longest = 12 if screen.width >= _ROOMY else 8
+    headings = {}
+    for name in names:
+        words = re.sub("_(?!s$)", "_ ", name)  # "GB_s" stays together
+        headings[name] = textwrap.fill(words, longest, break_long_words=False).replace("_ ", "_")
+    numbers = [headings[name] for name in names if name not in texts]
+    table = new_table(screen, "", list(headings.values()), numbers=numbers)
     if screen.width < _ROOMY:
-        grid.box = None
-    for line in zip(*cells.values(), strict=True):
-        grid.add_row(*line)
-    screen.print(grid)
+        table.box = None
+    for line in zip(*(cells[name] for name in names), strict=True):
+        table.add_row(*line)
+    if "case" in names:
+        table.columns[0].min_width = min(least_case, max(map(len, cells["case"]), default=0))
+    return table
+
+
+def _fits(screen: Console, table: Table) -> bool:
+    """Return whether a table fits the screen with its numbers whole, and some letters of a text in a line."""
+    roomy = screen.width >= _ROOMY
+    needed = 0
+    for column in table.columns:
+        longest = max((len(str(cell)) for cell in column.cells), default=0)
+        if column.justify != "right":
+            longest = min(longest, max(_LEAST_TEXT[roomy], column.min_width or 0))
+        needed += 1 + roomy + max(longest, *map(len, str(column.header).splitlines()))
+    return needed <= screen.width + 1 + roomy
 
 
 def _view_notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
@@ -264,5 +304,5 @@ def _view_notes(data: pd.DataFrame, empty: Sequence[str]) -> list[str]:
         for name, row in zip(labels(broken), broken.to_dict(orient="records"), strict=True):
             reason = "" if formatting.is_missing(row.get("reason")) else f": {row['reason']}"
             names_of.setdefault(f"{row['status']}{reason}", []).append(name)
-    lines = [list_rows(reason, names, len(data)) for reason, names in names_of.items()]
-    return lines + ([list_rows("no values", empty, 0)] if empty else [])
+    lines = [_list_rows(reason, names, len(data)) for reason, names in names_of.items()]
+    return lines + ([_list_rows("no values", empty, 0)] if empty else [])

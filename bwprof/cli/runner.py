@@ -11,27 +11,26 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
 from bwprof.cli import output, render
-from bwprof.cli.commands import analyze
+from bwprof.cli.commands import results
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import DEFAULT_OUTPUT, read_columns, read_roofs, read_seconds
-from bwprof.cli.output import Targets, UnwritableError
+from bwprof.cli.options import DEFAULT_OUTPUT, read_roofs
+from bwprof.cli.output import Targets
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import MeasuredItem
 from bwprof.records import proof
-from bwprof.results import csv_file, exchange, reader, schema
-from bwprof.results.atomic import atomic_write, is_plain_target
+from bwprof.results import csv_file, export, reader, schema
+from bwprof.results.atomic import atomic_write
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store, claim_files, release_claims
-from bwprof.roofs import model
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import metadata
 from bwprof.runs.channel import Interrupts, StoppedError
@@ -41,7 +40,7 @@ from bwprof.runs.metadata import DEVICES, Finisher, finish_nothing
 from bwprof.runs.plan import Plan, drop_duplicates
 from bwprof.runs.progress import SilentProgress, Timeline, choose_progress
 from bwprof.text.formatting import format_path, format_seconds, plural
-from bwprof.text.parsing import describe_unknown, finite_or_none, quote_text, repr_short
+from bwprof.text.parsing import describe_unknown, finite_or_none, parse_names, quote_text, repr_short
 from bwprof.text.terminal import make_console
 
 if TYPE_CHECKING:
@@ -49,25 +48,33 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def check(parsed: argparse.Namespace, targets: Targets) -> None:
+def read_options(options: argparse.Namespace) -> None:
+    """Set the `roofs_argument` of options, None where none is typed; ValueError also for a wrong --columns."""
+    from bwprof.analysis.views import check_columns
+
+    options.roofs_argument = read_roofs(options)
+    if getattr(options, "columns", None) is not None:
+        if options.quiet:
+            raise ValueError("--columns says what to print, --quiet prints nothing: leave one out")
+        check_columns(parse_names("--columns", options.columns))
+
+
+def check(options: argparse.Namespace, targets: Targets) -> None:
     """Raise ValueError, before anything is measured, for what cannot be written at the end."""
-    root = parsed.proof_bundle
-    if root in {operation["name"] for operation in registry.operations()} and not os.path.isdir(root):
+    root = options.proof_bundle
+    if root in registry.operations().names() and not os.path.isdir(root):
         raise ValueError(
             f"--proof-bundle {root} would be a folder: put operations before the option, or write ./{root}"
         )
     try:
         if root is not None:
             proof.check_root(root)
-        for target in targets.every:
-            if not isinstance(target, Path) or target in (*targets.files["csv"], *targets.files["json"]):
-                continue
-            if target.is_dir():
-                raise OSError(None, "it is a folder", str(target))
-            if is_plain_target(target) and not os.access(Path(os.path.realpath(target)).parent, os.W_OK):
-                raise OSError(None, "its folder cannot be written to, or is not there", str(target))
     except OSError as error:
-        raise UnwritableError(f"{quote_text(error.filename)} cannot be written: {error.strerror}") from None
+        raise ValueError(f"{quote_text(error.filename)} cannot be written: {error.strerror}") from None
+    for kind in ("classic_csv", "trace", "prometheus"):
+        for target in targets.files[kind]:
+            if isinstance(target, Path):
+                output.check_writable(f"--{kind.replace('_', '-')}", target)
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -75,15 +82,14 @@ PICTURE_NAME = "bandwidth_comparison"
 _PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
-# Prints the rows of a run; it also gets the run's folder, if any.
-Show = Callable[[Store, Path | None, "Console"], None]
-
 
 def show_cases(store: Store, folder: Path | None, screen: Console) -> None:
     """Print the summary of a sweep's rows, and on a terminal what limits them."""
-    render.print_summary(store.rows, screen)
+    from bwprof.results import frame
+
+    render.print_summary(frame.from_rows(store.rows), screen)
     if screen.is_terminal:
-        analyze.print_answer(store.rows, folder, screen)
+        results.print_answer(store.rows, folder, screen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class Job:
     items: Sequence[MeasuredItem]
     command: str = "sweep"
     executor: Callable[[ChildExecutor], Executor[Any]] = lambda inner: inner
-    show: Show = show_cases
+    show: Callable[[Store, Path | None, Console], None] = show_cases  # it gets the run's folder, if any
     settle: Finisher = finish_nothing
     made: Sequence[tuple[Choice, Plan]] = ()  # of a new run over several devices; plan and items are the first one's
     parts: Sequence[DevicePart[Any]] = ()  # of such a run that continues
@@ -105,33 +111,11 @@ class Job:
 Continued = Callable[[Path, dict[str, Any], Sequence[RowDict]], tuple[Sequence[int], int, Job]]
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """A command that measures: its options, arguments and signals, its start (time.monotonic()), limits and roofs."""
-
-    options: argparse.Namespace
-    argv: Sequence[str]
-    interrupts: Interrupts
-    started: float
-    max_total_seconds: float | None
-    max_case_seconds: float | None
-    roofs: RoofsArgument | None  # None where no option is typed
-
-
-def read_invocation(
-    options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float
-) -> Invocation:
-    """Read a run's limits and roofs; ValueError for values that cannot be read."""
-    total, case = (read_seconds(options, name) for name in ("max_total_seconds", "max_case_seconds"))
-    read_columns(options)
-    return Invocation(options, argv, interrupts, started, total, case, read_roofs(options))
-
-
 @dataclass(frozen=True)
 class _Run:
     """A run whose files are open."""
 
-    call: Invocation
+    options: argparse.Namespace
     choice: Choice
     store: Store
     targets: Targets
@@ -139,8 +123,9 @@ class _Run:
 
     def measure(self) -> int:
         """Measure the items, write, print; returns the exit code."""
-        plan, call, timeline = self.job.plan, self.call, Timeline() if self.targets.files["trace"] else None
-        limits = TimeBudget(plan.target_seconds, call.max_total_seconds, call.started, max_seconds=plan.max_seconds)
+        plan, total, started = self.job.plan, self.options.max_total_seconds, self.options.started
+        limits = TimeBudget(plan.target_seconds, total, started, max_seconds=plan.max_seconds)
+        timeline = Timeline() if self.targets.files["trace"] else None
         status, trouble = self._measure_items(limits, timeline)
         if trouble is not None:
             return self._rescue(trouble)
@@ -148,7 +133,7 @@ class _Run:
         stopped, complete = status == "interrupted", True
         try:
             try:
-                with self.call.interrupts.at_once():
+                with self.options.interrupts.at_once():
                     self._write_late(timeline)
                     if self.job.draws:
                         seconds = max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS)
@@ -156,10 +141,10 @@ class _Run:
                     complete = self._write_bundle()
             except StoppedError:
                 stopped = True
-                self._write_trace(timeline)
+                self._write_late(timeline, interrupted=True)
         except OSError as error:
             return self._rescue(error)
-        if not self.call.options.quiet:
+        if not self.options.quiet:
             self._show(status)
         if stopped:
             return INTERRUPTED
@@ -187,67 +172,65 @@ class _Run:
 
     def _measure_parts(self, limits: TimeBudget, timeline: Timeline | None) -> None:
         parts = self.job.parts or (DevicePart(self.choice, self.job.items, self.store.run),)
-        quiet = self.call.options.quiet
+        quiet = self.options.quiet
         for part in parts:
             if not quiet and (part.items or len(parts) == 1):
                 device = f"{part.choice.backend}:{part.choice.index} {part.choice.name} ({part.choice.reason})"
                 sys.stderr.write(f"bwprof: measuring {device}: {plural(len(part.items), 'case')}\n")
         progress: SilentProgress = choose_progress(quiet=quiet)
         if timeline is not None:
-            timeline.inner, progress = progress, timeline
-        roofs, again = self.call.roofs or False, self.call.options.recalibrate
+            progress = timeline.forward_to(progress)
+        options = self.options
+        child = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
+
+        def executor(choice: Choice) -> Executor[Any]:
+            return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **child))
+
+        roofs: RoofsArgument = options.roofs_argument or False
+        how = {"limits": limits, "progress": progress, "recalibrate": options.recalibrate}
         try:
-            RunLoop(self.store, limits, progress, roofs, again).measure_parts(parts, self._executor)
+            metadata.measure_parts(parts, executor, self.store, roofs=roofs, **how)
         finally:
             progress.end()
 
-    def _executor(self, choice: Choice) -> Executor[Any]:
-        seconds, nvtx = self.call.max_case_seconds, getattr(self.call.options, "nvtx", None)
-        return self.job.executor(
-            ChildExecutor(choice.backend, choice.index, self.call.interrupts, max_case_seconds=seconds, nvtx=nvtx)
-        )
+    def _write_late(self, timeline: Timeline | None, *, interrupted: bool = False) -> None:
+        """Write the trace, and the rows for older tools and for Prometheus; OSError when they cannot be written.
 
-    def _write_late(self, timeline: Timeline | None) -> None:
-        """Write the rows for older tools and for Prometheus, and the trace; OSError when they cannot be written."""
-        files, rows = self.targets.files, self.store.rows
-        if files["classic_csv"]:
-            _write(files["classic_csv"], csv_file.classic_text(rows))
-        if files["prometheus"]:
-            _write(files["prometheus"], exchange.prometheus_text(rows))
-        if timeline is not None:
-            _write(files["trace"], timeline.text(self.store.run))
-
-    def _write_trace(self, timeline: Timeline | None) -> None:
-        """Write the trace of a run that a signal ended, into files alone: the reader of a pipe may wait for that end.
-
-        Metrics, and rows in the classic columns, stay those of the last complete run.
+        A run that a signal ended writes the trace alone, and no pipe: its reader may wait for the run's end.
         """
-        files = self.targets.files
-        traces = list(filter(output.is_file, files["trace"]))
-        for kind in ("classic_csv", "trace", "prometheus"):  # the names of others are not printed as written
-            files[kind] = [path for path in files[kind] if not isinstance(path, Path)]
-        files["trace"] += traces
-        if timeline is not None:
-            _write(traces, timeline.text(self.store.run))
+        texts: dict[str, Callable[[], str]] = {
+            "classic_csv": lambda: csv_file.classic_text(self.store.rows),
+            "prometheus": lambda: export.prometheus_text(self.store.rows),
+            "trace": lambda: "" if timeline is None else timeline.text(self.store.run),
+        }
+        for kind, text in texts.items():
+            targets = self.targets.files[kind]
+            if interrupted:
+                written = [path for path in targets if kind == "trace" and output.is_file(path)]
+                self.targets.files[kind] = [path for path in targets if path in written or not isinstance(path, Path)]
+                targets = written
+            for target in targets:
+                if isinstance(target, Path):
+                    atomic_write(target, text())
+                else:
+                    target.write(text())
+                    target.flush()
 
     def _write_bundle(self) -> bool:
         """Write the proof bundle, with the run's pictures; return False, and print why, when it cannot be written."""
-        root, folder = self.call.options.proof_bundle, self.targets.folder
+        root, folder = self.options.proof_bundle, self.targets.folder
         if root is None:
             return True
         from bwprof.results import frame as frames
 
-        def draw(data: pd.DataFrame, target: Path) -> None:
-            if folder is None:
-                proof.draw_picture(data, target)
-                return
-            for path in sorted(folder.glob(f"{proof.PICTURE}*")):
+        def copy_pictures(_data: pd.DataFrame, target: Path) -> None:
+            for path in sorted(folder.glob(f"{proof.PICTURE}*")) if folder is not None else ():
                 shutil.copyfile(path, target / path.name)
 
         data = frames.from_rows(self.store.rows, self.store.run, self.store.samples)
+        draw = proof.draw_picture if folder is None else copy_pictures
         try:
-            run_id = str(self.store.run["run_id"])
-            self.targets.bundle = proof.write_bundle(data, run_id, root, force=True, draw=draw)
+            self.targets.bundle = proof.write_bundle(data, str(self.store.run["run_id"]), root, force=True, draw=draw)
         except (OSError, ValueError) as error:
             sys.stderr.write(f"bwprof: error: the proof bundle cannot be written: {error}\n")
             return False
@@ -267,7 +250,7 @@ class _Run:
 
     def _show(self, status: str) -> None:
         """Print the summary, or the columns of --columns, and where the files are."""
-        rows, targets, columns = self.store.rows, self.targets, read_columns(self.call.options)
+        rows, targets, columns = self.store.rows, self.targets, getattr(self.options, "columns", None)
         if rows:
             screen = make_console(sys.stderr if targets.uses_stdout else sys.stdout)
             if columns is None:
@@ -278,35 +261,27 @@ class _Run:
                 render.print_view(frames.from_rows(rows), screen, columns=columns)
         counts = {name: sum(row["status"] == name for row in rows) for name in schema.STATUSES}
         text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no rows"
-        sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - self.call.started)}: {text}\n")
+        sys.stderr.write(f"bwprof: {status} after {format_seconds(time.monotonic() - self.options.started)}: {text}\n")
         output.print_paths(targets)
         if status == "interrupted" and targets.folder is not None:
             command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
             sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")
 
 
-def _write(targets: Iterable[Path | TextIO], text: str) -> None:
-    for target in targets:
-        if isinstance(target, Path):
-            atomic_write(target, text)
-        else:
-            target.write(text)
-            target.flush()
-
-
-def run(call: Invocation, job: Job, choice: Choice, more: Mapping[str, Any] | None = None) -> int:
+def run(options: argparse.Namespace, job: Job, choice: Choice, more: Mapping[str, Any] | None = None) -> int:
     """Measure a new run, with `more` metadata; returns the exit code."""
-    run_id, targets = output.new_targets(call.options)
-    roofs: model.RoofsArgument = "auto" if call.roofs is None else call.roofs
-    data = metadata.describe_run(run_id, job.plan, choice, call.argv, roofs) | dict(more or {})
+    run_id, targets = output.new_targets(options)
+    if options.roofs_argument is None:
+        options.roofs_argument = "auto"
+    data = metadata.describe_run(run_id, job.plan, choice, options.argv, options.roofs_argument) | dict(more or {})
     store: Store | None = None
     try:
-        with call.interrupts.at_once():  # a pipe waits for its reader
+        with options.interrupts.at_once():  # a pipe waits for its reader
             if len(job.made) > 1:
                 job = replace(job, parts=metadata.make_parts(job.made, data))
-            check(call.options, targets)
+            check(options, targets)
             store = output.open_store(data, targets)
-        return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
+        return _Run(options, choice, store, targets, job).measure()
     # An output that cannot be written, a device that cannot be opened, a signal while waiting for a pipe.
     except (BrokenPipeError, ValueError, _core.UnavailableError, StoppedError, KeyboardInterrupt):
         if targets.folder is not None and (store is None or not store.rows):
@@ -314,49 +289,49 @@ def run(call: Invocation, job: Job, choice: Choice, more: Mapping[str, Any] | No
         raise
 
 
-def resume(call: Invocation, clash: Sequence[str], continued: Continued) -> int:
+def resume(options: argparse.Namespace, clash: Collection[str], continued: Continued) -> int:
     """Continue a run: its finished rows stay, the others are measured; returns the exit code.
 
     `clash` are the typed options that choose what to run, which the run's metadata already does.
     """
     if clash:
         raise ValueError(f"--resume takes its cases from the run: leave out {', '.join(clash)}")
-    name = call.options.output
-    parent = Path(name) if name is not None else DEFAULT_OUTPUT
+    parent = DEFAULT_OUTPUT if options.output is None else Path(options.output)
     if parent.suffix.lower() in (".json", ".csv") and not parent.is_dir():
         raise ValueError(f"--resume writes into the run's folder: --output {parent} must be a folder")
-    folder = _find_folder(call.options.resume, parent)
-    with call.interrupts.at_once(), output.unwritable():
+    folder = _find_folder(options.resume, parent)
+    with options.interrupts.at_once(), output.unwritable():
         claims = claim_files([folder / reader.CSV_NAME, folder / reader.JSON_NAME])
     try:  # no other process writes there from here on
-        return _continue(call, folder, claims, continued)
+        return _continue(options, folder, claims, continued)
     finally:
         release_claims(claims)
 
 
-def _continue(call: Invocation, folder: Path, claims: Claims, continued: Continued) -> int:
-    with call.interrupts.at_once():
+def _continue(options: argparse.Namespace, folder: Path, claims: Claims, continued: Continued) -> int:
+    with options.interrupts.at_once():
         rows, samples, data = reader.read_rows(folder)
         stay, strangers, job = continued(folder, data, rows)
         choice = hardware.choose_device(data["backend"], data["device_index"])
-        try:
-            roofs = metadata.read_roofs_argument(data) if call.roofs is None else call.roofs
-        except ValueError as error:
-            raise ValueError(f"{folder} cannot be resumed: {error}") from None
-        data |= metadata.describe_roofs(roofs)
+        if options.roofs_argument is None:
+            try:
+                options.roofs_argument = metadata.read_roofs_argument(data)
+            except ValueError as error:
+                raise ValueError(f"{folder} cannot be resumed: {error}") from None
+        data |= metadata.describe_roofs(options.roofs_argument)
     for now, before in [(part.choice, part.run) for part in job.parts] or [(choice, data)]:
         if now.name != before.get("device"):
             _log.warning("the run began on %s and goes on on %s", before.get("device"), now.name)
     if strangers:
         _log.warning("%s: rows that belong to no case of its plan stay as they are: %d", folder, strangers)
     earlier = data["resumed"] if isinstance(data.get("resumed"), list) else []
-    data["resumed"] = [*earlier, {"argv": list(call.argv), "kept_rows": len(stay), "device": choice.name}]
-    targets = output.choose_run_targets(call.options, data["run_id"], folder=folder)
-    with call.interrupts.at_once():
-        check(call.options, targets)
-        finished = [rows[index] for index in stay], [samples[index] for index in stay]
-        store = output.open_store(data, targets, *finished, claims)
-    return _Run(replace(call, roofs=roofs), choice, store, targets, job).measure()
+    data["resumed"] = [*earlier, {"argv": options.argv, "kept_rows": len(stay), "device": choice.name}]
+    targets = output.choose_run_targets(options, data["run_id"], folder=folder)
+    with options.interrupts.at_once():
+        check(options, targets)
+        finished = {"rows": [rows[index] for index in stay], "samples": [samples[index] for index in stay]}
+        store = output.open_store(data, targets, claims, **finished)
+    return _Run(options, choice, store, targets, job).measure()
 
 
 def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:
@@ -414,8 +389,7 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
     """Read the plan in a run's metadata; ValueError when it is not one that this bwprof can run."""
     if not data.get("plan"):
         raise ValueError(f"{folder} cannot be resumed: it has no plan (a {reader.JSON_NAME} that bwprof sweep wrote)")
-    kinds: dict[str, tuple[type, ...]] = {"plan": (list,), "run_id": (str,), "backend": (str,), "device_index": (int,)}
-    for name, kind in kinds.items():
+    for name, kind in {"plan": list, "run_id": str, "backend": str, "device_index": int}.items():
         if not isinstance(data.get(name), kind) or isinstance(data[name], bool):
             raise ValueError(f"{folder} cannot be resumed: its {name} is {repr_short(data.get(name))}")
     specs = []
@@ -423,16 +397,11 @@ def earlier_plan(folder: Path, data: dict[str, Any]) -> Plan:
         try:
             specs.append(Spec.checked(spec, data["backend"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else error
-            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {reason}") from None
-    suite = data.get("suite")
+            raise ValueError(f"{folder} cannot be resumed: case {number} of its plan: {error}") from None
+    suite = data.get("suite") if isinstance(data.get("suite"), str) else None
     target, most = (finite_or_none(data.get(name)) for name in ("target_seconds", "max_seconds"))
-    return Plan(
-        tuple(specs),
-        suite if isinstance(suite, str) else None,
-        target if target is not None and target > 0 else None,
-        most if most is not None and most >= 0 else None,
-    )
+    most = None if most is None or most < 0 else most
+    return Plan(tuple(specs), suite, target if target and target > 0 else None, most)
 
 
 def _find_folder(name: str, parent: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import sys
 
-from bwprof.cli.commands.show import main_report
+from bwprof.cli.commands.results import main_report
 
 if __name__ == "__main__":
     sys.exit(main_report())

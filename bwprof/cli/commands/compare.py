@@ -1,151 +1,130 @@
-"""The command ``bwprof compare``: two runs case by case, and the gate of a CI job."""
+"""The commands ``bwprof compare`` (the gate of a CI job) and ``bwprof baseline`` (what it compares with)."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.cli.commands.baseline import DIR
-from bwprof.cli.display import print_frame, print_lines
-from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK, data_stream
-from bwprof.cli.options import ONLY, Parser, read_fraction, run, split
-from bwprof.cli.output import check_picture, choose_targets, write_targets
-from bwprof.text.parsing import describe_unknown, quote_text
-from bwprof.text.terminal import make_console
+from bwprof.cli import options as shared
+from bwprof.cli.commands import sweep
+from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
+from bwprof.cli.options import ONLY, command, run_group
+from bwprof.cli.output import check_picture, choose_targets, emit, writing
+from bwprof.cli.render import print_frame, print_lines
+from bwprof.records import baselines, save_baseline
+from bwprof.records.baselines import Baseline, BaselineCase
+from bwprof.records.keys import read_metric
+from bwprof.records.regression import report
+from bwprof.records.regression.comparison import Comparison, Gate, compare_sources, parse_fail_on
+from bwprof.records.regression.verdicts import DISTURBED_WORD, NOT_COMPARABLE, UNDECIDED
+from bwprof.records.source import Source, load_source
+from bwprof.results.pairs import find_disturbances, find_doubts
+from bwprof.text.formatting import format_figure, format_path, is_missing, plural
+from bwprof.text.parsing import quote_text
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bwprof.records.regression.comparison import Comparison, Gate
+    from bwprof.results.writer import Store
 
-_DESCRIPTION = """\
-Compare two runs case by case: which became slower, by more than chance, and probably why. BASE and NEW are run folders,
-.csv or .json files of results, or baselines (baseline:NAME).
+REPEAT = 5
+_log = logging.getLogger("bwprof.sweep")
 
-Against a baseline of several processes (bwprof baseline save NAME --repeat 5) the threshold of each case is its scatter
-between processes, at a chance of 5 % that any case is called slower without being so. Between two single runs intervals
-must be apart, and medians more than 3 %. A case is the same where no change above the gate can hide, else undecided.
+_DIR = f"""\
+--dir, --store DIR  where baselines are (default: {baselines.FOLDER})
 """
 
-_TABLE = f"""\
-base=BASE  the results to compare with
-new=NEW  the results to judge
---fail-on WHAT  exit with 1 when: slower (any case is), any (differs), 5% (a case is slower, and 5 % more time is within
-  its interval), never (default)
---gate FRACTION  the smallest change to report (default: 1% where learnt, else 3%)
---metric NAME  time_ms (default), bandwidth_gb_s or traffic_ratio
+
+@command(f"""\
+base=BASE  a run, a .csv or .json file of results, or a baseline (baseline:NAME)
+new=NEW  the results to judge, likewise
+
+what to compare:
+--metric NAME = time_ms  time_ms, bandwidth_gb_s or traffic_ratio
 {ONLY}
 --across  compare other devices, drivers and timers, too
---power  print the smallest change that the gate can detect, per case
+{_DIR}
+how to judge:
+--fail-on WHAT = never  exit with 1 when: slower (any case is), any (differs), 5% (one is, and its interval has 5 %)
+--gate FRACTION  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
 --[no-]confirm  measure a case that fails or may, again in a fresh process, where its device is present; both must fail
   (default). Against a base of fewer than five processes what fails is measured up to five times
+-q, --quiet  no progress of repeated measurements
+
+output:
 --all  print also the cases that are the same, those that cannot be compared, and those of one side alone
---format FORM  table (default), markdown, json or csv
---csv FILE|-  write it as CSV, too
---json FILE|-  write it as JSON, too
+--power  print the smallest change that the gate can detect, per case
+--csv FILE|-  write it as CSV, too ('-': on standard output, and the table on standard error)
+--json FILE|-  write it as JSON, too, '-' likewise
 --md FILE|-  write it as Markdown, too; append it to the file that $GITHUB_STEP_SUMMARY names
 --force  replace files that are there
 --plot PICTURE  draw the ratios; the ending says the format
 --github  print an ::error line for each case that fails
-{DIR}
--q, --quiet  no progress of repeated measurements
-"""
+""")
+def main_compare(options: argparse.Namespace) -> int:
+    """Compare two runs case by case: which cases became slower by more than chance, and probably why.
 
-_EPILOG = """\
-exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on: incomplete: a case of BASE failed, is
-missing or was not measured in NEW; a slower one was disturbed and not measured again; an undecided one may hide a
-change that fails; or none could be judged)
+    A baseline of several processes (bwprof baseline save NAME --repeat 5) knows how far each case scatters: all false
+    alarms together have a chance of 5 %. Between two single runs, intervals must be apart and medians differ by 3 %.
 
-examples:
-  %(prog)s bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
-  %(prog)s baseline:main r --fail-on 5%% --md "$GITHUB_STEP_SUMMARY" --github
-  %(prog)s baseline:main r --power
-"""
+    Examples:
+      bwprof compare bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
+      bwprof compare baseline:main r --fail-on 5% --md "$GITHUB_STEP_SUMMARY" --github
+      bwprof compare baseline:main r --power
 
-_FORMATS = {"table": "", "markdown": "md", "json": "json", "csv": "csv"}
+    A case is undecided where a change above the gate may hide in its interval.
+    exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on, incomplete: a case of BASE failed or
+    is missing in NEW, a slower one was disturbed, an undecided one may hide a failure, or no case could be judged)
+    """
+    from bwprof.records.regression.confirmation import confirm_changes
+    from bwprof.results import frame
 
-
-def main_compare(arguments: Sequence[str] | None = None) -> int:
-    """Compare, print, gate; returns the exit code."""
-    defaults = {"metric": "time_ms", "format": "table", "confirm": True}
-    return run(Parser("bwprof compare", _DESCRIPTION, _TABLE, _EPILOG, **defaults), arguments, _run)
-
-
-def _run(options: argparse.Namespace) -> int:
-    from bwprof.records.regression.comparison import parse_fail_on
-
-    if options.format not in _FORMATS:
-        raise ValueError(describe_unknown("--format", options.format, _FORMATS))
     fail_on = parse_fail_on(options.fail_on, "--fail-on")
-    gate = read_fraction(options, "gate")
     if options.plot is not None:
         check_picture("--plot", options.plot, force=options.force)
     targets = choose_targets(options, options.base, options.new)
-    piped = next((kind for kind, name in targets.items() if name == "-"), "")
-    if options.format != "table":
-        data_stream("--format")
-        if piped:
-            raise ValueError(f"--format {options.format} and --{piped} - cannot both have the standard output")
-    comparison = _compare(options, gate, fail_on)
-    result = comparison.apply_gate(fail_on)
-    complete = _write(options, targets, comparison, result)
-    if options.github:
-        from bwprof.records.regression.report import github_lines
-
-        sys.stdout.writelines(f"{line}\n" for line in github_lines(comparison, result, options.new))
-    incomplete = result.unsettled or (fail_on != "never" and not comparison.judged) or not complete
-    return GATE_FAILED if result.failed else INCOMPLETE if incomplete else OK
-
-
-def _compare(options: argparse.Namespace, gate: float | None, fail_on: str | float) -> Comparison:
-    from bwprof.records.regression.comparison import compare_sources
-    from bwprof.records.regression.confirmation import confirm_changes
-    from bwprof.records.source import load_source
-
-    base, new = load_source(options.base, folder=options.dir), load_source(options.new, folder=options.dir)
+    base, new = (load_source(name, folder=options.dir) for name in (options.base, options.new))
     if options.only:
-        base, new = (rows.only(split(options.only, "--only")) for rows in (base, new))
-    tries = 2 if options.confirm else 1
-    comparison = compare_sources(base, new, gate=gate, across=options.across, metric=options.metric, tries=tries)
-    if options.confirm and fail_on != "never":
+        base, new = (rows.only(tuple(options.only)) for rows in (base, new))
+    tries = 2 if options.confirm is not False else 1
+    how = {"gate": options.gate, "across": options.across, "metric": options.metric, "tries": tries}
+    comparison = compare_sources(base, new, **how)
+    if options.confirm is not False and fail_on != "never":
         comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
-    return comparison
-
-
-def _write(options: argparse.Namespace, targets: dict[str, str], comparison: Comparison, gate: Gate) -> bool:
-    """Print the comparison and write its files; return whether all are written."""
-    from bwprof.records.regression import report
-    from bwprof.results import frame
-
+    gate = comparison.apply_gate(fail_on)
     heads = [_gate_line(comparison, gate)] if gate.fail_on != "never" else []
-    if options.format == "table":
-        _print(comparison, heads, make_console(sys.stderr if "-" in targets.values() else sys.stdout), options)
+    _print(comparison, heads, make_console(sys.stderr if "-" in targets.values() else sys.stdout), options)
     texts = {
         "csv": lambda: frame.format_csv(comparison.frame()),
         "json": lambda: _json(comparison, gate),
         "md": lambda: report.format_markdown(comparison, heads, gate),
     }
-    printed = {_FORMATS[options.format]: "-"} if options.format != "table" else {}
-    complete = write_targets(targets, texts) and write_targets(printed, texts)
+    code = emit(targets, texts)
     if options.plot is not None:
         from bwprof.plot import regressions
 
-        regressions.save_ratios(comparison.frame(), options.plot)
-    return complete
+        with writing():
+            regressions.save_ratios(comparison.frame(), options.plot)
+    if options.github:
+        sys.stdout.writelines(f"{line}\n" for line in report.github_lines(comparison, gate, options.new))
+    if gate.failed:
+        return GATE_FAILED
+    return INCOMPLETE if gate.unsettled or (fail_on != "never" and not comparison.judged) else code
 
 
 def _gate_line(comparison: Comparison, gate: Gate) -> str:
     """Describe whether the gate failed, and what it could not judge."""
-    from bwprof.records.regression.report import first_names
-    from bwprof.records.regression.verdicts import DISTURBED_WORD, NOT_COMPARABLE
-
     threshold = f"{100 * gate.fail_on:g} %" if isinstance(gate.fail_on, float) else gate.fail_on
     missing = set(gate.missing)
-    names = first_names(comparison, gate.undecided)
+    names = report.first_names(comparison, gate.undecided)
     lines = [line for place, line in enumerate(comparison.lines) if place not in missing]
     unjudged = sum(line.verdict in (DISTURBED_WORD, NOT_COMPARABLE) for line in lines)
     disturbed = bool(gate.suspects) or (not comparison.judged and bool(comparison.counts[DISTURBED_WORD]))
@@ -155,7 +134,7 @@ def _gate_line(comparison: Comparison, gate: Gate) -> str:
         f"{len(gate.suspects)} slower, disturbed, and not measured again": gate.suspects,
         f"{unjudged} of {len(comparison.lines)} cases could not be judged": unjudged,
         f"{len(gate.undecided)} undecided: {', '.join(names)}": names,
-        _advice(comparison) if disturbed else "": disturbed,
+        _advice(comparison): disturbed,
     }
     return "; ".join(text for text, applies in parts.items() if applies)
 
@@ -171,22 +150,14 @@ def _gate_result(comparison: Comparison, gate: Gate) -> str:
 
 def _advice(comparison: Comparison) -> str:
     """Describe which side to measure again."""
-    from bwprof.records.regression.verdicts import DISTURBED_WORD
-    from bwprof.results.pairs import find_disturbances
-
     pairs = [line.pair for line in comparison.lines if line.verdict == DISTURBED_WORD]
     sides = {"BASE": [pair.base for pair in pairs], "NEW": [pair.new for pair in pairs]}
-    disturbed = [
-        name for name, rows in sides.items() if any(row is not None and find_disturbances(row) for row in rows)
-    ]
+    disturbed = [name for name, rows in sides.items() if any(row and find_disturbances(row) for row in rows)]
     names = " and ".join(disturbed) or "NEW"  # where only the second try was disturbed
     return f"measure {names} again when nothing else uses the device, or both turn by turn (bwprof ab)"
 
 
 def _print(comparison: Comparison, heads: Sequence[str], screen: Console, options: argparse.Namespace) -> None:
-    from bwprof.records.regression import report
-    from bwprof.records.regression.verdicts import NOT_COMPARABLE
-
     places = report.sort_lines(comparison, everything=options.all)
     apart = [place for place in places if comparison.lines[place].verdict == NOT_COMPARABLE and not options.all]
     others = [place for place in places if place not in set(apart)]
@@ -202,23 +173,18 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
     if len(places) < len(comparison.lines):
         screen.print(f"{len(comparison.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
-        title = "The smallest change that is found 95 times in 100" + (", and confirmed" if options.confirm else "")
+        title = "The smallest change that is found 95 times in 100" + (
+            ", and confirmed" if options.confirm is not False else ""
+        )
         print_frame(screen, title, report.power_table(comparison), numbers=report.POWER_NUMBERS)
         print_lines(screen, [report.POWER_NOTE])
     screen.print()
     print_lines(screen, report.detail_lines(comparison, others, whole=whole))
-    print_lines(
-        screen,
-        filter(
-            None, (*comparison.notes, report.describe_chance(comparison), report.format_summary(comparison), *heads)
-        ),
-    )
+    ends = (*comparison.notes, report.describe_chance(comparison), report.format_summary(comparison), *heads)
+    print_lines(screen, filter(None, ends))
 
 
 def _json(comparison: Comparison, gate: Gate) -> str:
-    from bwprof.records.regression import report
-    from bwprof.records.regression.verdicts import UNDECIDED
-
     names = report.line_names(comparison)
     records = comparison.frame().to_dict(orient="records")
     document: dict[str, Any] = {
@@ -240,6 +206,222 @@ def _json(comparison: Comparison, gate: Gate) -> str:
 
 def _plain(value: Any) -> Any:
     """Return None for what JSON cannot hold: NaN and infinity."""
-    from bwprof.text.formatting import is_missing
-
     return None if is_missing(value) or (isinstance(value, float) and math.isinf(value)) else value
+
+
+_SAVE_TABLE = f"""\
+name=NAME  what to call it: letters, digits, '.', '_' and '-'
+what=RUN|FILE*  finished runs; with --repeat: operations to measure
+--repeat N  measure in N fresh processes (default without a RUN: {REPEAT})
+{_DIR}
+--force  replace a baseline of that name
+{shared.CASES_AND_DEVICES}
+how:
+{shared.DRY_RUN}
+{shared.LIMITS}
+{shared.SAMPLING}
+{shared.ROOFS}
+
+output:
+--output DIR  parent of the runs' folders (default: {shared.DEFAULT_OUTPUT})
+-q, --quiet  no progress, only warnings and errors
+{shared.VERBOSE}"""
+
+_BASELINE_USAGE = """\
+usage: bwprof baseline save NAME               measure the default suite in 5 fresh processes, and save that
+       bwprof baseline save NAME RUN|FILE...   save finished runs, each as a process
+       bwprof baseline save NAME --repeat N [OPERATION...] [options of bwprof sweep]
+       bwprof baseline list                    list the baselines
+       bwprof baseline show NAME               print its cases, and how much their medians scatter between processes
+       bwprof baseline delete NAME...          remove baselines, also damaged ones
+
+A baseline is a file, .bwprof/baselines/NAME.json or in --dir DIR: plain JSON in a stable order, to be committed.
+bwprof baseline save --help lists the options.
+"""
+
+
+def main_baseline(arguments: Sequence[str] | None = None) -> int:
+    """Save, list, show or delete what later runs are compared with; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    commands = {"list": main_baseline_list, "show": main_baseline_show, "delete": main_baseline_delete}
+    return run_group("baseline", words, _BASELINE_USAGE, {"save": main_baseline_save, **commands})
+
+
+@command(_DIR)
+def main_baseline_list(options: argparse.Namespace) -> int:
+    """List the baselines."""
+    known = baselines.baselines(folder=options.dir)
+    readable = [line for line in known if not line["problem"]]
+    if readable:
+        names = ["name", "cases", "processes", "device", "driver", "saved"]
+        rows = ([str(line[name]) for name in names] for line in readable)
+        print_table(make_console(sys.stdout), names, rows, numbers=["cases", "processes"])
+    sys.stderr.writelines(f"bwprof: error: {line['problem']}\n" for line in known if line["problem"])
+    if not known:
+        folder = quote_text(baselines.baseline_folder(options.dir))
+        sys.stderr.write(f"bwprof: no baselines in {folder}: 'bwprof baseline save NAME' makes one\n")
+    return INCOMPLETE if len(readable) < len(known) else OK
+
+
+@command(f"name=NAME  the baseline\n{_DIR}")
+def main_baseline_show(options: argparse.Namespace) -> int:
+    """Print where a baseline was measured, and a line for each of its cases.
+
+    time: the geometric mean over the processes that count, as bwprof compare has it, with the interval within one.
+    processes: those that count; disturbed ones are left out where others are not ("1 of 3"); runs of one are joined.
+    wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
+    """
+    baseline = baselines.load_baseline(options.name, folder=options.dir)
+    screen = make_console(sys.stdout)
+    for line in _head(baseline):
+        screen.print(quote_text(line) if len(line) > 200 else line, soft_wrap=True)
+    words, numbers = ["case", "precision", "variant", "cache"], ["time, ms", "95 % from", "to", "GB/s", "processes"]
+    numbers.append("wander, %")
+    notes = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in baseline.rows]
+    more = ["doubts"] if any(notes) else []
+    lines = []
+    for case, note in zip(baseline.cases, notes, strict=True):
+        names = [str(case.row[name] or "-") for name in words]
+        lines.append([*names, *_figures(case), *([note] if more else [])])
+    print_table(screen, [*words, *numbers, *more], lines, numbers=numbers)
+    return OK
+
+
+def _head(baseline: Baseline) -> list[str]:
+    count = baseline.most_processes
+    processes = baseline.joined or ("one process" if count == 1 else f"{count} processes")
+    if count == 1:
+        processes += ": how far medians wander between processes is not known"
+    versions = dict.fromkeys(str(row["bwprof_version"]) for row in baseline.rows if row["bwprof_version"])
+    device = f"{baseline.device or 'no device'}, driver {baseline.driver or 'unknown'}"
+    runs = ", ".join(str(process["run_id"]) for process in baseline.processes if process.get("run_id"))
+    return [
+        f"{baseline.name}: {plural(len(baseline.cases), 'case')}, {processes}",
+        f"{device}, bwprof {', '.join(versions) or '?'}",
+        f"saved {baseline.saved or 'at an unknown time'}" + (f", runs {runs}" if runs else ""),
+    ]
+
+
+def _figures(case: BaselineCase) -> list[str]:
+    """List the time with its interval, the bandwidth, the processes and how far they wander."""
+    row, times = case.row, case.process_ms
+    if row["status"] != "ok" or is_missing(row["time_ms"]):
+        return [f"{row['status']}: {quote_text(row['reason'] or '')}", *["-"] * 5]
+    time, speed = (read_metric(row, times, metric) for metric in ("time_ms", "bandwidth_gb_s"))
+    ends = ("-",) * 3 if isinstance(time, str) else (f"{ms:.5g}" for ms in (time.middle, time.low, time.high))
+    known = (row["time_ms"], row["time_ms_lo"], row["time_ms_hi"])
+    return [
+        *(end if ms and math.isfinite(ms) else "-" for ms, end in zip(known, ends, strict=True)),
+        "-" if isinstance(speed, str) else format_figure(speed.middle, whole_from=1000),
+        str(len(times)) if len(times) == case.processes else f"{len(times)} of {case.processes}",
+        f"{100 * (max(times) / min(times) - 1):.2f}" if len(times) > 1 else "-",
+    ]
+
+
+@command(f"names=NAME+  the baselines\n{_DIR}")
+def main_baseline_delete(options: argparse.Namespace) -> int:
+    """Remove baselines, also damaged ones."""
+    for name in options.names:
+        path = baselines.delete_baseline(name, folder=options.dir)
+        sys.stderr.write(f"bwprof: baseline {name} is gone ({format_path(path)})\n")
+    return OK
+
+
+_OF_SWEEP: dict[str, Any] = dict.fromkeys(
+    ("csv", "json", "classic_csv", "proof_bundle", "trace", "prometheus", "resume")
+)
+
+
+@command(_SAVE_TABLE, measuring=True, mixed=True, operations=(), **_OF_SWEEP)
+def main_baseline_save(options: argparse.Namespace) -> int:
+    """Save measurements as a baseline, with which bwprof compare compares later ones.
+
+    Save finished runs, or measure a suite now in fresh processes: they show how much each case scatters between them.
+
+    Examples:
+      bwprof baseline save main                            the default suite, in 5 fresh processes
+      bwprof baseline save main --repeat 3 --suite ci.toml --device cuda:0
+      bwprof baseline save main bwprof-results/2026*       finished runs, each as a process
+
+    exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be written), 130 interrupted.
+    """
+    if options.repeat is None and options.what:
+        if clash := sweep.case_options(options, "dry_run"):
+            raise ValueError(f"finished runs are measured already: leave out {', '.join(clash)}, or give --repeat")
+        with options.interrupts.at_once():
+            _save(options, [load_source(name, folder=options.dir) for name in options.what])
+        return OK
+    options.repeat = REPEAT if options.repeat is None else options.repeat
+    if options.repeat < 1:
+        raise ValueError(f"--repeat is {options.repeat}: allowed is 1 or more")
+    options.operations = options.what
+    if options.dry_run:
+        for choice, plan in sweep.plan_cases(options, runs=False):
+            sweep.print_plan(sys.stdout, plan, choice)
+        sys.stdout.write(f"each in {options.repeat} fresh process{'' if options.repeat == 1 else 'es'}\n")
+        return OK
+    baselines.prepare_folder(options.name, options.dir, force=options.force)
+    return _measure(options)
+
+
+def _save(options: argparse.Namespace, sources: Sequence[Source]) -> None:
+    baseline = save_baseline.join_sources(options.name, sources)
+    path = format_path(baselines.write_baseline(baseline, folder=options.dir, force=options.force))
+    sys.stderr.write(f"bwprof: baseline {options.name} ({plural(len(baseline.cases), 'case')}) is in {path}\n")
+    for doubt in save_baseline.list_doubts(baseline):
+        _log.warning("%s", doubt)
+
+
+def _measure(options: argparse.Namespace) -> int:
+    """Measure a run in each fresh process, in folders of their own, and save the baseline of them all."""
+    stores: list[Store] = []
+    saved = False
+    try:
+        code = _run_each(options, stores)
+        empty = next((store for store in stores if not _has_times(store)), None)
+        if empty is not None:
+            reason = next((f": {row['reason']}" for row in empty.rows if row.get("reason")), "")
+            _log.error("baseline %s is not saved: no case was measured%s", options.name, reason)
+        elif all(map(_is_complete, stores)):
+            sources = [Source(str(store.run["run_id"]), store.rows, store.samples, store.run) for store in stores]
+            with options.interrupts.at_once():
+                _save(options, sources)
+            saved = True
+    finally:
+        complete = list(filter(_is_complete, stores))
+        if complete and not saved:
+            parent = Path(options.output) if options.output is not None else shared.DEFAULT_OUTPUT
+            runs = " ".join(str(parent / str(store.run["run_id"])) for store in complete)
+            sys.stderr.write(f"bwprof: bwprof baseline save {options.name} {runs} saves what is finished\n")
+    return code
+
+
+def _is_complete(store: Store) -> bool:
+    return bool(store.run.get("status") == "complete") and _has_times(store)
+
+
+def _has_times(store: Store) -> bool:
+    return any(map(save_baseline.is_measured, store.rows))
+
+
+def _run_each(options: argparse.Namespace, stores: list[Store]) -> int:
+    """Measure until a run is incomplete; `stores` get their rows. Returns the worst exit code."""
+    from bwprof.cli import runner
+
+    options.argv = ["baseline", "save", *options.argv]
+    runner.read_options(options)
+    roofs = options.roofs_argument
+    plans = sweep.plan_cases(options)
+    sweep.warn_of_choices(plans)
+    choice, first = plans[0]
+    job = runner.Job(first, first.specs, made=plans, settle=stores.append, show=lambda *_: None, draws=False)
+    code = OK
+    for number in range(options.repeat):
+        if not options.quiet:
+            sys.stderr.write(f"bwprof: baseline {options.name}: process {number + 1} of {options.repeat}\n")
+        options.started, options.roofs_argument = time.monotonic(), roofs
+        code = max(code, runner.run(options, job, choice))
+        if not _is_complete(stores[number]):
+            break
+        options.recalibrate = False  # once is enough
+    return code

@@ -12,41 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, registry
 from bwprof.cli.guard import GATE_FAILED, OK
-from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, Parser, read_single_params, run, run_measuring
+from bwprof.cli.options import DEVICE, KV_LENS, SINGLE_PARAM, command, measuring_command, read_single_params
 from bwprof.cli.output import FORMS, choose_targets, emit, json_text
 from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import schema
 from bwprof.results.json_file import to_json_value
-from bwprof.runs.channel import Interrupts
-from bwprof.selftest.parts import Cell, PartReport
+from bwprof.selftest.bench import Cell, PartReport
 from bwprof.text.formatting import format_seconds
-from bwprof.text.parsing import describe_unknown, parse_names
+from bwprof.text.parsing import describe_unknown
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-_COLUMNS_TABLE = f"""\
+
+@command(f"""\
 names=COLUMN*  the columns to print (default: all)
-{FORMS}"""
+{FORMS}""")
+def main_columns(options: argparse.Namespace) -> int:
+    """Print the columns of frames, CSV and JSON files, in their order, with their meaning.
 
-_COLUMNS_EPILOG = """\
-examples:
-  %(prog)s
-  %(prog)s pct_attainable limiter
-  %(prog)s --json
-"""
-
-
-def main_columns(arguments: Sequence[str] | None = None) -> int:
-    """Print the columns of results; returns the exit code."""
-    text = "Print the columns of frames, CSV and JSON files, in their order, with their meaning."
-    return run(Parser("bwprof columns", text, _COLUMNS_TABLE, _COLUMNS_EPILOG), arguments, _print_columns)
-
-
-def _print_columns(options: argparse.Namespace) -> int:
+    Examples:
+      bwprof columns
+      bwprof columns pct_attainable limiter
+      bwprof columns --json
+    """
     targets = choose_targets(options)
     known = {column.name: column for column in schema.all_columns()}
     columns = [known[name] for name in _check_names("column", options.names, list(known))]
@@ -76,19 +68,12 @@ def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]
     return list(dict.fromkeys(names)) or known
 
 
-_INFO_TABLE = """\
+@command("""\
 --json  print JSON instead of a table
 --probe  try what may need privileges: hardware counters, CUPTI's timestamps (2 s)
-"""
-
-
-def main_info(arguments: Sequence[str] | None = None) -> int:
-    """Print what this machine and build offer; returns the exit code."""
-    text = "Print the devices of this machine, their stored roofs, the build and its libraries."
-    return run(Parser("bwprof info", text, _INFO_TABLE), arguments, _print_info)
-
-
-def _print_info(options: argparse.Namespace) -> int:
+""")
+def main_info(options: argparse.Namespace) -> int:
+    """Print the devices of this machine, their stored roofs, the build and its libraries."""
     targets = choose_targets(options)
     facts = info(probe=options.probe)
 
@@ -108,19 +93,14 @@ ones counted as whole), and keys is batch*kv_len, or the sum of kv_lens. Each op
 stores and reads in between comes on top (algorithmic_bytes_*). Intensity is FLOPs a byte with the default parameters.
 """
 
-
 _OPERATIONS_TABLE = f"""\
 names=OPERATION*  the operations to print (default: all)
 {FORMS}"""
 
 
-def main_operations(arguments: Sequence[str] | None = None) -> int:
-    """Print operations; returns the exit code."""
-    text = "Print what can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."
-    return run(Parser("bwprof operations", text, _OPERATIONS_TABLE, _LEGEND), arguments, _print_operations)
-
-
-def _print_operations(options: argparse.Namespace) -> int:
+@command(_OPERATIONS_TABLE, _LEGEND)
+def main_operations(options: argparse.Namespace) -> int:
+    """Print what can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."""
     targets = choose_targets(options)
     known = registry.operations()
     operations = [known[name] for name in _check_names("operation", options.names, known.names())]
@@ -128,7 +108,7 @@ def _print_operations(options: argparse.Namespace) -> int:
         "json": lambda: json_text([{**operation, "intensity": _intensities(operation)} for operation in operations]),
         "md": lambda: _operations_markdown(operations),
     }
-    return emit(targets, texts, lambda screen: _show_operations(operations, screen))
+    return emit(targets, texts, lambda screen: show_operations(operations, screen))
 
 
 def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
@@ -144,7 +124,8 @@ def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) -> None:
+def show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) -> None:
+    """Print operations: formulas, parameters, variants."""
     for operation in operations:
         sys.stdout.write(f"{operation['name']}: {operation['text']}\n")
         for name, text in operation["formulas"].items():
@@ -158,18 +139,17 @@ def _show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) -
 def _params(operation: Mapping[str, Any]) -> pd.DataFrame:
     import pandas as pd
 
-    names = ["parameter", "unit", "default", "allowed", "what it is"]
     rows = [
-        [
-            param["name"],
-            param["unit"],
-            str(param["default_from"] or param["default"]),
-            f"{param['minimum']} to {param['maximum']}",
-            param["text"],
-        ]
+        {
+            "parameter": param["name"],
+            "unit": param["unit"],
+            "default": str(param["default_from"] or param["default"]),
+            "allowed": f"{param['minimum']} to {param['maximum']}",
+            "what it is": param["text"],
+        }
         for param in operation["params"]
     ]
-    return pd.DataFrame(rows, columns=names)
+    return pd.DataFrame(rows)
 
 
 def _variants(operation: Mapping[str, Any]) -> pd.DataFrame:
@@ -202,40 +182,28 @@ def _intensity_text(operation: Mapping[str, Any]) -> str:
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in alike.items())
 
 
-_SELFTEST_DESCRIPTION = """\
-Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
-"""
-
-_SELFTEST_TABLE = f"""\
+@measuring_command(f"""\
 parts=PART*  timers, cache, counters, repeat
 --quick  fewer cases and repetitions
 {DEVICE}
 --json FILE|-  every figure as JSON as well, '-' for standard output
 --force  replace the file that --json names
 -q, --quiet  no progress
-"""
+""")
+def main_selftest(options: argparse.Namespace) -> int:
+    """Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
 
-_SELFTEST_EPILOG = """\
-parts (default: all):
-  timers    the graph's time against CUPTI's timestamps of the same kernels
-  cache     the same kernel made cold by rotation and by flushes
-  counters  DRAM bytes read in a cold rotation, by hardware counter
-  repeat    A/A comparisons: how often two measurements of the same thing differ significantly
+    parts (default: all):
+      timers    the graph's time against CUPTI's timestamps of the same kernels
+      cache     the same kernel made cold by rotation and by flushes
+      counters  DRAM bytes read in a cold rotation, by hardware counter
+      repeat    A/A comparisons: how often two measurements of the same thing differ significantly
 
-exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result), 130 interrupted.
-"""
-
-
-def main_selftest(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    parser = Parser("bwprof selftest", _SELFTEST_DESCRIPTION, _SELFTEST_TABLE, _SELFTEST_EPILOG)
-    return run_measuring(parser, arguments, _test)
-
-
-def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
+    exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result),
+    130 interrupted.
+    """
     from bwprof.selftest import run as run_selftest
 
-    started = time.monotonic()
     targets = choose_targets(options)
     screen = make_console(sys.stderr if options.json == "-" else sys.stdout)
 
@@ -249,10 +217,10 @@ def _test(options: argparse.Namespace, interrupts: Interrupts) -> int:
         backend=options.backend,
         device=options.device,
         progress=progress,
-        poll=interrupts.check,
+        poll=options.interrupts.check,
         show=lambda report: _show_part(report, screen),
     )
-    progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - started)}")
+    progress(f"self-test of {result['device']}: {format_seconds(time.monotonic() - options.started)}")
     code = emit(targets, {"json": lambda: json_text(to_json_value(result))})
     return code or (OK if result["passed"] else GATE_FAILED)
 
@@ -282,43 +250,32 @@ def _format_value(value: Cell) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-_VARIANTS_DESCRIPTION = """\
-Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy. Nothing is
-launched.
-"""
+_NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
 
-_VARIANTS_TABLE = f"""\
+
+@command(f"""\
 operation=OPERATION?  the operation (default: all)
---precision P,…  precisions (default: fp32)
+--precision P,… = fp32  precisions
 {SINGLE_PARAM}
 {KV_LENS}
 --device D  cpu, cuda, cuda:1, or a number (default: the first of every kind)
 --json  print JSON instead of a table
-"""
+""")
+def main_variants(options: argparse.Namespace) -> int:
+    """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 
-_VARIANTS_EPILOG = """\
-local: bytes for registers that spill, and for arrays of a thread. The last line is for Nsight Compute:
-ncu --kernel-name regex:... bwprof OPERATION --once
-Standard error says which backends the build lacks, and what to do.
-"""
+    Nothing is launched.
 
-_NUMBERS = ("registers", "shared", "local", "threads", "occupancy")
-
-
-def main_variants(arguments: Sequence[str] | None = None) -> int:
-    """Print variants and their kernels; returns the exit code."""
-    parser = Parser("bwprof variants", _VARIANTS_DESCRIPTION, _VARIANTS_TABLE, _VARIANTS_EPILOG, precision="fp32")
-    return run(parser, arguments, _print_variants)
-
-
-def _print_variants(options: argparse.Namespace) -> int:
+    local: bytes for registers that spill, and for arrays of a thread. The last line is for Nsight Compute:
+    ncu --kernel-name regex:... bwprof OPERATION --once
+    Standard error says which backends the build lacks, and what to do.
+    """
     targets = choose_targets(options)
     params: dict[str, Any] = dict(read_single_params(options.param))
-    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
     rows = Variants()
-    precisions = [registry.check_precision(word) for word in parse_names("--precision", options.precision)]
+    precisions = [registry.check_precision(word) for word in options.precision]
     for precision in precisions:
-        rows += variants(options.operation, options.device, precision=precision, kv_lens=lengths, **params)
+        rows += variants(options.operation, options.device, precision=precision, kv_lens=options.kv_lens, **params)
     backends = {row["backend"] for row in rows}
     if not any(row["variant"] is None or row["precision"] in row["precisions"] for row in rows):
         names = dict.fromkeys(row["operation"] for row in rows)
@@ -329,10 +286,11 @@ def _print_variants(options: argparse.Namespace) -> int:
             reason = f"no {name} backend, hence no {name} variants: {backend['reason']}"
             sys.stderr.write(f"bwprof: this build has {reason}; {remedy}\n")
     texts = {"json": lambda: json_text(to_json_value(list(rows)))}
-    return emit(targets, texts, lambda screen: _show_variants(rows, screen))
+    return emit(targets, texts, lambda screen: show_variants(rows, screen))
 
 
-def _show_variants(rows: Variants, screen: Console) -> None:
+def show_variants(rows: Variants, screen: Console) -> None:
+    """Print variants and their kernels."""
     several = len({row["precision"] for row in rows}) > 1
     lines = [{**({"precision": row["precision"]} if several else {}), **rows.cells(row)} for row in rows]
     columns = [name for name in (lines[0] if lines else ()) if any(line[name] for line in lines)]

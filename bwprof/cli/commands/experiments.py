@@ -6,240 +6,181 @@ import argparse
 import errno
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, registry
 from bwprof.cli import options as shared
-from bwprof.cli.display import print_frame, print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
-from bwprof.cli.options import Parser, read_fraction, read_seconds, run, run_measuring
+from bwprof.cli.options import command, measuring_command
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
-from bwprof.experiments import ab, ab_run, ab_session
-from bwprof.experiments.ab import complete_b
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
-from bwprof.experiments.ab_run import ABTable
-from bwprof.experiments.ab_session import (
-    DEFAULT_GATE,
-    DEFAULT_REL_CI,
-    DEFAULT_SECONDS,
-    StopRule,
-    exceeds_limit,
-)
+from bwprof.cli.render import print_frame, print_lines
+from bwprof.experiments import ab, ab_result, ab_run, ab_session
+from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
+from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
+from bwprof.experiments.ab_result import ABTable
+from bwprof.experiments.ab_run import PlaceRequest
 from bwprof.results.atomic import is_stream
 from bwprof.runs.channel import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.formatting import plural
-from bwprof.text.parsing import parse_count, parse_fraction, parse_names, parse_seconds, quote_text
+from bwprof.text.parsing import quote_text
 from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_DESCRIPTION = """\
-Measure which of two is faster, and by how much: A and B run turn by turn on one device, in random order, each in a
-process of its own. The paired ratios of their times say whether B is faster, slower, same or undecided.
-"""
 
-_TABLE = f"""\
+_NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
+
+
+@measuring_command(f"""\
 a=A  OPERATION, OPERATION:VARIANT, module:function or file.py:function
 b=B?  likewise (default: A, in another interpreter or revision)
 
 where the sides run:
---python PATH ...  an interpreter that has bwprof; twice: A's and B's; once: of both
---rev REV ...  a git revision; twice: A's and B's
---repo DIR  of the revisions (default: the one here)
---build COMMAND  a shell command that makes a revision's worktree ready; it runs there
+--python PATH ...  an interpreter that has bwprof: of both sides; two: A's and B's
+--rev REV ...  a git revision: of both sides; two: A's and B's
+--repo DIR = .  the repository of the revisions
+--build COMMAND  a shell command that builds a revision in its worktree
 {shared.DEVICE}
---threads N  of a CPU (default: all); one scatters least on a busy machine
+--threads N  CPU threads (default: all); one scatters least on a busy machine
 
 what to measure:
 {shared.PARAM}
 {shared.KV_LENS}
 --precision P,…  of an operation (default: {ab.DEFAULT_PRECISION})
---cache cold|hot|both  as in bwprof sweep (default: cold)
+--cache cold|hot|both,…  as in bwprof sweep (default: cold)
 --timer NAME  as in bwprof sweep
---seed N  of the order and of the generated inputs (default: 0)
+--seed N = 0  of the order and of the generated inputs
 
-how:
---rel-ci FRACTION  stop when the ratio is known to this, half of its interval (99.5 %): 0.005, or 0.5% (default)
---max-seconds SECONDS  the most for one comparison, once both sides are open (default: {DEFAULT_SECONDS:g})
---gate FRACTION  smallest difference to report (default: {DEFAULT_GATE:.0%})
---fail-on FRACTION  exit code 1 where B is slower by more than this: 2%; 3 where it is undecided, and may be
---max-turn-seconds SECONDS  for one answer of a side, whose process then ends (default: {DEFAULT_TURN_SECONDS:g})
+when to stop, and how to judge:
+--rel-ci FRACTION = {ab_session.DEFAULT_REL_CI:.1%}  stop when half of the ratio's interval is below this
+--max-seconds SECONDS = {ab_session.DEFAULT_SECONDS:g}  the longest time of one comparison
+--gate FRACTION = {ab_session.DEFAULT_GATE:.0%}  smallest difference to report
+--fail-on FRACTION  exit with 1 where B is slower by more than this, as 2%, and with 3 where it may be
+--max-turn-seconds SECONDS = {DEFAULT_TURN_SECONDS:g}  the longest time of one answer of a side
 
 output:
 {shared.FILES}
 -q, --quiet  no progress, only warnings and errors
-{shared.VERBOSE}"""
+{shared.VERBOSE}""")
+def main_ab(options: argparse.Namespace) -> int:
+    """Measure which of two is faster, and by how much.
 
-_EPILOG = """\
-examples:
-  %(prog)s {first}:{one} {first}:{other} -p {param}={value}       two variants of an operation
-  %(prog)s my.kernels:old my.kernels:new               two functions, module:function or file.py:function
-  %(prog)s {first} --python old/bin/python --python new/bin/python   two interpreters, each with its bwprof
-  %(prog)s bench.py:step --python old/bin/python --python new/bin/python    ... or with a kernel package
-  %(prog)s bench.py:step --rev v1.2 --rev HEAD --build "make"     two revisions of the repository here
-  %(prog)s my.kernels:old my.kernels:new --fail-on 2%%   exit code 1 where B is slower by more than that
+    A and B run turn by turn in random order, each in its own process; ratios of paired times give the verdict:
+    B is faster, slower, same or undecided.
 
-A function is called with the arguments of -p alone. Where it returns a callable, that is measured, and the call
-prepares it. Its module is looked for where the command runs, of revisions in their worktrees.
-exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: B may be slower by more,
-but it is undecided; results could not be written: they are on standard error), 130 interrupted.
-"""
+    Examples:
+      bwprof ab gemm:naive gemm:blocked -p M=64                  two variants of an operation
+      bwprof ab my.kernels:old my.kernels:new --fail-on 2%       two functions; exit code 1 where the second is slower
+      bwprof ab bench.py:step --rev v1.2 --rev HEAD --build make   two revisions of this repository
 
-_NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
-
-
-def main_ab(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    argv = list(arguments or ())
-    return run_measuring(_parser(), argv, lambda options, interrupts: _compare(options, argv, interrupts))
-
-
-def _parser() -> Parser:
-    example = next(row for row in registry.operations() if not row["is_stream"])
-    variants = next(list(names) for names in example["variants"].values() if len(names) > 1)
-    words = {
-        "first": example["name"],
-        "one": variants[0]["name"],
-        "other": variants[1]["name"],
-        "param": example["params"][0]["name"],
-        "value": str(example["params"][0]["default"]),
-    }
-    epilog = _EPILOG
-    for name, word in words.items():
-        epilog = epilog.replace(f"{{{name}}}", word)
-    defaults = {
-        "repo": ".",
-        "seed": "0",
-        "rel_ci": f"{DEFAULT_REL_CI}",
-        "max_seconds": f"{DEFAULT_SECONDS}",
-        "gate": f"{DEFAULT_GATE}",
-        "max_turn_seconds": f"{DEFAULT_TURN_SECONDS}",
-    }
-    return Parser("bwprof ab", _DESCRIPTION, _TABLE, epilog, **defaults)
-
-
-def _compare(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts) -> int:
+    bwprof calls a function with the values of -p. If it returns a callable, bwprof measures that; the call prepares it.
+    Modules are looked for in the current folder, those of revisions in their worktrees.
+    exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: undecided; results
+    cannot be written: they are on standard error), 130 interrupted.
+    """
     targets = choose_targets(options)
-    limit = read_fraction(options, "fail_on")
-    threads = None if options.threads is None else parse_count(options.threads, "--threads")
-    turn_seconds = parse_seconds(options.max_turn_seconds, "--max-turn-seconds", text=True)
+    threads = None if options.threads is None else check_threads(options.threads, "--threads")
+    turn_seconds = options.max_turn_seconds
     places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
-    rule = StopRule(
-        parse_fraction(options.rel_ci, "--rel-ci"),
-        parse_seconds(options.max_seconds, "--max-seconds", text=True),
-        parse_fraction(options.gate, "--gate"),
-        registry.check_seed(parse_count(options.seed, "--seed")),
-    )
+    rule = ab_session.StopRule(options.rel_ci, options.max_seconds, options.gate, registry.check_seed(options.seed))
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
-    works = ab.make_tasks(*names, shared.read_params(options.param), _read_options(options, rule.seed), choice.backend)
-    table = ABTable.start(choice, rule, argv)
+    cases = ABOptions(
+        params=shared.read_params(options.param),
+        kv_lens=options.kv_lens,
+        precisions=options.precision or (),
+        caches=options.cache or (),
+        timer=options.timer,
+        seed=rule.seed,
+    )
+    works = ab.make_tasks(*names, cases, choice.backend)
+    table = ab_run.start_table(choice, rule, options.argv, {})
 
     def report(text: str) -> None:
         if not options.quiet:
             sys.stderr.write(f"bwprof: {text}\n")
 
     report(f"measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})")
-    stopped = failed = False
+    status = "complete"
     try:
         with ExitStack() as stack:
-            make, same_place = stack.enter_context(open_places(places, choice, interrupts, report))
-            pairs = ab_run.make_pairs(works, make, same_place=same_place)
+            make, commits = stack.enter_context(ab_run.open_places(places, choice, options.interrupts, report))
+            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, places, commits))
             for number, pair in enumerate(pairs, start=1):
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
-                result = ab_run.measure_pair(pair, rule, table, interrupts.check, ab_run.compare_nothing)
-                failed |= result.stopped == ab_session.FAILED
+                ab_run.measure_pair(pair, rule, table, options.interrupts.check, ab_run.compare_nothing)
     except (StoppedError, KeyboardInterrupt):
-        stopped = True
-    table.finish("interrupted" if stopped else "failed" if failed else "complete")
-    complete_output = _write_table(table, targets)
-    return _finish(options, table, limit, len(works), stopped=stopped, complete_output=complete_output)
-
-
-def _finish(
-    options: argparse.Namespace,
-    table: ABTable,
-    limit: float | None,
-    count: int,
-    *,
-    stopped: bool,
-    complete_output: bool,
-) -> int:
-    """Print what ended the measuring early, and judge the rows; returns the exit code."""
-    if stopped:
+        status = "interrupted"
+    if status == "complete" and _failed_rows(table):
+        status = "failed"
+    table.finish(status)
+    complete = _write_ab(table, targets)
+    if status == "interrupted":
         measured = plural(sum(row["pairs"] for row in table.rows), "pair")
-        left = count - len(table.rows)
-        more = f"; {left} of {count} comparisons were not begun" if left else ""
+        left = len(works) - len(table.rows)
+        more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
         sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
-        return INTERRUPTED if complete_output else INCOMPLETE
-    failed = [row for row in table.rows if row["stopped"] == ab_session.FAILED]
-    sys.stderr.writelines(f"bwprof: error: {row['case']}: {row['reason']}\n" for row in failed)
-    gate = OK if limit is None else _gate(table, limit, options)
-    return gate if complete_output and not failed else INCOMPLETE
+        return INTERRUPTED if complete else INCOMPLETE
+    sys.stderr.writelines(f"bwprof: error: {row['case']}: {row['reason']}\n" for row in _failed_rows(table))
+    code = OK if options.fail_on is None else judge_rows(table, options)
+    return code if complete and status == "complete" else INCOMPLETE
 
 
-def _write_table(table: ABTable, targets: dict[str, str]) -> bool:
+def _failed_rows(table: ABTable) -> list[dict[str, Any]]:
+    return [row for row in table.rows if row["stopped"] == ab_session.FAILED]
+
+
+def _write_ab(table: ABTable, targets: dict[str, str]) -> bool:
     """Print and write the rows, on standard error where they cannot be written; return whether they were."""
     texts = {"json": table.json_text, "csv": table.csv_text}
-    written = write_each(targets, lambda kind: texts[kind]())
+    written = write_each(targets, texts)
     if "-" not in targets.values():
-        _print(table)
+        _print_ab(table)
     for kind in targets.keys() - written:
         rescue(kind, texts[kind]())
     return written == targets.keys()
 
 
-def _gate(table: ABTable, limit: float, options: argparse.Namespace) -> int:
+def judge_rows(table: ABTable, options: argparse.Namespace) -> int:
     """Judge the rows whose sides could go on by --fail-on; returns the exit code."""
     code = OK
     for row in table.rows:
         if row["stopped"] == ab_session.FAILED:
             continue
         message = ""
-        exceeds = exceeds_limit(row["ratio"], row["ratio_hi"], row["verdict"], limit)
-        if exceeds:
+        if row["ratio"] is not None and ab_session.exceeds_limit(row["ratio"], row["verdict"], options.fail_on):
             code, message = GATE_FAILED, "B is slower"
-        elif exceeds is None:
+        elif ab_session.may_exceed_limit(row["ratio_hi"], row["verdict"], options.fail_on):
             code, message = code or INCOMPLETE, _describe_undecided(row, options)
         if message:
-            sys.stderr.write(f"bwprof: --fail-on {options.fail_on}: {row['case']}: {message}\n")
+            sys.stderr.write(f"bwprof: --fail-on {100 * options.fail_on:g}%: {row['case']}: {message}\n")
     return code
 
 
 def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str:
     high = row["ratio_hi"]
     known = "nothing says how much slower B may be" if high is None else f"B may be {100 * (high - 1):.2f} % slower"
-    more = f"--max-seconds is {options.max_seconds}: more would tell"
+    more = f"--max-seconds is {options.max_seconds:g}: more would tell"
     if row["stopped"] == ab_session.PRECISE:
-        more = f"--rel-ci is {options.rel_ci}: less would tell"
+        more = f"--rel-ci is {options.rel_ci:g}: less would tell"
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
-def _read_options(options: argparse.Namespace, seed: int) -> SweepRequest:
-    return SweepRequest(
-        kv_lens=registry.parse_lengths(options.kv_lens, "--kv-lens"),
-        precisions=parse_names("--precision", options.precision),
-        caches=parse_names("--cache", options.cache),
-        timer=options.timer,
-        seed=seed,
-    )
-
-
-def _print(table: ABTable) -> None:
+def _print_ab(table: ABTable) -> None:
     screen = make_console(sys.stdout)
     lines = []
     for row in table.rows:
         if row["ratio"] is None:
             continue
         case = f"{row['case']} (hot)" if row["cache"] == "hot" else row["case"]
-        times = [_format(row[name], ".4g") for name in ("a_time_ms", "b_time_ms")]
-        ratios = [_format(row[name], ".4f") for name in ("ratio", "ratio_lo", "ratio_hi")]
-        lines.append([case, *times, *ratios, str(row["pairs"]), row["verdict"]])
+        specs = {"a_time_ms": ".4g", "b_time_ms": ".4g", "ratio": ".4f", "ratio_lo": ".4f", "ratio_hi": ".4f"}
+        figures = ["-" if row[name] is None else format(row[name], spec) for name, spec in specs.items()]
+        lines.append([case, *figures, str(row["pairs"]), row["verdict"]])
     if lines:
         print_table(screen, ["case", *_NUMBERS, "B is"], lines, numbers=_NUMBERS)
     # A failed side is an error, which standard error has.
@@ -251,76 +192,54 @@ def _print(table: ABTable) -> None:
         screen.print(f"from, to: the {100 * ab_session.LEVEL:g} % interval of B's time divided by A's")
 
 
-def _format(number: float | None, spec: str) -> str:
-    return "-" if number is None else format(number, spec)
-
-
-_ABLATION_DESCRIPTION = """\
-Measure an operation's variants on one shape, the simplest first: what each changes, what that was predicted to bring,
-and what it brings. Without parameters and lengths it is the shape of the predictions.
-"""
-
-_ABLATION_TABLE = f"""\
+@command(f"""\
 operation=OPERATION  the operation (see bwprof --list)
 {shared.SINGLE_PARAM}
 {shared.KV_LENS}
 --precision P  the precision (default: the predictions', else fp32)
 --vs torch  measure PyTorch's counterparts, too, where it is installed
---variant V,…  only these variants
+--variant V  only these variants: naive,blocked
 --device D  cpu, cuda, cuda:1, or a number
---cache cold|hot  cold (default) or hot
+--cache cold|hot = cold  inputs outside or inside the cache
 --timer T  on a GPU graph (default), events or cupti
---metrics M,…  what else to count: occupancy is the achieved one
---max-seconds SECONDS  of sampling for each (default: {DEFAULT_CASE_SECONDS:g})
+--metrics M  what else to count: occupancy is the achieved one
+--max-seconds SECONDS|0 = {DEFAULT_CASE_SECONDS:g}  of sampling for each
 {shared.ROOFS}
 {shared.FILES}
---md FILE|-  tables in Markdown
+{shared.MARKDOWN}
 -o, --output PICTURE  draw the variants; the ending says the format
 -q, --quiet  no progress
-"""
+""")
+def main_ablation(options: argparse.Namespace) -> int:
+    """Measure an operation's variants on one shape, the simplest first.
 
-_ABLATION_EPILOG = """\
-Within a factor of two, gains are in per cent; CSV and JSON have ratios. A variant that brings nothing shows 0 %%. A
-variant that refuses the shape is listed with its reason.
+    Print what each changes, what that was predicted to bring, and what it brings. Without parameters and lengths it
+    is the shape of the predictions.
 
-examples:
-  %(prog)s OPERATION --vs torch                beside PyTorch's counterpart
-  %(prog)s OPERATION -p NAME=4096 --precision fp16
-  %(prog)s OPERATION --md ladder.md -o ladder.png
+    Examples:
+      bwprof ablation OPERATION --vs torch                beside PyTorch's counterpart
+      bwprof ablation OPERATION -p NAME=4096 --precision fp16
+      bwprof ablation OPERATION --md ladder.md -o ladder.png
 
-exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written), 130
-interrupted; what was measured until then is printed and written.
-"""
-
-
-# Options that are arguments of `bwprof.ablation` as they are.
-_ABLATION_ARGUMENTS = ("precision", "vs", "variant", "device", "cache", "timer", "metrics")
-
-
-def main_ablation(arguments: Sequence[str] | None = None) -> int:
-    """Measure an operation's variants and print them; returns the exit code."""
-    parser = Parser("bwprof ablation", _ABLATION_DESCRIPTION, _ABLATION_TABLE, _ABLATION_EPILOG, cache="cold")
-    return run(parser, arguments, _ablate)
-
-
-def _ablate(options: argparse.Namespace) -> int:
+    Gains below a factor of two are in per cent; CSV and JSON have ratios. A variant that refuses the shape is listed
+    with its reason.
+    exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written),
+    130 interrupted; finished variants are printed and written in each case.
+    """
     from bwprof.experiments.ablation import ablation
 
     targets = choose_targets(options)
     if options.output is not None:
         check_picture("-o", options.output, force=options.force, targets=targets)
-    seconds = read_seconds(options, "max_seconds", from_zero=True)
     roofs = shared.read_roofs(options)
-    lengths = registry.parse_lengths(options.kv_lens, "--kv-lens")
+    same = ("precision", "vs", "variant", "device", "cache", "timer", "metrics", "max_seconds", "kv_lens")
     ending: BaseException | None = None
     try:
         data = ablation(
             options.operation,
-            **{name: getattr(options, name) for name in _ABLATION_ARGUMENTS},
-            max_seconds=DEFAULT_CASE_SECONDS if seconds is None else seconds,
+            **{name: getattr(options, name) for name in same},
             roofs="auto" if roofs is None else roofs,
             progress=not options.quiet,
-            kv_lens=lengths,
             grid=shared.read_single_params(options.param),
         )
     except BaseException as error:  # with the finished variants, where any was begun
@@ -330,93 +249,93 @@ def _ablate(options: argparse.Namespace) -> int:
     if data.empty:  # nothing was finished
         targets, options.output = {}, None
     with Interrupts() as interrupts:
-        output = _AblationOutput(data, targets, options.output)
-        output.write(interrupts, stopped=isinstance(ending, KeyboardInterrupt))
-        return output.finish(ending)
+        return _finish_ablation(data, targets, options.output, interrupts, ending)
 
 
-class _AblationOutput:
-    """Writes, prints and draws an ablation, each whatever becomes of the others."""
+def _finish_ablation(
+    data: pd.DataFrame,
+    targets: dict[str, str],
+    picture: str | None,
+    interrupts: Interrupts,
+    ending: BaseException | None,
+) -> int:
+    """Write, print and draw an ablation, each whatever becomes of the others; returns the exit code.
 
-    def __init__(self, data: pd.DataFrame, targets: dict[str, str], picture: str | None) -> None:
-        self._data, self._targets, self._picture = data, targets, picture
-        self._written: set[str] = set()
-        self._stopped = self._undrawn = False
-        self._trouble: OSError | None = None  # of the standard output
+    Files come first, then what may block: pipes, the screen, the picture.
+    """
+    from bwprof.experiments.ablation_table import PEER
 
-    def write(self, interrupts: Interrupts, *, stopped: bool) -> None:
-        """Write files first, then what may block: pipes, the screen, the picture."""
-        self._stopped = stopped
-        piped = {kind: name for kind, name in self._targets.items() if name == "-" or is_stream(Path(name))}
-        files = {kind: name for kind, name in self._targets.items() if kind not in piped}
-        self._written = write_each(files, self._text)
-        try:
-            with interrupts.at_once():
-                self._written |= write_each(piped, self._text)
-                if "-" not in piped.values() and not self._data.empty:
-                    self._print()
-                self._undrawn = self._picture is not None and not _draw(self._data, self._picture)
-        except StoppedError:
-            self._stopped = True
+    texts = _ablation_texts(data)
+    trouble: OSError | None = None  # of the standard output
+    stopped, drawn = isinstance(ending, KeyboardInterrupt), True
+    piped = {kind: name for kind, name in targets.items() if name == "-" or is_stream(Path(name))}
+    written = write_each({kind: name for kind, name in targets.items() if kind not in piped}, texts)
+    try:
+        with interrupts.at_once():
+            written |= write_each(piped, texts)
+            if "-" not in piped.values() and not data.empty:
+                trouble = _print_ablation(data)
+            drawn = picture is None or _draw(data, picture)
+    except StoppedError:
+        stopped = True
+    lost = targets.keys() - written
+    if trouble is not None and trouble.errno != errno.EPIPE and not written:
+        lost = lost | {"csv"}
+    for kind in lost:
+        rescue(kind, texts[kind]())
+    if stopped or ending is not None:
+        sys.stderr.write(f"bwprof: {'interrupted' if stopped else f'error: {ending}'}: {_describe_rest(data)}\n")
+    if trouble is not None:
+        raise trouble
+    if written == targets.keys() and stopped:
+        return INTERRUPTED
+    failed = data["status"].eq("failed") & data["kind"].ne(PEER)
+    return INCOMPLETE if written != targets.keys() or ending is not None or failed.any() or not drawn else OK
 
-    def _print(self) -> None:
-        from bwprof.experiments import ablation_table as tables
 
-        screen, data = make_console(sys.stdout), self._data
-        try:
-            print_frame(screen, tables.title(data), tables.table(data), numbers=tables.NUMBERS)
-            print_frame(screen, "Predicted and measured", tables.gains(data), numbers=tables.GAINS_NUMBERS)
-            screen.print()
-            print_lines(screen, tables.notes(data))
-            sys.stdout.flush()
-        except OSError as error:
-            self._trouble = error
+def _describe_rest(data: pd.DataFrame) -> str:
+    """Describe what an ablation that ended early has, and lacks."""
+    from bwprof.experiments.ablation_table import MISSING
 
-    def _text(self, kind: str) -> str:
-        from bwprof.experiments import ablation_table
-        from bwprof.results import frame
-        from bwprof.results.json_file import to_json_value
-        from bwprof.results.reader import ABLATION_FORMAT
+    state = (
+        f"what was measured until then, {plural(len(data), 'variant')}, is kept" if len(data) else "nothing is measured"
+    )
+    missing = data.attrs.get(MISSING, [])
+    return f"{state}; not measured: {', '.join(missing)}" if missing else state
 
-        data = self._data
-        if kind == "csv":
-            return frame.format_csv(data)
-        if kind == "md":
-            return ablation_table.markdown(data)
+
+def _print_ablation(data: pd.DataFrame) -> OSError | None:
+    """Print the tables; return what prevents it."""
+    from bwprof.experiments import ablation_table as tables
+
+    screen = make_console(sys.stdout)
+    try:
+        print_frame(screen, tables.title(data), tables.table(data), numbers=tables.NUMBERS)
+        print_frame(screen, "Predicted and measured", tables.gains(data), numbers=tables.GAINS_NUMBERS)
+        screen.print()
+        print_lines(screen, tables.notes(data))
+        sys.stdout.flush()
+    except OSError as error:
+        return error
+    return None
+
+
+def _ablation_texts(data: pd.DataFrame) -> dict[str, Callable[[], str]]:
+    from bwprof.experiments import ablation_table
+    from bwprof.results import frame
+    from bwprof.results.json_file import to_json_value
+    from bwprof.results.reader import ABLATION_FORMAT
+
+    def to_json() -> str:
+        facts = {name: data.attrs[name] for name in ("torch", "missing")} | {"run": to_json_value(data.attrs["run"])}
         rows = json.loads(data.to_json(orient="records", double_precision=15))
-        facts = {
-            "torch": data.attrs["torch"],
-            "missing": data.attrs["missing"],
-            "run": to_json_value(dict(data.attrs["run"])),
-        }
         return json_text({"format": ABLATION_FORMAT, **facts, "rows": rows})
 
-    def finish(self, ending: BaseException | None) -> int:
-        """Print what could not be written, and what ended the ablation early; returns the exit code."""
-        from bwprof.experiments.ablation_table import PEER
-
-        for kind in self._targets.keys() - self._written:
-            rescue(kind, self._text(kind))
-        if self._trouble is not None and self._trouble.errno != errno.EPIPE and not self._written:
-            rescue("csv", self._text("csv"))
-        if self._stopped or ending is not None:
-            sys.stderr.write(f"bwprof: {'interrupted' if self._stopped else f'error: {ending}'}: {self._state()}\n")
-        if self._trouble is not None:
-            raise self._trouble
-        if self._written != self._targets.keys():
-            return INCOMPLETE
-        if self._stopped:
-            return INTERRUPTED
-        failed = self._data["status"].eq("failed") & self._data["kind"].ne(PEER)
-        return INCOMPLETE if ending is not None or failed.any() or self._undrawn else OK
-
-    def _state(self) -> str:
-        from bwprof.experiments.ablation_table import MISSING
-
-        count = plural(len(self._data), "variant")
-        state = f"what was measured until then, {count}, is kept" if len(self._data) else "nothing is measured"
-        missing = self._data.attrs.get(MISSING, [])
-        return f"{state}; not measured: {', '.join(missing)}" if missing else state
+    return {
+        "csv": lambda: frame.format_csv(data),
+        "md": lambda: ablation_table.markdown(data),
+        "json": to_json,
+    }
 
 
 def _draw(data: pd.DataFrame, target: str) -> bool:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bwprof.cli.display import print_lines
 from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
-from bwprof.cli.inputs import RESULTS, load_rows
-from bwprof.cli.options import DEFAULT_OUTPUT, Parser, read_fraction, run
-from bwprof.cli.output import check_picture, choose_targets, emit
+from bwprof.cli.options import DEFAULT_OUTPUT, RESULTS, command, load_rows
+from bwprof.cli.output import check_picture, choose_targets, emit, writing
+from bwprof.cli.render import print_lines
 from bwprof.results.pairs import DEFAULT_GATE, find_disturbances, find_doubts
-from bwprof.text.formatting import format_short, plural
-from bwprof.text.parsing import parse_count, parse_fraction, quote_text
+from bwprof.text.formatting import format_figure, format_short, is_missing, plural
+from bwprof.text.parsing import parse_fraction, quote_text
 from bwprof.text.terminal import make_console, new_table, print_fitted
 
 if TYPE_CHECKING:
@@ -27,41 +25,30 @@ _MOST_LINES = 20  # runs of a table, unless --last says otherwise
 _BESIDE_NOTES = 58  # letters of a run's other columns
 _LEAST_NOTES = 22  # both together fit into 80
 
-_DESCRIPTION = """\
-Print what all runs below a folder have measured, over time: a line for each case, or for each run of the CASEs. Marked
-is where the time, driver, version of bwprof, variant or device of a case changes; devices and hosts stay apart.
-"""
 
-_TABLE = f"""\
+@command(f"""\
 cases=CASE*  cases whose runs are listed: names of cases or operations, or patterns as '*_8b'
---folder, --dir DIR  where run folders are, at any depth ({DEFAULT_OUTPUT})
+--folder, --dir DIR = {DEFAULT_OUTPUT}  where run folders are, at any depth
 --precision LIST  only these precisions: fp32,fp16
 --device LIST  only devices of these names or patterns: '*H200*'
 --last N  only the last N runs (tables have {_MOST_LINES} without it)
---gate FRACTION  smallest difference to report: 0.05, or 5% (default: {DEFAULT_GATE:g})
+--gate FRACTION = {DEFAULT_GATE:g}  smallest difference to report: 0.05, or 5%
 --plot FILE  draw the times into a picture; its ending says the format
 --force  replace a picture that is there
 one of:
 --csv  print the rows as CSV instead
 --json  print the rows as JSON instead
-"""
+""")
+def main_history(options: argparse.Namespace) -> int:
+    """Print what all runs below a folder have measured, over time: a line for each case, or each run of the CASEs.
 
-_EPILOG = """\
-examples:
-  %(prog)s                                     the last state of every case
-  %(prog)s decode_gemm --precision fp16        its runs
-  %(prog)s 'attention*' --plot attention.png   a picture of them
-  %(prog)s --csv > all.csv
-"""
+    Changes of a case's time, driver, version of bwprof, variant or device are marked; devices and hosts stay apart.
 
-
-def main_history(arguments: Sequence[str] | None = None) -> int:
-    """Print the history; returns the exit code."""
-    parser = Parser("bwprof history", _DESCRIPTION, _TABLE, _EPILOG, folder=str(DEFAULT_OUTPUT))
-    return run(parser, arguments, _run)
-
-
-def _run(options: argparse.Namespace) -> int:
+    Examples:
+      bwprof history                                     the last state of every case
+      bwprof history decode_gemm --precision fp16        its runs
+      bwprof history 'attention*' --plot attention.png   a picture of them
+    """
     from rich.progress import Progress
 
     from bwprof.records.history.query import history
@@ -78,14 +65,15 @@ def _run(options: argparse.Namespace) -> int:
             options.cases or None,
             options.precision,
             device=options.device,
-            last=None if options.last is None else parse_count(options.last, "--last"),
-            gate=DEFAULT_GATE if options.gate is None else options.gate,
+            last=options.last,
+            gate=options.gate,
             progress=None if quiet else lambda done, total: bar.update(task, completed=done, total=total),
         )
     if options.plot is not None:
         from bwprof.plot import regressions
 
-        regressions.save_trend(runs, options.plot)
+        with writing():
+            regressions.save_trend(runs, options.plot)
     texts = {
         "csv": lambda: frame.format_csv(runs),
         "json": lambda: runs.to_json(orient="records", date_format="iso", indent=1) + "\n",
@@ -102,79 +90,84 @@ def _show(data: pd.DataFrame, options: argparse.Namespace, screen: Console) -> N
         return
     if not options.cases:
         for _, rows in data.groupby(["hostname", "device"], sort=False, observed=True, dropna=False):
-            print_fitted(screen, _overview(screen, rows, _place(rows.iloc[-1])))
+            print_fitted(screen, _overview(screen, rows))
             screen.print("")
-        screen.print(_count_text(data))
+        days = f"{_day(data['started'].min())} to {_day(data['started'].max())}"
+        changes = plural(len(_changes(data)), "change")
+        screen.print(f"{plural(data['folder'].nunique(), 'run')}, {days}; {changes} of time")
+        screen.print("its runs, case by case: bwprof history CASE")
         return
     several = len(data[["device", "hostname"]].drop_duplicates()) > 1
     for _, rows in data.groupby("series", sort=False):
+        row = rows.iloc[-1]
         last = rows if options.last is not None else rows.iloc[-_MOST_LINES:]
-        left_out = f" (the last {len(last)} of {len(rows)} runs: see --last)" if len(last) < len(rows) else ""
-        screen.print(_title(rows.iloc[-1], several=several) + left_out)
-        print_fitted(screen, _runs(screen, last))
+        words = [_case(row), _word(row["precision"]), _word(row["variant"]), "(hot)" if row["cache"] == "hot" else ""]
+        words += [f"[{_place(row)}]" if several else ""]
+        words += [f"(the last {len(last)} of {len(rows)} runs: see --last)" if len(last) < len(rows) else ""]
+        screen.print(" ".join(filter(None, words)))
+        print_fitted(screen, runs_table(screen, last))
         screen.print("")
 
 
-def _place(row: Any) -> str:
-    device, host = (_word(row[name]) for name in ("device", "hostname"))
-    return " on ".join(part for part in (device, host) if part) or "a device"
-
-
-def _overview(screen: Console, data: pd.DataFrame, title: str) -> Table:
-    """Make a table with a line for each case: its last state, and how often it changed."""
+def _overview(screen: Console, data: pd.DataFrame) -> Table:
+    """Make a table with a line for each case of a device: its last state, and how often it changed."""
     numbers = ["runs", "time", "GB/s", "before"]
-    grid = new_table(screen, title, ["case", "precision", *numbers, "changes"], numbers=numbers)
-    grid.columns[0].max_width = 22
-    grid.columns[-1].max_width = 17
+    grid = new_table(screen, _place(data.iloc[-1]), ["case", "precision", *numbers, "changes"], numbers=numbers)
+    grid.columns[0].max_width, grid.columns[-1].max_width = 22, 17
     cases = [rows for _, rows in data.groupby("series", sort=False)]
     names = Counter((rows["case"].iloc[-1], rows["precision"].iloc[-1]) for rows in cases)
     for rows in cases:
-        row = rows.iloc[-1]
-        name = f"{_name(row)} {_word(row['variant'])}" if names[row["case"], row["precision"]] > 1 else _name(row)
-        grid.add_row(
-            *(name, _word(row["precision"]), str(len(rows)), _time(row), _figure(row["bandwidth_gb_s"])),
-            *(_percent(row), "; ".join(filter(None, (_doubts(row), _changes(rows))))),
-        )
+        row: Any = rows.iloc[-1]
+        changed = _changes(rows)
+        variant = f" {_word(row['variant'])}" if names[row["case"], row["precision"]] > 1 else ""
+        doubts = ", ".join((*find_disturbances(row), *find_doubts(row)))
+        if row["status"] != "ok":
+            doubts = "" if is_missing(row["time_ms"]) else _word(row["status"])  # else it stands in place of the time
+        count = f" ({len(changed)})" if len(changed) > 1 else ""
+        change = f"{changed['change'].iloc[-1]} {_day(changed['started'].iloc[-1])}{count}" if len(changed) else ""
+        time, _, speed, before = _figures(row)
+        precision, notes = _word(row["precision"]), "; ".join(filter(None, (doubts, change)))
+        grid.add_row(f"{_case(row)}{variant}", precision, str(len(rows)), time, speed, before, notes)
     return grid
 
 
-def _doubts(row: Any) -> str:
-    if row["status"] != "ok":
-        return _word(row["status"]) if row["time_ms"] == row["time_ms"] else ""
-    return ", ".join((*find_disturbances(row), *find_doubts(row)))
+def _changes(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["change"].isin(["slower", "faster"])]
 
 
-def _changes(rows: pd.DataFrame) -> str:
-    """Describe when a case became slower or faster last, and how often it did."""
-    changed = rows[rows["change"].isin(["slower", "faster"])]
-    if not len(changed):
-        return ""
-    last = changed.iloc[-1]
-    count = f" ({len(changed)})" if len(changed) > 1 else ""
-    return f"{last['change']} {_day(last['started'])}{count}"
-
-
-def _title(row: Any, *, several: bool) -> str:
-    words = [_name(row), _word(row["precision"]), _word(row["variant"])]
-    words += ["(hot)"] if row["cache"] == "hot" else []
-    words += [f"[{_place(row)}]"] if several else []
-    return " ".join(filter(None, words))
-
-
-def _runs(screen: Console, rows: pd.DataFrame) -> Table:
+def runs_table(screen: Console, rows: pd.DataFrame) -> Table:
     """Make a table with a line for each run of a case."""
     numbers = ["time", "+-%", "GB/s", "change"]
     grid = new_table(screen, "", ["started (UTC)", *numbers, "notes"], numbers=numbers)
     grid.columns[-1].max_width = max(_LEAST_NOTES, screen.width - _BESIDE_NOTES)
     for _, row in rows.iterrows():
-        figures = (_time(row), _interval(row), _figure(row["bandwidth_gb_s"]))
-        change = f"{row['change']} {_percent(row)}".strip()  # of the time, from the run before
-        grid.add_row(_day(row["started"], " %H:%M"), *figures, change, _notes(row))
+        time, interval, speed, before = _figures(row)
+        notes = (row["marks"], row["flags"], row["reason"] if row["status"] != "ok" else "")
+        change = f"{row['change']} {before}".strip()  # of the time, from the run before
+        text = "; ".join(filter(None, map(_word, notes)))
+        grid.add_row(_day(row["started"], " %H:%M"), time, interval, speed, change, text)
     return grid
 
 
-def _name(row: Any) -> str:
+def _figures(row: Any) -> tuple[str, str, str, str]:
+    """Return a run's time, half of its interval in %, bandwidth, and change of time in %; blank where unknown."""
+    ms, speed, ratio = row["time_ms"], row["bandwidth_gb_s"], row["ratio"]
+    half = (row["time_ms_hi"] - row["time_ms_lo"]) / 2 / ms * 100
+    time = f"{ms:.4g} ms" if ms >= 1 else f"{ms * 1e3:.4g} us"
+    return (
+        _word(row["status"]) if is_missing(ms) else time,
+        "" if is_missing(half) else f"{half:.2g}" if half < 99.5 else f"{half:.0f}",
+        "" if is_missing(speed) else format_figure(speed, whole_from=1000),
+        "" if is_missing(ratio) else f"{(ratio - 1) * 100:+.1f} %",
+    )
+
+
+def _case(row: Any) -> str:
     return quote_text(row["case"] if isinstance(row["case"], str) else row["operation"])
+
+
+def _place(row: Any) -> str:
+    return " on ".join(filter(None, (_word(row["device"]), _word(row["hostname"])))) or "a device"
 
 
 def _word(value: Any) -> str:
@@ -182,85 +175,39 @@ def _word(value: Any) -> str:
 
 
 def _day(time: Any, more: str = "") -> str:
-    return f"{time:{'%Y-%m-%d' + more}}" if time == time else "?"  # noqa: PLR0124 - NaT is missing
+    return "?" if is_missing(time) else f"{time:{'%Y-%m-%d' + more}}"
 
 
-def _figure(value: Any) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}" if value == value else ""  # noqa: PLR0124 - NaN is missing
-
-
-def _time(row: Any) -> str:
-    milliseconds = row["time_ms"]
-    if milliseconds != milliseconds:  # noqa: PLR0124 - NaN is missing
-        return _word(row["status"])
-    return f"{milliseconds:.4g} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:.4g} us"
-
-
-def _interval(row: Any) -> str:
-    half = (row["time_ms_hi"] - row["time_ms_lo"]) / 2 / row["time_ms"] * 100
-    return f"{half:.2g}" if half < 99.5 else f"{half:.0f}" if half == half else ""  # noqa: PLR0124
-
-
-def _percent(row: Any) -> str:
-    ratio = row["ratio"]
-    return f"{(ratio - 1) * 100:+.1f} %" if ratio == ratio else ""  # noqa: PLR0124 - NaN is missing
-
-
-def _notes(row: Any) -> str:
-    parts = (row["marks"], row["flags"], row["reason"] if row["status"] != "ok" else "")
-    return "; ".join(_word(part) for part in parts if isinstance(part, str) and part)
-
-
-def _count_text(data: pd.DataFrame) -> str:
-    runs = plural(data["folder"].nunique(), "run")
-    days = f"{_day(data['started'].min())} to {_day(data['started'].max())}"
-    changes = plural(int(data["change"].isin(["slower", "faster"]).sum()), "change")
-    return f"{runs}, {days}; {changes} of time\nits runs, case by case: bwprof history CASE"
-
-
-_OUTLIERS_DESCRIPTION = """\
-Print which of several devices is slow, by how much, in which operation. The others of its name are the reference, and
-their scatter is the threshold; RUNs are of one device each, or one is of several (bwprof sweep --device all).
-"""
-
-_OUTLIERS_TABLE = f"""\
+@command(f"""\
 {RESULTS}
---gate FRACTION  smallest difference to report: 0.05, or 5% (default: 0.01)
---fail-on WHAT  exit with 1 when: slow (any device is), 5% (one is slow, by so much or more), never (default)
+--gate FRACTION = 0.01  smallest difference to report: 0.05, or 5%
+--fail-on WHAT = never  exit with 1 when: slow (any device is), 5% (one is slow, by so much or more), never
 --csv  print CSV instead: a line for each device and operation
-"""
+""")
+def main_outliers(options: argparse.Namespace) -> int:
+    """Print which of several devices is slow, by how much, in which operation.
 
-_OUTLIERS_EPILOG = """\
-exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on: no device is slow, and one has failed or
-is undecided)
+    The others of its name are the reference, and their scatter is the threshold. RUNs are of one device each, or one
+    is of several (bwprof sweep --device all).
 
-examples:
-  %(prog)s RUN                       a run of several devices
-  %(prog)s HOST1 HOST2 HOST3         runs of one device each
-  %(prog)s RUN --only 'attention*' --fail-on 5%%
-"""
+    Examples:
+      bwprof outliers RUN                       a run of several devices
+      bwprof outliers HOST1 HOST2 HOST3         runs of one device each
+      bwprof outliers RUN --only 'attention*' --fail-on 5%
 
-
-def main_outliers(arguments: Sequence[str] | None = None) -> int:
-    """Print which devices are slow; returns the exit code."""
-    parser = Parser("bwprof outliers", _OUTLIERS_DESCRIPTION, _OUTLIERS_TABLE, _OUTLIERS_EPILOG, fail_on="never")
-    return run(parser, arguments, _run_outliers)
-
-
-def _run_outliers(options: argparse.Namespace) -> int:
-    from bwprof.records.regression.outliers import DEFAULT_GATE as SMALLEST
-    from bwprof.records.regression.outliers import outliers
+    exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on: no device is slow, and one has failed
+    or is undecided)
+    """
+    from bwprof.records.regression import outliers
     from bwprof.results import frame
 
-    gate = read_fraction(options, "gate")
-    gate = SMALLEST if gate is None else gate
-    fail_on = {"never": None, "slow": 0.0}.get(options.fail_on, options.fail_on)
-    least = parse_fraction(fail_on, "--fail-on") if isinstance(fail_on, str) else fail_on
+    least = {"never": None, "slow": 0.0}.get(options.fail_on, options.fail_on)
+    if isinstance(least, str):
+        least = parse_fraction(least, "--fail-on")
     targets = choose_targets(options)
-    data = outliers([load_rows(path, options.only) for path in options.results], gate=gate)
-    code = emit(
-        targets, {"csv": lambda: frame.format_csv(data)}, lambda screen: print_lines(screen, _answer(data, gate))
-    )
+    data = outliers.outliers([load_rows(path, options.only) for path in options.results], gate=options.gate)
+    texts = {"csv": lambda: frame.format_csv(data)}
+    code = emit(targets, texts, lambda screen: print_lines(screen, _answer(data, options.gate)))
     return code or _gate_code(data, least)
 
 
@@ -307,13 +254,11 @@ def _device(line: dict[str, Any]) -> str:
 
 
 def _describe_outlier(line: dict[str, Any]) -> str:
-    parts = []
-    if line["cases"]:
-        share = f"{format_short(line['slow_pct'], '+.1f')} % of time"
-        parts.append(f"{share} (median of {line['cases']} cases, {line['slower']} slower)")
-        parts.append(f"at most {format_short(line['worst_pct'], '+.1f')} % ({line['worst_case']})")
-    if line["failed"]:
-        parts.append(f"{line['failed']} failed here alone")
-    if isinstance(line["throttle"], str):
-        parts.append(f"clock held down: {line['throttle']}")
-    return "; ".join(parts)
+    slow, worst = (format_short(line[name], "+.1f") for name in ("slow_pct", "worst_pct"))
+    parts = {
+        f"{slow} % of time (median of {line['cases']} cases, {line['slower']} slower)": line["cases"],
+        f"at most {worst} % ({line['worst_case']})": line["cases"],
+        f"{line['failed']} failed here alone": line["failed"],
+        f"clock held down: {line['throttle']}": isinstance(line["throttle"], str),
+    }
+    return "; ".join(text for text, applies in parts.items() if applies)

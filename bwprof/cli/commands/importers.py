@@ -1,37 +1,49 @@
-"""The command ``bwprof import``: print or convert the files of other profilers."""
+"""The commands ``bwprof import`` (files of other profilers) and ``bwprof ncu`` (Nsight Compute)."""
 
 from __future__ import annotations
 
 import argparse
-import string
+import json
+import math
+import shlex
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bwprof.cli.guard import OK, USAGE, guarded
-from bwprof.cli.options import FILES, MARKDOWN, Parser, read_positive, run
-from bwprof.cli.output import choose_targets, emit
+from bwprof.cli.guard import OK
+from bwprof.cli.options import CALLER_FIGURES, FILES, MARKDOWN, Command, add_caller_figures, command, run_group
+from bwprof.cli.output import choose_targets, emit, json_text
+from bwprof.cli.render import markdown, print_cells, print_document
 from bwprof.importers import detect
 from bwprof.importers.chrome import parse_chrome_trace
+from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
 from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.text import document as doc
 from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
-from bwprof.text.parsing import describe_unknown, parse_count, quote_text
-from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
+from bwprof.text.parsing import quote_text
+from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-MOST_BLOCKS = 4  # launches that get lines of their own
-_MOST_STALLS = 5
-_FIXED = "\u00a0"  # a blank at which no line is folded
-_LONGEST = 80  # letters of a kernel's name in Markdown
-_LEAST = 40  # letters of a line
+_MOST_LAUNCHES = 4  # launches, or pairs of them, of which every figure is printed
+_IN_TITLE = ("kernel", "launch", "case", "stall_reasons", "status")  # the last ones have lines of their own, or none
 _MOST_LINES = 200  # of a table
+_MOST_STALLS = 5
+# The columns of a table of many launches, and of a timeline's rows.
+_OF_LAUNCHES = (
+    *("launch", "case", "time_ms", "dram_gb_s", "pct_peak", "sm_pct", "tensor_pct", "occupancy_pct"),
+    *("sectors_per_load", "bank_conflicts", "waves"),
+)
+_OF_TIMES = ("count", "case", "time_ms", "total_ms", "share_pct", "bandwidth_gb_s", "occupancy_pct", "registers")
+_LONGEST = 80  # letters of a kernel's name on a screen and in Markdown
+_NAME = 30  # letters of a kernel's name in a table of pairs
+_SAME = 0.01  # a smaller change is none
 _Launch = dict[str, Any]
 
 
@@ -50,20 +62,27 @@ def select_kernels(data: pd.DataFrame, text: str | None) -> pd.DataFrame:
 
 def _show(data: pd.DataFrame, screen: Console) -> None:
     """Print where a frame is from, its launches, and its notes."""
+    from bwprof.importers.frames import COLUMNS
+
     grouped = "count" in data.columns
     launches = launches_text(data["count"].sum() if grouped else len(data))
     tool = f"{data.attrs.get('tool', '')} {data.attrs.get('page', '')}".strip()
     kernels = plural(data["kernel"].nunique(), "kernel")
     screen.print(f"{quote_text(data.attrs.get('source', ''))}: {launches} of {kernels} ({tool})")
-    if grouped:
-        _print_rows(data, screen, "count", _TIMES)
-    elif len(data) <= MOST_BLOCKS:
-        for row in _records(data):
-            screen.print("")
-            for line in block(row, min(screen.width, PLAIN_WIDTH)):
-                screen.print(line, soft_wrap=True)
+    if grouped or len(data) > _MOST_LAUNCHES:
+        names = [name for name in (_OF_TIMES if grouped else _OF_LAUNCHES) if name in data.columns]
+        units = {column.name: column.unit for column in COLUMNS}
+        rows = _records(data.head(_MOST_LINES))
+        cells = {name: [_format_value(row.get(name), units[name]) for row in rows] for name in names}
+        print_cells(screen, cells, names[:2], ["case"])
+        if len(data) > _MOST_LINES:
+            screen.print(f"... and {plural(len(data) - _MOST_LINES, 'row')} more: --csv FILE has all")
     else:
-        _print_rows(data, screen, "launch", _COLUMNS)
+        for row in _records(data):
+            name = str(row.get("kernel") or "a kernel without a name")
+            short = f"{row.get('case') or name} (a name of {len(name)} letters: --json)"
+            screen.print(f"launch {row.get('launch')}: {name if len(name) <= _LONGEST else short}", soft_wrap=True)
+        print_document(screen, doc.Document("", "", (), tuple(filter(None, [launch_table(_records(data))]))))
     for note in data.attrs.get("notes", ()):
         screen.print(f"note: {note}")
 
@@ -80,127 +99,30 @@ def _records(data: pd.DataFrame) -> list[_Launch]:
     return [{str(name): None if is_missing(value) else value for name, value in row.items()} for row in rows]
 
 
-def block(row: _Launch, width: int = PLAIN_WIDTH) -> list[str]:
-    """List all that is known of a launch, a part of it a line that is folded at `width`."""
-    name = str(row.get("kernel") or "a kernel without a name")
-    title = f"launch {row.get('launch')}: {name}"
-    if len(title) > width and row.get("case"):
-        title = f"launch {row.get('launch')}: {row['case']} (a name of {len(name)} letters: --json)"
-    lines = [title]
-    values = _values_for_text(row)
-    parts: dict[str, list[str]] = {}
-    for line in _PARTS.splitlines():
-        part, _, items = line.partition(": ")
-        parts.setdefault(part, []).extend(
-            filter(None, (_fill(item.split(" | "), values) for item in items.split("; ")))
-        )
-    for part, texts in parts.items():
-        if texts:
-            text = ", ".join(texts)
-            joined = text.replace(" ", _FIXED).replace(f",{_FIXED}", ", ")  # a number and its unit stay together
-            folded = textwrap.fill(
-                joined, max(width, _LEAST), initial_indent=f"  {part:<11}", subsequent_indent=" " * 13
-            )
-            lines += folded.replace(_FIXED, " ").splitlines()
-    return lines
+def launch_table(rows: Sequence[_Launch]) -> doc.DocumentTable | None:
+    """Make a table of all that is known of a few launches: a line for each figure, a column for each launch."""
+    from bwprof.analysis.values import parse_stalls
+    from bwprof.importers.frames import COLUMNS
+
+    figures = [(column.name, column.unit) for column in COLUMNS if column.name not in _IN_TITLE]
+    lines = [[name, unit, *(_format_value(row.get(name), unit) for row in rows)] for name, unit in figures]
+    stalls = [parse_stalls(str(row.get("stall_reasons") or "")) for row in rows]
+    shares = {reason: max(side.get(reason, 0) for side in stalls) for reason in dict.fromkeys(chain(*stalls))}
+    for reason in sorted(shares, key=lambda reason: -shares[reason])[:_MOST_STALLS]:
+        lines.append([f"stall {reason}", "%", *(_format_value(side.get(reason), "%") for side in stalls)])
+    known = [line for line in lines if set(line[2:]) != {doc.NOTHING}]
+    launches = [f"launch {row.get('launch')}" for row in rows]
+    return doc.make_table(["figure", "unit", *launches], known, numbers=launches)
 
 
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec == "bytes":
-            return format_bytes(value)
-        return format_short(float(value), format_spec) if format_spec else str(value)
-
-
-def _fill(templates: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Fill in the first template whose values are all known; empty where none is."""
-    for template in templates:
-        names = [name for _, name, _, _ in string.Formatter().parse(template) if name]
-        if all(values.get(name) is not None for name in names):
-            return _Formatter().vformat(template, (), values)
-    return ""
-
-
-def _values_for_text(row: _Launch) -> _Launch:
-    values = dict(row)
-    for name in ("shared_bytes", "local_bytes", "load_efficiency_pct", "store_efficiency_pct", "estimated", "device"):
-        values[name] = row.get(name) or None  # ncu writes 0 for a kernel that has no such accesses
-    for name, total in (("grid", "grid_blocks"), ("block", "block_threads")):
-        values[name] = row.get(name) or row.get(total) or None
-    for name in ("load", "store"):
-        if row.get(f"sectors_per_{name}") == 0:
-            values |= {f"sectors_per_{name}": None, f"no_{name}": f"no {name} requests"}
-    if (time := row.get("time_ms")) is not None:
-        values["time"] = f"{format_short(time, '.6g')} ms" if time >= 1 else f"{format_short(1e3 * time, '.6g')} us"
-    if reasons := [part.partition("=") for part in str(row.get("stall_reasons") or "").split(";") if part]:
-        values["stalls"] = ", ".join(f"{reason} {value}" for reason, _, value in reasons[:_MOST_STALLS])
-    return values
-
-
-# What is printed of a launch: of each part the templates whose values are all known; of alternatives the first.
-_PARTS = """\
-launched: {grid} blocks of {block} threads; {registers:.0f} registers a thread
-launched: {shared_bytes:bytes} shared memory a block; stream {stream}; {device}; compute capability {compute_capability}
-time: {time}; SM {sm_clock_mhz:.0f} MHz; memory {mem_clock_mhz:.0f} MHz
-DRAM: {dram_bytes_read:bytes} read, {dram_bytes_written:bytes} written
-DRAM: {dram_gb_s:.2f} GB/s = {pct_peak:.2f} % of peak | {dram_gb_s:.2f} GB/s | {pct_peak:.2f} % of peak
-DRAM: peak {peak_gb_s:.1f} GB/s
-must move: {bytes_read:bytes} read, {bytes_written:bytes} written; {bandwidth_gb_s:.2f} GB/s
-compute: multiprocessors {sm_pct:.2f} %; tensor pipe {tensor_pct:.2f} %; FMA pipe {fma_pct:.2f} %
-compute: vector units {valu_busy_pct:.2f} % busy; memory units {mem_unit_stalled_pct:.2f} % stalled
-occupancy: {occupancy_pct:.2f} %; {theoretical_occupancy_pct:.4g} % possible; limited by {occupancy_limiter}
-occupancy: {waves:.2f} waves
-access: {no_load}
-access: {sectors_per_load:.4g} sectors a load, {sectors_per_store:.4g} a store | {sectors_per_load:.4g} sectors a load \
-| {sectors_per_store:.4g} sectors a store
-access: {no_store}; {load_efficiency_pct:.4g} % of loaded bytes used
-access: {store_efficiency_pct:.4g} % of stored sectors written
-shared: {bank_conflicts:.0f} bank conflicts; {shared_wavefronts:.0f} wavefronts
-shared: {lds_bank_conflict_pct:.2f} % of its cycles are bank conflicts
-caches: L1 {l1_hit_pct:.2f} % hits; L2 {l2_hit_pct:.2f} % hits; {local_bytes:bytes} to local memory
-waiting: {stalls} warps an issued instruction
-estimated: {estimated}
-"""
-
-# A table's columns: heading, column, factor, format.
-_COLUMNS = (
-    ("time us", "time_ms", 1e3, ".4g"),
-    ("DRAM GB/s", "dram_gb_s", 1.0, ".1f"),
-    ("% peak", "pct_peak", 1.0, ".1f"),
-    ("SM %", "sm_pct", 1.0, ".1f"),
-    ("tensor %", "tensor_pct", 1.0, ".1f"),
-    ("occ. %", "occupancy_pct", 1.0, ".1f"),
-    ("sectors/load", "sectors_per_load", 1.0, ".3g"),
-    ("conflicts", "bank_conflicts", 1.0, ".0f"),
-    ("waves", "waves", 1.0, ".3g"),
-)
-
-# Of a timeline's rows.
-_TIMES = (
-    ("median us", "time_ms", 1e3, ".6g"),
-    ("total ms", "total_ms", 1.0, ".4g"),
-    ("% of time", "share_pct", 1.0, ".1f"),
-    ("GB/s", "bandwidth_gb_s", 1.0, ".1f"),
-    ("occ. %", "occupancy_pct", 1.0, ".1f"),
-    ("registers", "registers", 1.0, ".0f"),
-)
-
-
-def _print_rows(
-    data: pd.DataFrame, screen: Console, first: str, columns: tuple[tuple[str, str, float, str], ...]
-) -> None:
-    columns = tuple(column for column in columns if column[1] in data.columns)
-    headings = [column[0] for column in columns]
-    rows = []
-    for row in _records(data.head(_MOST_LINES)):
-        cells = [
-            "-" if row.get(name) is None else format_short(times * row[name], spec) for _, name, times, spec in columns
-        ]
-        rows.append([str(row.get(first)), str(row.get("case") or "-"), *cells])
-    spare = ["waves", "conflicts", "tensor %", "registers", "occ. %"]
-    print_table(screen, [first, "kernel", *headings], rows, numbers=[first, *headings], spare=spare)
-    if len(data) > _MOST_LINES:
-        screen.print(f"... and {plural(len(data) - _MOST_LINES, 'row')} more: --csv FILE has all")
+def _format_value(value: Any, unit: str) -> str:
+    if is_missing(value) or value == "":
+        return doc.NOTHING
+    if isinstance(value, str):
+        return value
+    if unit == "B":
+        return format_bytes(value)
+    return format_short(value, ".4g" if unit == "%" else ".6g")
 
 
 def as_text(data: pd.DataFrame, kind: str) -> str:
@@ -216,36 +138,6 @@ def as_text(data: pd.DataFrame, kind: str) -> str:
     return markdown(data[known]) + "\n"
 
 
-CALLER_FIGURES = """\
---bytes NAME=READ,WRITTEN ...  what a launch of a kernel must move: '*copy*=64Mi,64Mi' (a name or a pattern; repeatable)
---peak GB/S  the memory's theoretical bandwidth, where the rows have none
-"""
-
-
-def add_caller_figures(data: pd.DataFrame, options: argparse.Namespace) -> pd.DataFrame:
-    """Fill in the bytes and the peak of --bytes and --peak; ValueError where the rows cannot have them."""
-    from bwprof.importers.timeline import add_bytes, add_peak
-
-    if options.bytes:
-        data = add_bytes(data, _read_bytes(options.bytes))
-    peak = read_positive(options.peak, "--peak", "a bandwidth in GB/s")
-    return data if peak is None else add_peak(data, peak)
-
-
-def _read_bytes(values: Sequence[str]) -> dict[str, tuple[int, int]]:
-    result: dict[str, tuple[int, int]] = {}
-    for text in values:
-        name, _, counts = text.rpartition("=")
-        read, _, written = counts.partition(",")
-        if not name or not written:
-            example = "NAME=READ,WRITTEN is needed, such as '*copy*=64Mi,64Mi'"
-            raise ValueError(f"--bytes is '{quote_text(text)}': {example}")
-        if name in result:
-            raise ValueError(f"--bytes {quote_text(name)} is given twice")
-        result[name] = (parse_count(read, "--bytes"), parse_count(written, "--bytes"))
-    return result
-
-
 class ProfilerReader(NamedTuple):
     """A profiler whose files can be read: its parser, and what the files are."""
 
@@ -256,61 +148,33 @@ class ProfilerReader(NamedTuple):
 # The kinds of files. Another profiler is a line here.
 READERS: dict[str, ProfilerReader] = {
     "ncu": ProfilerReader(
-        parse_ncu, "what ncu printed with --csv (--page raw or details) or as text, or its report (.ncu-rep)"
+        parse_ncu, "a page that ncu printed (--csv, raw or details; or text), or its report (.ncu-rep)"
     ),
     "rocprof": ProfilerReader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
     "trace": ProfilerReader(parse_chrome_trace, "a trace that torch.profiler wrote: .json, or .json.gz"),
     "nsys": ProfilerReader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
 }
 
-_PROGRAM = "bwprof import"
-COLUMNS = "columns"
-
-_DESCRIPTION = """\
-Print what another profiler measured: of few launches all that is known, of many a table with a row for each. A timeline
-has a row for each name.
-"""
-
-_TABLE = f"""\
+_FILE_TABLE = f"""\
 --kernel TEXT  only kernels whose name contains this
 {CALLER_FIGURES}
 {FILES}
 {MARKDOWN}"""
 
-_EPILOG = """\
-This command, bwprof diagnose and bwprof.importers.load also read the files of --csv and --json.
-
-examples:
-  %(prog)s FILE
-  %(prog)s FILE --kernel copy --bytes '*copy*=64Mi,64Mi' --peak 3350
-  %(prog)s FILE --csv rows.csv --md rows.md
-"""
-
 
 def main_import(arguments: Sequence[str] | None = None) -> int:
     """Print what another profiler measured; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    return guarded(lambda: _main(words))
+    lines = [f"{f'bwprof import {name} FILE':<28}{kind.files}\n" for name, kind in READERS.items()]
+    lines.append(f"{'bwprof import columns':<28}what the columns mean\n")
+    usage = f"usage: bwprof import KIND FILE (bwprof import KIND --help)\n       {'       '.join(lines)}"
+    commands = {name: _file_command(name, f"bwprof import {name}") for name in READERS}
+    words = sys.argv[1:] if arguments is None else arguments
+    return run_group("import", words, usage, {**commands, "columns": main_import_columns})
 
 
-def _main(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help"):
-        lines = [f"{f'{_PROGRAM} {name} FILE':<28}{reader.files}" for name, reader in READERS.items()]
-        lines.append(f"{f'{_PROGRAM} {COLUMNS}':<28}what the columns mean")
-        sys.stdout.write(
-            f"usage: {_PROGRAM} KIND FILE ({_PROGRAM} KIND --help)\n       " + "\n       ".join(lines) + "\n"
-        )
-        return OK if words else USAGE
-    if words[0] == COLUMNS:
-        text = "Print the columns that files of other profilers are read into, in their order."
-        return run(Parser(f"{_PROGRAM} {COLUMNS}", text), words[1:], _print_columns)
-    if words[0] in READERS:
-        return run_reader(words[0], words[1:], f"{_PROGRAM} {words[0]}")
-    sys.stderr.write(f"bwprof: error: {describe_unknown('profiler', words[0], [*READERS, COLUMNS])}\n")
-    return USAGE
-
-
-def _print_columns(_options: argparse.Namespace) -> int:
+@command()
+def main_import_columns(_options: argparse.Namespace) -> int:
+    """Print the columns that files of other profilers are read into, in their order."""
     from bwprof.importers import frames
 
     rows = ((column.name, column.unit, column.text) for column in frames.COLUMNS)
@@ -318,34 +182,243 @@ def _print_columns(_options: argparse.Namespace) -> int:
     return OK
 
 
-def run_reader(name: str, arguments: Sequence[str], program: str) -> int:
-    """Run the command of one profiler; returns the exit code."""
-    reader = READERS[name]
-    parser = Parser(program, _DESCRIPTION, f"file=FILE  {reader.files}\n{_TABLE}", _EPILOG)
-    return run(parser, arguments, lambda options: _run(reader, options))
+def _file_command(name: str, program: str) -> Command:
+    """Make the command that prints a file of one profiler."""
+
+    def read_file(options: argparse.Namespace) -> int:
+        """Print what another profiler measured.
+
+        Of few launches that is all that is known, of many a table with a row for each. A timeline has a row a name.
+
+        Examples:
+          bwprof import ncu FILE
+          bwprof import trace FILE --bytes '*copy*=64Mi,64Mi' --peak 3350
+          bwprof import ncu FILE --kernel copy --csv rows.csv --md rows.md
+
+        This command, bwprof diagnose and bwprof.importers.load also read the files of --csv and --json.
+        """
+        targets = choose_targets(options, options.file)
+        data = add_caller_figures(_read(name, options.file), options)
+        return _emit_launches(select_kernels(data, options.kernel), targets)
+
+    return Command(program, read_file, f"file=FILE  {READERS[name].files}\n{_FILE_TABLE}")
 
 
-def _run(reader: ProfilerReader, options: argparse.Namespace) -> int:
-    targets = choose_targets(options, options.file)
-    return emit_launches(
-        select_kernels(add_caller_figures(_read(reader, options.file), options), options.kernel), targets
-    )
-
-
-def _read(reader: ProfilerReader, name: str) -> pd.DataFrame:
+def _read(name: str, path: str) -> pd.DataFrame:
     """Read a file of a profiler, or one that bwprof wrote; the message about another's names its command."""
-    kind = detect.detect_kind(name)
+    kind = detect.detect_kind(path)
     if kind == detect.SAVED:
-        return detect.load(name)
+        return detect.load(path)
     try:
-        return reader.parse(Path(name))
+        return READERS[name].parse(Path(path))
     except ValueError as error:
-        if kind not in READERS or READERS[kind] is reader:
+        if kind not in READERS or kind == name:
             raise
-        raise ValueError(f"{error} (it looks like a file of {kind}: {_PROGRAM} {kind} FILE)") from None
+        raise ValueError(f"{error} (it looks like a file of {kind}: bwprof import {kind} FILE)") from None
 
 
-def emit_launches(data: pd.DataFrame, targets: Mapping[str, str]) -> int:
+def _emit_launches(data: pd.DataFrame, targets: Mapping[str, str]) -> int:
     """Print launches and write them to their targets; returns the exit code."""
     texts = {kind: lambda kind=kind: as_text(data, kind) for kind in targets}
     return emit(targets, texts, lambda screen: _show(data, screen))
+
+
+# The figures of a pair that are always printed; the others are where they changed.
+_FIRST = (
+    *("time_ms", "dram_bytes_read", "dram_bytes_written", "dram_gb_s", "pct_peak", "occupancy_pct"),
+    *("sectors_per_load", "sectors_per_store", "bank_conflicts"),
+)
+_Line = dict[Any, Any]  # a figure of a pair of launches
+
+
+@command(f"""\
+base=BASE  the file before the change
+new=NEW  the file after it
+--kernel TEXT  only kernels whose name contains this
+--all  print the figures that stayed the same, too
+{FILES}
+{MARKDOWN}""")
+def main_ncu_compare(options: argparse.Namespace) -> int:
+    """Compare two files of Nsight Compute, launch beside launch.
+
+    Launches are paired by their kernel's name and their order. Compared are time, bytes, bandwidth, occupancy,
+    sectors, bank conflicts and stalls.
+
+    Examples:
+      bwprof ncu compare before.ncu-rep after.ncu-rep
+      bwprof ncu compare before.json after.json --kernel attention --all
+      bwprof ncu compare before.csv after.csv --md changes.md
+
+    BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or files of bwprof ncu capture --json. Compare times
+    under a profiler with each other alone; bwprof ab and bwprof compare measure without one.
+    """
+    from bwprof.importers.frames import to_csv
+    from bwprof.importers.ncu.compare import ncu_compare
+
+    targets = choose_targets(options, options.base, options.new)
+    names = (options.base, options.new)
+    sides = names if options.kernel is None else [select_kernels(detect.load(name), options.kernel) for name in names]
+    data = ncu_compare(*sides)
+    data.attrs |= {"base": options.base, "new": options.new}
+    facts = {"format": "bwprof-profile-comparison", **data.attrs}
+    texts = {
+        "csv": lambda: to_csv(data),
+        "json": lambda: json_text(facts | {"rows": json.loads(data.to_json(orient="records"))}),
+        "md": lambda: markdown(_pairs_document(data, everything=options.all)),
+    }
+    return emit(
+        targets,
+        texts,
+        lambda screen: print_document(screen, _pairs_document(data, everything=options.all, most=_MOST_LAUNCHES)),
+    )
+
+
+def _pairs_document(data: pd.DataFrame, *, everything: bool, most: int | None = None) -> doc.Document:
+    """Make a table for each pair of launches, of more than `most` one for all, between the total and the notes."""
+    both = data[data["side"] == "both"]
+    pairs = [pair.to_dict(orient="records") for _, pair in both.groupby("pair", sort=False)]
+    if most is not None and len(pairs) > most:
+        sections = [_overview(pairs)]
+    else:
+        sections = [_pair_section(lines, everything=everything) for lines in pairs]
+    sections.append(doc.make_section("", "Notes", doc.make_list(_notes(data))))
+    total = doc.make_paragraph(_total(data))
+    title = f"{data.attrs['base']} and {data.attrs['new']}"
+    return doc.Document(title, "", doc.present_sections(sections), () if total is None else (total,))
+
+
+def _pair_section(lines: list[_Line], *, everything: bool) -> doc.Section | None:
+    selected = [line for line in lines if everything or line["figure"] in _FIRST or _is_changed(line)]
+    selected.sort(key=lambda line: (*_FIRST, line["figure"]).index(line["figure"]))
+    rows = []
+    for line in selected:
+        values = (_format_value(line[side], line["unit"]) for side in ("base", "new"))
+        rows.append((line["figure"], line["unit"], *values, _change(line)))
+    hidden = len(lines) - len(rows)
+    more = f"({plural(hidden, 'figure')} more, hardly changed or of one side alone: --all)" if hidden else ""
+    sides = ("base", "new", "change")
+    launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
+    title = f"{_shorten(lines[0]['case'])} (launch {', '.join(launches)})"
+    table = doc.make_table(["figure", "unit", *sides], rows, numbers=sides)
+    return doc.make_section("", title, table, doc.make_paragraph(more))
+
+
+def _overview(pairs: list[list[_Line]]) -> doc.Section | None:
+    """Make a table with a line for each of many pairs."""
+    numbers = ["ms base", "ms new", "change", "GB/s base", "GB/s new"]
+    rows = []
+    for lines in pairs[:_MOST_LINES]:
+        figures = {line["figure"]: line for line in lines}
+        cells = [
+            _format_value(figures[name][side], figures[name]["unit"]) if name in figures else doc.NOTHING
+            for name in ("time_ms", "dram_gb_s")
+            for side in ("base", "new")
+        ]
+        cells.insert(2, _change(figures["time_ms"]) if "time_ms" in figures else doc.NOTHING)
+        launches = dict.fromkeys(str(lines[0][name]) for name in ("base_launch", "new_launch"))
+        rows.append([", ".join(launches), _shorten(lines[0]["case"], _NAME), *cells])
+    left = len(pairs) - len(rows)
+    more = doc.make_paragraph(f"... and {plural(left, 'pair')} more: --csv FILE has all" if left else "")
+    table = doc.make_table(["launch", "kernel", *numbers], rows, numbers=numbers)
+    return doc.make_section("", "Pairs of launches", table, more)
+
+
+def _notes(data: pd.DataFrame) -> list[str]:
+    """List the launches of one side alone, then the notes."""
+    from bwprof.importers.ncu.compare import ALONE
+
+    notes = []
+    for line in data[data["side"] != "both"].to_dict(orient="records"):
+        side = "base" if line["side"] == "only_in_base" else "new"
+        notes.append(f"only in {quote_text(data.attrs[side])}: {_shorten(line['case'])}, {launches_text(line[side])}")
+    return notes + [f"note: {note}" for note in (*data.attrs["notes"], ALONE)]
+
+
+def _shorten(name: str, most: int = 2 * _NAME) -> str:
+    return name if len(name) <= most else f"{name[: most - 3]}..."
+
+
+def _total(data: pd.DataFrame) -> str:
+    """Describe the time of all pairs."""
+    from bwprof.importers.ncu.compare import sum_times
+
+    base, new, pairs = sum_times(data)
+    if not (base > 0 and new > 0):
+        return ""
+    change = f"{base / new:.3g} times as fast" if new < base else f"{new / base:.3g} times as long"
+    if abs(math.log(new / base)) < math.log1p(_SAME):
+        change = "the same"
+    text = f"{base:.5g} ms before, {new:.5g} ms after: {change}"
+    return text if pairs == 1 else f"all {pairs} launches: {text}"
+
+
+def _is_changed(line: _Line) -> bool:
+    base, new = line["base"], line["new"]
+    if math.isnan(base) or math.isnan(new) or line["figure"].startswith("stall "):  # stalls that both sides counted
+        return not math.isnan(line["difference"])
+    return bool(abs(new - base) > (1 if line["unit"] == "%" else _SAME * max(abs(base), abs(new))))
+
+
+def _change(line: _Line) -> str:
+    """Describe how much more or less; of shares the difference."""
+    difference, ratio = line["difference"], line["ratio"]
+    if math.isnan(difference):
+        return "-"
+    if line["unit"] != "%" and not math.isnan(ratio) and ratio >= 2:
+        return f"{format_short(ratio, '.3g')} x"
+    change, unit = (difference, "points") if line["unit"] == "%" else (100 * (ratio - 1), "%")
+    if difference == 0 or abs(change) < 0.05:
+        return "="
+    return "from none" if math.isnan(change) else f"{change:+.1f} {unit}"
+
+
+_CAPTURE_TABLE = f"""\
+program=PROGRAM+  and its arguments, behind --
+--preset NAME = full  {", ".join(PRESETS)}
+--kernel NAME  only kernels of this name, or regex:...
+--launches N  no more than so many launches
+--clock-control none|base = none  none: the GPU's clocks stay as without a profiler; base: ncu locks them
+--timeout SECONDS  end the program after this time
+-o, --output NAME  write ncu's report to NAME.ncu-rep
+--print-command  print ncu's command line, and run nothing
+{FILES}
+{MARKDOWN}"""
+
+
+@command(
+    _CAPTURE_TABLE,
+    usage="bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]",
+)
+def main_ncu_capture(options: argparse.Namespace) -> int:
+    """Run a program under Nsight Compute, and print what it measured. ncu repeats each launch many times.
+
+    Examples:
+      bwprof ncu capture -o before --kernel regex:softmax_kernel --launches 3 -- python3 bench.py --n 4096
+    then find what limits it, and after a change compare:
+      bwprof diagnose before.ncu-rep
+      bwprof ncu compare before.ncu-rep after.ncu-rep
+    """
+    how = {"launch_count": options.launches, "clock_control": options.clock_control}
+    if options.print_command:
+        line = ncu_command(options.program, options.kernel, options.preset, options.output or "profile", **how)
+        sys.stdout.write(f"{shlex.join(line)}\n")
+        return OK
+    targets = choose_targets(options)
+    program, kernel, preset, report = options.program, options.kernel, options.preset, options.output
+    return _emit_launches(ncu_capture(program, kernel, preset, report, timeout_s=options.timeout, **how), targets)
+
+
+_NCU_USAGE = """\
+usage: bwprof ncu show FILE             print a page or report of ncu (bwprof ncu show --help)
+       bwprof ncu capture -- PROGRAM …  run a program under ncu and print what it measured (bwprof ncu capture --help)
+       bwprof ncu compare BASE NEW      compare two files, launch beside launch (bwprof ncu compare --help)
+       bwprof ncu diagnose FILE         print what limits its kernels: the same as bwprof diagnose FILE
+"""
+
+
+def main_ncu(arguments: Sequence[str]) -> int:
+    """Show, compare or diagnose what ncu measured, or run a program under it; returns the exit code."""
+    from bwprof.cli.commands.diagnose import main_diagnose
+
+    commands = {"capture": main_ncu_capture, "compare": main_ncu_compare, "diagnose": main_diagnose}
+    return run_group("ncu", arguments, _NCU_USAGE, {"show": _file_command("ncu", "bwprof ncu show"), **commands})

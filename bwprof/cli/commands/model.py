@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import hardware, registry
-from bwprof.cli import options, runner
+from bwprof.cli import options as shared
+from bwprof.cli import runner
 from bwprof.cli.commands.sweep import print_plan
 from bwprof.cli.guard import OK
-from bwprof.cli.options import Parser, refuse_others, run_measuring, typed
-from bwprof.cli.output import choose_targets, write_predictions
+from bwprof.cli.options import command, refuse_others, typed
+from bwprof.cli.output import choose_targets, emit, row_texts
 from bwprof.cli.render import print_step
 from bwprof.llm import architecture, model_step
 from bwprof.llm import executor as llm_executor
 from bwprof.llm.workload import LAYER, ModelRequest
-from bwprof.records.proof import ROOT
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
@@ -31,7 +30,7 @@ from bwprof.runs.child import ChildExecutor
 from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan
 from bwprof.text.formatting import format_path
-from bwprof.text.parsing import parse_count, parse_names, quote_text
+from bwprof.text.parsing import quote_text
 from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
@@ -39,118 +38,94 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("bwprof.sweep")
 
-_DESCRIPTION = """\
-Measure a decode step of a language model, and its prefill: tokens per second, what limits them, what other formats
-would bring, and which batch and context fit. On a device that is not present it is predicted.
-"""
-
 _TABLE = f"""\
 model=MODEL?  a name, a config.json, its folder, or a .gguf file
-{options.VERBOSE}
+{shared.VERBOSE}
 what to measure:
---batch N,…  sequences (default: 1)
---context N,…  tokens in each one's cache, the new one included (default: 4Ki)
+--batch N,… = 1  sequences
+--context N,… = 4Ki  tokens in each one's cache, the new one included
 --prefill  prompts of so many tokens as well
 --weights P,…  {", ".join(registry.precision_names())} (default: fp16); of a .gguf file or a quantization_config stored
   (default): each tensor as it is
---kv P,…  of the KV cache (default: the weights', but no fewer than 16 bits)
---layout fused|separate  q, k and v in one product, gate and up in one, as vLLM and TensorRT-LLM run them, or each by
-  itself, as transformers and llama.cpp do (default: fused; of a .gguf file separate)
+--kv P,…  of the KV cache (default: the weights', but at least 16 bits)
+--layout fused|separate  fused: q, k and v in one product, gate and up in one, as vLLM does; separate: as transformers
+  and llama.cpp do (default: fused; of a .gguf file separate)
 --chain  a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times
 --memory BYTES  to fit into, 24G or 24Gi (default: the device's)
---reserve SHARE  of the memory for activations and scratch (default: 10%, or 0.1)
+--reserve SHARE = 10%  of the memory for activations and scratch
 
 where:
---device D,…  cpu, cuda, cuda:1, a number; or devices to predict for, side by side: A100-80GB, H100-SXM, …, or
+--device D,…  cpu, cuda, cuda:1, a number; or devices to predict for: A100-80GB, H100-SXM, …, or
   bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)
 --backend NAME  cuda or cpu; --device cuda and --device cpu do the same
 --predict  measure nothing: predict for --device, or for the device of --roofs
-{options.EFFICIENCY}
-{options.OUTPUT}
+{shared.EFFICIENCY}
+{shared.OUTPUT}
 how:
-{options.LIMITS}
-{options.ROOFS}
-{options.DRY_RUN}
+{shared.LIMITS}
+{shared.ROOFS}
+{shared.DRY_RUN}
 --list  print the models that are known by name
 """
 
-_EPILOG = """\
-Each shape of an operation is measured once.
 
-examples:
-  %(prog)s llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
-  %(prog)s llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
-  %(prog)s path/to/config.json --device A100-80GB --csv - | column -s, -t
-  %(prog)s mixtral-8x7b --device bandwidth=3200,fp16=400,memory=96
+@command(_TABLE, measuring=True, suite=None)
+def main_model(options: argparse.Namespace) -> int:
+    """Measure a decode step of a language model, and its prefill; predict it for a device that is not present.
 
-exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
-"""
+    Print tokens per second, what limits them, what other formats bring, and which batch and context fit.
 
+    Examples:
+      bwprof model llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
+      bwprof model llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
+      bwprof model path/to/config.json --device A100-80GB --csv - | column -s, -t
 
-def main_model(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    started = time.monotonic()
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    return run_measuring(_parser(), argv, lambda parsed, interrupts: _command(parsed, argv, interrupts, started))
+    Each shape of an operation is measured once.
 
-
-def _parser() -> Parser:
-    parser = Parser("bwprof model", _DESCRIPTION, _TABLE, _EPILOG, proof_bundle=ROOT)
-    parser.set_defaults(suite=None)
-    return parser
-
-
-def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float) -> int:
-    max_seconds = options.read_seconds(parsed, "max_seconds", from_zero=True)
-    call = runner.read_invocation(parsed, argv, interrupts, started)
-    if parsed.list:
-        refuse_others(parsed, "--list prints the models that are known by name", "list", "verbose")
+    exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
+    """
+    runner.read_options(options)
+    if options.list:
+        refuse_others(options, "--list prints the models that are known by name", "list", "verbose")
         _print_models()
         return OK
-    if parsed.resume is not None:
-        return runner.resume(call, typed(parsed, only=_QUESTION), _continue)
-    if parsed.model is None:
+    if options.resume is not None:
+        return runner.resume(options, typed(options, _QUESTION).values(), _continue)
+    if options.model is None:
         raise ValueError(
             f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.list_models())}"
         )
-    with interrupts.at_once():  # a file may be a pipe
-        question = _read_question(parsed)
-        path = Path(parsed.model) / "config.json" if Path(parsed.model).is_dir() else Path(parsed.model)
+    with options.interrupts.at_once():  # a file may be a pipe
+        question = model_step.make_request(
+            options.model,
+            batches=options.batch,
+            contexts=options.context,
+            weights=options.weights or (),
+            kvs=options.kv or (),
+            memory_bytes=options.memory,
+            **{name: getattr(options, name) for name in ("prefill", "layout", "chain", "reserve")},
+        )
+        path = Path(options.model) / "config.json" if Path(options.model).is_dir() else Path(options.model)
         if path.is_file():
-            parsed.suite = str(path)  # which no output may replace
-        roofs: RoofsArgument = "auto" if call.roofs is None else call.roofs
-        predicted = model_step.choose_targets(parsed.device, roofs, predict=parsed.predict)
+            options.suite = str(path)  # which no output may replace
+        roofs: RoofsArgument = "auto" if options.roofs_argument is None else options.roofs_argument
+        predicted = model_step.choose_targets(options.device, roofs, predict=options.predict)
         if predicted is not None:
-            used = {"roofs"} if call.roofs is predicted[0] else set()
-            model_step.refuse_measuring(typed(parsed, only={*_MEASURING} - used))
-            return _predict(parsed, question, predicted)
-        if parsed.efficiency is not None:
+            unused = [name for name in _MEASURING if name != "roofs" or roofs is not predicted[0]]
+            model_step.refuse_measuring(dict.fromkeys(typed(options, unused).values(), True))
+            return _predict(options, question, predicted)
+        if options.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
-        choice = hardware.choose_device(parsed.backend, parsed.device)
+        choice = hardware.choose_device(options.backend, options.device)
     if choice.warning:
         _log.warning("%s", choice.warning)
-    plan = llm_executor.make_plan(llm_executor.list_pieces(question), max_seconds=max_seconds)
-    if parsed.dry_run:
+    plan = llm_executor.make_plan(llm_executor.list_pieces(question), max_seconds=options.max_seconds)
+    if options.dry_run:
         shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
     job = _job(question, plan, llm_executor.list_all_pieces(question, choice.backend))
-    return runner.run(call, job, choice, {"model": question.to_dict()})
-
-
-def _read_question(parsed: argparse.Namespace) -> ModelRequest:
-    return model_step.make_request(
-        parsed.model,
-        batches=options.read_numbers("1" if parsed.batch is None else parsed.batch, "--batch"),
-        contexts=options.read_numbers("4Ki" if parsed.context is None else parsed.context, "--context"),
-        weights=parse_names("--weights", parsed.weights),
-        kvs=parse_names("--kv", parsed.kv),
-        prefill=parsed.prefill,
-        layout=parsed.layout,
-        chain=parsed.chain,
-        reserve=0.1 if parsed.reserve is None else options.read_share(parsed.reserve, "--reserve"),
-        memory_bytes=None if parsed.memory is None else parse_count(parsed.memory, "--memory"),
-    )
+    return runner.run(options, job, choice, {"model": question.to_dict()})
 
 
 # What a run that continues knows itself.
@@ -158,7 +133,7 @@ _QUESTION = ["model", "batch", "context", "weights", "kv", "layout", "memory", "
 _QUESTION += ["efficiency", "max_seconds", "prefill", "chain", "predict", "dry_run"]
 
 _MEASURING = ["chain", "backend", "max_seconds", "max_case_seconds", "max_total_seconds", "roofs", "no_roofs"]
-_MEASURING += ["recalibrate", "dry_run"]
+_MEASURING += ["recalibrate", "dry_run"]  # a prediction cannot use these
 
 
 def _continue(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tuple[Sequence[int], int, runner.Job]:
@@ -201,20 +176,20 @@ def _show(store: Store, _folder: Path | None, screen: Console) -> None:
     print_step(results_frame.from_rows(store.rows, store.run), screen)
 
 
-def _predict(parsed: argparse.Namespace, question: ModelRequest, devices: Sequence[str | Roofs]) -> int:
+def _predict(options: argparse.Namespace, question: ModelRequest, devices: Sequence[str | Roofs]) -> int:
     """Predict the step and print its tables; write its rows where an option names a file."""
-    if parsed.output is not None:
-        kind = Path(parsed.output).suffix.lower().removeprefix(".")
-        if kind not in ("csv", "json") or getattr(parsed, kind) is not None:
+    if options.output is not None:
+        kind = Path(options.output).suffix.lower().removeprefix(".")
+        if kind not in ("csv", "json") or getattr(options, kind) is not None:
             message = "a prediction is kept in a file ending in .csv or .json, one of each"
-            raise ValueError(f"--output {quote_text(parsed.output)}: {message}")
-        setattr(parsed, kind, parsed.output)
-    targets = choose_targets(parsed, parsed.suite, parsed.roofs, parsed.efficiency)
-    data = llm_executor.predict_steps(question, devices, options.read_efficiency(parsed.efficiency))
-    write_predictions(data, targets, quiet=True)
-    if not parsed.quiet:
+            raise ValueError(f"--output {quote_text(options.output)}: {message}")
+        setattr(options, kind, options.output)
+    targets = choose_targets(options, options.suite, options.roofs, options.efficiency)
+    data = llm_executor.predict_steps(question, devices, shared.read_efficiency(options.efficiency))
+    code = emit(targets, row_texts(data))
+    if not options.quiet:
         print_step(data, make_console(sys.stderr if "-" in targets.values() else sys.stdout))
-    return OK
+    return code
 
 
 def _print_models() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from bwprof import plot
 from bwprof.cli.guard import OK
-from bwprof.cli.inputs import select_rows
-from bwprof.cli.options import DEFAULT_OUTPUT, ONLY, MixedParser, run
-from bwprof.cli.output import check_picture
-from bwprof.results.pairs import PrecisionGroup
-from bwprof.results.reader import load
+from bwprof.cli.options import DEFAULT_OUTPUT, ONLY, command, select_rows, typed
+from bwprof.cli.output import check_picture, writing
+from bwprof.results import reader
 from bwprof.text.formatting import format_path
 from bwprof.text.parsing import describe_unknown, nearest_name, parse_names, quote_text
 
@@ -29,14 +28,13 @@ _OTHERS = {
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
     "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
 }
-
-_DESCRIPTION = """\
-Draw results: a picture of one kind, or with --output-dir of every kind that fits them.
-"""
+_KINDS = {name: kind.text for name, kind in plot.KINDS.items()} | _OTHERS
 
 _TABLE = f"""\
 words=[KIND] RUN|FILE*  the kind, and runs' folders or files
 --input FILE  the same as RUN|FILE
+
+output:
 -o, --output PICTURE  the file to write; its ending says the format (default: KIND.png)
 --output-dir DIR  a file for each kind, every one that fits, in this folder
 --format LIST  of files in --output-dir: png,svg (default: png)
@@ -50,7 +48,7 @@ options of kinds:
 -x COLUMN  lines, heatmap: the parameter to the right
 -y COLUMN  lines: what is drawn (bandwidth_gb_s); heatmap: the other parameter
 --value COLUMN  heatmap: what is drawn (bandwidth_gb_s)
---precision P  heatmap: of which precision; ridge: of which ones (a list)
+--precision LIST  heatmap: of which precision; ridge: of which ones
 --from P  speedup: the wider precision (fp32)
 --to P  speedup: the narrower one (fp16)
 --phase decode|prefill  model: which steps
@@ -58,50 +56,40 @@ options of kinds:
 --case LIST  trend: cases, operations, or patterns of them
 """
 
-_EPILOG = """\
-kinds (comparison where none is named):
-{kinds}
-
-examples:
-  bwprof plot bwprof-results/20260101-120000-ab12 -o bandwidth.svg
-  bwprof plot roofline rows.csv -o roofline.pdf --dark
-  bwprof plot lines RUN -x kv_len -y time_ms
-  bwprof plot compare BASE NEW -o ratios.png
-  bwprof plot comparison rows.csv --panels          FP32 beside FP16, in words too
-  bwprof plot --input results.json --output-dir plots/   every kind that fits
-"""
+_LIST = "\n".join(f"  {name:<12}{text}" for name, text in _KINDS.items())
 
 # Options by the keyword of the kinds' functions that they are.
 _KEYWORDS = {name: name for name in ("layout", "x", "y", "value", "precision", "to", "phase")}
 _KEYWORDS |= {"precisions": "precision", "from_": "from"}
 
-_OF_OTHERS = {"panels": (COMPARISON,), "case": ("trend",)}
 
+@command(_TABLE, f"kinds (comparison where none is named):\n{_LIST}\n\n", mixed=True)
+def main_plot(options: argparse.Namespace) -> int:
+    """Draw results: a picture of one kind, or with --output-dir of every kind that fits them.
 
-def main_plot(arguments: Sequence[str] | None = None) -> int:
-    """Draw results into files; returns the exit code."""
-    from bwprof import plot
-
-    texts = {name: kind.text for name, kind in plot.KINDS.items()} | _OTHERS
-    epilog = _EPILOG.format(kinds="\n".join(f"  {name:<12}{text}" for name, text in texts.items()))
-    return run(MixedParser("bwprof plot", _DESCRIPTION, _TABLE, epilog), arguments, _run)
-
-
-def _run(options: argparse.Namespace) -> int:
+    Examples:
+      bwprof plot roofline RUN -o roofline.pdf --dark
+      bwprof plot lines RUN -x kv_len -y time_ms
+      bwprof plot RUN --output-dir plots/               every kind that fits
+    """
     from bwprof.plot.canvas import check_dpi
 
     kind, files = _kind_and_files(options)
-    _check_options(options, kind)
+    _check_options(options, kind or COMPARISON)
     if options.output is not None and options.output_dir is not None:
         raise ValueError("-o and --output-dir exclude each other: a file, or a folder of them")
     if options.format is not None and options.output_dir is None:
         raise ValueError("--format is of the files in --output-dir: the ending of -o says its own, leave it out")
     default = 300 if kind == COMPARISON else 150
-    dpi = default if options.dpi is None else check_dpi(options.dpi, "--dpi")
+    how = {"dpi": default if options.dpi is None else check_dpi(options.dpi, "--dpi"), "dark": options.dark}
+    if kind is None and options.output is None and options.output_dir is None:
+        raise ValueError("the following arguments are required: -o/--output, or --output-dir")
     if options.output_dir is not None and kind is None:
-        return _draw_all(options, files, dpi)
-    targets = _targets(options, kind)
-    _draw(options, kind, files, targets, dpi)
+        return _draw_all(options, files, how)
+    targets = _targets(options, kind or COMPARISON)
+    write = _draw_other(kind, files, options) if kind in _OTHERS else _draw(options, kind, files)
+    with writing():
+        write(targets, **how)
     for target in targets:
         sys.stderr.write(f"bwprof: the picture is {format_path(target)}\n")
     return OK
@@ -109,103 +97,85 @@ def _run(options: argparse.Namespace) -> int:
 
 def _kind_and_files(options: argparse.Namespace) -> tuple[str | None, list[str]]:
     """Split the words into the kind, None where none is named, and what is drawn."""
-    from bwprof import plot
-
-    kinds = (*plot.KINDS, *_OTHERS)
     words = list(options.words)
-    kind = words.pop(0) if words and words[0] in kinds else None
+    kind = words.pop(0) if words and words[0] in _KINDS else None
     files = [*words, *([options.input] if options.input is not None else [])]
     first = files[0] if files else ""
     looks_like_kind = kind is None and first and not Path(first).exists() and not Path(first).suffix
-    if looks_like_kind and nearest_name(first, kinds, likeness=0.6) is not None:
-        raise ValueError(describe_unknown("kind of picture", first, kinds))
+    if looks_like_kind and nearest_name(first, _KINDS, likeness=0.6) is not None:
+        raise ValueError(describe_unknown("kind of picture", first, _KINDS))
     if not files and kind not in ("ridge", "trend", "roofs"):
         raise ValueError("the following arguments are required: RUN|FILE (bwprof plot --help)")
     return kind, files
 
 
-def _check_options(options: argparse.Namespace, kind: str | None) -> None:
+def _check_options(options: argparse.Namespace, kind: str) -> None:
     """Raise ValueError for an option of another kind."""
-    from bwprof import plot
-
-    name = kind or COMPARISON
-    allowed = {option for option, kinds in _OF_OTHERS.items() if name in kinds}
-    if name in plot.KINDS:
-        allowed |= {_KEYWORDS[option] for option in plot.KINDS[name].options}
-        allowed |= {"only"} if name not in ("roofs", "ridge") else set()
+    allowed = {"trend": {"case"}, COMPARISON: {"panels"}}.get(kind, set())
+    if kind in plot.KINDS:
+        allowed |= {_KEYWORDS[option] for option in plot.KINDS[kind].options}
+        allowed |= {"only"} if kind not in ("roofs", "ridge") else set()
     if options.panels and (options.dark or options.layout is not None):
         raise ValueError(f"{'--dark' if options.dark else '--layout'} is no option of --panels: leave one out")
-    typed = options.parser.names(options)
-    for option in (*_KEYWORDS.values(), *_OF_OTHERS, "only"):
-        if option in typed and option not in allowed:
-            raise ValueError(f"{typed[option]} is no option of the kind {name}: leave it out")
+    for option, name in typed(options, {*_KEYWORDS.values(), "panels", "case", "only"}).items():
+        if option not in allowed:
+            raise ValueError(f"{name} is no option of the kind {kind}: leave it out")
 
 
-def _targets(options: argparse.Namespace, kind: str | None) -> list[Path]:
-    """Choose the files to write; ValueError where an ending is no picture's."""
-    name = _FILE_NAMES.get(kind or COMPARISON, kind)
-    if options.output_dir is not None:
-        targets = [Path(options.output_dir, f"{name}.{ending}") for ending in _make_folder(options)]
-    elif options.output is None and kind is None:
-        raise ValueError("the following arguments are required: -o/--output, or --output-dir")
+def _targets(options: argparse.Namespace, kind: str) -> list[Path]:
+    """Choose the files of a kind, in a folder that is made; ValueError for one that cannot be written."""
+    name = _FILE_NAMES.get(kind, kind)
+    if options.output_dir is None:
+        option, targets = "-o", [Path(f"{name}.png" if options.output is None else options.output)]
     else:
-        targets = [Path(f"{name}.png" if options.output is None else options.output)]
-    option = "-o" if options.output_dir is None else "--output-dir"
+        words = parse_names("--format", "png" if options.format is None else options.format)
+        endings = dict.fromkeys(word.lower().removeprefix(".") for word in words)
+        option, targets = "--output-dir", [Path(options.output_dir, f"{name}.{ending}") for ending in endings]
+        for target in targets:
+            plot.check_ending(target)
+        Path(options.output_dir).mkdir(parents=True, exist_ok=True)
     for target in targets:
         check_picture(option, str(target), force=options.force)
     return targets
 
 
-def _make_folder(options: argparse.Namespace) -> list[str]:
-    """Make the folder of --output-dir, and return the endings of its files."""
-    from bwprof.plot import canvas
-
-    words = parse_names("--format", "png" if options.format is None else options.format)
-    endings = list(dict.fromkeys(word.lower().removeprefix(".") for word in words))
-    for ending in endings:
-        canvas.check_ending(Path(f"x.{ending}"))
-    Path(options.output_dir).mkdir(parents=True, exist_ok=True)
-    return endings
-
-
-def _draw(
-    options: argparse.Namespace, kind: str | None, files: Sequence[str], targets: Sequence[Path], dpi: int
-) -> None:
-    from bwprof import plot
+def _draw(options: argparse.Namespace, kind: str | None, files: Sequence[str]) -> Callable[..., object]:
+    """Draw a kind of `plot.KINDS`, of rows or of this device's stored roofs; return what writes it."""
+    from bwprof.cli.commands.predict import load_roofs
     from bwprof.plot import bars
 
-    if kind in _OTHERS:
-        _draw_other(kind, files, targets, options, dpi)
-        return
-    data = _read_data(kind, files, options.only)
-    if options.panels:
-        for target in targets:
-            bars.save_panels(means(data)[0], target, dpi=dpi)
+    if kind == "roofs" and len(files) < 2:
+        data: Any = files[0] if files else load_roofs()[0]
     else:
-        chosen = plot.KINDS[kind or COMPARISON]
-        keywords = {name: getattr(options, _KEYWORDS[name]) for name in chosen.options}
-        keywords = {name: value for name, value in keywords.items() if value is not None}
-        if "precisions" in keywords:
-            keywords["precisions"] = parse_names("--precision", keywords["precisions"])
-        chosen.picture(data, **keywords).write(targets, dpi=dpi, dark=options.dark)
+        data = _read_frame(files, options.only) if files else None
     if kind == COMPARISON:
         sys.stdout.write(summary(*means(data)))
+    if options.panels:
+        averages = means(data)[0]
 
+        def write_panels(targets: Sequence[Path], *, dpi: int, **_: Any) -> None:
+            for target in targets:
+                bars.save_panels(averages, target, dpi=dpi)
 
-def _read_data(kind: str | None, files: Sequence[str], only: Sequence[str]) -> Any:
-    """Read what the kind draws: a frame, the stored roofs of this machine's device, or nothing."""
-    if kind == "roofs" and len(files) == 1:
-        return files[0]
-    if kind == "roofs" and not files:
-        return _load_roofs()
-    return _read_frame(files, only) if files else None
+        return write_panels
+    chosen = plot.KINDS[kind or COMPARISON]
+    keywords = {name: getattr(options, _KEYWORDS[name]) for name in chosen.options}
+    keywords = {name: value for name, value in keywords.items() if value is not None}
+    if "precisions" in keywords:
+        keywords["precisions"] = parse_names("--precision", keywords["precisions"])
+    return chosen.picture(data, **keywords).write
 
 
 def _read_frame(files: Sequence[str], only: Sequence[str]) -> pd.DataFrame:
     """Read the rows of all files; the run's facts are the first one's."""
     import pandas as pd
 
-    frames = [select_rows(_load(name), only) for name in files]
+    try:
+        frames = [select_rows(reader.load(name), only) for name in files]
+    except ValueError:
+        for name in map(quote_text, filter(reader.is_ablation, files)):
+            raise ValueError(f"{name} is a ladder: bwprof plot ablation {name} draws it") from None
+        raise
     if len(frames) == 1:
         return frames[0]
     data = pd.concat(frames, ignore_index=True)
@@ -213,95 +183,71 @@ def _read_frame(files: Sequence[str], only: Sequence[str]) -> pd.DataFrame:
     return data
 
 
-def _load(name: str) -> pd.DataFrame:
-    from bwprof.results import reader
-
-    try:
-        return load(name)
-    except ValueError:
-        if reader.is_ablation(name):
-            quoted = quote_text(name)
-            raise ValueError(f"{quoted} is a ladder: bwprof plot ablation {quoted} draws it") from None
-        raise
-
-
-def _load_roofs() -> Any:
-    from bwprof import hardware
-    from bwprof.roofs import store
-
-    with hardware.borrow_current(None, None) as (choice, device):
-        roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
-    if roofs is None:
-        raise ValueError(f"no roofs are stored for {choice.name}: bwprof sweep measures them, or name a RUN|FILE")
-    return roofs
-
-
-def _draw_all(options: argparse.Namespace, files: Sequence[str], dpi: int) -> int:
+def _draw_all(options: argparse.Namespace, files: Sequence[str], how: dict[str, Any]) -> int:
     """Draw a file for each kind that fits, and print why the others do not."""
-    from bwprof import plot
-
-    pictures = list(plot.draw_kinds(_read_frame(files, options.only)))
-    endings = _make_folder(options)
-    targets = {
-        name: [Path(options.output_dir, f"{_FILE_NAMES.get(name, name)}.{ending}") for ending in endings]
-        for name, picture in pictures
-        if not isinstance(picture, str)
-    }
-    for target in (target for paths in targets.values() for target in paths):
-        check_picture("--output-dir", str(target), force=options.force)  # of all, before the first is drawn
-    for name, picture in pictures:
+    pictures = dict(plot.draw_kinds(_read_frame(files, options.only)))
+    # The files of all are checked before the first is drawn.
+    targets = {name: _targets(options, name) for name, picture in pictures.items() if not isinstance(picture, str)}
+    for name, picture in pictures.items():
         if isinstance(picture, str):
             sys.stderr.write(f"bwprof: no {name}: {picture}\n")
-            continue
-        picture.write(targets[name], dpi=dpi, dark=options.dark)
-        sys.stdout.writelines(f"{format_path(target)}\n" for target in targets[name])
+        else:
+            with writing():
+                picture.write(targets[name], **how)
+            sys.stdout.writelines(f"{format_path(target)}\n" for target in targets[name])
     return OK
 
 
-def _draw_other(
-    kind: str | None, files: Sequence[str], targets: Sequence[Path], options: argparse.Namespace, dpi: int
-) -> None:
-    """Draw what is made of more than one run, or of an ablation."""
+def _draw_other(kind: str | None, files: Sequence[str], options: argparse.Namespace) -> Callable[..., object]:
+    """Draw what is made of more than one run, or of an ablation; return what writes it."""
     from bwprof.plot import ablations, regressions
 
     if kind == "ablation":
         if len(files) != 1:
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
-        ablations.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
-    elif kind == "compare":
+        return ablations.build_ablation(files[0]).write
+    if kind == "compare":
         from bwprof import compare
 
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
-        regressions.build_ratios(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
-    else:
-        from bwprof.records.history.query import history
+        return regressions.build_ratios(compare(files[0], files[1])).write
+    from bwprof.records.history.query import history
 
-        if len(files) > 1:
-            raise ValueError(f"trend draws the runs below one folder: '{quote_text(files[1])}' is one too many")
-        cases = None if options.case is None else list(parse_names("--case", options.case))
-        runs = history(files[0] if files else str(DEFAULT_OUTPUT), cases)
-        regressions.write_trend(runs, targets, dpi=dpi, dark=options.dark)
+    if len(files) > 1:
+        raise ValueError(f"trend draws the runs below one folder: '{quote_text(files[1])}' is one too many")
+    cases = None if options.case is None else list(parse_names("--case", options.case))
+    return partial(regressions.write_trend, history(files[0] if files else str(DEFAULT_OUTPUT), cases))
 
 
-def means(data: pd.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+_Means = dict[str, dict[str, float]]
+
+
+def means(data: pd.DataFrame) -> tuple[_Means, _Means]:
     """Average the bandwidths, GB/s, and times, ms, of each case (variant where it has several) and precision."""
+    import pandas as pd
+
     from bwprof.results import frame, pairs
 
     every = frame.to_rows(data)
     rows = [row for row in every if row["status"] == "ok" and row["bandwidth_gb_s"] is not None]
     groups = pairs.group_precisions(rows, every)
-    labels = pairs.label_groups(groups)
-    return _average(labels, groups, "bandwidth_gb_s"), _average(labels, groups, "time_ms")
+    cells = [
+        (label, precision, row["bandwidth_gb_s"], row["time_ms"])
+        for label, group in zip(pairs.label_groups(groups), groups, strict=True)
+        for precision, row in group.rows.items()
+    ]
+    averages = pd.DataFrame(cells, columns=["case", "precision", "speed", "time"]).groupby(
+        ["case", "precision"], sort=False
+    )
 
+    def by_case(column: str) -> _Means:
+        result: _Means = {}
+        for case, precision, value in averages[column].mean().dropna().reset_index().itertuples(index=False):
+            result.setdefault(case, {})[precision] = value
+        return result
 
-def _average(labels: Sequence[str], groups: Sequence[PrecisionGroup], column: str) -> dict[str, dict[str, float]]:
-    values: dict[str, dict[str, list[float]]] = {}
-    for name, group in zip(labels, groups, strict=True):
-        for precision, row in group.rows.items():
-            if row[column] is not None:
-                values.setdefault(name, {}).setdefault(precision, []).append(row[column])
-    return {case: {name: fmean(numbers) for name, numbers in of_case.items()} for case, of_case in values.items()}
+    return by_case("speed"), by_case("time")
 
 
 def summary(speeds: Mapping[str, Mapping[str, float]], times: Mapping[str, Mapping[str, float]]) -> str:

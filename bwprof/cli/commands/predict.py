@@ -6,26 +6,22 @@ import argparse
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
+from bwprof.analysis.prediction import predict
 from bwprof.analysis.prediction.catalogue import split_devices
-from bwprof.analysis.prediction.predict import (
-    DEFAULT_DEVICE,
-    interleave_devices,
-    is_lower_bound,
-    predict_rows,
-    resolve_efficiency,
-)
 from bwprof.analysis.prediction.workload import PredictedCase
-from bwprof.cli import options as shared
-from bwprof.cli.display import print_lines
+from bwprof.cli.commands.sweep import read_request
 from bwprof.cli.guard import OK
-from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, Parser, read_efficiency, refuse_others, run
-from bwprof.cli.output import check_free, choose_targets, write_predictions
+from bwprof.cli.options import CASES, DEVICE, EFFICIENCY, FILES, OPERATIONS, command, read_efficiency, refuse_others
+from bwprof.cli.output import check_new, choose_targets, emit, row_texts, writing
+from bwprof.cli.render import print_lines
 from bwprof.roofs import store
+from bwprof.roofs.model import Roofs
 from bwprof.runs import plan
 from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
 from bwprof.text.parsing import describe_unknown
@@ -33,51 +29,34 @@ from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
 _log = logging.getLogger("bwprof.predict")
 
-_DESCRIPTION = """\
-Predict what operations take on a device that is not present: the longer of bytes over a stream's bandwidth and FLOPs
-over the dense rate, at an efficiency that is typed or learnt from a measured run, plus an empty launch.
-"""
+_NUMBERS = ("time", "between", "GB/s", "% limit")
 
-_TABLE = f"""\
+
+@command(f"""\
 {OPERATIONS}
 {CASES}
 --device NAME|NUMBERS,…  devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in
-  MHz, units=, floor= in us) (default: {DEFAULT_DEVICE})
+  MHz, units=, floor= in us) (default: {predict.DEFAULT_DEVICE})
 --roofs RUN|FILE  instead: a device by its measured roofs
 {EFFICIENCY}
 {FILES}
 --devices  print the catalogue of devices, and predict nothing
-"""
+""")
+def main_predict(options: argparse.Namespace) -> int:
+    """Predict what operations take on a device that is not present.
 
-_EPILOG = """\
-examples:
-  %(prog)s {first} -p {param}=1,16 --device A100-80GB
-  %(prog)s --suite default --device h100,h200 --only 'attention*'
-  %(prog)s --suite default --device "bandwidth=3200,fp16=400"
-  %(prog)s --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
-  %(prog)s --suite default --roofs h200.json   by the measured roofs of a device (bwprof roofs export)
-  %(prog)s --devices                           the devices that are known by name, each with its source
-"""
+    A time is the longer of bytes over a stream's bandwidth and FLOPs over the dense rate, at an efficiency that is
+    typed or learnt from a measured run, plus an empty launch.
 
-_CASE_OPTIONS = ("operations", "param", "seq_lengths", "kv_lens", "precision", "suite", "only")
-_NUMBERS = ("time", "between", "GB/s", "% limit")
-
-
-def main_predict(arguments: Sequence[str] | None = None) -> int:
-    """Predict cases; returns the exit code."""
-    return run(_parser(), arguments, _run)
-
-
-def _parser() -> Parser:
-    first = next(row for row in registry.operations() if row["is_product"])
-    epilog = _EPILOG.replace("{first}", first["name"]).replace("{param}", first["params"][0]["name"])
-    return Parser("bwprof predict", _DESCRIPTION, _TABLE, epilog)
-
-
-def _run(options: argparse.Namespace) -> int:
+    Examples:
+      bwprof predict gemm -p M=1,16 --device A100-80GB
+      bwprof predict --suite default --device "bandwidth=3200,fp16=400"
+      bwprof predict --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
+    """
     if options.devices:
         refuse_others(options, "--devices prints the catalogue", "devices")
         return _print_devices()
@@ -86,26 +65,21 @@ def _run(options: argparse.Namespace) -> int:
     targets = choose_targets(options, options.suite, options.roofs, options.efficiency)
     if options.device is not None and options.roofs is not None:
         raise ValueError("--device and --roofs both say which device: leave one out")
-    names = DEFAULT_DEVICE if options.device is None else options.device
+    names = predict.DEFAULT_DEVICE if options.device is None else options.device
     devices = split_devices(names) if options.roofs is None else [store.read(Path(options.roofs))]
-    cases, model = _cases(options), resolve_efficiency(read_efficiency(options.efficiency))
-    frames = [predict_rows(cases, device, model) for device in devices]
-    data = frames[0] if len(frames) == 1 else interleave_devices(frames)
-    write_predictions(data, targets)
-    if "-" not in targets.values():
-        _print(data)
-    return OK
+    cases, model = _cases(options), predict.resolve_efficiency(read_efficiency(options.efficiency))
+    frames = [predict.predict_rows(cases, device, model) for device in devices]
+    data = frames[0] if len(frames) == 1 else predict.interleave_devices(frames)
+    return emit(targets, row_texts(data), lambda screen: _print(data, screen))
 
 
 def _cases(options: argparse.Namespace) -> list[PredictedCase]:
     """List the cases as a sweep would run them on a GPU; variants and caches make no difference here."""
-    sweep = shared.parser("bwprof predict").parse_args([])
-    for name in _CASE_OPTIONS:
-        setattr(sweep, name, getattr(options, name))
     backend = next(name for name in registry.backend_names() if not _core.backend_facts(name)["runs_on_host"])
+    request = replace(read_request(options), device=None)
     cases: dict[Any, PredictedCase] = {}
     left_out: dict[str, None] = {}
-    for spec in plan.make_plan(shared.read_request(sweep), backend).specs:
+    for spec in plan.make_plan(request, backend).specs:
         if spec.precision not in registry.operation(spec.operation)["precisions"]:
             left_out[f"{spec.operation} has no precision {spec.precision}"] = None
             continue
@@ -122,12 +96,11 @@ _LEAST = ">=: no less than that: what its arithmetic takes is not known, so do n
 _COLUMNS = ("device", "reason", "operation", "precision")
 
 
-def _print(data: pd.DataFrame) -> None:
-    screen = make_console(sys.stdout)
+def _print(data: pd.DataFrame, screen: Console) -> None:
     learnt = bool(data["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if data["device"].nunique() > 1 else [])]
     numbers = [name for name in _NUMBERS if learnt or name != "between"]
-    bounds = is_lower_bound(data)
+    bounds = predict.is_lower_bound(data)
     lines = []
     for row, is_bound in zip(data.to_dict(orient="records"), bounds, strict=True):
         cells = _cells(row, is_bound=is_bound)
@@ -182,53 +155,44 @@ def _print_devices() -> int:
     return OK
 
 
-_HEADINGS = ["device", "name", "measured", "largest read GB/s", "file"]
-_ACTIONS = ("list", "export", "import")
-
-_ROOFS_DESCRIPTION = """\
-List the measured roofs that are stored for this machine's devices, or carry them to another machine in a file.
-"""
-
-_ROOFS_TABLE = f"""\
-action=list|export|import?  (default: list)
+@command(f"""\
+action=list|export|import? = list  what to do
 file=FILE?  the file to write (a .json) or to read
 {DEVICE}
 --force  export: replace a file
-"""
+""")
+def main_roofs(options: argparse.Namespace) -> int:
+    """List the measured roofs that are stored for this machine's devices, or carry them to another in a file.
 
-_ROOFS_EPILOG = """\
-examples:
-  %(prog)s                                list what is stored for the devices of this machine
-  %(prog)s export h200.json               write the first device's to a file
-  bwprof predict --suite default --roofs h200.json
-  %(prog)s import h200.json               store them for this machine: the same device and driver, another cache
-"""
-
-
-def main_roofs(arguments: Sequence[str] | None = None) -> int:
-    """List, export or import stored roofs; returns the exit code."""
-    parser = Parser("bwprof roofs", _ROOFS_DESCRIPTION, _ROOFS_TABLE, _ROOFS_EPILOG, action="list")
-    return run(parser, arguments, _run_roofs)
-
-
-def _run_roofs(options: argparse.Namespace) -> int:
-    if options.action not in _ACTIONS:
-        raise ValueError(describe_unknown("action", options.action, _ACTIONS))
-    if options.action == "list" and options.file is not None:
-        raise ValueError(f"list takes no file: '{options.file}' is one too many")
+    Examples:
+      bwprof roofs                                list what is stored for the devices of this machine
+      bwprof roofs export h200.json               write the first device's to a file: bwprof predict --roofs reads it
+      bwprof roofs import h200.json               store them for this machine: the same device and driver, another cache
+    """
+    actions = {"list": _list, "export": _export, "import": _import}
+    if options.action not in actions:
+        raise ValueError(describe_unknown("action", options.action, actions))
+    if (options.file is None) != (options.action == "list"):
+        needed = "list takes no file" if options.action == "list" else f"bwprof roofs {options.action} FILE"
+        raise ValueError(f"{needed}: {options.file or 'a file is needed'}")
     if options.force and options.action != "export":
         raise ValueError(f"--force replaces the file that export writes: {options.action} has none, leave it out")
-    if options.action == "list":
-        return _list(options)
-    if not options.file:
-        raise ValueError(f"bwprof roofs {options.action} FILE: a file is needed")
-    return (_export if options.action == "export" else _import)(options, Path(options.file))
+    return actions[options.action](options)
 
 
-def _identity(options: argparse.Namespace) -> tuple[store.Identity, str]:
-    """Return the key of the chosen device's stored roofs, and the device's name."""
-    with hardware.borrow_current(options.backend, options.device) as (choice, device):
-        return store.identity(choice.backend, hardware.facts(device)), choice.name
+def identify(backend: str | None = None, device: str | None = None) -> tuple[store.Identity, str]:
+    """Return the key of a device's stored roofs, and the device's name."""
+    with hardware.borrow_current(backend, device) as (choice, current):
+        return store.identity(choice.backend, hardware.facts(current)), choice.name
+
+
+def load_roofs(backend: str | None = None, device: str | None = None) -> tuple[Roofs, str]:
+    """Return the stored roofs of a device, and its name; ValueError where there are none."""
+    identity, name = identify(backend, device)
+    roofs = store.load(identity)
+    if roofs is None:
+        raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
+    return roofs, name
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -240,33 +204,33 @@ def _list(options: argparse.Namespace) -> int:
         name = f"{known['backend']}:{known['index']}"
         if backend not in (None, known["backend"]) or index not in (None, known["index"]):
             continue
-        with hardware.borrow_current(None, name) as (choice, device):
-            roofs = store.load(store.identity(choice.backend, hardware.facts(device)))
+        roofs = store.load(identify(device=name)[0])
         cells = ("none stored: a sweep measures them", "", "")
         if roofs is not None:
             reads = [point for point in roofs.ceilings() if point.read_fraction == 1]
             cells = (roofs.measured, f"{reads[0].gb_s:.4g}" if reads else "-", roofs.source)
         rows.append((name, known["name"], *cells))
-    print_table(make_console(sys.stdout), _HEADINGS, rows, numbers=["largest read GB/s"])
+    headings = ["device", "name", "measured", "largest read GB/s", "file"]
+    print_table(make_console(sys.stdout), headings, rows, numbers=headings[3:4])
     return OK
 
 
-def _export(options: argparse.Namespace, target: Path) -> int:
+def _export(options: argparse.Namespace) -> int:
+    target = Path(options.file)
     if target.suffix.lower() != ".json":
         raise ValueError(f"{target}: roofs are exported as .json")
-    check_free(str(target), force=options.force)
-    identity, name = _identity(options)
-    roofs = store.load(identity)
-    if roofs is None:
-        raise ValueError(f"no roofs are stored for {name}: bwprof sweep measures them")
-    store.export(roofs, target)
+    check_new("export", str(target), force=options.force)
+    roofs, name = load_roofs(options.backend, options.device)
+    with writing():
+        store.export(roofs, target)
     sys.stderr.write(f"bwprof: the roofs of {name} are in {format_path(target)}\n")
     return OK
 
 
-def _import(options: argparse.Namespace, source: Path) -> int:
+def _import(options: argparse.Namespace) -> int:
+    source = Path(options.file)
     roofs = store.read(source)
-    identity, name = _identity(options)
+    identity, name = identify(options.backend, options.device)
     here = tuple(identity["key"][part] for part in ("name", "uuid", "driver"))
     there = (roofs.device, roofs.device_uuid, roofs.driver)
     if there != here:

@@ -5,68 +5,39 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TextIO
 
 from bwprof import _core, hardware, kernels, registry
-from bwprof.cli import options
+from bwprof.cli import options as shared
 from bwprof.cli.guard import OK
-from bwprof.cli.options import run_measuring
+from bwprof.cli.options import measuring_command, read_params, split, typed
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import plan as runs_plan
 from bwprof.runs import suites
-from bwprof.runs.channel import Interrupts
-from bwprof.runs.loop import estimate_case, estimate_cases, estimate_launch, estimate_run
-from bwprof.runs.plan import Plan
+from bwprof.runs.estimate import estimate_case, estimate_cases, estimate_launch, estimate_run
+from bwprof.runs.plan import Plan, SweepRequest
 from bwprof.runs.progress import format_time_range
 from bwprof.text.formatting import format_bytes, format_seconds, plural
-from bwprof.text.parsing import escape_controls, join_words
+from bwprof.text.parsing import join_words
 from bwprof.text.terminal import make_console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
 _HEADING = ["case", "precision", "variant", *_NUMBERS, "note"]
-_LINES = 500  # that are laid out together; more of them would keep people waiting
-
-
-def print_operations(stream: TextIO, *, verbose: bool = False) -> None:
-    """Print every operation with its parameters, precisions and variants (`verbose`: kernels), then the suites."""
-    known = kernels.variants() if verbose else ()
-    for operation in registry.operations():
-        stream.write(f"{operation['name']}: {operation['text']}\n")
-        stream.write(f"  precisions: {', '.join(operation['precisions'])}\n")
-        for param in operation["params"]:
-            default = param["default_from"] or param["default"]
-            unit = f" {param['unit']}" if param["unit"] else ""
-            stream.write(f"  -p {param['name']}={default}{unit}: {param['text']}\n")
-        for backend, variants in operation["variants"].items():
-            for variant in variants:
-                kinds = ", ".join(variant["precisions"])
-                stream.write(f"  {backend} variant {variant['name']} ({kinds}): {variant['text']}\n")
-                if verbose:
-                    stream.write(f"    {kernels.format_variant(variant)}\n")
-                key = (operation["name"], backend, variant["name"])
-                rows = [row for row in known if (row["operation"], row["backend"], row["variant"]) == key]
-                stream.writelines(f"    {kernels.format_kernel(row)}\n" for row in rows)
-        stream.write("\n")
-    for name in suites.list_suites():
-        stream.write(f"suite {name}: {suites.load(name).text}\n")
+_LINES = 500  # of a table
 
 
 def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True, recalibrate: bool = False) -> None:
     """Print the cases with their work and memory, and an estimate of the time, roofs and second tries included."""
-    widths: list[int] = []
     with _core.Device(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
-        for start in range(0, len(plan.specs), _LINES):
+        for start in range(0, len(plan.specs), _LINES):  # the first lines do not wait for the last
             specs = plan.specs[start : start + _LINES]
             lines = [_estimated(device, facts, spec, plan, choice.backend) for spec in specs]
-            if len(plan.specs) <= _LINES:
-                print_table(make_console(stream), _HEADING, lines, numbers=_NUMBERS)
-            else:
-                widths = _print_lines(stream, lines, widths)
+            print_table(make_console(stream), _HEADING, lines, numbers=_NUMBERS)
     cases = estimate_cases(plan.specs, facts, choice.backend, plan.target_seconds, plan.max_seconds)
     caches = [spec.cache for spec in plan.specs]
     request = RoofRequest("cold" in caches, "hot" in caches, recalibrate) if roofs and cases[1] else None
@@ -78,21 +49,6 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
         f"({format_time_range(least, most)}){', with ' * bool(also)}{join_words(also)} "
         "(memory: all buffer sets; launch, in all: estimated time of one launch, of the case)\n"
     )
-
-
-def _print_lines(stream: TextIO, lines: list[list[str]], widths: list[int]) -> list[int]:
-    """Print a part of a long plan, so that its first lines do not wait for its last; returns the columns' widths."""
-    safe = [[escape_controls(cell) for cell in cells] for cells in lines]
-    if not widths:
-        widths = [max(map(len, column)) for column in zip(_HEADING, *safe, strict=True)]
-        safe.insert(0, _HEADING)
-    for cells in safe:
-        placed = [
-            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(_HEADING, cells, widths, strict=True)
-        ]
-        stream.write(" |".join(placed).rstrip() + "\n")
-    return widths
 
 
 def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str) -> list[str]:
@@ -124,53 +80,123 @@ def _work(cost: Mapping[str, int]) -> list[str]:
 _log = logging.getLogger("bwprof.sweep")
 
 
-def main_sweep(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
-    started = time.monotonic()
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    parser = options.parser("bwprof sweep")
-    return run_measuring(parser, argv, lambda parsed, interrupts: _command(parsed, argv, interrupts, started))
+@measuring_command(f"""\
+{shared.OPERATIONS}
+{shared.VERBOSE}
+{shared.CASES_AND_DEVICES}
+{shared.OUTPUT}
+--columns A,B,…  print a line for each row, with these columns, instead of the summary
 
+how:
+{shared.DRY_RUN}
+--list  print operations, parameters, variants and suites; with --verbose the kernels, too
+{shared.LIMITS}
+{shared.SAMPLING}
+{shared.ROOFS}
+--once  launch each case once in this process, untimed, for ncu and nsys; they also see kernels that fill operands
+--[no-]nvtx  mark cases with NVTX ranges of the domain bwprof (default: where nsys or ncu --nvtx watches)
+""")
+def main_sweep(options: argparse.Namespace) -> int:
+    """Measure the memory bandwidth of LLM operations, and what a narrower precision brings.
 
-def _command(parsed: argparse.Namespace, argv: Sequence[str], interrupts: Interrupts, started: float) -> int:
+    Without arguments: the default suite on the first GPU, or on the CPU where there is none.
+
+    Examples:
+      bwprof sweep                             the default suite
+      bwprof sweep gemm -p M=1,16,128          one operation, every combination of the lists
+      bwprof sweep --suite my.toml --dry-run   what would run: bytes, FLOPs, memory, time
+
+    Numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Lists of them take ranges: 128..64Ki:x2 doubles,
+    1..64:+8 adds (1, 9, ..., 57).
+    Times are in ms, bandwidths in GB/s (10^9 bytes). Each row is written when it is measured.
+    exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
+    130 interrupted.
+    """
     from bwprof.cli import runner
+    from bwprof.cli.commands.describe import show_operations, show_variants
 
-    call = runner.read_invocation(parsed, argv, interrupts, started)
-    if parsed.list:
-        _warn_of_unused(parsed, "--list")
-        with interrupts.at_once():
-            print_operations(sys.stdout, verbose=parsed.verbose)
+    runner.read_options(options)
+    if options.list:
+        _warn_of_unused(options, "--list")
+        with options.interrupts.at_once():
+            show_operations(registry.operations(), make_console(sys.stdout))
+            sys.stdout.writelines(f"suite {name}: {suites.load(name).text}\n" for name in suites.list_suites())
+            if options.verbose:
+                show_variants(kernels.variants(), make_console(sys.stdout))
         return OK
-    if parsed.resume is not None:
-        modes = [name for name, typed in (("--dry-run", parsed.dry_run), ("--once", parsed.once)) if typed]
-        clash = [*options.case_options(parsed), *modes]
-        return runner.resume(call, clash, runner.continue_cases)
-    with interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
-        request = options.read_request(parsed)
-        choices = hardware.choose_devices(request.backend, request.device)
-        plans = runs_plan.make_plans(request, choices, runs=not parsed.dry_run)
-    if parsed.dry_run:
-        _warn_of_unused(parsed, "--dry-run")
-        with interrupts.at_once():
+    if options.resume is not None:
+        return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
+    plans = plan_cases(options, runs=not options.dry_run)
+    if options.dry_run:
+        _warn_of_unused(options, "--dry-run")
+        with options.interrupts.at_once():
             for choice, plan in plans:
-                roofs = call.roofs in (None, "auto")
-                print_plan(sys.stdout, plan, choice, roofs=roofs, recalibrate=parsed.recalibrate)
+                roofs = options.roofs_argument in (None, "auto")
+                print_plan(sys.stdout, plan, choice, roofs=roofs, recalibrate=options.recalibrate)
         return OK
     warn_of_choices(plans)
-    if parsed.once:
-        _warn_of_unused(parsed, "--once")
-        return max(runner.launch_once(plan, choice, interrupts, nvtx=parsed.nvtx) for choice, plan in plans)
+    if options.once:
+        _warn_of_unused(options, "--once")
+        launches = [runner.launch_once(plan, choice, options.interrupts, nvtx=options.nvtx) for choice, plan in plans]
+        return max(launches)
     choice, first = plans[0]
-    return runner.run(call, runner.Job(first, first.specs, made=plans), choice)
+    return runner.run(options, runner.Job(first, first.specs, made=plans), choice)
+
+
+def read_request(options: argparse.Namespace) -> SweepRequest:
+    """Read which cases to measure; ValueError for values that cannot be read."""
+    same: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(options).items()
+        if value is not None
+    }
+    same["operations"] = tuple(word for text in options.operations for word in split(text, "OPERATION"))
+    same["params"] = read_params(options.param)
+    same |= {f"{name}s": same.get(name, ()) for name in ("precision", "variant", "cache")}
+    return SweepRequest(**{field.name: same[field.name] for field in fields(SweepRequest) if field.name in same})
+
+
+def plan_cases(options: argparse.Namespace, *, runs: bool = True) -> list[tuple[Choice, Plan]]:
+    """Plan the cases of each chosen device."""
+    with options.interrupts.at_once():  # a suite may be a pipe, and a large one takes its time
+        request = read_request(options)
+        return runs_plan.make_plans(request, hardware.choose_devices(request.backend, request.device), runs=runs)
+
+
+# Options that choose cases, those of them that say how precisely to measure, and those that each mode uses.
+_PRECISION = {"target_seconds", "max_seconds", "rel_ci"}
+_CASES = _PRECISION | {
+    "operations",
+    "param",
+    "seq_lengths",
+    "kv_lens",
+    "precision",
+    "suite",
+    "only",
+    "variant",
+    "cache",
+}
+_CASES |= {"seed", "backend", "device", "timer", "counters", "metrics"}
+_USED = {
+    "--once": _CASES - _PRECISION - {"timer", "counters", "metrics"} | {"once", "dry_run", "resume", "nvtx"},
+    "--dry-run": _CASES - {"rel_ci"} | {"dry_run", "resume", "recalibrate", "roofs", "no_roofs"},
+    "--list": set(),
+}
+
+
+def case_options(options: argparse.Namespace, *more: str) -> list[str]:
+    """List the typed options that choose cases, or are of the `more` destinations."""
+    return list(typed(options, _CASES | set(more)).values())
+
+
+def _warn_of_unused(options: argparse.Namespace, mode: str) -> None:
+    """Log the typed options that a mode, which measures and writes nothing, cannot use."""
+    used = _USED[mode] | {"list", "quiet", "verbose"}
+    if unused := [name for dest, name in typed(options).items() if dest not in used]:
+        _log.warning("%s measures nothing and writes nothing: %s left aside", mode, ", ".join(unused))
 
 
 def warn_of_choices(plans: Sequence[tuple[Choice, Plan]]) -> None:
     """Log the warnings of chosen devices, each once."""
     for warning in dict.fromkeys(choice.warning for choice, _ in plans if choice.warning):
         _log.warning("%s", warning)
-
-
-def _warn_of_unused(parsed: argparse.Namespace, mode: str) -> None:
-    unused = options.unused_options(parsed, mode)
-    if unused:
-        _log.warning("%s measures nothing and writes nothing: %s left aside", mode, ", ".join(unused))
