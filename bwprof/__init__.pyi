@@ -17,7 +17,7 @@ from bwprof.analysis.occupancy_model import occupancy as occupancy
 from bwprof.analysis.prediction.efficiency import efficiency as efficiency
 from bwprof.analysis.prediction.predict import predict as predict
 from bwprof.analysis.summarize import summary as summary
-from bwprof.analysis.views import view as view
+from bwprof.analysis.summarize import view as view
 from bwprof.case import Case as Case
 from bwprof.config import get_include as get_include
 from bwprof.config import get_library as get_library

@@ -196,8 +196,8 @@ def sweep(
             raise ValueError(f"device is {repr_short(device)}: a callable is measured on one device")
         if precision is not None:
             params["precision"] = precision
-        call_options = counting | {name: params.pop(name) for name in callables.OPTIONS if name in params}
-        call_request = callables.CallRequest(
+        call_options = counting | {name: params.pop(name) for name in api.OPTIONS if name in params}
+        call_request = api.CallRequest(
             operations,
             parse_axes(merge_keywords(grid, params, "grid")),
             call_options,

@@ -348,7 +348,7 @@ def test_json_of_another_tool(tmp_path: Path, content: str) -> None:
         bwprof.load(path)
 
 
-@pytest.mark.parametrize("name", [column.name for column in columns.all_columns() if column.kind != "text"])
+@pytest.mark.parametrize("name", [column.name for column in schema.all_columns() if column.kind != "text"])
 def test_a_number_beyond_every_type(tmp_path: Path, name: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({**HEAD, "rows": [{**ROW, name: 10**400}]}))

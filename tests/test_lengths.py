@@ -78,7 +78,7 @@ def of_suite(inputs: Any) -> Any:
 
 def of_shell(inputs: Any) -> Any:
     text = inputs if isinstance(inputs, str) else ",".join(map(str, inputs))
-    return options.read_request(options.parser("x").parse_args(["--kv-lens", text])).kv_lens
+    return read_request(main_sweep.parser().parse_args(["--kv-lens", text])).kv_lens
 
 
 def of_case(inputs: Any) -> Any:

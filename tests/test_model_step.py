@@ -194,7 +194,7 @@ def test_a_format_without_a_kernel_is_as_efficient_as_measured_kernels() -> None
 @pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
 def test_a_prediction_has_the_launch_time_of_the_measured_row(limiter: str, narrower: float) -> None:
     """The launch is a large part of a short product, and does not shrink with the bytes."""
-    names = [column.name for column in columns.all_columns()]
+    names = [column.name for column in schema.all_columns()]
     wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
     wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
     row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}

@@ -17,7 +17,7 @@ import bwprof
 from bwprof.analysis.prediction import catalogue
 from bwprof.analysis.prediction.catalogue import Streams
 from bwprof.analysis.prediction.predict import predict_rows
-from bwprof.results import columns, schema
+from bwprof.results import schema
 from bwprof.roofs import limiter
 from bwprof.roofs.limiter import with_limits
 from bwprof.roofs.model import Rate, RoofPoint, Roofs

@@ -98,8 +98,8 @@ def test_python_shell_and_suites_read_ranges_alike() -> None:
     shell = read_request(main_sweep.parser().parse_args(["-p", "M=1..8:x2,100", "--kv-lens", "1..8:x2,100"]))
     assert shell.params == {"M": wanted}
     assert shell.kv_lens == wanted
-    requested = options.parser("x").parse_args(["--seq-lengths", "1..8:x2,100"])
-    assert options.read_request(requested).seq_lengths == wanted
+    requested = main_sweep.parser().parse_args(["--seq-lengths", "1..8:x2,100"])
+    assert read_request(requested).seq_lengths == wanted
     suite = suites.parse(SUITE + b'params = { kv_len = ["1..8:x2", 100] }\nkv_lens = "1..3:+1"', source="a.toml")
     assert suite.cases[0].params == {"kv_len": wanted}
     assert suite.cases[0].kv_lens == (1, 2, 3)

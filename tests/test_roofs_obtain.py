@@ -523,7 +523,7 @@ def test_without_a_cache_folder_roofs_are_measured_each_time(
 
 
 def test_recalibrate_is_an_option_of_command_and_function(bench: Bench) -> None:
-    assert options.parser("bwprof sweep").parse_args(["--recalibrate"]).recalibrate
+    assert main_sweep.parser().parse_args(["--recalibrate"]).recalibrate
     for recalibrate, calls in ((False, ["hot"]), (False, []), (True, ["hot"])):
         bench.calls.clear()
         frame = bwprof.sweep(

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -352,7 +351,9 @@ def test_mistakes_in_the_command(given: list[str], said: str, capsys: pytest.Cap
 
 
 def test_list_verbose(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list has a line or more per variant."""
+    """The list, then what `bwprof variants` prints."""
+    assert main(["--list"]) == main(["variants"]) == 0
+    both = capsys.readouterr().out
     assert main(["--list", "--verbose"]) == 0
     assert capsys.readouterr().out == both
     assert len(both.splitlines()) > 100

@@ -15,7 +15,7 @@ from bwprof.analysis import bottleneck, gains, values
 from bwprof.analysis.bandwidth import IMPOSSIBLE, utilization_table
 from bwprof.analysis.bottleneck import Finding
 from bwprof.analysis.rules import AT_ROOF, checklist, is_at_roof
-from bwprof.results.columns import CLASSIC_NAMES
+from bwprof.results.schema import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bwprof.measuring import grade
-from bwprof.results import columns as results_columns
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import find_grade, with_limits
@@ -131,7 +130,7 @@ def _view_columns(data: pd.DataFrame, which: str) -> tuple[str, ...]:
     if which == "roofline":
         return (*_KEYS, *_POSITION, "pct_limit", "limiter")
     if which == "counters":
-        counted = (column.name for column in results_columns.all_columns() if column.group in ("counters", "metrics"))
+        counted = (column.name for column in schema.all_columns() if column.group in ("counters", "metrics"))
         return (*_KEYS, *counted)
     own = (str(name) for name in data.columns if name not in schema.column_names())
     return (*schema.column_names(), *own)
@@ -173,7 +172,7 @@ def view(data: pd.DataFrame, which: str = "short", *, columns: str | Iterable[st
 
     check_view(which)
     data = with_limits(data)
-    missing = [name for name in results_columns.CLASSIC_NAMES if name not in data.columns]
+    missing = [name for name in schema.CLASSIC_NAMES if name not in data.columns]
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     if columns is not None:

@@ -37,7 +37,7 @@ from bwprof.results import reader
 from bwprof.results.schema import range_of
 from bwprof.roofs import store
 from bwprof.roofs.model import ROOF_CHOICES, RoofsArgument, check_roofs
-from bwprof.runs.interrupts import Interrupts
+from bwprof.runs.channel import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import (

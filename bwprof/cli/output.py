@@ -305,7 +305,7 @@ def _is_of_run(path: Path, run_id: str) -> bool:
 def _is_prometheus(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
-            return stream.read(len(export.OPENING)) == export.OPENING.encode()
+            return stream.read(len(exchange.OPENING)) == exchange.OPENING.encode()
     except OSError:  # writing it reports that
         return False
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.analysis.summarize import PAIR, summary_rows
 from bwprof.results import schema
-from bwprof.results.columns import FLAGS
+from bwprof.results.schema import FLAGS
 from bwprof.text import document, formatting
 from bwprof.text.document import Block, Code, Document, DocumentTable, FactList, Items, Paragraph, Section
 from bwprof.text.formatting import format_figure, format_short

@@ -27,7 +27,7 @@ from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import MeasuredItem
 from bwprof.records import proof
-from bwprof.results import csv_file, export, reader, schema
+from bwprof.results import csv_file, exchange, reader, schema
 from bwprof.results.atomic import atomic_write
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store, claim_files, release_claims
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 def read_options(options: argparse.Namespace) -> None:
     """Set the `roofs_argument` of options, None where none is typed; ValueError also for a wrong --columns."""
-    from bwprof.analysis.views import check_columns
+    from bwprof.analysis.summarize import check_columns
 
     options.roofs_argument = read_roofs(options)
     if getattr(options, "columns", None) is not None:
@@ -179,7 +179,7 @@ class _Run:
                 sys.stderr.write(f"bwprof: measuring {device}: {plural(len(part.items), 'case')}\n")
         progress: SilentProgress = choose_progress(quiet=quiet)
         if timeline is not None:
-            progress = timeline.forward_to(progress)
+            timeline.inner, progress = progress, timeline
         options = self.options
         child = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
 
@@ -187,9 +187,8 @@ class _Run:
             return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **child))
 
         roofs: RoofsArgument = options.roofs_argument or False
-        how = {"limits": limits, "progress": progress, "recalibrate": options.recalibrate}
         try:
-            metadata.measure_parts(parts, executor, self.store, roofs=roofs, **how)
+            RunLoop(self.store, limits, progress, roofs, options.recalibrate).measure_parts(parts, executor)
         finally:
             progress.end()
 
@@ -200,7 +199,7 @@ class _Run:
         """
         texts: dict[str, Callable[[], str]] = {
             "classic_csv": lambda: csv_file.classic_text(self.store.rows),
-            "prometheus": lambda: export.prometheus_text(self.store.rows),
+            "prometheus": lambda: exchange.prometheus_text(self.store.rows),
             "trace": lambda: "" if timeline is None else timeline.text(self.store.run),
         }
         for kind, text in texts.items():

@@ -131,7 +131,7 @@ class RunLoop:
                     # The facts must be in the file before the device's first row: they tell which rows are its own.
                     if number == 0:
                         self.store.run |= {name: part.run[name] for name in ("facts", "roofs") if name in part.run}
-                    self.store.write_metadata()
+                    self.store.write_json()
                 job.run_cases(part.items, executor, context)
 
     def _add_failed(self, part: DevicePart[T], reason: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TextIO
 
-from bwprof.results.export import Slice, TraceDocument, counter_points
+from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import find_grade

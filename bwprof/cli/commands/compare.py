@@ -233,7 +233,7 @@ usage: bwprof baseline save NAME               measure the default suite in 5 fr
        bwprof baseline save NAME --repeat N [OPERATION...] [options of bwprof sweep]
        bwprof baseline list                    list the baselines
        bwprof baseline show NAME               print its cases, and how much their medians scatter between processes
-       bwprof baseline delete NAME...          remove baselines, also damaged ones
+       bwprof baseline delete NAME...          remove baselines, also damaged ones (or: remove)
 
 A baseline is a file, .bwprof/baselines/NAME.json or in --dir DIR: plain JSON in a stable order, to be committed.
 bwprof baseline save --help lists the options.
@@ -243,7 +243,8 @@ bwprof baseline save --help lists the options.
 def main_baseline(arguments: Sequence[str] | None = None) -> int:
     """Save, list, show or delete what later runs are compared with; returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
-    commands = {"list": main_baseline_list, "show": main_baseline_show, "delete": main_baseline_delete}
+    commands = {"list": main_baseline_list, "show": main_baseline_show}
+    commands |= dict.fromkeys(("delete", "remove"), main_baseline_delete)
     return run_group("baseline", words, _BASELINE_USAGE, {"save": main_baseline_save, **commands})
 
 

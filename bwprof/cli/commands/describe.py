@@ -18,7 +18,7 @@ from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import schema
 from bwprof.results.json_file import to_json_value
-from bwprof.selftest.bench import Cell, PartReport
+from bwprof.selftest.parts import Cell, PartReport
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import describe_unknown
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
@@ -54,7 +54,7 @@ def main_columns(options: argparse.Namespace) -> int:
         flags = pd.DataFrame(list(schema.FLAGS.items()), columns=["flag", "what it says"])
         return "\n\n".join([*parts, "## Words of the column `flags`", answer.markdown(flags)]) + "\n"
 
-    facts = [{name: getattr(column, name) for name in COLUMN_FACTS} for column in columns]
+    facts = [{name: getattr(column, name) for name in schema.COLUMN_FACTS} for column in columns]
     return emit(
         targets, {"json": lambda: json_text(facts), "md": markdown}, lambda screen: print_table(screen, headings, rows)
     )

@@ -17,11 +17,10 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import command, measuring_command
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.cli.render import print_frame, print_lines
-from bwprof.experiments import ab, ab_result, ab_run, ab_session
-from bwprof.experiments.ab import ABOptions, are_same, check_threads, complete_b
-from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS
-from bwprof.experiments.ab_result import ABTable
-from bwprof.experiments.ab_run import PlaceRequest
+from bwprof.experiments import ab, ab_run, ab_session
+from bwprof.experiments.ab import complete_b
+from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
+from bwprof.experiments.ab_run import ABTable
 from bwprof.results.atomic import is_stream
 from bwprof.runs.channel import Interrupts, StoppedError
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
@@ -84,22 +83,21 @@ def main_ab(options: argparse.Namespace) -> int:
     cannot be written: they are on standard error), 130 interrupted.
     """
     targets = choose_targets(options)
-    threads = None if options.threads is None else check_threads(options.threads, "--threads")
-    turn_seconds = options.max_turn_seconds
-    places = PlaceRequest(tuple(options.python), tuple(options.rev), options.repo, options.build, threads, turn_seconds)
+    interpreters, revisions = tuple(options.python), tuple(options.rev)
+    seconds = options.max_turn_seconds
+    places = PlaceRequest(interpreters, revisions, options.repo, options.build, options.threads, seconds)
     rule = ab_session.StopRule(options.rel_ci, options.max_seconds, options.gate, registry.check_seed(options.seed))
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
-    cases = ABOptions(
-        params=shared.read_params(options.param),
+    cases = SweepRequest(
         kv_lens=options.kv_lens,
         precisions=options.precision or (),
         caches=options.cache or (),
         timer=options.timer,
         seed=rule.seed,
     )
-    works = ab.make_tasks(*names, cases, choice.backend)
-    table = ab_run.start_table(choice, rule, options.argv, {})
+    works = ab.make_tasks(*names, shared.read_params(options.param), cases, choice.backend)
+    table = ABTable.start(choice, rule, options.argv)
 
     def report(text: str) -> None:
         if not options.quiet:
@@ -109,8 +107,8 @@ def main_ab(options: argparse.Namespace) -> int:
     status = "complete"
     try:
         with ExitStack() as stack:
-            make, commits = stack.enter_context(ab_run.open_places(places, choice, options.interrupts, report))
-            pairs = ab_run.add_note(ab_run.make_process_pairs(works, make), same=are_same(names, places, commits))
+            make, same_place = stack.enter_context(open_places(places, choice, options.interrupts, report))
+            pairs = ab_run.make_pairs(works, make, same_place=same_place)
             for number, pair in enumerate(pairs, start=1):
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
                 ab_run.measure_pair(pair, rule, table, options.interrupts.check, ab_run.compare_nothing)
@@ -153,9 +151,10 @@ def judge_rows(table: ABTable, options: argparse.Namespace) -> int:
         if row["stopped"] == ab_session.FAILED:
             continue
         message = ""
-        if row["ratio"] is not None and ab_session.exceeds_limit(row["ratio"], row["verdict"], options.fail_on):
+        exceeds = ab_session.exceeds_limit(row["ratio"], row["ratio_hi"], row["verdict"], options.fail_on)
+        if exceeds:
             code, message = GATE_FAILED, "B is slower"
-        elif ab_session.may_exceed_limit(row["ratio_hi"], row["verdict"], options.fail_on):
+        elif exceeds is None:
             code, message = code or INCOMPLETE, _describe_undecided(row, options)
         if message:
             sys.stderr.write(f"bwprof: --fail-on {100 * options.fail_on:g}%: {row['case']}: {message}\n")

@@ -25,7 +25,6 @@ from bwprof.llm.workload import LAYER, ModelRequest
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
-from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan

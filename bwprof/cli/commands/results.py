@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bwprof.analysis.views import VIEWS, check_view
+from bwprof.analysis.summarize import VIEWS, check_view
 from bwprof.cli.guard import GATE_FAILED, OK
 from bwprof.cli.options import RESULT, RESULTS, command, load_rows, typed
 from bwprof.cli.output import FORMS, check_writable, choose_targets, emit, json_text
@@ -164,7 +164,7 @@ def main_report(options: argparse.Namespace) -> int:
         raise ValueError(f"{len(options.results)} runs are given: name a file for their report with -o")
     data, screen = load_rows(options.results[0], options.only), make_console(sys.stdout)
     if options.checklist:
-        from bwprof.analysis.checks import checklist
+        from bwprof.analysis.rules import checklist
 
         print_document(
             screen, doc.Document("", "", doc.present_sections([_checklist(checklist(data), on_screen=True)]))

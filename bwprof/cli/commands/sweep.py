@@ -18,7 +18,7 @@ from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import plan as runs_plan
 from bwprof.runs import suites
-from bwprof.runs.estimate import estimate_case, estimate_cases, estimate_launch, estimate_run
+from bwprof.runs.loop import estimate_case, estimate_cases, estimate_launch, estimate_run
 from bwprof.runs.plan import Plan, SweepRequest
 from bwprof.runs.progress import format_time_range
 from bwprof.text.formatting import format_bytes, format_seconds, plural
