@@ -158,9 +158,9 @@ def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_few_shared_metrics_take_no_more_memory_than_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric of its own for each launch would be a table of their product."""
-    from bwprof.importers.ncu import launches
+    from bwprof.importers.ncu import pages
 
-    monkeypatch.setattr(launches, "_SPARE", 1000)
+    monkeypatch.setattr(pages, "_SPARE", 1000)
     text = details_page([("S", "m0", "", "1")])
     text += "".join(quoted([[str(at), *FIRST[1:], "S", f"m{at}", "", "1", "", ""]]) for at in range(1, 100))
     with pytest.raises(ValueError, match="share few"):

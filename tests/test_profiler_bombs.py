@@ -85,13 +85,13 @@ def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.Mon
     from bwprof.importers.ncu import pages
 
     lengths: list[int] = []
-    sniff = pages._DetailsPage._sniff
+    put = pages._DetailsPage.put
 
-    def watched(page: Any) -> None:
-        lengths.extend(len(cells) for _, cells in page._first or ())
-        sniff(page)
+    def watched(page: Any, rows: list[tuple[int, list[str]]]) -> None:
+        lengths.extend(len(cells) for _, cells in rows)
+        put(page, rows)
 
-    monkeypatch.setattr(pages._DetailsPage, "_sniff", watched)
+    monkeypatch.setattr(pages._DetailsPage, "put", watched)
     page = details_page([("S", *TIME)])
     (tmp_path / "x.csv").write_text(page.rstrip("\n") + "," * 5000 + "\n")
     assert parse_ncu(tmp_path / "x.csv")["time_ms"].tolist() == [0.005]

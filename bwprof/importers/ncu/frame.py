@@ -11,8 +11,8 @@ import numpy as np
 
 from bwprof.importers.frames import make_frame
 from bwprof.importers.ncu import metrics
-from bwprof.importers.ncu.launches import KERNEL_NAMES, Metric, PageLaunches
 from bwprof.importers.ncu.metrics import FigureSource
+from bwprof.importers.ncu.pages import KERNEL_NAMES, Metric, PageLaunches
 from bwprof.importers.reader import parse_number, shorten_name, simplify_name
 from bwprof.results.schema import clean_value
 from bwprof.text.formatting import plural
@@ -127,13 +127,11 @@ class _Figures:
         return np.where((above == 0) & (below == 0), source.nothing, quotient)
 
     def _sum(self, names: tuple[str, ...], unit: str) -> LaunchFigures | None:
-        parts = [self._launches.numbers_of(name) for name in names]
-        if any(part is None for part in parts):
+        parts = [self._launches.metrics[name] for name in names if name in self._launches.metrics]
+        allowed = {unit} if unit == "s" else {unit, ""}  # a page without units has base units
+        if len(parts) < len(names) or (unit and not {part.unit for part in parts} <= allowed):
             return None
-        units = {self._launches.metrics[name].unit for name in names}
-        if unit and not units <= ({unit} if unit == "s" else {unit, ""}):  # a page without units has base units
-            return None
-        return cast("LaunchFigures", np.sum(np.array(parts), axis=0))
+        return cast("LaunchFigures", np.sum([part.values for part in parts], axis=0))
 
 
 def _fill(values: LaunchFigures | None, others: LaunchFigures | None) -> LaunchFigures | None:
@@ -145,8 +143,8 @@ def _fill(values: LaunchFigures | None, others: LaunchFigures | None) -> LaunchF
 
 def divide(above: LaunchFigures, below: LaunchFigures, times: float = 1.0) -> LaunchFigures:
     """Return times * above / below; NaN where below is not positive, or the result is infinite."""
-    quotient = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
-    return np.where(np.isfinite(quotient), quotient, np.nan)
+    quotient = times * above / below
+    return np.where((below > 0) & np.isfinite(quotient), quotient, np.nan)
 
 
 def _sizes(launches: PageLaunches, figures: _Figures) -> dict[str, LaunchFigures | None]:
@@ -291,7 +289,10 @@ def _stalls(count: int, figures: _Figures) -> list[str | None]:
 
 def _round_digits(values: LaunchFigures) -> LaunchFigures:
     """Round to the digits that scaling leaves exact; NaN for infinite figures."""
-    return np.array([float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else math.nan for value in values.tolist()])
+    rounded = np.where(np.isfinite(values), values, np.nan)
+    long = np.flatnonzero((values % 1 != 0) | (np.abs(values) >= 10**_DIGITS))  # all digits of others are exact
+    rounded[long] = [float(f"{value:.{_DIGITS}g}") for value in rounded[long].tolist()]
+    return rounded
 
 
 def _others(launches: PageLaunches) -> dict[str, Any]:
@@ -302,8 +303,8 @@ def _others(launches: PageLaunches) -> dict[str, Any]:
         if name not in _USED
     }
     for name, metric in launches.metrics.items():
-        columns[name] = np.frombuffer(metric.values)
+        columns[name] = metric.values
         if metric.texts:
-            values = [None if math.isnan(value) else value for value in metric.values]
+            values = [None if math.isnan(value) else value for value in metric.values.tolist()]
             columns[name] = [metric.texts.get(at, value) for at, value in enumerate(values)]
     return columns

@@ -20,7 +20,7 @@ from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu import ncu_report_module, pages
 from bwprof.importers.ncu.frame import build_frame
-from bwprof.importers.ncu.launches import PageLaunches
+from bwprof.importers.ncu.pages import PageLaunches
 from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, parse_unit
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import parse_path, parse_seconds, quote_text
