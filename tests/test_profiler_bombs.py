@@ -17,7 +17,7 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.detect import detect_kind
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 

@@ -17,7 +17,7 @@ from test_timelines import GEMM, GPUS, NOW, STRINGS, copy, export, kernel, launc
 from bwprof.importers import frames
 from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 
 COUNT = 120
 
@@ -85,10 +85,9 @@ def test_damaged_copies_of_an_export_are_read_or_refused(tmp_path):
 
 
 def test_files_of_countless_short_records_are_refused(tmp_path, monkeypatch):
-    from bwprof.importers import chrome
-    from bwprof.importers.rocprof import table
+    from bwprof.importers import chrome, rocprof
 
-    monkeypatch.setattr(table, "_MOST_RECORDS", 50)
+    monkeypatch.setattr(rocprof, "_MOST_RECORDS", 50)
     (tmp_path / "r.csv").write_text("Index,KernelName,FETCH_SIZE\n" + "0,a,1\n" * 60)
     with pytest.raises(ValueError, match="more than 50 records"):
         parse_rocprof(tmp_path / "r.csv")
@@ -102,12 +101,12 @@ def test_files_of_countless_short_records_are_refused(tmp_path, monkeypatch):
 
 
 def test_batches_are_put_together(tmp_path, monkeypatch):
-    from bwprof.importers.rocprof import table
+    from bwprof.importers import rocprof
 
     (tmp_path / "v3.csv").write_bytes(rocprof_files()["v3.csv"])
     whole = parse_rocprof(tmp_path / "v3.csv")
     for size in (1, 2, 9, 10):
-        monkeypatch.setattr(table, "_BATCH", size)
+        monkeypatch.setattr(rocprof, "_BATCH", size)
         assert parse_rocprof(tmp_path / "v3.csv").equals(whole)
     text = (tmp_path / "v3.csv").read_text()
     (tmp_path / "v3.csv").write_text(text.replace("20.000000", "twenty", 1))

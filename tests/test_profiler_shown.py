@@ -11,7 +11,7 @@ import pytest
 import bwprof
 from bwprof.cli import main
 from bwprof.cli.commands.importers import as_text, block
-from bwprof.importers.rocprof.session import RocprofSession
+from bwprof.importers.rocprof_session import RocprofSession
 
 LONG = "void at::<unnamed>::fill<" + "at::native::functor<float>, " * 40 + "int>(float*)"
 ROW: dict[str, Any] = {

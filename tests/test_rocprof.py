@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bwprof
-from bwprof.importers.rocprof.parse import parse_rocprof
-from bwprof.importers.rocprof.session import (
+from bwprof.importers.rocprof import parse_rocprof
+from bwprof.importers.rocprof_session import (
     RocprofSession,
     profile_matmul_memory,
     profile_memory,

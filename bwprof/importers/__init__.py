@@ -1,6 +1,6 @@
 """Import files of ncu, rocprof, torch.profiler and Nsight Systems as DataFrames; no GPU needed.
 
-``python -m bwprof.importers`` prints them; `bwprof.diagnose` explains them.
+``bwprof import`` prints them; `bwprof.diagnose` explains them.
 """
 
 from bwprof.importers.chrome import parse_chrome_trace
@@ -9,8 +9,8 @@ from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
 from bwprof.importers.ncu.compare import ncu_compare
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
-from bwprof.importers.rocprof.session import (
+from bwprof.importers.rocprof import parse_rocprof
+from bwprof.importers.rocprof_session import (
     RocprofSession,
     profile_matmul_memory,
     profile_memory,

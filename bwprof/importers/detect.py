@@ -14,7 +14,7 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.parse import is_report, parse_ncu
 from bwprof.importers.nsys import SQLITE, parse_nsys
 from bwprof.importers.reader import detect_encoding, find_csv_files, open_binary
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 from bwprof.results import json_file
 from bwprof.results.foreign import is_table
 from bwprof.text.parsing import parse_path

@@ -15,7 +15,7 @@ from bwprof.analysis.diagnosis.hypothesis import BANDWIDTH, CANNOT_TELL, SUPPORT
 from bwprof.analysis.diagnosis.memory import COMPULSORY_BYTES
 from bwprof.importers.ncu.command import ncu_command
 from bwprof.importers.reader import base_name
-from bwprof.importers.rocprof.session import RocprofSession
+from bwprof.importers.rocprof_session import RocprofSession
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import finite_or_none, is_bool
 

@@ -17,7 +17,7 @@ from bwprof.importers import detect
 from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
 from bwprof.text.parsing import describe_unknown, parse_count, quote_text
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
