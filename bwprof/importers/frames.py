@@ -7,9 +7,7 @@ import io
 import json
 import math
 import re
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +22,7 @@ from bwprof.results.csv_file import quoted_formula, unquoted_formula
 from bwprof.results.foreign import FORMAT, is_document
 from bwprof.results.json_file import to_json_value
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, number_or_nan, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +93,6 @@ COLUMNS: tuple[ImportedColumn, ...] = (
     ImportedColumn("estimated", "", "text", "which figures were estimated, and how"),
 )
 
-_BATCH = 500  # records of a CSV file
 _KINDS = {column.name: column.kind for column in COLUMNS}
 _SAVED_JSON = re.compile(
     rf'\s*\{{\s*("format"\s*:\s*"{FORMAT}"|"source"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"tool"\s*:)', re.DOTALL
@@ -222,70 +219,47 @@ def _fits(value: Any, kind: ValueKind | None) -> bool:
     """Whether a JSON value can stand in a column; `kind` is None for one that may hold numbers or text."""
     if value is None or (isinstance(value, str) and kind in ("text", None)):
         return True
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or kind == "text":
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a number of more digits than a float has
-        return False
+    return kind != "text" and type(value) in (int, float) and finite_or_none(value) is not None
 
 
 def _read_csv(path: Path, lines: FileLines) -> pd.DataFrame:
     notes: list[str] = []
-    records = read_complete(path, lines, notes)
-    _, header = next(records, (0, []))
-    columns = [_SavedColumn(unquoted_formula(name)) for name in header]
-    while batch := list(islice(records, _BATCH)):
-        for column, cells in zip(columns, zip(*(cells for _, cells in batch), strict=True), strict=True):
-            place = column.add(cells)
-            if place is not None:
-                problem = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
-                raise file_error(path, batch[place][0], problem)
-    return _build_frame(path, {column.name: column.values for column in columns}, {"notes": notes})
+    records = list(read_complete(path, lines, notes))
+    data: dict[str, list[Any]] = {}
+    for title, *cells in zip(*(cells for _, cells in records), strict=True):
+        name = unquoted_formula(title)
+        figures = [] if _KINDS.get(name) == "text" else list(map(_parse_figure, cells))
+        if name in _KINDS and None in figures:
+            place = figures.index(None)
+            problem = f"{quote_text(name)} is '{quote_text(cells[place])}': a number is needed"
+            raise file_error(path, records[place + 1][0], problem)
+        if _KINDS.get(name) == "text" or None in figures:
+            data[name] = [unquoted_formula(cell) or None for cell in cells]
+        else:
+            data[name] = figures
+    return _build_frame(path, data, {"notes": notes})
 
 
-class _SavedColumn:
-    """A column of a CSV file: `values` are numbers until a cell is none, unless the column is known to be text."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._kind = _KINDS.get(name)
-        self.values: array[float] | list[str | None] = [] if self._kind == "text" else array("d")
-
-    def add(self, cells: Sequence[str]) -> int | None:
-        """Append cells; return the place of the first that the column cannot hold, if any."""
-        if isinstance(self.values, array):
-            figures = _parse_figures(cells)
-            if isinstance(figures, array):
-                self.values.extend(figures)
-                return None
-            if self._kind is not None:
-                return figures
-            self.values = [None if math.isnan(value) else repr(value) for value in self.values]
-        self.values += [schema.clean_text(unquoted_formula(cell)) if cell else None for cell in cells]
+def _parse_figure(cell: str) -> float | None:
+    """Parse a number, NaN for an empty cell; None for what is none."""
+    value = number_or_nan(cell)
+    if cell and (not math.isfinite(value) or "_" in cell):  # Python reads 1_0 as 10
         return None
-
-
-def _parse_figures(cells: Sequence[str]) -> array[float] | int:
-    """Parse numbers, NaN for empty cells; return the place of the first cell that is none."""
-    figures = array("d")
-    for place, cell in enumerate(cells):
-        try:
-            value = float(cell or "nan")
-        except ValueError:
-            return place
-        if cell and (not math.isfinite(value) or "_" in cell):  # Python reads 1_0 as 10
-            return place
-        figures.append(value)
-    return figures
+    return value
 
 
 def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mapping[str, Any]) -> pd.DataFrame:
     if "kernel" not in data:
         raise file_error(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
     tool, notes, units = document.get("tool"), document.get("notes"), document.get("units")
+    columns: dict[str, Any] = {}
+    for name, values in data.items():
+        if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
+            columns[name] = [schema.clean_value(value) for value in values]
+        else:
+            columns[name] = np.array(values, np.float64)
     frame = make_frame(
-        {name: _build_column(name, values) for name, values in data.items()},
+        columns,
         source=str(document.get("source") or path.name),
         tool=tool if isinstance(tool, str) and tool else next((_TOOLS[name] for name in _TOOLS if name in data), "ncu"),
         notes=[note for note in notes if isinstance(note, str)] if isinstance(notes, list) else (),
@@ -295,11 +269,3 @@ def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mappin
     if isinstance(units, dict):
         frame.attrs["units"] = {name: unit for name, unit in units.items() if isinstance(unit, str)}
     return frame
-
-
-def _build_column(name: str, values: Sequence[Any]) -> Any:
-    if isinstance(values, array):
-        return np.frombuffer(values) if values else np.zeros(0)
-    if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
-        return [schema.clean_value(value) for value in values]
-    return np.array([math.nan if value is None else value for value in values], np.float64)

@@ -50,10 +50,10 @@ except ImportError:  # a Python that was built without it reads all but such fil
 SQLITE = b"SQLite format 3\0"
 _TOOL = "Nsight Systems"
 _NEEDED = "an export of Nsight Systems is needed: nsys export --type sqlite REPORT.nsys-rep"
-_KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
-_COPIES, _FILLS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_KERNELS, _GRAPHS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_COPIES, _FILLS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 _GPUS, _GPU_COLUMNS = "TARGET_INFO_GPU", ("id", "name", "computeMajor", "computeMinor", "smCount")
-_STRINGS = (("StringIds", "id"), ("StringTable", "_id_"))  # of Nsight Systems, of nvprof before it
+_STRINGS = "StringIds"
 _NAMES = ("demangledName", "shortName", "mangledName", "name")
 
 # CUpti_ActivityMemcpyKind, in the words of nsys stats.
@@ -159,19 +159,18 @@ class _Export:
         self._tables = {name: (kind, root) for name, kind, root in tables if kind in ("table", "view")}
 
     def launches(self) -> TimelineLaunches:
-        table = next((name for name in _KERNELS if name in self._tables), None)
+        if not {_KERNELS, _COPIES, _FILLS} & set(self._tables):
+            some = ", ".join(sorted(map(str, self._tables))[:5]) or "none"
+            raise self._error(f"it has no table {_KERNELS} (tables: {quote_text(some)}): {_NEEDED}")
         launches = TimelineLaunches(self._place)
-        if table is not None:
-            self._read_kernels(table, launches)
+        if _KERNELS in self._tables:
+            self._read_kernels(launches)
         if _COPIES in self._tables:
             self._read_transfers(_COPIES, "copy", launches)
         if _FILLS in self._tables:
             self._read_transfers(_FILLS, "fill", launches)
         if _GRAPHS in self._tables:
             self.notes.append("CUDA graphs were recorded whole, and are left out: nsys profile --cuda-graph-trace=node")
-        if table is None and not len(launches):
-            some = ", ".join(sorted(map(str, self._tables))[:5]) or "none"
-            raise self._error(f"it has no table {_KERNELS[0]} (tables: {quote_text(some)}): {_NEEDED}")
         return launches
 
     def _error(self, problem: str) -> ValueError:
@@ -187,67 +186,84 @@ class _Export:
             raise self._error(f"{table} has columns that are computed: {_NEEDED}")
         return [str(column[1]) for column in columns]
 
-    def _batches(self, table: str, columns: tuple[str, ...], after: str = "") -> Iterator[list[tuple[Any, ...]]]:
+    def _batches(self, table: str, columns: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; the names are this module's own, never the file's."""
-        names = ", ".join(f'"{name}"' for name in columns)
-        cursor = self._database.execute(f'SELECT {names} FROM "{table}" NOT INDEXED {after}')
+        cursor = self._database.execute(f'SELECT {columns} FROM "{table}" NOT INDEXED')
         while batch := cursor.fetchmany(_BATCH):
             yield batch
 
-    def _read_kernels(self, table: str, launches: TimelineLaunches) -> None:
-        columns = self._columns(table)
+    def _read_kernels(self, launches: TimelineLaunches) -> None:
+        columns = self._columns(_KERNELS)
         title = next((name for name in _NAMES if name in columns), None)
         if title is None or "start" not in columns or "end" not in columns:
-            raise self._error(f"{table} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
-        codes, codes_of_rows, times_ms = self._read_times(table, title)
+            raise self._error(f"{_KERNELS} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
+        codes, codes_of_rows, times_ms, _ = self._read_events(_KERNELS, title)
         texts = self._read_texts(list(codes))
-        setups = self._read_setups(table, title, columns, texts)
+        setups = self._read_setups(title, columns, texts)
         places = [launches.place(text, "kernel", setups.get(text, UNKNOWN)) for text in map(texts.__getitem__, codes)]
-        launches.add_many(np.array(places, np.int64)[codes_of_rows], times_ms)
+        launches.add_many(np.array(places, np.int64)[codes_of_rows], times_ms, np.full(len(times_ms), np.nan))
 
-    def _read_times(self, table: str, title: str) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64]]:
-        """Read names with their codes, and each row's code and time, ms; leave out rows with impossible times."""
+    def _read_transfers(self, table: str, kind: LaunchKind, launches: TimelineLaunches) -> None:
+        needed = ("start", "end", "bytes", "copyKind") if kind == "copy" else ("start", "end", "bytes")
+        if not set(needed) <= set(self._columns(table)):
+            self.notes.append(f"{table} has no columns {', '.join(needed)}, and is left out")
+            return
+        codes, codes_of_rows, times_ms, moved = self._read_events(
+            table, "copyKind" if kind == "copy" else None, "bytes"
+        )
+        names = [
+            "[CUDA memset]" if way is None else f"[CUDA memcpy {_COPY_KINDS.get(way, repr_short(way))}]"
+            for way in codes
+        ]
+        places = np.array([launches.place(name, kind) for name in names], np.int64)
+        launches.add_many(places[codes_of_rows], times_ms, moved)
+
+    def _read_events(
+        self, table: str, key: str | None, size: str | None = None
+    ) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Read keys with their codes, and each row's code, time, ms, and bytes; leave out rows with impossible times."""
         codes: dict[Any, int] = {}
-        codes_of_rows, times_ns = array("q"), array("q")
+        codes_of_rows, times_ns, moved = array("q"), array("q"), array("d")
         rows = 0
-        for batch in self._batches(table, ("start", "end", title)):
-            begins, ends, names = zip(*batch, strict=True)
+        columns = ", ".join("NULL" if name is None else f'"{name}"' for name in ("start", "end", key, size))
+        for batch in self._batches(table, columns):
+            begins, ends, keys, sizes = zip(*batch, strict=True)
             bounds = np.array((begins, ends))
             if bounds.dtype.kind != "i":
                 raise self._error(f"{table}, {_odd_row(batch, rows)}: times of whole nanoseconds are needed")
             times = bounds[1] - bounds[0]
             possible = (times >= 0) & (times < 10**18)
             times_ns.frombytes(times[possible].tobytes())
-            codes_of_rows.extend(codes.setdefault(name, len(codes)) for name in compress(names, possible))
+            codes_of_rows.extend(codes.setdefault(name, len(codes)) for name in compress(keys, possible))
+            if size is not None:
+                counts = (to_count(count) if type(count) is int else None for count in compress(sizes, possible))
+                moved.extend(np.nan if count is None else count for count in counts)
             if len(codes) > MOST_NAMES:
                 raise names_error(self._place)
             rows += len(batch)
         if left_out := rows - len(codes_of_rows):
             self.notes.append(f"{left_out} rows of {table} end before they begin, and are left out")
-        return codes, np.array(codes_of_rows, np.int64), np.array(times_ns, np.int64) / 1e6
+        return codes, np.array(codes_of_rows, np.int64), np.array(times_ns, np.int64) / 1e6, np.array(moved)
 
     def _read_texts(self, names: list[Any]) -> dict[Any, str]:
         """Return the texts of names: the names themselves, or numbers of the table of strings."""
         numbers = {name for name in names if type(name) is int}
         texts: dict[Any, str] = {name: schema.clean_text(name) for name in names if isinstance(name, str)}
-        table, key = next((strings for strings in _STRINGS if strings[0] in self._tables), ("", ""))
-        if table and numbers:
-            if not {key, "value"} <= set(self._columns(table)):
-                raise self._error(f"{table} has no columns {key} and value: {_NEEDED}")
-            for number, value in chain.from_iterable(self._batches(table, (key, "value"))):
+        if _STRINGS in self._tables and numbers:
+            if not {"id", "value"} <= set(self._columns(_STRINGS)):
+                raise self._error(f"{_STRINGS} has no columns id and value: {_NEEDED}")
+            for number, value in chain.from_iterable(self._batches(_STRINGS, "id, value")):
                 if number in numbers and isinstance(value, str):
                     texts[number] = schema.clean_text(value[:_LONGEST_TEXT])
         return {name: texts.get(name) or f"kernel {repr_short(name)}" for name in names}
 
-    def _read_setups(
-        self, table: str, title: str, columns: list[str], texts: Mapping[Any, str]
-    ) -> dict[str, LaunchSetup]:
+    def _read_setups(self, title: str, columns: list[str], texts: Mapping[Any, str]) -> dict[str, LaunchSetup]:
         """Read how kernels were launched, by name, as far as all their launches have it in common."""
         columns = [name for name in (*_SETUP, *_SHARED) if name in columns]
         if not columns:
             return {}
         extremes = ", ".join(f'min("{name}"), max("{name}")' for name in columns)
-        query = f'SELECT "{title}", {extremes} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
+        query = f'SELECT "{title}", {extremes} FROM "{_KERNELS}" NOT INDEXED GROUP BY "{title}"'
         devices = self._read_devices()
         setups: dict[str, LaunchSetup] = {}
         for name, *values in self._database.execute(query):
@@ -260,27 +276,11 @@ class _Export:
 
     def _read_devices(self) -> dict[Any, dict[str, Any]]:
         columns = self._columns(_GPUS) if _GPUS in self._tables else []
-        names = tuple(name for name in _GPU_COLUMNS if name in columns)
+        names = [name for name in _GPU_COLUMNS if name in columns]
         if "id" not in names:
             return {}
-        rows = next(self._batches(_GPUS, names, "LIMIT 1000"), [])
+        rows = next(self._batches(_GPUS, ", ".join(names)), [])
         return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
-
-    def _read_transfers(self, table: str, kind: LaunchKind, launches: TimelineLaunches) -> None:
-        needed = ("start", "end", "bytes", "copyKind") if kind == "copy" else ("start", "end", "bytes")
-        if not set(needed) <= set(self._columns(table)):
-            self.notes.append(f"{table} has no columns {', '.join(needed)}, and is left out")
-            return
-        left_out = 0
-        for begin, end, count, *way in chain.from_iterable(self._batches(table, needed)):
-            if type(begin) is not int or type(end) is not int or not 0 <= end - begin < 10**18:
-                left_out += 1
-                continue
-            name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], repr_short(way[0]))}]" if way else "[CUDA memset]"
-            bytes_moved = to_count(count) if type(count) is int else None
-            launches.add(name, kind, (end - begin) / 1e6, UNKNOWN, bytes_moved)
-        if left_out:
-            self.notes.append(f"{left_out} rows of {table} have no time that could be, and are left out")
 
 
 def _odd_row(batch: list[tuple[Any, ...]], before: int) -> str:

@@ -120,11 +120,13 @@ class TimelineLaunches:
         self._times_ms.append(time_ms)
         self._bytes.append(np.nan if bytes_moved is None else bytes_moved)
 
-    def add_many(self, places: NDArray[np.int64], times_ms: NDArray[np.float64]) -> None:
+    def add_many(
+        self, places: NDArray[np.int64], times_ms: NDArray[np.float64], bytes_moved: NDArray[np.float64]
+    ) -> None:
         """Add launches of names at these places."""
         self._codes.frombytes(places.tobytes())
         self._times_ms.frombytes(times_ms.tobytes())
-        self._bytes.extend(array("d", [np.nan]) * len(places))
+        self._bytes.frombytes(bytes_moved.tobytes())
 
     def place(self, name: str, kind: LaunchKind, setup: LaunchSetup = UNKNOWN) -> int:
         """Return the place of a name; a new name gets this setup."""
