@@ -17,7 +17,7 @@ from bwprof.importers.reader import file_error, open_binary
 from bwprof.importers.timeline import UNKNOWN, EventBytes, LaunchKind, LaunchSetup, TimelineLaunches, to_count
 from bwprof.results import schema
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import parse_path, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -284,8 +284,10 @@ class _TraceReader:
             if kind is not None:
                 self._add(self.on_device, event, kind, self._setup(event.get("args")))
             elif category.lower() in _ON_HOST:
-                if self._add(self.on_host, event, "operator", UNKNOWN):
-                    self._extend_span(event)
+                begin = finite_or_none(event.get("ts"))
+                if self._add(self.on_host, event, "operator", UNKNOWN) and begin is not None:
+                    self.begin_us = min(self.begin_us, begin)
+                    self.end_us = max(self.end_us, begin + event["dur"])
             elif category in self.categories or len(self.categories) < _MOST_CATEGORIES:
                 self.categories[schema.clean_text(category)[:80]] += 1
 
@@ -299,12 +301,6 @@ class _TraceReader:
         count = to_count(args.get("bytes")) if kind in ("copy", "fill") and isinstance(args, dict) else None
         launches.add(name, kind, time_us / 1e3, setup, count)
         return True
-
-    def _extend_span(self, event: Mapping[str, Any]) -> None:
-        begin: Any = event.get("ts")
-        if type(begin) in (int, float) and abs(begin) < 1e300:
-            self.begin_us = min(self.begin_us, begin)
-            self.end_us = max(self.end_us, begin + event["dur"])
 
     def _setup(self, args: Any) -> LaunchSetup:
         if not isinstance(args, dict):

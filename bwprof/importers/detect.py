@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,8 +52,7 @@ def detect_kind(path: str | PathLike[str]) -> str:
     """
     place = parse_path(path, "path")
     if place.is_dir():
-        ours = (place / "results.json").exists()
-        return "rocprof" if not ours and any(map(_is_rocprof, _find_tables(place))) else OURS
+        return "rocprof" if not (place / "results.json").exists() and _has_rocprof(place) else OURS
     if not place.is_file():
         return OURS  # its reader raises the error
     with place.open("rb") as stream:
@@ -62,22 +62,16 @@ def detect_kind(path: str | PathLike[str]) -> str:
     if is_report(place):
         return "ncu"
     if start.startswith(_GZIP):
-        return OURS if _is_packed_run(start) else "trace"
+        packed = b""
+        with suppress(zlib.error):
+            packed = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _BEGINNING)
+        return OURS if json_file.FORMAT.encode() in packed or packed.startswith(b"operation,") else "trace"
     text = start.decode(detect_encoding(start), "replace")
     if frames.is_saved_json(text):
         return SAVED
     if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # ncu's page as text begins with "[process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _detect_table(text)
-
-
-def _is_packed_run(start: bytes) -> bool:
-    """Whether gzip packed results of bwprof."""
-    try:
-        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _BEGINNING)
-    except zlib.error:
-        return False
-    return json_file.FORMAT.encode() in text or text.startswith(b"operation,")
 
 
 def _detect_table(text: str) -> str:
@@ -97,21 +91,15 @@ def _detect_table(text: str) -> str:
     return "ncu" if "==PROF==" in text else OURS
 
 
-def _find_tables(folder: Path) -> list[Path]:
-    """Return the first CSV files below a folder; none where too many files lie there."""
-    try:
-        return find_csv_files(folder)[:_MOST_TABLES]
-    except ValueError:
-        return []
-
-
-def _is_rocprof(path: Path) -> bool:
-    try:
-        with open_binary(path) as stream:
-            start = stream.read(_BEGINNING)
-    except (OSError, ValueError):  # ValueError: a pipe, for example
-        return False
-    return _detect_table(start.decode(detect_encoding(start), "replace")) == "rocprof"
+def _has_rocprof(folder: Path) -> bool:
+    """Whether one of the first CSV files below a folder is of rocprof; False where too many files lie there."""
+    with suppress(ValueError):
+        for path in find_csv_files(folder)[:_MOST_TABLES]:
+            with suppress(OSError, ValueError), open_binary(path) as stream:  # ValueError: a pipe, for example
+                start = stream.read(_BEGINNING)
+                if _detect_table(start.decode(detect_encoding(start), "replace")) == "rocprof":
+                    return True
+    return False
 
 
 def load(path: str | PathLike[str]) -> pd.DataFrame:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -154,14 +153,10 @@ def _sizes(launches: PageLaunches, figures: _Figures) -> dict[str, LaunchFigures
         ("grid_blocks", "Grid Size", metrics.GRID),
         ("block_threads", "Block Size", metrics.BLOCK),
     ):
-        texts = launches.identity.get(name)
-        sizes[column] = _fill(None if texts is None else np.array(_each(_product, texts)), figures.first(sources))
+        axes = [_SIZE.fullmatch(text or "") for text in launches.identity.get(name, ())]
+        products = [math.prod(map(int, size.groups())) if size else math.nan for size in axes]
+        sizes[column] = _fill(np.array(products, np.float64) if products else None, figures.first(sources))
     return sizes
-
-
-def _product(text: str | None) -> float:
-    size = _SIZE.fullmatch(text or "")
-    return float(math.prod(map(int, size.groups()))) if size else math.nan
 
 
 def _dram(columns: dict[str, LaunchFigures | None], figures: _Figures) -> dict[str, LaunchFigures | None]:
@@ -221,50 +216,35 @@ def _texts(launches: PageLaunches, figures: _Figures) -> dict[str, Any]:
     count, identity = launches.count, launches.identity
     unknown: list[Any] = [None] * count
     kernels = next((identity[name] for name in KERNEL_NAMES if name in identity), unknown)
+    short = {name: shorten_name(simplify_name(name)) for name in set(kernels) if name}
     numbers = [_parse_integer(text) for text in identity.get("ID", unknown)]
     columns: dict[str, Any] = {
         "kernel": list(kernels),
         "status": ["ok"] * count,
         "launch": [at if number is None else number for at, number in enumerate(numbers)],
-        "case": _each(lambda name: shorten_name(simplify_name(name)) if name else None, kernels),
+        "case": [short.get(name) for name in kernels],
     }
-    columns |= {column: _each(_parse_integer, identity[name]) for name, column in _NUMBERS.items() if name in identity}
-    columns["device"] = _name_devices(launches, columns.get("device_index", unknown))
+    columns |= {
+        column: list(map(_parse_integer, identity[name])) for name, column in _NUMBERS.items() if name in identity
+    }
+    names = launches.metrics.get("device__attribute_display_name", Metric("")).texts
+    columns["device"] = [
+        names.get(launch) or (None if index is None else f"cuda:{index}")
+        for launch, index in enumerate(columns.get("device_index", unknown))
+    ]
     if "CC" in identity:
         columns["compute_capability"] = identity["CC"]
     for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
         if name in identity:
-            columns[column] = _each(_format_size, identity[name])
-    for column, values in (
-        ("occupancy_limiter", _limiters(count, figures)),
-        ("stall_reasons", _stalls(count, figures)),
-    ):
-        if any(values):
-            columns[column] = values
-    return columns
-
-
-def _name_devices(launches: PageLaunches, indices: list[int | None]) -> list[str | None]:
-    names = launches.metrics.get("device__attribute_display_name", Metric(""))
-    return [
-        names.texts.get(launch) or (None if index is None else f"cuda:{index}") for launch, index in enumerate(indices)
-    ]
-
-
-def _each(read: Callable[[str | None], Any], texts: list[str | None]) -> list[Any]:
-    """Apply a function to texts, once to equal ones."""
-    results = {text: read(text) for text in set(texts)}
-    return [results[text] for text in texts]
+            sizes = [(_SIZE.fullmatch(text or ""), text) for text in identity[name]]
+            columns[column] = ["x".join(size.groups()) if size else text or None for size, text in sizes]
+    texts = {"occupancy_limiter": _limiters(count, figures), "stall_reasons": _stalls(count, figures)}
+    return columns | {column: values for column, values in texts.items() if any(values)}
 
 
 def _parse_integer(text: str | None) -> int | None:
     value = parse_number(text or "")
     return int(value) if value is not None and abs(value) < 2**53 else None
-
-
-def _format_size(text: str | None) -> str | None:
-    size = _SIZE.fullmatch(text or "")
-    return "x".join(size.groups()) if size else text or None
 
 
 def _limiters(count: int, figures: _Figures) -> list[str | None]:
@@ -279,10 +259,10 @@ def _limiters(count: int, figures: _Figures) -> list[str | None]:
 
 def _stalls(count: int, figures: _Figures) -> list[str | None]:
     """Return why warps waited as bwprof's rows have it, the most frequent reason first."""
-    reasons = figures.stalls()
+    reasons = {reason: values.tolist() for reason, values in figures.stalls().items()}
     texts: list[str | None] = []
     for launch in range(count):
-        here = sorted(((float(values[launch]), reason) for reason, values in reasons.items()), key=lambda one: -one[0])
+        here = sorted(((values[launch], reason) for reason, values in reasons.items()), key=lambda one: -one[0])
         texts.append(";".join(f"{reason}={value:.2f}" for value, reason in here if value >= 0.005) or None)
     return texts
 
