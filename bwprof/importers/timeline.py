@@ -24,7 +24,6 @@ LaunchKind = Literal["kernel", "copy", "fill", "operator"]
 MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
 _MOST_LETTERS = 64 << 20  # of all names together
 _DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # reads and writes of the device's memory
-_FILLING = (0, 1)
 _TEXTS = ("device", "compute_capability", "grid", "block")
 _KINDS = {column.name: column.kind for column in COLUMNS}
 
@@ -56,26 +55,20 @@ class LaunchSetup(NamedTuple):
         occupancy_pct: float | None = None,
     ) -> LaunchSetup:
         """Make a setup of a device's number and its facts in the file, and of the axes of grid and block."""
-        sizes = ["x".join(map(str, sizes)) if sizes else None for sizes in axes]
+        texts = ["x".join(map(str, sizes)) if sizes else None for sizes in axes]
         products = [math.prod(sizes) if sizes else None for sizes in axes]
-        device_columns = _describe_device(number, device)
-        return cls._make([*device_columns, *sizes, *products, registers, shared_bytes, occupancy_pct])
+        name = capability = processors = None
+        if type(number) is int and 0 <= number < 10_000:
+            known, major, minor = (device.get(key) for key in ("name", "computeMajor", "computeMinor"))
+            name = schema.clean_text(known) if isinstance(known, str) else f"GPU {number}"
+            if type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000:
+                capability = f"{major}.{minor}"
+            processors = to_count(device.get("numSms", device.get("smCount")))
+        return cls._make([name, capability, processors, *texts, *products, registers, shared_bytes, occupancy_pct])
 
     def common(self, other: LaunchSetup) -> LaunchSetup:
         """Return what two launches have in common."""
         return LaunchSetup._make(mine if mine == yours else None for mine, yours in zip(self, other, strict=True))
-
-
-def _describe_device(number: Any, facts: Mapping[str, Any]) -> tuple[str | None, str | None, int | None]:
-    if type(number) is not int or not 0 <= number < 10_000:
-        return None, None, None
-    name, major, minor = (facts.get(key) for key in ("name", "computeMajor", "computeMinor"))
-    known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
-    return (
-        schema.clean_text(name) if isinstance(name, str) else f"GPU {number}",
-        f"{major}.{minor}" if known else None,
-        to_count(facts.get("numSms", facts.get("smCount"))),
-    )
 
 
 def to_count(value: Any) -> int | None:
@@ -213,7 +206,9 @@ def bytes_columns(
                 value = value(_row(data, setups, place))
             (read[place], written[place], _), varies[place] = foreign.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
-            ways = _FILLING if data["kind"][place] == "fill" else _find_direction(name)
+            ways = next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
+            if data["kind"][place] == "fill":
+                ways = (0, 1)
             read[place], written[place] = (means[place] * way for way in ways)
         if varies[place]:
             times_ms[place] = data["total_ms"][place] / counts[place]
@@ -229,11 +224,6 @@ def bytes_columns(
 def _row(data: Mapping[str, Any], setups: Sequence[LaunchSetup], place: int) -> dict[str, Any]:
     row = {column: np.asarray(values[place]).item() for column, values in data.items()}
     return row | (setups[place]._asdict() if setups else {})
-
-
-def _find_direction(name: str) -> tuple[float, float]:
-    """Return how often a copy reads and writes the device's memory; NaN where its name has no direction."""
-    return next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
 
 
 def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
