@@ -8,6 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
@@ -44,7 +45,6 @@ _ON_DEVICE: dict[str, LaunchKind] = {
 _ON_HOST = ("cpu_op", "operator", "user_annotation")
 _DEVICE_KEYS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
 _MOST_MS = 1e12  # thirty years
-_MOST_SETUPS = 100_000  # of the table that makes equal ones once
 _MOST_CATEGORIES = 100
 
 
@@ -269,7 +269,7 @@ class _TraceReader:
 
     def __init__(self, path: Path, trace: TraceEvents) -> None:
         self._trace = trace
-        self._setups: dict[Any, LaunchSetup] = {}
+        self._make_setup = lru_cache(maxsize=100_000)(self._make_setup_once)  # most launches of a name have the same
         self.left_out = 0
         self.on_device, self.on_host = TimelineLaunches(path), TimelineLaunches(path)
         self.categories: Counter[str] = Counter()
@@ -307,21 +307,15 @@ class _TraceReader:
             return UNKNOWN
         axes = (_parse_axes(args.get("grid")), _parse_axes(args.get("block")))
         numbers = [value if type(value) in (int, float) else None for value in map(args.get, _DEVICE_KEYS)]
-        key = (axes, *numbers)
-        setup = self._setups.get(key)
-        if setup is None:
-            if len(self._setups) >= _MOST_SETUPS:
-                self._setups.clear()
-            number, registers, shared, occupancy = numbers
-            percent = occupancy if occupancy is not None and 0 <= occupancy <= 100 else None
-            device = self._device(number)
-            setup = LaunchSetup.make(number, device, axes, to_count(registers), to_count(shared), percent)
-            self._setups[key] = setup
-        return setup
+        return self._make_setup(axes, *numbers)
 
-    def _device(self, number: Any) -> Mapping[str, Any]:
+    def _make_setup_once(
+        self, axes: Any, number: Any, registers: Any, shared: Any, occupancy: float | None
+    ) -> LaunchSetup:
         devices = self._trace.devices if isinstance(self._trace.devices, list) else []
-        return next((facts for facts in devices if isinstance(facts, dict) and facts.get("id") == number), {})
+        device = next((facts for facts in devices if isinstance(facts, dict) and facts.get("id") == number), {})
+        percent = occupancy if occupancy is not None and 0 <= occupancy <= 100 else None
+        return LaunchSetup.make(number, device, axes, to_count(registers), to_count(shared), percent)
 
 
 def _parse_axes(sizes: Any) -> tuple[int, ...] | None:

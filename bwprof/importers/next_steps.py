@@ -42,7 +42,8 @@ def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
     bwprof measures its own rows again with counters; ncu measures the rest, on one launch.
     """
     row = diagnosis.row
-    if _is_at_roof(diagnosis) or not _is_countable(row):
+    is_at_roof = any(entry.hypothesis.name in _ROOFS for entry in diagnosis.of(SUPPORTED))
+    if is_at_roof or not _is_countable(row):
         return []
     needs = _open_needs(diagnosis)
     counters = [need for need in needs if need.option.startswith("--") and need != COMPULSORY_BYTES]
@@ -52,7 +53,7 @@ def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
         sweep = ["bwprof", "sweep", *case, "--counters", "--metrics", "all"]
         once = ["python", "-m", "bwprof.sweep", *case, "--once"]
         return [*_command(sweep, counters), *_ncu_command(once, None, rest)]
-    kernel = _kernel(row)
+    kernel = None if is_missing(row.get("kernel")) else base_name(str(row["kernel"]))
     if not is_missing(row.get("timer")):  # a function that bwprof measured
         measure = [NextCommand(_MEASURE, _figures(counters), in_python=True)] if counters else []
         return [*measure, *_ncu_command([PROGRAM], kernel, rest)]
@@ -85,10 +86,6 @@ def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(need.figure for need in needs))
 
 
-def _is_at_roof(diagnosis: Diagnosis) -> bool:
-    return any(entry.hypothesis.name in _ROOFS for entry in diagnosis.of(SUPPORTED))
-
-
 def _is_countable(row: Mapping[str, Any]) -> bool:
     """Whether ncu or bwprof can count a row's events: no CPU's, no copy's, no AMD card's."""
     status = row.get("status")
@@ -96,11 +93,6 @@ def _is_countable(row: Mapping[str, Any]) -> bool:
     if figures.of_amd or figures.on_host or figures.word("kind") in _NO_KERNELS:
         return False
     return is_missing(status) or status == "ok"
-
-
-def _kernel(row: Mapping[str, Any]) -> str | None:
-    name = row.get("kernel")
-    return None if is_missing(name) else base_name(str(name))
 
 
 @cache

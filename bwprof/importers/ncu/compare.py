@@ -75,11 +75,6 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
     OSError
         When a file cannot be read.
 
-    Notes
-    -----
-    ncu locks the clocks by default, flushes the caches before each pass and runs launches one by one: its times compare
-    with each other alone. `bwprof.ab` and `bwprof.compare` measure a change without a profiler.
-
     Examples
     --------
     >>> import pandas as pd

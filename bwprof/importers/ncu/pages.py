@@ -250,7 +250,10 @@ def read_page(path: Path) -> PageLaunches:
 def _read_table(
     path: Path, lines: Iterator[tuple[int, str]], line: int, header: list[str], *, quotes: bool
 ) -> PageLaunches:
-    page = (_DetailsPage if "Metric Name" in header else _RawPage)(path, line, header)
+    if "Metric Name" in header:
+        page: _CsvPage = _DetailsPage(path, "summary" if "Average" in header else "details", line, header)
+    else:
+        page = _RawPage(path, "raw", line, header)
     launches = page.launches
     records = _join_records(page, lines, quotes=quotes)
     try:
@@ -304,9 +307,9 @@ def _join_records(page: _CsvPage, lines: Iterator[tuple[int, str]], *, quotes: b
 class _CsvPage:
     """A page as CSV: its header, and records until there are enough to put them together."""
 
-    def __init__(self, path: Path, kind: str, line: int, header: list[str]) -> None:
+    def __init__(self, path: Path, page: str, line: int, header: list[str]) -> None:
         self.path = path
-        self.launches = PageLaunches(path, kind)
+        self.launches = PageLaunches(path, page)
         self._rows: list[tuple[int, list[str]]] = []
         self.begin(line, header)
 
@@ -365,9 +368,6 @@ class _CsvPage:
 class _RawPage(_CsvPage):
     """``--page raw``: a header, a row of units, then a line for each launch."""
 
-    def __init__(self, path: Path, line: int, header: list[str]) -> None:
-        super().__init__(path, "raw", line, header)
-
     def begin(self, line: int, header: list[str]) -> None:
         super().begin(line, header)
         self._units: list[Unit | None] = []
@@ -399,10 +399,10 @@ class _RawPage(_CsvPage):
 class _DetailsPage(_CsvPage):
     """``--page details``: a line for each metric of each launch; with --print-summary for each kernel."""
 
-    def __init__(self, path: Path, line: int, header: list[str]) -> None:
+    def __init__(self, path: Path, page: str, line: int, header: list[str]) -> None:
         self._launch_numbers: dict[tuple[str, ...], int] = {}
         self._names: dict[str, str] = {}  # metrics as they are written -> by name
-        super().__init__(path, "summary" if "Average" in header else "details", line, header)
+        super().__init__(path, page, line, header)
 
     def begin(self, line: int, header: list[str]) -> None:
         super().begin(line, header)
