@@ -61,16 +61,29 @@ class TraceEvents:
 
     def __iter__(self) -> Iterator[Any]:
         with open_binary(self._path) as raw:
-            yield from self._events(_Window(self._path, _read_text(self._path, raw, self.notes)))
+            window = _Window(self._path, _read_text(self._path, raw, self.notes))
+            self._find_list(window)
+            count = 0
+            while (letter := window.next_letter(_BETWEEN)) != "]":
+                count += 1
+                if count % _MANY == 0 and window.letters < _SHORTEST * count:
+                    raise window.error(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
+                if not letter:
+                    self.notes.append("the list of events has no end: the file is not whole")
+                    return
+                window.at -= 1
+                value, whole = window.value_or_cut()
+                if not whole:
+                    self.notes.append("the last event is cut off and left out: the file is not whole")
+                    return
+                yield value
 
-    def _events(self, window: _Window) -> Iterator[Any]:
+    def _find_list(self, window: _Window) -> None:
+        """Read up to the beginning of the list of events."""
         opening = window.next_letter()
-        if opening == "[":
-            yield from self._listed(window)
-            return
-        if opening != "{":
-            raise window.error(f"it begins with {repr_short(opening or '')}: {_NEEDED}")
-        while True:
+        if opening not in ("[", "{"):
+            raise window.error(f"it begins with {repr_short(opening)}: {_NEEDED}")
+        while opening == "{":
             letter = window.next_letter(_BETWEEN)
             if letter != '"':
                 what = "it ends" if not letter else f"there is {repr_short(letter)}"
@@ -81,35 +94,13 @@ class TraceEvents:
             name = window.value()
             if window.next_letter() != ":":
                 raise window.error(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
-            if name != _EVENTS:
-                value = window.value()
-                if name == _DEVICES:  # other values may have any size
-                    self.devices = value
-                continue
-            if window.next_letter() != "[":
-                raise window.error(f"{_EVENTS} is no list: {_NEEDED}", back=1)
-            yield from self._listed(window)
-            return
-
-    def _listed(self, window: _Window) -> Iterator[Any]:
-        """Yield the events of the list that was just opened; leave out one that is cut off."""
-        count = 0
-        while True:
-            count += 1
-            if count % _MANY == 0 and window.letters < _SHORTEST * count:
-                raise window.error(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
-            letter = window.next_letter(_BETWEEN)
-            if letter == "]":
+            if name == _EVENTS:
+                if window.next_letter() != "[":
+                    raise window.error(f"{_EVENTS} is no list: {_NEEDED}", back=1)
                 return
-            if not letter:
-                self.notes.append("the list of events has no end: the file is not whole")
-                return
-            window.at -= 1
-            value, whole = window.value_or_cut()
-            if not whole:
-                self.notes.append("the last event is cut off and left out: the file is not whole")
-                return
-            yield value
+            value = window.value()
+            if name == _DEVICES:  # other values may have any size
+                self.devices = value
 
 
 class _Window:

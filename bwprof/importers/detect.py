@@ -43,13 +43,7 @@ _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # a lau
 
 
 def detect_kind(path: str | PathLike[str]) -> str:
-    """Return whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), "ncu", "rocprof", "trace", "nsys".
-
-    Raises
-    ------
-    OSError
-        When it cannot be read.
-    """
+    """Return whose results a file or folder holds: "bwprof", "saved" (`SAVED`), "ncu", "rocprof", "trace" or "nsys"."""
     place = parse_path(path, "path")
     if place.is_dir():
         return "rocprof" if not (place / "results.json").exists() and _has_rocprof(place) else OURS

@@ -68,19 +68,13 @@ COLUMNS: tuple[ImportedColumn, ...] = (
     ImportedColumn("pct_peak", "%", "number", "DRAM bandwidth / peak"),
     *_shared("dram_pct", "sm_pct", "tensor_pct", "fma_pct", "occupancy_pct"),
     ImportedColumn("theoretical_occupancy_pct", "%", "number", "warps that could be resident, of the most possible"),
-    ImportedColumn(
-        "occupancy_limiter", "", "text", "what allows no more: registers, shared, warps, blocks or barriers"
-    ),
+    ImportedColumn("occupancy_limiter", "", "text", "what allows no more: registers, shared, warps, blocks, barriers"),
     *_shared("waves"),
     ImportedColumn("multiprocessors", "", "integer", "of the device"),
     *_shared("sm_clock_mhz", "mem_clock_mhz", "stall_reasons", "bank_conflicts", "shared_wavefronts"),
     *_shared("sectors_per_load", "sectors_per_store"),
-    ImportedColumn(
-        "load_efficiency_pct", "%", "number", "bytes used, of the sectors that loads from global memory fetched"
-    ),
-    ImportedColumn(
-        "store_efficiency_pct", "%", "number", "bytes written, of the sectors that stores to global memory took"
-    ),
+    ImportedColumn("load_efficiency_pct", "%", "number", "bytes used, of the sectors that global loads fetched"),
+    ImportedColumn("store_efficiency_pct", "%", "number", "bytes written, of the sectors that global stores took"),
     *_shared("local_bytes", "lines_per_load", "shared_pct", "l1_pct", "l2_pct"),
     ImportedColumn("l1_hit_pct", "%", "number", "sectors found in the L1 cache"),
     ImportedColumn("l2_hit_pct", "%", "number", "sectors found in the L2 cache"),
@@ -105,15 +99,8 @@ def make_frame(
 ) -> pd.DataFrame:
     """Make a frame of whole columns, in the order and type of `COLUMNS`, then the others.
 
-    Parameters
-    ----------
-    data : mapping of str to array or list
-        Numbers are NumPy arrays, NaN where unknown; text is a list of one-line texts and None. Integers beyond 64 bits
-        become unknown.
-    source, tool : str
-        The file and the profiler, for `attrs`.
-    notes : iterable of str
-        The notes of `attrs`.
+    Numbers are arrays, NaN where unknown; text is a list of one-line texts and None. Integers beyond 64 bits become
+    unknown. `source` (the file), `tool` (the profiler) and `notes` go to `attrs`.
     """
     import pandas as pd
 
@@ -178,15 +165,7 @@ def _to_cell(value: Any) -> str:
 
 
 def read_saved(path: Path) -> pd.DataFrame:
-    """Read a frame that `to_json` or `to_csv` wrote; a CSV file has no `attrs`.
-
-    Raises
-    ------
-    ValueError
-        For any other file, or a damaged one, with the row or the line.
-    OSError
-        When it cannot be read.
-    """
+    """Read a frame that `to_json` or `to_csv` wrote; a CSV file has no `attrs`. ValueError has the damaged line."""
     with open_text(path) as stream:
         if stream.read(1 << 12).lstrip()[:1] == "{":
             return _read_json(path)

@@ -37,7 +37,7 @@ from bwprof.importers.timeline import (
     to_count,
 )
 from bwprof.results import schema
-from bwprof.text.parsing import parse_path, quote_text, repr_short
+from bwprof.text.parsing import number_or_nan, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +65,8 @@ _MOST_BYTES = 4 << 20  # of one value: longer ones are refused
 _LONGEST_TEXT = 1 << 20  # bytes of a name
 _MOST = 1e18  # of a figure
 _UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
-_TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
-_FIGURES = {"total time": "total_ms", "avg": "average", "med": "time_ms", "min": "min_ms", "max": "max_ms"}
+_TITLE = re.compile(r"(total time|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
+_FIGURES = {"total time": "total_ms", "med": "time_ms", "min": "min_ms", "max": "max_ms"}
 
 
 def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) -> pd.DataFrame:
@@ -282,10 +282,14 @@ def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
             if len(names) > MOST_NAMES:
                 raise names_error(place)
             for name, (at, scale) in columns.items():
-                figures[name].append(_parse_figure(place, line, titles[at], cells[at]) * scale)
+                value = number_or_nan(cells[at].replace(",", ""))
+                if not 0 <= value < _MOST:
+                    problem = f"column {repr_short(titles[at])} holds {repr_short(cells[at])}"
+                    raise file_error(place, line, f"{problem}: a number from 0 on is needed")
+                figures[name].append(value * scale)
     if not names:
         raise file_error(place, None, f"it has a header and no kernels; {_NEEDED}")
-    values = {name: np.array(figures[name]) for name in figures if name != "average"}
+    values = {name: np.array(figures[name]) for name in figures}
     data: dict[str, Any] = {"kernel": names, "case": list(map(shorten_name, names)), "status": ["ok"] * len(names)}
     notes = []
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -313,14 +317,3 @@ def _find_header(
                 return titles, columns
     problem = f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}"
     raise file_error(place, None, problem)
-
-
-def _parse_figure(place: Path, line: int, title: str, cell: str) -> float:
-    try:
-        value = float(cell.replace(",", ""))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < _MOST:
-        problem = f"column {repr_short(title)} holds {repr_short(cell)}: a number from 0 on is needed"
-        raise file_error(place, line, problem)
-    return value

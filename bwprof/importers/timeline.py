@@ -227,13 +227,7 @@ def _row(data: Mapping[str, Any], setups: Sequence[LaunchSetup], place: int) -> 
 
 
 def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
-    """Add `bytes_read`, `bytes_written` and `bandwidth_gb_s` to rows, by kernel name or pattern.
-
-    Raises
-    ------
-    ValueError
-        For a name that no kernel has, and for values that are no bytes.
-    """
+    """Add `bytes_read`, `bytes_written` and `bandwidth_gb_s` to rows, by kernel name or pattern."""
     if "kernel" not in frame.columns:
         raise ValueError("bytes are for kernels of a profiler's file: rows of bwprof have theirs")
     data = {"kernel": frame["kernel"].fillna("").tolist(), "time_ms": np.full(len(frame), np.nan)}
@@ -243,13 +237,7 @@ def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def add_peak(frame: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
-    """Add the memory's theoretical bandwidth to rows that have none, and their share of it.
-
-    Raises
-    ------
-    ValueError
-        Where all rows have one.
-    """
+    """Add the memory's theoretical bandwidth to rows that have none, and their share of it; ValueError if all do."""
     if "peak_gb_s" in frame.columns and frame["peak_gb_s"].notna().all():
         raise ValueError("--peak is for rows that have no peak_gb_s: all have one, leave it out")
     filled = _add_columns(frame, {"peak_gb_s": np.full(len(frame), peak_gb_s)}, replace=False)
