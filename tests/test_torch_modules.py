@@ -404,7 +404,7 @@ def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
     class Cache(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("held", torch.ones(0, 16))
+            self.register_buffer("container", torch.ones(0, 16))
 
         def forward(self, x: Any) -> Any:
             self.container = torch.ones(10 + len(self.container), 16)
