@@ -355,8 +355,10 @@ def profile(
         with Hooks(torch, watched) as hooks:
             _count(hooks, call)
         context = Context(new_run_id(), _META, {}, None)
-        return _make_frame([_make_part(entry, [], {}) for entry in watched if entry.calls], context, watched, None, 0)
-    choice = hardware.choose_current(*((_host_backend(), None) if place is None else (None, place)))
+        nothing = PartTimes({}, {}, "")
+        return _make_frame([_make_part(entry, "", nothing) for entry in watched if entry.calls], context, watched, [])
+    on_host = next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
+    choice = hardware.choose_current(*((on_host, None) if place is None else (None, place)))
     with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
         context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
@@ -374,7 +376,22 @@ def profile(
                 ]
         for entry, count in zip(watched, first, strict=True):
             entry.average(count)
-    return _join_times(watched, scripted, times, context)
+    return _make_frame(_make_parts(watched, scripted, times), context, watched, times.times_ms[WHOLE])
+
+
+def _make_frame(
+    parts: list[TimedPart], context: Context, watched: list[WatchedModule], whole: list[float]
+) -> pd.DataFrame:
+    from bwprof.results.frame import frame
+
+    data = frame([make_row(part, context) for part in parts])
+    names = {part.name for part in parts}
+    data.attrs["model"] = {
+        "total_ms": median(whole) if whole else None,
+        "runs": len(whole),
+        "not_called": [entry.name for entry in watched if entry.name not in names],
+    }
+    return data
 
 
 def _check_count(value: Any, name: str, least: int) -> int:
@@ -382,10 +399,6 @@ def _check_count(value: Any, name: str, least: int) -> int:
     if number < least:
         raise ValueError(f"{name} is {repr_short(value)}: at least {least} is needed")
     return number
-
-
-def _host_backend() -> str:
-    return next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
 
 
 @contextmanager
@@ -475,77 +488,50 @@ def _without_fast_path() -> Iterator[None]:
             switch.set_fastpath_enabled(True)
 
 
-def _join_times(watched: list[WatchedModule], scripted: list[str], times: PartTimes, context: Context) -> pd.DataFrame:
-    by_name = times.times_ms
-    called = [(str(number), entry) for number, entry in enumerate(watched) if str(number) in by_name]
-    if not called:
+def _make_parts(watched: list[WatchedModule], scripted: list[str], times: PartTimes) -> list[TimedPart]:
+    """Return the modules that were called, and what ran outside them; ValueError where none was called."""
+    numbers = [number for number in range(len(watched)) if str(number) in times.times_ms]
+    if not numbers:
         raise ValueError(
             "none of the model's modules was called as a module: a scripted, traced or compiled model runs without "
             "them; pass what it was made of"
         )
-    whole = by_name[WHOLE]
-    shared = {"timer": times.timer, "floor_ms": times.floor_ms, "notes": times.notes, "flags": times.flags}
-    parts = [_make_timed_part(entry, by_name[name], times.counts[name], shared, whole) for name, entry in called]
-    rest = [max(0.0, total - sum(by_name[name][run] for name, _ in called)) for run, total in enumerate(whole)]
+    parts = [_make_part(watched[number], str(number), times) for number in numbers]
+    whole = times.times_ms[WHOLE]
+    inside = [sum(times.times_ms[str(number)][run] for number in numbers) for run in range(len(whole))]
+    rest = [max(0.0, total - modules) for total, modules in zip(whole, inside, strict=True)]
     names = ", ".join(map(quote_text, scripted))
     notes = [f"with {names}: nothing can be hooked on scripted modules"] if scripted else []
-    labels = _labels(0, rest, whole)
-    parts.append(TimedPart(_REST, "", rest, timer=times.timer, notes=notes, labels=labels, alike=True))
-    return _make_frame(parts, context, watched, median(whole), len(whole))
+    labels = {"calls": 0, "share_pct": _share_pct(rest, whole)}
+    return [*parts, TimedPart(_REST, "", rest, timer=times.timer, notes=notes, labels=labels, alike=True)]
 
 
-def _make_timed_part(
-    entry: WatchedModule, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
-) -> TimedPart:
+def _share_pct(times: Sequence[float], whole: Sequence[float]) -> float | None:
+    return 100 * sum(times) / sum(whole) if sum(whole) else None
+
+
+def _make_part(entry: WatchedModule, number: str, times: PartTimes) -> TimedPart:
     """Return a module's times, of the runs in which it was called as often as when its bytes were counted."""
-    part = _make_part(entry, times, shared, whole)
-    if set(counts) == {entry.calls}:
-        return part
-    known = entry.calls > 0 and entry.calls in counts
+    all_times, counts = times.times_ms.get(number, []), times.counts.get(number, [])
+    known = not counts or (entry.calls > 0 and entry.calls in counts)
     calls = entry.calls if known else next(filter(None, counts))
-    part.times_ms = [time for time, count in zip(times, counts, strict=True) if count == calls]
-    part.labels = dict(part.labels) | {"calls": calls}
-    notes = [*part.notes]
-    if not known:
-        part.bytes_read = part.bytes_written = part.flops = None
-        notes += ["its bytes were not counted"] * (not entry.notes)
+    notes = [*entry.notes, *times.notes]
+    if not known and not entry.notes:
+        notes.append("its bytes were not counted")
     if len(set(counts)) > 1:
         notes.append(f"ran {min(counts)} to {max(counts)} times in a call of the model: this is of {calls}")
-    part.notes = notes
-    return part
-
-
-def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str, Any]:
-    return {"calls": calls, "share_pct": 100 * sum(times) / sum(whole) if sum(whole) else None}
-
-
-def _make_part(
-    entry: WatchedModule, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()
-) -> TimedPart:
     return TimedPart(
         entry.name,
         entry.kind,
-        times,
-        entry.bytes_read if entry.is_known else None,
-        entry.bytes_written if entry.is_known else None,
-        entry.flops if entry.bytes_read or entry.bytes_written else None,
+        [time for time, count in zip(all_times, counts, strict=True) if count == calls],
+        entry.bytes_read if known and entry.is_known else None,
+        entry.bytes_written if known and entry.is_known else None,
+        entry.flops if known and (entry.bytes_read or entry.bytes_written) else None,
         entry.precision,
-        timer=shared.get("timer", ""),
-        floor_ms=shared.get("floor_ms"),
-        notes=[*entry.notes, *shared.get("notes", ())],
-        flags=[*shared.get("flags", ()), *(["bytes_vary"] if entry.varied else [])],
-        labels=_labels(entry.calls, times, whole),
+        timer=times.timer,
+        floor_ms=times.floor_ms,
+        notes=notes,
+        flags=[*times.flags, *(["bytes_vary"] if entry.varied else [])],
+        labels={"calls": calls, "share_pct": _share_pct(all_times, times.times_ms.get(WHOLE, []))},
         alike=True,
     )
-
-
-def _make_frame(
-    parts: list[TimedPart], context: Context, watched: list[WatchedModule], total: float | None, runs: int
-) -> pd.DataFrame:
-    from bwprof.results.frame import frame
-
-    data = frame([make_row(part, context) for part in parts])
-    names = {part.name for part in parts}
-    unused = [entry.name for entry in watched if entry.name not in names]
-    data.attrs["model"] = {"total_ms": total, "runs": runs, "not_called": unused}
-    return data
