@@ -16,7 +16,7 @@ from trace_format import checked, counters, slices, track_names
 
 import bwprof
 from bwprof import _core
-from bwprof.profiler.ranges import TraceLocation, trace_text
+from bwprof.profiler.ranges import trace_text
 from bwprof.profiler.schedule import Phase, Schedule
 from bwprof.results import export
 from bwprof.results.export import Slice, TraceDocument, counter_points
@@ -111,8 +111,8 @@ def test_a_counter_holds_while_something_runs(
 
 def test_times_of_events_touch() -> None:
     """A range that ends half a microsecond after the next one began, by floats, is on one track with it."""
-    where = TraceLocation("cuda:0 toy", "stream 0x0", exact=False)
-    text = trace_text(where, {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}, 9)
+    events = {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}
+    text = trace_text("cuda:0 toy", "stream 0x0", events, 9, exact=False)
     assert track_names(checked(text)) == ["stream 0x0"]
 
 

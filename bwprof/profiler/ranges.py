@@ -9,7 +9,6 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -43,23 +42,17 @@ _FLOOR_RANGES = 101
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceLocation:
-    """The device and the stream, or thread, of ranges; exact: their times are no floats of CUDA events."""
+def trace_text(device: str, track: str, events: Mapping[str, Sequence[Event]], most: int, *, exact: bool) -> str:
+    """Return a trace of ranges by name, at most the latest `most`; time begins with the first of them.
 
-    device: str
-    track: str
-    exact: bool
-
-
-def trace_text(location: TraceLocation, events: Mapping[str, Sequence[Event]], most: int) -> str:
-    """Return a trace of ranges by name, at most the latest `most`; time begins with the first of them."""
+    `exact`: times are no floats of CUDA events.
+    """
     begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
     zero = begins[left_out] if begins else 0.0
     slices: list[Slice] = []
     trace = TraceDocument({"ranges": len(begins), "left_out": left_out})
-    process = trace.process(location.device)
+    process = trace.process(device)
     for name, runs in events.items():
         own = []
         for begin, ns, read, written in runs:
@@ -71,7 +64,7 @@ def trace_text(location: TraceLocation, events: Mapping[str, Sequence[Event]], m
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
         slices += own
         trace.counter(process, f"GB/s {name}", counter_points(own, "bandwidth_gb_s"))
-    trace.track(process, location.track, slices, slack_us=0.0 if location.exact else _SLACK_US)
+    trace.track(process, track, slices, slack_us=0.0 if exact else _SLACK_US)
     return trace.text()
 
 
@@ -94,13 +87,7 @@ class Range:
         self._stop(self._name)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Wrap a function, so that each call is a range.
-
-        Raises
-        ------
-        TypeError
-            For a coroutine function or a generator function: a call of it does not run it.
-        """
+        """Wrap a function, so that each call is a range; TypeError for one that a call does not run (coroutines)."""
         if not callable(function):
             raise TypeError(f"{repr_short(function)} is no function: a range is put around a function's calls")
         if is_generator_function(function):
@@ -249,14 +236,9 @@ class Profiler(hardware.Holder, ScheduleFollower):
     def times_ms(self, name: str) -> list[float]:
         """Return all times of a range, ms, in the order of their ends; waits for the last one.
 
-        Raises
-        ------
-        ValueError
-            For a range that was never started.
-        TypeError
-            For a name that is no text.
+        ValueError for a range that was never started, TypeError for a name that is no text.
         """
-        return self._runs(name).times_ms
+        return [ns / 1e6 for _, ns, _, _ in self._runs(name)]
 
     def elapsed_ms(self, name: str) -> float:
         """Return the median time of a range, ms; NaN before its first end."""
@@ -267,7 +249,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
 
         Where runs moved different bytes: all bytes over all time.
         """
-        return self._runs(name).bandwidth_gb_s
+        return _summarize_bytes(self._runs(name), self._bytes.get(name))[1]
 
     def frame(self) -> pd.DataFrame:
         """Return one row per range, in the order of their first start.
@@ -284,9 +266,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
 
         found = self._events()
         floor_ms = self._floor_ms() if found else float("nan")
-        rows = [
-            self._row(name, RangeRuns.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()
-        ]
+        rows = [_make_row(name, events, self._bytes.get(name), floor_ms) for name, events in found.items()]
         columns = ["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
         frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
         kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
@@ -316,26 +296,6 @@ class Profiler(hardware.Holder, ScheduleFollower):
         finally:
             core.close()
 
-    def _row(self, name: str, runs: RangeRuns, floor_ms: float) -> dict[str, Any]:
-        from bwprof.roofs.limiter import FLOOR_FACTOR
-
-        times, median = runs.times_ms, _median(runs.times_ms)
-        flags = ["near_timer_floor"] if median < FLOOR_FACTOR * floor_ms else []
-        if runs.varied:
-            flags.append("bytes_vary")
-        return {
-            "range": name,
-            "count": len(times),
-            "total_ms": sum(times),
-            "time_ms": median,
-            "time_ms_min": min(times, default=None),
-            "time_ms_max": max(times, default=None),
-            "bytes_read": runs.moved and runs.moved[0],
-            "bytes_written": runs.moved and runs.moved[1],
-            "bandwidth_gb_s": runs.bandwidth_gb_s,
-            "flags": ";".join(flags),
-        }
-
     def report(self, style: str = "table") -> str:
         """Return the rows of `frame` as text.
 
@@ -343,12 +303,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         ----------
         style : {"table", "classic"}
             A row for each range, with at most 200 characters of its name; or a block for each, with its bytes, as the
-            C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
-
-        Raises
-        ------
-        ValueError
-            For another style.
+            C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes). ValueError for another one.
 
         Examples
         --------
@@ -375,21 +330,14 @@ class Profiler(hardware.Holder, ScheduleFollower):
         """Write the ranges into a file in the Trace Event format, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
         It has one track for the stream, more for ranges that overlap without nesting, and a counter of GB/s for each
-        range with bytes. Waits for the last range, and replaces a file of that name.
+        range with bytes. Waits for the last range.
 
         Parameters
         ----------
         path : path
-            The file.
+            The file; an old one is replaced, and stays untouched where the new one cannot be written (OSError).
         most : int
-            The number of ranges to write, the latest; the file says how many are left out.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For anything but a path, and a number below 1.
-        OSError
-            When it cannot be written; an old file then stays untouched.
+            The number of ranges to write, the latest, from 1 on; the file says how many are left out.
 
         Examples
         --------
@@ -406,16 +354,13 @@ class Profiler(hardware.Holder, ScheduleFollower):
         count = parse_int(most, "most")
         if count < 1:
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
-        atomic_write(target, trace_text(self._location(), self._events(), count))
-
-    def _location(self) -> TraceLocation:
-        device = self._device
-        if device is None:
-            return TraceLocation("no device", "ranges", exact=True)
-        facts = _core.backend_facts(device.backend)
-        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
-        stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
-        return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
+        name, track, exact = "no device", "ranges", True
+        if (device := self._device) is not None:
+            facts = _core.backend_facts(device.backend)
+            name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+            stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
+            track, exact = "thread" if stream is None else f"stream {stream:#x}", facts["runs_on_host"]
+        atomic_write(target, trace_text(name, track, self._events(), count, exact=exact))
 
     def reset(self) -> None:
         """Forget all times and ranges; ranges that run continue."""
@@ -450,34 +395,44 @@ class Profiler(hardware.Holder, ScheduleFollower):
             for name, events in self._core.events().items()
         }
 
-    def _runs(self, name: str) -> RangeRuns:
+    def _runs(self, name: str) -> list[Event]:
         events = self._events()
         if _check_name(name) not in events:
             raise ValueError(describe_unknown("range", name, events))
-        return RangeRuns.of(events[name], self._bytes.get(name))
+        return events[name]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRuns:
-    """A range's runs: their times, the bytes of one run (the mean where they vary), and their rate."""
+def _make_row(name: str, events: Sequence[Event], set_last: RangeBytes | None, floor_ms: float) -> dict[str, Any]:
+    from bwprof.roofs.limiter import FLOOR_FACTOR
 
-    times_ms: list[float]
-    moved: RangeBytes | None
-    varied: bool
-    bandwidth_gb_s: float
+    times = [ns / 1e6 for _, ns, _, _ in events]
+    moved, rate, varied = _summarize_bytes(events, set_last)
+    time_ms = _median(times)
+    flags = ["near_timer_floor"] * (time_ms < FLOOR_FACTOR * floor_ms) + ["bytes_vary"] * varied
+    return {
+        "range": name,
+        "count": len(times),
+        "total_ms": sum(times),
+        "time_ms": time_ms,
+        "time_ms_min": min(times, default=None),
+        "time_ms_max": max(times, default=None),
+        "bytes_read": moved and moved[0],
+        "bytes_written": moved and moved[1],
+        "bandwidth_gb_s": rate,
+        "flags": ";".join(flags),
+    }
 
-    @classmethod
-    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> RangeRuns:
-        """Summarize events; without any, the bytes are those that were set last."""
-        times = [ns / 1e6 for _, ns, _, _ in events]
-        each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
+
+def _summarize_bytes(events: Sequence[Event], set_last: RangeBytes | None) -> tuple[RangeBytes | None, float, bool]:
+    """Return the bytes of one run (the mean where they vary), their rate, GB/s, and whether they vary."""
+    ms = [ns / 1e6 for _, ns, _, _ in events]
+    each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
+    if len(set(each)) < 2:
         moved = each[0] if each else set_last
-        if len(set(each)) < 2:
-            rate = math.nan if moved is None else float(_core.bandwidth_gb_s(sum(moved), _median(times) / 1e3))
-            return cls(times, moved, False, rate)
-        total_read, total_written = (sum(one) for one in zip(*each, strict=True))
-        rate = float(_core.bandwidth_gb_s(total_read + total_written, sum(times) / 1e3))
-        return cls(times, (round(total_read / len(each)), round(total_written / len(each))), True, rate)
+        return moved, math.nan if moved is None else float(_core.bandwidth_gb_s(sum(moved), _median(ms) / 1e3)), False
+    read, written = (sum(one) for one in zip(*each, strict=True))
+    rate = float(_core.bandwidth_gb_s(read + written, sum(ms) / 1e3))
+    return (round(read / len(each)), round(written / len(each))), rate, True
 
 
 def _check_name(name: object) -> str:
