@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bwprof.measuring.function import measure as measure
     from bwprof.profiler.ranges import Profiler as Profiler
     from bwprof.profiler.schedule import Schedule as Schedule
-    from bwprof.profiler.torch_kernels import torch_profiler_rows as torch_profiler_rows
+    from bwprof.profiler.torch_calls import torch_profiler_rows as torch_profiler_rows
     from bwprof.records.baselines import Baseline as Baseline
     from bwprof.records.baselines import baselines as baselines
     from bwprof.records.baselines import delete_baseline as delete_baseline
@@ -98,7 +98,7 @@ _NAMES = {
     "bwprof.measuring.function": "measure",
     "bwprof.profiler.ranges": "Profiler",
     "bwprof.profiler.schedule": "Schedule",
-    "bwprof.profiler.torch_kernels": "torch_profiler_rows",
+    "bwprof.profiler.torch_calls": "torch_profiler_rows",
     "bwprof.records.baselines": "Baseline baselines delete_baseline load_baseline",
     "bwprof.records.history.query": "history",
     "bwprof.records.proof": "BandwidthReport save_proof_bundle",
