@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 import toy_roofs
 
 import bwprof
+from bwprof import _core
 from bwprof.measuring.row import Context
 from bwprof.profiler import torch_calls
 from bwprof.profiler.torch_calls import TimedPart, make_row
@@ -89,6 +94,36 @@ def test_kernels_belong_to_the_module_that_launched_them() -> None:
     assert taken.times_ms == {"0": [0.022, 0.062], "whole": [0.027, 0.067], "1": [0.0, 0.0]}
     assert taken.counts == {"0": [2, 2], "whole": [1, 1], "1": [0, 1]}
     assert torch_calls._sum_kernels([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
+
+
+@pytest.mark.parametrize(("late", "holds"), [([True, True, False, False], 4), ([True] * 6, 6)], ids=["twice", "always"])
+def test_the_stream_is_blocked_longer_where_the_host_is_late(
+    late: list[bool], holds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a stand-in for a GPU: two calls, of which a late one is tried again with twice the time, at most twice."""
+    slept: list[int] = []
+    queries = iter(late)
+    cuda = SimpleNamespace(
+        synchronize=lambda place: None,
+        get_device_properties=lambda place: SimpleNamespace(clock_rate=1_000_000),
+        _sleep=slept.append,
+        Event=lambda: SimpleNamespace(record=lambda: None, query=lambda: next(queries)),
+    )
+    monkeypatch.setattr(torch_calls.hardware, "stream_handle", lambda stream, index: 0)
+
+    @contextmanager
+    def observe(start: Any, stop: Any) -> Iterator[None]:
+        yield
+
+    with _core.Device("cpu") as device:
+        call = partial(time.sleep, 0.001)
+        times = torch_calls._time_marks(SimpleNamespace(cuda=cuda), device, 0, call, observe, 2, on_host=False)
+    assert len(slept) == holds
+    assert [round(cycles / slept[0], 3) for cycles in slept[:3]] == [1, 2, 4]
+    assert slept[0] >= 1.5e6  # 1.5 times a millisecond at 1 GHz
+    assert len(times.times_ms["whole"]) == 2
+    assert times.flags == ("event_bias",)
+    assert len(times.notes) == all(late)
 
 
 def test_a_profile_that_is_none() -> None:

@@ -36,9 +36,8 @@ _PREFIX = "bwprof:"
 _TIMER = "torch.profiler"
 _HOST = "CPU"  # as PyTorch's DeviceType spells it
 _KERNELS, _EVENTS = "kernels", "events"
-_HOLD_FACTOR = 1.5  # of the time that the host takes to enqueue a call
+_HOLD_FACTORS = (1.5, 3, 6)  # of the time that the host takes to enqueue a call, until one is enough
 _MOST_HOLD_S = 0.5
-_TRIES = 3
 _PRECISIONS = {
     "float32": "fp32",
     "float16": "fp16",
@@ -145,12 +144,6 @@ def _add_doubts(row: schema.RowDict, context: Context, flags: list[str], notes: 
         notes.append(f"wide spread: half of the times lie {row['noise']:.0%} apart")
 
 
-def precision_of(tensor: Any) -> str:
-    """Return a tensor's type as rows spell it."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    return _PRECISIONS.get(name, name)
-
-
 def is_tensor(value: object) -> bool:
     """Return whether a value has the attributes of a tensor."""
     return all(hasattr(value, name) for name in ("element_size", "numel", "dtype", "device"))
@@ -172,16 +165,14 @@ def parts_of(tensor: Any) -> list[Any]:
 
 def bytes_of(tensor: Any) -> int:
     """Return the distinct bytes of a tensor's elements; expanded ones count once."""
-    return sum(_dense_bytes(part) for part in parts_of(tensor))
-
-
-def _dense_bytes(tensor: Any) -> int:
-    size = int(tensor.element_size())
-    count = int(tensor.numel())
-    with suppress(AttributeError, RuntimeError, NotImplementedError, TypeError):
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        count = min(count, prod(int(length) for length, step in steps if step != 0))
-    return count * size
+    total = 0
+    for part in parts_of(tensor):
+        count = int(part.numel())
+        with suppress(AttributeError, RuntimeError, NotImplementedError, TypeError):
+            steps = zip(part.shape, part.stride(), strict=True)
+            count = min(count, prod(int(length) for length, step in steps if step != 0))
+        total += count * int(part.element_size())
+    return total
 
 
 def weights_of(module: Any) -> list[Any]:
@@ -208,13 +199,6 @@ def storage_of(tensor: Any) -> int:
     return id(tensor)
 
 
-def _memory_key(tensor: Any) -> Hashable:
-    """Return a key that tensors have in common that are the same memory."""
-    with suppress(AttributeError, RuntimeError, NotImplementedError):
-        return storage_of(tensor), int(parts_of(tensor)[-1].storage_offset()), bytes_of(tensor)
-    return storage_of(tensor), 0, 0
-
-
 def version_of(tensor: Any) -> int | None:
     """Return how often a tensor was written in place; None where nothing counts (inference mode)."""
     try:
@@ -225,7 +209,13 @@ def version_of(tensor: Any) -> int | None:
 
 def distinct_tensors(tensors: Iterable[Any]) -> list[Any]:
     """Return the tensors without repeated memory."""
-    return list({_memory_key(tensor): tensor for tensor in tensors}.values())
+    distinct: dict[Hashable, Any] = {}
+    for tensor in tensors:
+        place, size = 0, 0
+        with suppress(AttributeError, RuntimeError, NotImplementedError):
+            place, size = int(parts_of(tensor)[-1].storage_offset()), bytes_of(tensor)
+        distinct[storage_of(tensor), place, size] = tensor
+    return list(distinct.values())
 
 
 @dataclass(slots=True)
@@ -266,16 +256,17 @@ def count_moved(before: CallState, output: Any, *, looked_up: int | None = None,
     results = list(tensors_in(output))
     storages = {storage_of(tensor) for tensor in known}
     new = distinct_tensors(tensor for tensor in results if storage_of(tensor) not in storages)
-    precision = next((precision_of(tensor) for tensor in [*results, *before.arguments] if _is_floating(tensor)), None)
+    precision = next(filter(None, map(_precision_of, [*results, *before.arguments])), None)
     if results and not new and not changed:
         return MovedBytes(0, 0, precision)
     own = sum(map(bytes_of, before.own)) if looked_up is None else looked_up
     return MovedBytes(sum(map(bytes_of, before.arguments)) + own, sum(map(bytes_of, [*new, *changed])), precision)
 
 
-def _is_floating(tensor: Any) -> bool:
+def _precision_of(tensor: Any) -> str | None:
+    """Return a tensor's floating or quantised type as rows spell it; None for any other."""
     name = str(tensor.dtype).removeprefix("torch.")
-    return "float" in name or name in _PRECISIONS
+    return _PRECISIONS.get(name, name if "float" in name else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +296,7 @@ def time_calls(
     if timer is not None and timer not in offered:
         raise ValueError(f"timer is {repr_short(timer)}: this device has {', '.join(offered)}")
     if facts["runs_on_host"]:
-        return _StreamMarks(torch, device, place, call, on_host=True).time(observe, runs)
+        return _time_marks(torch, device, place, call, observe, runs, on_host=True)
     if torch.cuda.is_current_stream_capturing():
         raise ValueError("the stream is captured into a graph: nothing on it can be timed")
     device.release_profilers()  # PyTorch's profiler cannot run beside ours
@@ -316,7 +307,7 @@ def time_calls(
             return times
         if timer is not None:
             raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
-    times = _StreamMarks(torch, device, place, call, on_host=False).time(observe, runs)
+    times = _time_marks(torch, device, place, call, observe, runs, on_host=False)
     return replace(times, notes=(*times.notes, why)) if why else times
 
 
@@ -382,85 +373,74 @@ def _kernels_us(event: Any) -> Iterator[float]:
         yield from _kernels_us(inner)
 
 
-class _StreamMarks:
-    """Marks before and after each part. A GPU's stream is blocked until the host has enqueued a call."""
+def _time_marks(
+    torch: Any,
+    device: _core.Device,
+    place: Any,
+    call: Callable[[], None],
+    observe: CallObserver,
+    runs: int,
+    *,
+    on_host: bool,
+) -> PartTimes:
+    """Time calls by marks before and after each part, after a call that measures the host's time.
 
-    def __init__(
-        self, torch: Any, device: _core.Device, place: Any, call: Callable[[], None], *, on_host: bool
-    ) -> None:
-        self._device, self._place, self._call = device, place, call
-        self._cuda = None if on_host else torch.cuda
-        self._late = False
+    A GPU's stream is blocked until the host has enqueued a call.
+    """
+    cuda = None if on_host else torch.cuda
+    core = _core.Profiler()
+    core.open(device, 0 if on_host else hardware.stream_handle(None, device.index))
+    calls: list[dict[str, list[float]]] = []
+    late = waited = False
+    try:
+        core.switch(True)
+        with observe(core.start, core.finish):
+            if cuda is not None:
+                cuda.synchronize(place)
+            host_s, _ = _enqueue(core, cuda, place, call, 0.0)
+            for _ in range(runs):
+                for factor in _HOLD_FACTORS:
+                    core.forget()
+                    _, late = _enqueue(core, cuda, place, call, factor * host_s)
+                    if not late:
+                        break
+                waited = waited or late
+                calls.append({name: [ns / 1e6 for ns in times] for name, times in core.read().items()})
+    finally:
+        core.close()
+    floor_ms = median(times[_FLOOR][0] for times in calls)
+    bias_ms = 0.0 if on_host else floor_ms
+    names = dict.fromkeys(name for times in calls for name, part in times.items() if part and name != _FLOOR)
+    times_ms = {name: [sum(max(0.0, ms - bias_ms) for ms in times.get(name, ())) for times in calls] for name in names}
+    counts = {name: [len(times.get(name, ())) for times in calls] for name in names}
+    clock = str(_core.backend_facts(device.backend)["range_clock"])
+    notes = ("the GPU waited for the host in a call: its times hold some of that",) if waited else ()
+    return PartTimes(times_ms, counts, clock, floor_ms, () if on_host else ("event_bias",), notes)
 
-    def time(self, observe: CallObserver, runs: int) -> PartTimes:
-        """Time so many calls, after one that measures the host's time."""
-        core = _core.Profiler()
-        core.open(self._device, 0 if self._cuda is None else hardware.stream_handle(None, self._device.index))
-        calls: list[dict[str, list[float]]] = []
-        late = False
-        try:
-            core.switch(True)
-            with observe(core.start, core.finish):
-                self._wait()
-                host_s = self._enqueue(core, 0.0)
-                for _ in range(runs):
-                    self._run(core, host_s)
-                    late |= self._late
-                    calls.append({name: [ns / 1e6 for ns in times] for name, times in core.read().items()})
-        finally:
-            core.close()
-        return self._sum_parts(calls, late=late)
 
-    def _sum_parts(self, calls: list[dict[str, list[float]]], *, late: bool) -> PartTimes:
-        floor_ms = median(times[_FLOOR][0] for times in calls)
-        bias_ms = 0.0 if self._cuda is None else floor_ms
-        names = dict.fromkeys(name for times in calls for name, part in times.items() if part and name != _FLOOR)
-        times_ms = {
-            name: [sum(max(0.0, ms - bias_ms) for ms in call.get(name, ())) for call in calls] for name in names
-        }
-        counts = {name: [len(call.get(name, ())) for call in calls] for name in names}
-        clock = str(_core.backend_facts(self._device.backend)["range_clock"])
-        notes = ("the GPU waited for the host in a call: its times hold some of that",) if late else ()
-        return PartTimes(times_ms, counts, clock, floor_ms, () if self._cuda is None else ("event_bias",), notes)
-
-    def _run(self, core: _core.Profiler, host_s: float) -> None:
-        hold_s = host_s * _HOLD_FACTOR
-        for _ in range(_TRIES):
-            core.forget()
-            self._enqueue(core, hold_s)
-            if not self._late:
-                return
-            hold_s *= 2
-
-    def _enqueue(self, core: _core.Profiler, hold_s: float) -> float:
-        """Enqueue a call behind a stream that is blocked for so long; return the host's seconds."""
-        passed = self._block(hold_s)
-        began = time.perf_counter()
-        core.start(WHOLE)
-        try:
-            self._call()
-        finally:
-            core.finish(WHOLE)
-        seconds = time.perf_counter() - began
-        core.start(_FLOOR)
-        core.finish(_FLOOR)
-        self._late = passed is not None and bool(passed.query())
-        self._wait()
-        return seconds
-
-    def _block(self, seconds: float) -> Any:
-        """Block the stream; return an event that passes when it continues, None where nothing can block it."""
-        if self._cuda is None or not seconds or not hasattr(self._cuda, "_sleep"):
-            return None
-        rate = getattr(self._cuda.get_device_properties(self._place), "clock_rate", 2_000_000) * 1e3
-        self._cuda._sleep(int(min(seconds, _MOST_HOLD_S) * rate))
-        passed = self._cuda.Event()
+def _enqueue(
+    core: _core.Profiler, cuda: Any, place: Any, call: Callable[[], None], hold_s: float
+) -> tuple[float, bool]:
+    """Enqueue a call on a stream that is blocked for so long; return the host's seconds, and whether it was late."""
+    passed = None
+    if cuda is not None and hold_s and hasattr(cuda, "_sleep"):
+        rate = getattr(cuda.get_device_properties(place), "clock_rate", 2_000_000) * 1e3
+        cuda._sleep(int(min(hold_s, _MOST_HOLD_S) * rate))
+        passed = cuda.Event()
         passed.record()
-        return passed
-
-    def _wait(self) -> None:
-        if self._cuda is not None:
-            self._cuda.synchronize(self._place)
+    began = time.perf_counter()
+    core.start(WHOLE)
+    try:
+        call()
+    finally:
+        core.finish(WHOLE)
+    seconds = time.perf_counter() - began
+    core.start(_FLOOR)
+    core.finish(_FLOOR)
+    late = passed is not None and bool(passed.query())
+    if cuda is not None:
+        cuda.synchronize(place)
+    return seconds, late
 
 
 @dataclass(slots=True)
