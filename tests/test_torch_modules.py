@@ -311,7 +311,7 @@ def test_bad_models(torch: Any) -> None:
     with pytest.raises(TypeError, match=r"model is 3: a torch\.nn\.Module is needed"):
         bwprof.torch.profile(3)
     model = torch.nn.Linear(4, 4)
-    with pytest.raises(ValueError, match="runs is 0: at least 1 is needed"):
+    with pytest.raises(ValueError, match="runs is 0"):
         bwprof.torch.profile(model, torch.ones(4), runs=0)
     with pytest.raises(ValueError, match="timer is 'kernels': this device has monotonic"):
         bwprof.torch.profile(model, torch.ones(4), timer="kernels", roofs=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from bwprof import _core, hardware
 from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, is_generator_function, name_callable
-from bwprof.profiler.schedule import ScheduleArgument, ScheduleFollower, make_schedule
+from bwprof.profiler.schedule import Phase, ScheduleArgument, make_schedule
 from bwprof.results.atomic import atomic_write
 from bwprof.results.export import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
@@ -102,7 +102,7 @@ class Range:
         return wrapped
 
 
-class Profiler(hardware.Holder, ScheduleFollower):
+class Profiler(hardware.Holder):
     """Times named ranges of a program, on the GPU's own clock or the processor's, without waiting.
 
     On a GPU `start` and `stop` record one event each on the stream; only reading the times waits for the stream. A
@@ -134,8 +134,8 @@ class Profiler(hardware.Holder, ScheduleFollower):
     Attributes
     ----------
     start, stop : callable
-        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name in its thread. Stopping a range
-        that does not run raises ValueError.
+        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name in its thread; ValueError where
+        none runs.
 
     Examples
     --------
@@ -149,17 +149,8 @@ class Profiler(hardware.Holder, ScheduleFollower):
     """
 
     __slots__ = (
-        "__weakref__",
-        "_bytes",
-        "_capacity",
-        "_core",
-        "_device",
-        "_first_bytes",
-        "_nvtx",
-        "_stream",
-        "_where",
-        "start",
-        "stop",
+        *("__weakref__", "_bytes", "_capacity", "_core", "_device", "_first_bytes", "_in_callback", "_nvtx", "_phase"),
+        *("_ready", "_schedule", "_step", "_stream", "_where", "start", "stop"),
     )
 
     start: Callable[[str], None]
@@ -188,7 +179,12 @@ class Profiler(hardware.Holder, ScheduleFollower):
         self._first_bytes: dict[str, RangeBytes] = {}
         self.start = self._core.start
         self.stop = self._core.stop
-        self._follow(make_schedule(schedule), enabled=enabled, ready=on_trace_ready)
+        self._ready, self._step, self._phase, self._in_callback = on_trace_ready, 0, Phase.OFF, False
+        choose_phase = make_schedule(schedule)
+        self._schedule = choose_phase if enabled else None
+        self.enabled = enabled and choose_phase is None
+        if self._schedule is not None:
+            self._enter(self._schedule(0))
 
     @property
     def enabled(self) -> bool:
@@ -367,10 +363,56 @@ class Profiler(hardware.Holder, ScheduleFollower):
         if self._device is not None:
             self._core.forget()
 
+    @property
+    def step_num(self) -> int:
+        """The number of steps so far."""
+        return self._step
+
+    def step(self) -> None:
+        """End a step of the program; the schedule chooses what the next one is for.
+
+        Without a schedule steps are only counted. The end of a warm-up, and that of a cycle, wait for the ranges that
+        were timed. Ranges that run meanwhile continue, unless the next step is not timed: then they are dropped.
+        """
+        if self._in_callback:
+            raise RuntimeError("on_trace_ready calls step(): the program does that, after each of its steps")
+        before = self._phase
+        self._step += 1
+        if self._schedule is None:
+            return
+        phase = self._schedule(self._step)
+        if before is Phase.LAST:
+            self._call_back()
+        warm = before is Phase.WARM_UP and phase is not Phase.WARM_UP
+        if warm or (before is Phase.LAST and phase is not Phase.OFF):
+            self.reset()
+        self._enter(phase)
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is not Phase.OFF and not self.enabled:
+            if self._phase is Phase.OFF and self._step:
+                self.reset()
+            self.enabled = True
+        elif phase is Phase.OFF and self.enabled:
+            self.enabled = False
+        self._phase = phase
+
+    def _call_back(self) -> None:
+        if self._ready is None:
+            return
+        self._in_callback = True
+        try:
+            self._ready(self)
+        finally:
+            self._in_callback = False
+
     def close(self) -> None:
         """Release the events and the device, and forget the times. A second call does nothing."""
+        active = self._phase in (Phase.ACTIVE, Phase.LAST)
+        self._phase, self._schedule = Phase.OFF, None
         try:
-            self._finish_steps()
+            if active:
+                self._call_back()
         finally:
             self._core.close()
             if self._device is not None:

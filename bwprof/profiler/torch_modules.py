@@ -7,7 +7,7 @@ import importlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -110,14 +110,11 @@ class Hooks:
                 self._handles.append(entry.module.register_forward_pre_hook(before, with_kwargs=True))
                 self._handles.append(entry.module.register_forward_hook(after, with_kwargs=True, always_call=True))
         except BaseException:
-            self._remove()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove()
-
-    def _remove(self) -> None:
         self._start = self._stop = None  # a hook that cannot be removed does nothing
         self._counts = False
         with ExitStack() as stack:  # removes all of them, whatever one raises
@@ -224,32 +221,23 @@ def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Wa
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside):
             continue
-        scripted = isinstance(module, torch.jit.ScriptModule)  # hooks cannot be added to it
-        is_unit = not scripted and (_is_unit(torch, module) or isinstance(module, types))
-        if scripted:
+        is_unit = (  # it computes with its parts' parameters, without calling them
+            isinstance(module, (torch.nn.MultiheadAttention, *types))
+            or hasattr(module, "_packed_params")
+            or isinstance(getattr(module, "parametrizations", None), torch.nn.ModuleDict)
+            or _is_compiled(module)
+        )
+        itself, *parts = (
+            "forward" in vars(entry) or type(entry).forward is not torch.nn.Module.forward for entry in module.modules()
+        )
+        if isinstance(module, torch.jit.ScriptModule):  # hooks cannot be added to it
+            is_unit = True
             scripted_names.append(name)
-        elif is_unit or _computes_alone(torch, module):
+        elif is_unit or (itself and not any(parts)):
             watched.append(WatchedModule(name or "(model)", module))
-        if is_unit or scripted:
+        if is_unit:
             inside.append(f"{name}." if name else "")
     return watched, scripted_names
-
-
-def _computes_alone(torch: Any, module: Any) -> bool:
-    callable_ones = [
-        "forward" in vars(entry) or type(entry).forward is not torch.nn.Module.forward for entry in module.modules()
-    ]  # itself first
-    return callable_ones[0] and not any(callable_ones[1:])
-
-
-def _is_unit(torch: Any, module: Any) -> bool:
-    """Return whether a module computes with its parts' parameters, without calling them."""
-    return (
-        isinstance(module, torch.nn.MultiheadAttention)
-        or hasattr(module, "_packed_params")
-        or isinstance(getattr(module, "parametrizations", None), torch.nn.ModuleDict)
-        or _is_compiled(module)
-    )
 
 
 def _is_compiled(module: Any) -> bool:
@@ -304,8 +292,7 @@ def profile(
         ones always are.
     timer : {"kernels", "events"}, optional
         On a GPU: timestamps of kernels, which `torch.profiler` collects (default, where available), or pairs of events
-        on the current stream, less the time of an empty pair; the stream is then blocked until the host has enqueued a
-        call, so that gaps of the host are not timed. On a CPU "monotonic".
+        on the current stream, less the time of an empty pair. On a CPU "monotonic".
     roofs : {"auto", "stored", False} or Roofs
         The roofs to grade rows by; see `bwprof.measure`.
 
@@ -314,10 +301,9 @@ def profile(
     pandas.DataFrame
         A frame as `bwprof.frame` makes it: a row per module in the order of their names (``case`` its name,
         ``operation`` its type), and one for what runs outside them. ``time_ms`` is the median over runs of all its
-        calls in one call of the model, ``calls`` their number, ``share_pct`` their share of the time of all runs;
-        `noisy` where half of the runs lie more than 10 % apart. Where runs differ in ``calls``, ``reason`` says so.
-        Modules that move nothing have no bandwidth. On the meta device nothing runs: rows are predicted, with bytes
-        alone. ``attrs["model"]`` has total_ms, runs, and the names of modules that were not called.
+        calls in one call of the model, ``calls`` their number, ``share_pct`` their share of the time of all runs. On
+        the meta device nothing runs: rows are predicted, with bytes alone. ``attrs["model"]`` has total_ms, runs, and
+        the names of modules that were not called.
 
     Raises
     ------
@@ -325,8 +311,6 @@ def profile(
         Without PyTorch 2.0.
     TypeError, ValueError
         For anything but a module, for several devices, and a model that calls none of its modules.
-    Exception
-        Whatever the model raises.
 
     Examples
     --------
@@ -344,7 +328,9 @@ def profile(
         raise ValueError(f"a {kind} model runs as one, without its modules: pass what it was made of")
     roofs = check_roofs(roofs)
     keywords = merge_keywords(kwargs, more_kwargs, "kwargs")
-    runs, warmup = _check_count(runs, "runs", 1), _check_count(warmup, "warmup", 0)
+    runs, warmup = parse_int(runs, "runs"), parse_int(warmup, "warmup")
+    if runs < 1 or warmup < 0:
+        raise ValueError(f"runs is {runs} and warmup is {warmup}: at least 1 and 0 are needed")
     place = find_device(model, tensors_in((inputs, keywords)))
     watched, scripted = find_modules(torch, model, units)
 
@@ -357,9 +343,12 @@ def profile(
         context = Context(new_run_id(), _META, {}, None)
         nothing = PartTimes({}, {}, "")
         return _make_frame([_make_part(entry, "", nothing) for entry in watched if entry.calls], context, watched, [])
-    on_host = next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
-    choice = hardware.choose_current(*((on_host, None) if place is None else (None, place)))
-    with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
+    host = next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
+    choice = hardware.choose_current(*((host, None) if place is None else (None, place)))
+    seeded: dict[str, Any] = {"devices": [choice.index], "device_type": choice.backend}
+    if choice.backend == host:
+        seeded = {"devices": []}
+    with torch.random.fork_rng(**seeded), hardware.borrow_device(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
         context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
         for _ in range(warmup):
@@ -392,21 +381,6 @@ def _make_frame(
         "not_called": [entry.name for entry in watched if entry.name not in names],
     }
     return data
-
-
-def _check_count(value: Any, name: str, least: int) -> int:
-    number = parse_int(value, name)
-    if number < least:
-        raise ValueError(f"{name} is {repr_short(value)}: at least {least} is needed")
-    return number
-
-
-@contextmanager
-def _preserve_random_state(torch: Any, choice: hardware.Choice) -> Iterator[None]:
-    on_host = _core.backend_facts(choice.backend)["runs_on_host"]
-    options: dict[str, Any] = {"devices": []} if on_host else {"devices": [choice.index], "device_type": choice.backend}
-    with torch.random.fork_rng(**options):
-        yield
 
 
 def _recurrent_flops(x: TensorShape, *weights: TensorShape) -> int:
@@ -452,40 +426,28 @@ def _formulas(counters: Any) -> dict[Any, Callable[..., int]]:
     """Return formulas for the operators that PyTorch's counter lacks, and for causal attention."""
     operators = importlib.import_module(TORCH).ops.aten
     attention = {name: functools.partial(_attention_flops, place) for name, place in _CAUSAL.items()}
-    formulas = {getattr(operators, name, None): (name, formula) for name, formula in (_UNCOUNTED | attention).items()}
-    return {
-        operator: formula
-        for operator, (name, formula) in formulas.items()
-        if operator is not None and (name in _CAUSAL or operator not in counters.flop_registry)
-    }
+    formulas = {getattr(operators, name, None): formula for name, formula in _UNCOUNTED.items()}
+    formulas = {operator: formula for operator, formula in formulas.items() if operator not in counters.flop_registry}
+    formulas |= {getattr(operators, name, None): formula for name, formula in attention.items()}
+    formulas.pop(None, None)  # of operators that this version lacks
+    return formulas
 
 
 def _count(hooks: Hooks, call: Callable[[], None]) -> None:
-    try:
-        counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
-        counter = counters.FlopCounterMode(display=False, custom_mapping=_formulas(counters))
-    except (ImportError, AttributeError):
-        counter = None
-    if counter is None:
-        with hooks.counting(None):
-            call()
-        return
-    with counter, _without_fast_path(), hooks.counting(counter.get_total_flops):
+    flops: Callable[[], int] | None = None
+    with ExitStack() as stack:
+        with suppress(ImportError, AttributeError):  # a PyTorch without a counter
+            counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
+            counter = counters.FlopCounterMode(display=False, custom_mapping=_formulas(counters))
+            flops = stack.enter_context(counter).get_total_flops
+        switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
+        if flops is not None and switch is not None and switch.get_fastpath_enabled():
+            switch.set_fastpath_enabled(
+                False
+            )  # attention runs as its products: the counter does not know the fused call
+            stack.callback(switch.set_fastpath_enabled, True)
+        stack.enter_context(hooks.counting(flops))
         call()
-
-
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """Run attention as its products: the counter does not know the fused call."""
-    switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
-    enabled = bool(switch is not None and switch.get_fastpath_enabled())
-    try:
-        if enabled:
-            switch.set_fastpath_enabled(False)
-        yield
-    finally:
-        if enabled:
-            switch.set_fastpath_enabled(True)
 
 
 def _make_parts(watched: list[WatchedModule], scripted: list[str], times: PartTimes) -> list[TimedPart]:
