@@ -117,7 +117,7 @@ def test_the_stream_is_blocked_longer_where_the_host_is_late(
 
     with _core.Device("cpu") as device:
         call = partial(time.sleep, 0.001)
-        times = torch_calls._time_marks(SimpleNamespace(cuda=cuda), device, 0, call, observe, 2, on_host=False)
+        times = torch_calls._time_marks(cuda, device, 0, call, observe, 2)
     assert len(slept) == holds
     assert [round(cycles / slept[0], 3) for cycles in slept[:3]] == [1, 2, 4]
     assert slept[0] >= 1.5e6  # 1.5 times a millisecond at 1 GHz

@@ -319,8 +319,17 @@ class Profiler(hardware.Holder):
         """
         if style not in ("table", "classic"):
             raise ValueError(describe_unknown("style", style, ["table", "classic"]))
+        from bwprof.text.terminal import format_ascii_table
+
         rows: list[Any] = self.frame().to_dict("records")
-        return "".join(map(_block, rows)) if style == "classic" else _table(rows)
+        if style == "classic":
+            return "".join(map(_block, rows))
+        lines = []
+        for row in rows:
+            cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+            lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
+        numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+        return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
     def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
         """Write the ranges into a file in the Trace Event format, for Perfetto (ui.perfetto.dev) or chrome://tracing.
@@ -485,17 +494,6 @@ def _check_name(name: object) -> str:
 
 def _median(times: list[float]) -> float:
     return statistics.median(times) if times else float("nan")
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    from bwprof.text.terminal import format_ascii_table
-
-    numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-    lines = []
-    for row in rows:
-        cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-        lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
-    return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:

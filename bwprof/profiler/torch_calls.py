@@ -48,13 +48,10 @@ _PRECISIONS = {
     "qint8": "int8",
     "quint8": "int8",
 }
-_SPARSE = ("crow_indices", "col_indices", "values")
 _PARTS = {
     "sparse_coo": ("_indices", "_values"),
-    "sparse_csr": _SPARSE,
-    "sparse_bsr": _SPARSE,
-    "sparse_csc": ("ccol_indices", "row_indices", "values"),
-    "sparse_bsc": ("ccol_indices", "row_indices", "values"),
+    **dict.fromkeys(("sparse_csr", "sparse_bsr"), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys(("sparse_csc", "sparse_bsc"), ("ccol_indices", "row_indices", "values")),
     "jagged": ("values", "offsets"),
 }
 
@@ -296,7 +293,7 @@ def time_calls(
     if timer is not None and timer not in offered:
         raise ValueError(f"timer is {repr_short(timer)}: this device has {', '.join(offered)}")
     if facts["runs_on_host"]:
-        return _time_marks(torch, device, place, call, observe, runs, on_host=True)
+        return _time_marks(None, device, place, call, observe, runs)
     if torch.cuda.is_current_stream_capturing():
         raise ValueError("the stream is captured into a graph: nothing on it can be timed")
     device.release_profilers()  # PyTorch's profiler cannot run beside ours
@@ -307,7 +304,7 @@ def time_calls(
             return times
         if timer is not None:
             raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
-    times = _time_marks(torch, device, place, call, observe, runs, on_host=False)
+    times = _time_marks(torch.cuda, device, place, call, observe, runs)
     return replace(times, notes=(*times.notes, why)) if why else times
 
 
@@ -374,22 +371,11 @@ def _kernels_us(event: Any) -> Iterator[float]:
 
 
 def _time_marks(
-    torch: Any,
-    device: _core.Device,
-    place: Any,
-    call: Callable[[], None],
-    observe: CallObserver,
-    runs: int,
-    *,
-    on_host: bool,
+    cuda: Any, device: _core.Device, place: Any, call: Callable[[], None], observe: CallObserver, runs: int
 ) -> PartTimes:
-    """Time calls by marks before and after each part, after a call that measures the host's time.
-
-    A GPU's stream is blocked until the host has enqueued a call.
-    """
-    cuda = None if on_host else torch.cuda
+    """Time calls by marks before and after each part; a GPU's stream is blocked until the host has enqueued a call."""
     core = _core.Profiler()
-    core.open(device, 0 if on_host else hardware.stream_handle(None, device.index))
+    core.open(device, 0 if cuda is None else hardware.stream_handle(None, device.index))
     calls: list[dict[str, list[float]]] = []
     late = waited = False
     try:
@@ -409,13 +395,13 @@ def _time_marks(
     finally:
         core.close()
     floor_ms = median(times[_FLOOR][0] for times in calls)
-    bias_ms = 0.0 if on_host else floor_ms
+    bias_ms = 0.0 if cuda is None else floor_ms
     names = dict.fromkeys(name for times in calls for name, part in times.items() if part and name != _FLOOR)
     times_ms = {name: [sum(max(0.0, ms - bias_ms) for ms in times.get(name, ())) for times in calls] for name in names}
     counts = {name: [len(times.get(name, ())) for times in calls] for name in names}
     clock = str(_core.backend_facts(device.backend)["range_clock"])
     notes = ("the GPU waited for the host in a call: its times hold some of that",) if waited else ()
-    return PartTimes(times_ms, counts, clock, floor_ms, () if on_host else ("event_bias",), notes)
+    return PartTimes(times_ms, counts, clock, floor_ms, () if cuda is None else ("event_bias",), notes)
 
 
 def _enqueue(
@@ -458,18 +444,17 @@ def torch_profiler_rows(
 ) -> list[Row]:
     """Return what a `torch.profiler.profile` recorded, as bwprof's rows.
 
-    With kernels, copies and fills of a device, each of their names is a row, and each operator or `record_function`
-    that `bytes` names, with the time of all its kernels. Without them (on a CPU) each operator is a row, with the
-    operators that it called in its time.
+    Each name of a kernel, copy or fill is a row, and each operator or `record_function` that `bytes` names, with the
+    time of all its kernels. Without kernels (on a CPU) each operator is a row, with the operators that it called.
 
     Parameters
     ----------
     prof : torch.profiler.profile
         A profile that has ended.
     bytes : mapping, optional
-        The bytes of one call, by name: (bytes_read, bytes_written), or a `bwprof.Cost`, or a list of one for each call
-        where these differ: such a row has the flag ``bytes_vary``, mean bytes, and the rate of all bytes over all time.
-        A name may be a pattern ("*gemm*"); the first that matches counts. Rows of other names have no bandwidth.
+        The bytes of one call, by name or pattern ("*gemm*"): (bytes_read, bytes_written), a `bwprof.Cost`, or a list of
+        one for each call where these differ: such a row has the flag ``bytes_vary``, mean bytes, and the rate of all
+        bytes over all time. Rows of other names have no bandwidth.
     roofs : {False, "auto", "stored"} or Roofs
         The roofs to grade rows by; all but False open the device.
 
@@ -478,14 +463,11 @@ def torch_profiler_rows(
     list of Row
         The longest first; ``case`` is the name, ``time_ms`` the median of its calls, ``calls`` their number,
         ``total_ms`` their sum and ``share_pct`` its share of all kernels' time, or on a CPU of the profile's.
-        `bwprof.frame` makes a frame of them.
 
     Raises
     ------
-    TypeError
-        For anything but a profile.
-    ValueError
-        For a profile that has not ended, a name that it does not have, and impossible bytes.
+    TypeError, ValueError
+        For anything but a profile that has ended, a name that it does not have, and impossible bytes.
 
     Examples
     --------
@@ -529,29 +511,28 @@ def _events(prof: Any) -> list[Any]:
 
 def _group_events(events: list[Any], works: Mapping[str, Any]) -> tuple[dict[str, _NamedEvents], float]:
     """Return the events of each row by name, and the ms of the whole profile."""
-    kinds = [str(event.device_type).rpartition(".")[2] for event in events]
-    on_host = [event for event, kind in zip(events, kinds, strict=True) if kind == _HOST]
-    on_device = [
-        (event, f"{kind.lower()}:{max(0, int(event.device_index or 0))}")
-        for event, kind in zip(events, kinds, strict=True)
-        if kind != _HOST and not _is_annotation(event)
-    ]
+    on_host: list[Any] = []
     groups: dict[str, _NamedEvents] = {}
-    if not on_device:
-        for event in on_host:
-            _add(
-                groups, event, "operator", event.time_range.elapsed_us(), "cpu:0"
-            )  # device_index is a process's number
+    for event in events:
+        kind = str(event.device_type).rpartition(".")[2]
+        if kind == _HOST:
+            on_host.append(event)
+        elif not (getattr(event, "is_user_annotation", False) or event.name.startswith("ProfilerStep")):
+            # the others are host ranges, which the profile repeats on the device, around their kernels
+            device = f"{kind.lower()}:{max(0, int(event.device_index or 0))}"
+            _add(groups, event, "kernel", event.time_range.elapsed_us(), device)
+    if not groups:
+        for event in on_host:  # of which device_index is a process's number
+            _add(groups, event, "operator", event.time_range.elapsed_us(), f"{_HOST.lower()}:0")
         times = [time for event in events for time in (event.time_range.start, event.time_range.end)] or [0.0]
         return groups, (max(times) - min(times)) / 1e3
-    for event, device in on_device:
-        _add(groups, event, "kernel", event.time_range.elapsed_us(), device)
     total_ms = sum(sum(group.times_ms) for group in groups.values())
+    device = next(iter(groups.values())).device
     operators: dict[str, _NamedEvents] = {}
     for event in on_host:
         named = any(foreign.matches_pattern(event.name, pattern) for pattern in works)
         if named and event.name not in groups and event.device_time_total:
-            _add(operators, event, "operator", event.device_time_total, on_device[0][1])
+            _add(operators, event, "operator", event.device_time_total, device)
     return groups | operators, total_ms
 
 
@@ -559,11 +540,6 @@ def _add(groups: dict[str, _NamedEvents], event: Any, kind: str, time_us: float,
     group = groups.setdefault(event.name, _NamedEvents(kind, device))
     group.times_ms.append(time_us / 1e3)
     group.shapes.add(str(getattr(event, "input_shapes", "")))
-
-
-def _is_annotation(event: Any) -> bool:
-    """Return whether an event is a host range that the profile repeats on the device, around its kernels."""
-    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith("ProfilerStep")
 
 
 def _make_context(groups: Mapping[str, _NamedEvents], roofs: RoofsArgument) -> Context:
