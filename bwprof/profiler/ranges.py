@@ -105,8 +105,9 @@ class Range:
 class Profiler(hardware.Holder):
     """Times named ranges of a program, on the GPU's own clock or the processor's, without waiting.
 
-    On a GPU `start` and `stop` record one event each on the stream; only reading the times waits for the stream. A
-    range is the time from its first to its last work on that stream. Event pairs have a bias of a few microseconds:
+    ``start(name)`` begins a range, and ``stop(name)`` ends the latest one of that name in its thread; ValueError where
+    none runs. On a GPU they record one event each on the stream, and only reading the times waits for it. A range is
+    the time from its first to its last work on that stream. Event pairs have a bias of a few microseconds:
     ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat, in any thread; those of one
     name are joined. Ranges in a captured graph cannot be timed: reading them raises. Each run of a range takes 40 bytes
     until `reset`, or until the next cycle of a schedule.
@@ -130,12 +131,6 @@ class Profiler(hardware.Holder):
         warn (RuntimeWarning) where none does. False: no NVTX ranges.
     on_trace_ready : callable, optional
         Called with the Profiler after the active steps of a cycle, also by `close`.
-
-    Attributes
-    ----------
-    start, stop : callable
-        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name in its thread; ValueError where
-        none runs.
 
     Examples
     --------
@@ -245,7 +240,7 @@ class Profiler(hardware.Holder):
 
         Where runs moved different bytes: all bytes over all time.
         """
-        return _summarize_bytes(self._runs(name), self._bytes.get(name))[1]
+        return float(_make_row(name, self._runs(name), self._bytes.get(name), math.nan)["bandwidth_gb_s"])
 
     def frame(self) -> pd.DataFrame:
         """Return one row per range, in the order of their first start.
@@ -398,12 +393,11 @@ class Profiler(hardware.Holder):
         self._enter(phase)
 
     def _enter(self, phase: Phase) -> None:
-        if phase is not Phase.OFF and not self.enabled:
-            if self._phase is Phase.OFF and self._step:
-                self.reset()
-            self.enabled = True
-        elif phase is Phase.OFF and self.enabled:
-            self.enabled = False
+        on = phase is not Phase.OFF
+        if on and not self.enabled and self._phase is Phase.OFF and self._step:
+            self.reset()
+        if on != self.enabled:
+            self.enabled = on
         self._phase = phase
 
     def _call_back(self) -> None:
@@ -454,12 +448,21 @@ class Profiler(hardware.Holder):
 
 
 def _make_row(name: str, events: Sequence[Event], set_last: RangeBytes | None, floor_ms: float) -> dict[str, Any]:
+    """Make a range's row; the bytes of its runs are means where they vary, and the rate is all bytes over all time."""
     from bwprof.roofs.limiter import FLOOR_FACTOR
 
     times = [ns / 1e6 for _, ns, _, _ in events]
-    moved, rate, varied = _summarize_bytes(events, set_last)
     time_ms = _median(times)
-    flags = ["near_timer_floor"] * (time_ms < FLOOR_FACTOR * floor_ms) + ["bytes_vary"] * varied
+    each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
+    varied = len(set(each)) > 1
+    read, written = each[0] if each else set_last or (None, None)
+    rate = math.nan
+    if varied:
+        totals = [sum(counts) for counts in zip(*each, strict=True)]
+        rate = float(_core.bandwidth_gb_s(sum(totals), sum(times) / 1e3))
+        read, written = (round(total / len(each)) for total in totals)
+    elif read is not None and written is not None:
+        rate = float(_core.bandwidth_gb_s(read + written, time_ms / 1e3))
     return {
         "range": name,
         "count": len(times),
@@ -467,23 +470,11 @@ def _make_row(name: str, events: Sequence[Event], set_last: RangeBytes | None, f
         "time_ms": time_ms,
         "time_ms_min": min(times, default=None),
         "time_ms_max": max(times, default=None),
-        "bytes_read": moved and moved[0],
-        "bytes_written": moved and moved[1],
+        "bytes_read": read,
+        "bytes_written": written,
         "bandwidth_gb_s": rate,
-        "flags": ";".join(flags),
+        "flags": ";".join(["near_timer_floor"] * (time_ms < FLOOR_FACTOR * floor_ms) + ["bytes_vary"] * varied),
     }
-
-
-def _summarize_bytes(events: Sequence[Event], set_last: RangeBytes | None) -> tuple[RangeBytes | None, float, bool]:
-    """Return the bytes of one run (the mean where they vary), their rate, GB/s, and whether they vary."""
-    ms = [ns / 1e6 for _, ns, _, _ in events]
-    each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
-    if len(set(each)) < 2:
-        moved = each[0] if each else set_last
-        return moved, math.nan if moved is None else float(_core.bandwidth_gb_s(sum(moved), _median(ms) / 1e3)), False
-    read, written = (sum(one) for one in zip(*each, strict=True))
-    rate = float(_core.bandwidth_gb_s(read + written, sum(ms) / 1e3))
-    return (round(read / len(each)), round(written / len(each))), rate, True
 
 
 def _check_name(name: object) -> str:

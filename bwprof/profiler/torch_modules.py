@@ -179,7 +179,11 @@ class Hooks:
     def _count(self, entry: WatchedModule, module: Any, output: Any) -> None:
         before, flops = self._running.pop()
         try:
-            looked_up = self._looked_up_bytes(module, before)
+            looked_up = None
+            if isinstance(module, (self._torch.nn.Embedding, self._torch.nn.EmbeddingBag)):  # as many rows as indices
+                indices = int(before.arguments[0].numel()) if before.arguments else 0
+                whole = bytes_of(module.weight)
+                looked_up = min(whole, indices * (whole // max(1, int(module.weight.shape[0]))))
             moved = count_moved(before, output, looked_up=looked_up, in_place=bool(getattr(module, "inplace", False)))
         except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
             entry.notes[f"its bytes cannot be counted: {error}"] = None
@@ -196,16 +200,6 @@ class Hooks:
             if not packed_in(module):
                 entry.is_known = False
                 entry.notes["the bytes of its packed weights are not known"] = None
-
-    def _looked_up_bytes(self, module: Any, before: CallState) -> int | None:
-        """Return the bytes of an embedding's rows: as many as there are indices, at most all; None for others."""
-        nn = self._torch.nn
-        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-            return None
-        indices = int(before.arguments[0].numel()) if before.arguments else 0
-        table = module.weight
-        whole = bytes_of(table)
-        return min(whole, indices * (whole // max(1, int(table.shape[0]))))
 
 
 def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[WatchedModule], list[str]]:
@@ -242,16 +236,6 @@ def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Wa
 
 def _is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
-
-
-def find_device(model: Any, inputs: Iterable[Any]) -> Any:
-    """Return the one device of a model and its inputs; None where they have no tensor."""
-    tensors = [*model.parameters(), *model.buffers(), *inputs]
-    devices = list(dict.fromkeys(tensor.device for tensor in tensors))
-    if len(devices) > 1:
-        names = ", ".join(map(str, devices))
-        raise ValueError(f"the model and its inputs are on several devices ({names}): one is needed")
-    return devices[0] if devices else None
 
 
 def profile(
@@ -331,7 +315,11 @@ def profile(
     runs, warmup = parse_int(runs, "runs"), parse_int(warmup, "warmup")
     if runs < 1 or warmup < 0:
         raise ValueError(f"runs is {runs} and warmup is {warmup}: at least 1 and 0 are needed")
-    place = find_device(model, tensors_in((inputs, keywords)))
+    tensors = [*model.parameters(), *model.buffers(), *tensors_in((inputs, keywords))]
+    place, *others = list(dict.fromkeys(tensor.device for tensor in tensors)) or [None]
+    if others:
+        names = ", ".join(map(str, (place, *others)))
+        raise ValueError(f"the model and its inputs are on several devices ({names}): one is needed")
     watched, scripted = find_modules(torch, model, units)
 
     def call() -> None:
