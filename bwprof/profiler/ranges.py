@@ -116,10 +116,8 @@ class Profiler(hardware.Holder):
     ----------
     enabled : bool
         False: the device stays untouched, and start and stop do nothing. May be set later.
-    stream : optional
-        As in `bwprof.measure`; it is looked up when the Profiler is first enabled.
-    device, backend : optional
-        As in `bwprof.measure`.
+    stream, device, backend : optional
+        As in `bwprof.measure`; the stream is looked up when the Profiler is first enabled.
     capacity : int
         Unread ranges before more events are made.
     schedule : Schedule, mapping or callable, optional
@@ -172,8 +170,7 @@ class Profiler(hardware.Holder):
         self._nvtx = None if nvtx is None else parse_bool(nvtx, "nvtx")
         self._bytes: dict[str, RangeBytes] = {}
         self._first_bytes: dict[str, RangeBytes] = {}
-        self.start = self._core.start
-        self.stop = self._core.stop
+        self.start, self.stop = self._core.start, self._core.stop
         self._ready, self._step, self._phase, self._in_callback = on_trace_ready, 0, Phase.OFF, False
         choose_phase = make_schedule(schedule)
         self._schedule = choose_phase if enabled else None
@@ -225,22 +222,19 @@ class Profiler(hardware.Holder):
             self._core.move(name, *moved)
 
     def times_ms(self, name: str) -> list[float]:
-        """Return all times of a range, ms, in the order of their ends; waits for the last one.
-
-        ValueError for a range that was never started, TypeError for a name that is no text.
-        """
+        """Return all times of a range, ms, in the order of their ends; ValueError for one that was never started."""
         return [ns / 1e6 for _, ns, _, _ in self._runs(name)]
 
     def elapsed_ms(self, name: str) -> float:
         """Return the median time of a range, ms; NaN before its first end."""
-        return _median(self.times_ms(name))
+        return float(self._row(name)["time_ms"])
 
     def bandwidth_gb_s(self, name: str) -> float:
         """Return a range's bytes (`set_bytes`) over its median time, GB/s; NaN where one is unknown.
 
         Where runs moved different bytes: all bytes over all time.
         """
-        return float(_make_row(name, self._runs(name), self._bytes.get(name), math.nan)["bandwidth_gb_s"])
+        return float(self._row(name)["bandwidth_gb_s"])
 
     def frame(self) -> pd.DataFrame:
         """Return one row per range, in the order of their first start.
@@ -341,14 +335,7 @@ class Profiler(hardware.Holder):
 
         Examples
         --------
-        >>> import bwprof, json, pathlib, tempfile
-        >>> with bwprof.Profiler(device="cpu") as profiler, tempfile.TemporaryDirectory() as folder:
-        ...     with profiler.range("sum"):
-        ...         _ = sum(range(1000))
-        ...     profiler.write_chrome_trace(f"{folder}/trace.json")
-        ...     events = json.loads(pathlib.Path(folder, "trace.json").read_text())["traceEvents"]
-        >>> [event["name"] for event in events if event["ph"] == "X"]
-        ['sum']
+        >>> profiler.write_chrome_trace("trace.json")  # doctest: +SKIP
         """
         target = parse_path(path, "path")
         count = parse_int(most, "most")
@@ -446,13 +433,16 @@ class Profiler(hardware.Holder):
             raise ValueError(describe_unknown("range", name, events))
         return events[name]
 
+    def _row(self, name: str) -> dict[str, Any]:
+        return _make_row(name, self._runs(name), self._bytes.get(name), math.nan)
+
 
 def _make_row(name: str, events: Sequence[Event], set_last: RangeBytes | None, floor_ms: float) -> dict[str, Any]:
     """Make a range's row; the bytes of its runs are means where they vary, and the rate is all bytes over all time."""
     from bwprof.roofs.limiter import FLOOR_FACTOR
 
     times = [ns / 1e6 for _, ns, _, _ in events]
-    time_ms = _median(times)
+    time_ms = statistics.median(times) if times else math.nan
     each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
     varied = len(set(each)) > 1
     read, written = each[0] if each else set_last or (None, None)
@@ -481,10 +471,6 @@ def _check_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a range's name is a str, not {repr_short(name)}")
     return name
-
-
-def _median(times: list[float]) -> float:
-    return statistics.median(times) if times else float("nan")
 
 
 def _block(row: dict[str, Any]) -> str:

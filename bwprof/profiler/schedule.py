@@ -80,10 +80,8 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
                 raise ValueError(describe_unknown("name", name, names, where="schedule"))
         return Schedule(**schedule)
     if not callable(schedule):
-        raise TypeError(
-            f"schedule is {repr_short(schedule)}: a bwprof.Schedule is needed, a mapping of its numbers, or one of "
-            "torch.profiler.schedule"
-        )
+        needed = "a bwprof.Schedule is needed, a mapping of its numbers, or one of torch.profiler.schedule"
+        raise TypeError(f"schedule is {repr_short(schedule)}: {needed}")
     choose = schedule
 
     def phase(step: int) -> Phase:
@@ -92,9 +90,8 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
             return action
         name = str(getattr(action, "name", action))
         if name not in _ACTIONS:
-            raise ValueError(
-                f"the schedule says {repr_short(action)} of step {step}: {', '.join(_ACTIONS)} are allowed"
-            )
+            allowed = ", ".join(_ACTIONS)
+            raise ValueError(f"the schedule says {repr_short(action)} of step {step}: allowed are {allowed}")
         return _ACTIONS[name]
 
     return phase

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bwprof import _core, hardware
 from bwprof.environment import new_run_id
@@ -33,7 +33,6 @@ from bwprof.text.parsing import check_mapping, repr_short
 WHOLE = "whole"  # the name of the model's call; modules have numbers
 _FLOOR = "floor"
 _PREFIX = "bwprof:"
-_TIMER = "torch.profiler"
 _HOST = "CPU"  # as PyTorch's DeviceType spells it
 _KERNELS, _EVENTS = "kernels", "events"
 _HOLD_FACTORS = (1.5, 3, 6)  # of the time that the host takes to enqueue a call, until one is enough
@@ -55,6 +54,7 @@ _PARTS = {
     "jagged": ("values", "offsets"),
 }
 
+ModelCall = Callable[[], None]
 # A context that calls one function at each part's begin, by name, and the other at its end.
 CallObserver = Callable[[Callable[[str], object], Callable[[str], object]], AbstractContextManager[None]]
 
@@ -215,21 +215,15 @@ def distinct_tensors(tensors: Iterable[Any]) -> list[Any]:
     return list(distinct.values())
 
 
-@dataclass(slots=True)
 class CallState:
     """The tensors of a module's call before it runs: arguments, the module's own, and the versions of all."""
 
-    arguments: list[Any]
-    own: list[Any]
-    versions: list[int | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.arguments, self.own = distinct_tensors(self.arguments), distinct_tensors(self.own)
+    def __init__(self, arguments: Iterable[Any], own: Iterable[Any]) -> None:
+        self.arguments, self.own = distinct_tensors(arguments), distinct_tensors(own)
         self.versions = [version_of(tensor) for tensor in (*self.arguments, *self.own)]
 
 
-@dataclass(frozen=True, slots=True)
-class MovedBytes:
+class MovedBytes(NamedTuple):
     """The bytes that a call moves at least, and the precision of its result."""
 
     read: int
@@ -240,8 +234,8 @@ class MovedBytes:
 def count_moved(before: CallState, output: Any, *, looked_up: int | None = None, in_place: bool = False) -> MovedBytes:
     """Count the bytes of a call: parameters, buffers and arguments read once, new and changed tensors written.
 
-    A returned view costs nothing, nor does a call that returns nothing but views. `looked_up` bytes of an embedding's
-    rows replace the module's own. `in_place`: the module writes its arguments, where they have no versions to show it.
+    Views cost nothing. `looked_up` bytes of an embedding's rows replace the module's own. `in_place`: the module writes
+    its arguments, where they have no versions to show it.
     """
     known = [*before.arguments, *before.own]
     silent = [in_place] * len(before.arguments) + [False] * len(before.own)  # of tensors without versions
@@ -279,13 +273,7 @@ class PartTimes:
 
 
 def time_calls(
-    torch: Any,
-    device: _core.Device,
-    place: Any,
-    call: Callable[[], None],
-    observe: CallObserver,
-    runs: int,
-    timer: str | None,
+    torch: Any, device: _core.Device, place: Any, call: ModelCall, observe: CallObserver, runs: int, timer: str | None
 ) -> PartTimes:
     """Time so many calls; raise ValueError for a timer that the device lacks, and during a capture."""
     facts = _core.backend_facts(device.backend)
@@ -309,7 +297,7 @@ def time_calls(
 
 
 def _time_kernels(
-    torch: Any, place: Any, call: Callable[[], None], observe: CallObserver, runs: int
+    torch: Any, place: Any, call: ModelCall, observe: CallObserver, runs: int
 ) -> tuple[PartTimes | None, str]:
     """Return the times that `torch.profiler` records, or why it records none; the model's own errors pass through."""
     profiler = torch.profiler
@@ -371,7 +359,7 @@ def _kernels_us(event: Any) -> Iterator[float]:
 
 
 def _time_marks(
-    cuda: Any, device: _core.Device, place: Any, call: Callable[[], None], observe: CallObserver, runs: int
+    cuda: Any, device: _core.Device, place: Any, call: ModelCall, observe: CallObserver, runs: int
 ) -> PartTimes:
     """Time calls by marks before and after each part; a GPU's stream is blocked until the host has enqueued a call."""
     core = _core.Profiler()
@@ -404,9 +392,7 @@ def _time_marks(
     return PartTimes(times_ms, counts, clock, floor_ms, () if cuda is None else ("event_bias",), notes)
 
 
-def _enqueue(
-    core: _core.Profiler, cuda: Any, place: Any, call: Callable[[], None], hold_s: float
-) -> tuple[float, bool]:
+def _enqueue(core: _core.Profiler, cuda: Any, place: Any, call: ModelCall, hold_s: float) -> tuple[float, bool]:
     """Enqueue a call on a stream that is blocked for so long; return the host's seconds, and whether it was late."""
     passed = None
     if cuda is not None and hold_s and hasattr(cuda, "_sleep"):
@@ -478,7 +464,15 @@ def torch_profiler_rows(
     """
     roofs = check_roofs(roofs)
     works = check_mapping(bytes, "bytes")
-    groups, total_ms = _group_events(_events(prof), works)
+    if isinstance(prof, type) or not callable(getattr(prof, "events", None)):
+        raise TypeError(f"prof is {repr_short(prof)}: a torch.profiler.profile is needed")
+    events = None
+    if getattr(getattr(prof, "profiler", None), "kineto_results", prof) is not None:  # else it has none so far
+        with suppress(AssertionError, RuntimeError, AttributeError):
+            events = list(prof.events() or ())
+    if events is None:
+        raise ValueError("the profile has not ended: its rows are there when its with block is over")
+    groups, total_ms = _group_events(events, works)
     names = foreign.match_patterns(works, groups)
     context = _make_context(groups, roofs)
     rows = []
@@ -486,7 +480,7 @@ def torch_profiler_rows(
         time_ms = sum(group.times_ms)
         share = 100 * time_ms / total_ms if total_ms else None
         labels = {"calls": len(group.times_ms), "total_ms": time_ms, "share_pct": share}
-        part = TimedPart(name, group.kind, group.times_ms, timer=_TIMER, labels=labels)
+        part = TimedPart(name, group.kind, group.times_ms, timer="torch.profiler", labels=labels)
         if name in names:
             work, varies = foreign.mean_call_bytes(name, works[names[name]], len(group.times_ms))
             part.bytes_read, part.bytes_written, part.flops = work
@@ -495,18 +489,6 @@ def torch_profiler_rows(
             part.flags = ["bytes_vary"] * (varies or len(group.shapes) > 1)
         rows.append(make_row(part, context))
     return rows
-
-
-def _events(prof: Any) -> list[Any]:
-    if isinstance(prof, type) or not callable(getattr(prof, "events", None)):
-        raise TypeError(f"prof is {repr_short(prof)}: a torch.profiler.profile is needed")
-    running = "the profile has not ended: its rows are there when its with block is over"
-    if getattr(getattr(prof, "profiler", None), "kineto_results", prof) is None:  # its events() would be empty
-        raise ValueError(running)
-    try:
-        return list(prof.events() or ())
-    except (AssertionError, RuntimeError, AttributeError) as error:
-        raise ValueError(running) from error
 
 
 def _group_events(events: list[Any], works: Mapping[str, Any]) -> tuple[dict[str, _NamedEvents], float]:

@@ -48,7 +48,7 @@ def import_torch() -> Any:
         torch = importlib.import_module(TORCH)
     except ImportError as error:
         raise ImportError(f"bwprof.torch needs PyTorch, which cannot be imported: {error}") from error
-    if int(str(torch.__version__).split(".")[0]) < 2:
+    if int(str(torch.__version__).partition(".")[0]) < 2:
         raise ImportError(f"bwprof.torch needs PyTorch 2.0 or newer, this is {torch.__version__}")
     return torch
 
@@ -80,10 +80,17 @@ class WatchedModule:
             self.bytes_written = (self.bytes_written + first.bytes_written) // 2
             self.flops = None if self.flops is None or first.flops is None else (self.flops + first.flops) // 2
 
-    @property
-    def kind(self) -> str:
-        """The type's name; of a compiled module that of the original."""
-        return type(getattr(self.module, "_orig_mod", self.module)).__name__
+
+@contextmanager
+def hook_modules(torch: Any, watched: list[WatchedModule]) -> Iterator[Hooks]:
+    """Put hooks on modules, and remove all of them at the end, whatever happens."""
+    hooks = Hooks(torch, watched)
+    with ExitStack() as stack:
+        for number, entry in enumerate(watched):
+            before, after = hooks.make(str(number), entry)
+            stack.callback(entry.module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            stack.callback(entry.module.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
+        yield hooks
 
 
 class Hooks:
@@ -95,32 +102,12 @@ class Hooks:
     def __init__(self, torch: Any, watched: list[WatchedModule]) -> None:
         self._torch = torch
         self._watched = watched
-        self._handles: list[Any] = []
         self._thread = threading.get_ident()
         self._start: Callable[[str], object] | None = None
         self._stop: Callable[[str], object] | None = None
         self._counts = False
         self._flops: Callable[[], int] | None = None
         self._running: list[tuple[CallState, int | None]] = []
-
-    def __enter__(self) -> Hooks:
-        try:
-            for number, entry in enumerate(self._watched):
-                before, after = self._make_hooks(number, entry)
-                self._handles.append(entry.module.register_forward_pre_hook(before, with_kwargs=True))
-                self._handles.append(entry.module.register_forward_hook(after, with_kwargs=True, always_call=True))
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._start = self._stop = None  # a hook that cannot be removed does nothing
-        self._counts = False
-        with ExitStack() as stack:  # removes all of them, whatever one raises
-            for handle in self._handles:
-                stack.callback(handle.remove)
-        self._handles = []
 
     @contextmanager
     def timing(self, start: Callable[[str], object], stop: Callable[[str], object]) -> Iterator[None]:
@@ -144,32 +131,27 @@ class Hooks:
             self._counts = False
             self._running.clear()
 
-    def _make_hooks(self, number: int, entry: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
-        name = str(number)
+    def make(self, name: str, entry: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return the hooks before and after a module's calls, which work in this thread alone."""
 
         def before(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            if threading.get_ident() != self._thread:
-                return
-            entry.depth += 1
-            if entry.depth > 1:
-                return
-            if self._counts:
-                own = weights_of(module)
-                state = CallState(list(tensors_in((arguments, keywords))), own)
-                self._running.append((state, self._flops() if self._flops else None))
-            if self._start is not None:
-                self._start(name)
+            if threading.get_ident() == self._thread:
+                entry.depth += 1
+                if entry.depth == 1:
+                    if self._counts:
+                        state = CallState(tensors_in((arguments, keywords)), weights_of(module))
+                        self._running.append((state, self._flops() if self._flops else None))
+                    if self._start is not None:
+                        self._start(name)
 
         def after(module: Any, _arguments: tuple[Any, ...], _keywords: dict[str, Any], output: Any) -> None:
-            if threading.get_ident() != self._thread or entry.depth == 0:
-                return
-            entry.depth -= 1
-            if entry.depth:
-                return
-            if self._stop is not None:
-                self._stop(name)
-            if self._counts and self._running:
-                self._count(entry, module, output)
+            if threading.get_ident() == self._thread and entry.depth:
+                entry.depth -= 1
+                if not entry.depth:
+                    if self._stop is not None:
+                        self._stop(name)
+                    if self._counts and self._running:
+                        self._count(entry, module, output)
 
         if getattr(entry.module, "_compiled_call_impl", None) is not None:  # the hooks would be compiled, too
             disable = self._torch.compiler.disable
@@ -298,11 +280,8 @@ def profile(
 
     Examples
     --------
-    >>> import bwprof, torch  # doctest: +SKIP
-    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU())  # doctest: +SKIP
-    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
-    >>> rows[["case", "calls", "bytes_read", "bytes_written"]].values.tolist()  # doctest: +SKIP
-    [['0', 1, 68608, 8192], ['1', 1, 8192, 8192], ['(outside modules)', <NA>, <NA>, <NA>]]
+    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64))  # doctest: +SKIP
+    >>> rows[["case", "calls", "time_ms", "bytes_read", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
     torch = import_torch()
     if not isinstance(model, torch.nn.Module):
@@ -326,7 +305,7 @@ def profile(
         check_finished(model(*inputs, **keywords), "the model")
 
     if place is not None and place.type == _META:
-        with Hooks(torch, watched) as hooks:
+        with hook_modules(torch, watched) as hooks:
             _count(hooks, call)
         context = Context(new_run_id(), _META, {}, None)
         nothing = PartTimes({}, {}, "")
@@ -341,7 +320,7 @@ def profile(
         context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
         for _ in range(warmup):
             call()
-        with Hooks(torch, watched) as hooks:
+        with hook_modules(torch, watched) as hooks:
             _count(hooks, call)
             first = [replace(entry) for entry in watched]
             times = time_calls(torch, device, place, call, hooks.timing, runs, timer)
@@ -472,7 +451,7 @@ def _make_part(entry: WatchedModule, number: str, times: PartTimes) -> TimedPart
         notes.append(f"ran {min(counts)} to {max(counts)} times in a call of the model: this is of {calls}")
     return TimedPart(
         entry.name,
-        entry.kind,
+        type(getattr(entry.module, "_orig_mod", entry.module)).__name__,
         [time for time, count in zip(all_times, counts, strict=True) if count == calls],
         entry.bytes_read if known and entry.is_known else None,
         entry.bytes_written if known and entry.is_known else None,
