@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
+import shlex
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from bwprof.errors import UnavailableError
 from bwprof.importers import capture
 from bwprof.importers.frames import COLUMNS
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
-from bwprof.importers.ncu.parse import parse_ncu
+from bwprof.importers.ncu.parse import build_import_command, parse_ncu
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 NOTHING = [
@@ -40,14 +43,14 @@ def page(folder: Path, text: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize("content", NOTHING)
-def test_what_is_no_page_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = page(tmp_path, content)
-    with pytest.raises(ValueError, match=r"(no page of ncu|no text)") as raised:
+    with pytest.raises(ValueError, match=r"no (page|text)") as raised:
         parse_ncu(path)
     assert str(raised.value).startswith(str(path))
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_missing_files_folders_and_pipes_are_refused(tmp_path: Path) -> None:
     import os
 
     with pytest.raises(FileNotFoundError):
@@ -80,8 +83,8 @@ def test_an_error_names_the_damaged_line(tmp_path: Path, text: str, message: str
 
 
 @pytest.mark.parametrize("source", [RAW, DETAILS])
-def test_a_page_that_ends_anywhere(tmp_path: Path, source: Path) -> None:
-    """A reason, or the launches before the cut, as they are in the whole page."""
+def test_a_page_may_be_cut_off_anywhere(tmp_path: Path, source: Path) -> None:
+    """The reader refuses it, or returns the launches before the cut as in the whole page."""
     content, whole = source.read_bytes(), parse_ncu(source)
     rows = set()
     for end in [*range(0, len(content), 97 if source == RAW else 31), len(content) - 1]:
@@ -105,8 +108,8 @@ def test_a_cut_is_noted(tmp_path: Path) -> None:
     assert any("cut off" in note for note in found.attrs["notes"])
 
 
-def test_absurd_values(tmp_path: Path) -> None:
-    """What is no finite number, or negative where nothing can be, is not in the row; a note says so."""
+def test_impossible_values_are_left_out(tmp_path: Path) -> None:
+    """Infinite figures, and negative ones where that is impossible, are not in the row; a note counts them."""
     metrics = [
         ("gpu__time_duration.sum", "s", "1e400"),
         ("dram__bytes_read.sum", "Gbyte", "1e308"),
@@ -152,7 +155,7 @@ def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(reader, "LONGEST_LINE", 1000)
     monkeypatch.setattr(reader, "_BLOCK", 100)
-    with pytest.raises(ValueError, match="line 1: it has more than 1000 letters"):
+    with pytest.raises(ValueError, match=r"line 1: .*\b1000\b"):
         parse_ncu(page(tmp_path, '"ID",' + "x" * 5000))
 
 
@@ -225,7 +228,8 @@ def test_a_report_where_no_ncu_is(tmp_path: Path) -> None:
     report.write_bytes(b"NVR\0whatever")
     with pytest.raises(UnavailableError) as raised:
         parse_ncu(report)
-    assert f"ncu -i '{report}' --csv --page raw --print-units base > 'a report.csv'" in str(raised.value)
+    assert shlex.join(build_import_command(report)) in str(raised.value)
+    assert shlex.quote("a report.csv") in str(raised.value)
     with pytest.raises(UnavailableError, match="ncu -i"):  # by how it begins
         parse_ncu(report.rename(tmp_path / "renamed"))
     with pytest.raises(FileNotFoundError):
@@ -242,16 +246,16 @@ def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found["time_ms"].tolist() == parse_ncu(RAW)["time_ms"].tolist()
     assert found.attrs["source"] == str(report)
     fake(tmp_path, "ncu", "echo 'file is damaged' >&2; exit 3", monkeypatch)
-    with pytest.raises(ValueError, match=r"ncu cannot read it \(exit code 3\): file is damaged"):
+    with pytest.raises(ValueError, match=r"code 3\b.*file is damaged"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use", monkeypatch)
-    with pytest.raises(ValueError, match=r"this is no page of ncu"):
+    with pytest.raises(ValueError, match="no page of ncu"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use; echo no such driver >&2", monkeypatch)
-    with pytest.raises(ValueError, match=r"this is no page .*; its errors: no such driver$"):
+    with pytest.raises(ValueError, match=r"no page.*no such driver$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", 'echo "$0: dirname: not found" >&2', monkeypatch)  # a script that goes on without its words
-    with pytest.raises(ValueError, match=r"ncu \(.*/ncu\) printed nothing; its errors: .*/ncu: dirname: not found$"):
+    with pytest.raises(ValueError, match=r"/ncu\).*/ncu: dirname: not found$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "exec sleep 30", monkeypatch)
     with pytest.raises(UnavailableError, match="longer than"):
@@ -294,7 +298,7 @@ def load_report(name):
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's names of what is asked for, on a stand-in: the module itself comes with Nsight Compute."""
+    """A stand-in has the names of NVIDIA's module, which comes with Nsight Compute."""
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "ncu_report.py").write_text(_STAND_IN)
     monkeypatch.syspath_prepend(str(tmp_path / "module"))
@@ -304,7 +308,9 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     found = parse_ncu(paths[0])
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
-    assert found["kernel"][0] == "void ns::k<(int)4, std::array<char *, (unsigned long)1>>(int, T2)"
+    assert found["kernel"][0] in _STAND_IN
+    assert found["kernel"][0].startswith("void ns::k<(int)4,")
+    assert found["kernel"][0].endswith("(int, T2)")
     assert found["case"][0] == "k<4, array<char *, 1>>"
     assert found.attrs["tool"] == "ncu_report"
     sampled = "LTS.TriageCompute.lts__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -324,13 +330,13 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     pd.testing.assert_frame_equal(parse_ncu(paths[0]), found)
     with pytest.raises(ValueError, match="holds no launch"):
         parse_ncu(paths[1])
-    with pytest.raises(ValueError, match="ncu_report cannot read it: RuntimeError: no such format"):
+    with pytest.raises(ValueError, match=r"ncu_report .*RuntimeError: no such"):
         parse_ncu(paths[2])
     (tmp_path / "module" / "ncu_report.py").write_text("import os\nos.abort()\n")
-    with pytest.raises(ValueError, match="ncu_report cannot read it: exit code -6"):
+    with pytest.raises(ValueError, match=r"ncu_report .*code -6"):
         parse_ncu(paths[0])
     (tmp_path / "module" / "ncu_report.py").write_text("import _no_such_library\n")
-    with pytest.raises(UnavailableError, match="cannot be imported: No module named '_no_such_library'"):
+    with pytest.raises(UnavailableError, match="ncu_report.*_no_such_library"):
         parse_ncu(paths[0])
 
 
@@ -338,10 +344,8 @@ def test_command_lines() -> None:
     start = "ncu --set full --target-processes all".split()
     assert ncu_command(["./a b", "-n", "4"]) == [*start, "-o", "profile", "./a b", "-n", "4"]
     command = ncu_command("python3 bench.py", "flash_attention_forward_kernel", output="profile_fa1_basic")
-    assert " ".join(command) == (
-        "ncu --set full --target-processes all --kernel-name flash_attention_forward_kernel -o profile_fa1_basic "
-        "python3 bench.py"
-    )
+    named = ["--kernel-name", "flash_attention_forward_kernel"]
+    assert command == [*start, *named, "-o", "profile_fa1_basic", "python3", "bench.py"]
     assert ncu_command("bench.py --n 2") == [*start, "-o", "profile", sys.executable, "bench.py", "--n", "2"]
     page = ["--csv", "--page", "raw", "--print-units", "base"]
     assert ncu_command("x", output=None) == [*start, *page, "x"]
@@ -417,7 +421,7 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
         ncu_capture("./x")
     fake(tmp_path, "ncu", "echo '==ERROR== no such'; printf 'program\\033[0m\\n' >&2; exit 9", monkeypatch)
-    with pytest.raises(RuntimeError, match=r"exit code 9\): ==ERROR== no such; program\\x1b\[0m$"):
+    with pytest.raises(RuntimeError, match=r"code 9\b.*==ERROR== no such; program\\x1b\[0m$"):
         ncu_capture("./x")
     fake(tmp_path, "ncu", script.replace("; fi", "; exit 1; fi"), monkeypatch)  # as its program does
     assert any("ended with code 1" in note for note in ncu_capture("./x").attrs["notes"])
@@ -434,10 +438,10 @@ def test_outputs_that_ncu_cannot_write_are_refused_before_it_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
+def test_the_end_of_endless_output_is_read(tmp_path: Path) -> None:
     from bwprof.importers.ncu.parse import read_end
 
-    with (tmp_path / "said").open("w+b") as stream:
+    with (tmp_path / "output").open("w+b") as stream:
         stream.truncate(1 << 34)  # sparse
         stream.seek(0, 2)
         stream.write(b"the end\n")
@@ -446,7 +450,7 @@ def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_capturing_without_ncu() -> None:
-    with pytest.raises(UnavailableError, match=r"not installed.*all --clock-control none -o profile x"):
+    with pytest.raises(UnavailableError, match=r"ncu --set.*-o profile x$"):
         ncu_capture("x")
 
 
@@ -470,24 +474,17 @@ def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.Monk
     assert rows["profiler ncu"].endswith(str(tmp_path / "ncu"))
 
 
-def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_few_launches_in_full(
+    capsys: pytest.CaptureFixture[str], snapshot: Callable[..., None]
+) -> None:
     from bwprof.cli.commands.importers import main_import
 
     assert main_import(["ncu", str(RAW)]) == 0
-    out = capsys.readouterr().out
-    for message in (
-        "2 launches of 1 kernel (ncu raw)",
-        "launch 0: cpy(const float4 *, float4 *, unsigned long)",
-        "262144x1x1 blocks of 256x1x1 threads, 16 registers a thread",
-        "501.504 us",
-        "4235.75 GB/s = 88.03 % of peak, peak 4811.6 GB/s",
-        "77.89 %, 100 % possible, limited by warps, 248.24 waves",
-        "16 sectors a load, 16 a store, 100 % of loaded bytes used",
-        "long_scoreboard 131.36",
-    ):
-        assert message in out
+    first, _, launches = capsys.readouterr().out.partition("\n")
+    assert first.startswith(f"{RAW}: 2 launches")
+    snapshot(launches, "launches")
     assert main_import(["ncu", str(DETAILS)]) == 0
-    assert "note: pct_peak is ncu's own DRAM throughput" in capsys.readouterr().out
+    assert "\nnote: pct_peak " in capsys.readouterr().out
 
 
 def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -498,12 +495,13 @@ def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pyt
     path = page(tmp_path, raw_page([TIME], *rows))
     assert main_import(["ncu", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "7 launches of 7 kernels" in out
+    assert "7 launches" in out
+    assert "7 kernels" in out
     assert [line.split("|")[1].strip() for line in out.splitlines() if "|" in line][-1] == "k6<int>"
     assert main_import(["ncu", str(path), "--kernel", "k3<"]) == 0
     assert "launch 3: void k3<int>(int)" in capsys.readouterr().out
     assert main_import(["ncu", str(path), "--kernel", "gemm"]) == 2
-    assert "no kernel's name contains it" in capsys.readouterr().err
+    assert "--kernel gemm" in capsys.readouterr().err
     assert bwprof_main(["ncu", "show", str(path)]) == 0
     assert capsys.readouterr().out == out
 
@@ -524,7 +522,7 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert line.endswith("5e-06,'@SUM(1),-2.0")
     found = json.loads(targets[1].read_text())
     assert (found["tool"], found["page"], found["rows"][0]["time_ms"]) == ("ncu", "raw", 0.005)
-    assert "| kernel | launch |" in targets[2].read_text()
+    assert re.search(r"^\| *kernel *\| *launch *\|", targets[2].read_text(), re.MULTILINE)
     capsys.readouterr()
     assert main_import(arguments) == 2
     assert "exists already" in capsys.readouterr().err
@@ -532,7 +530,7 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_commands_refuse_unknown_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from bwprof.cli import main as bwprof_main
     from bwprof.cli.commands.importers import READERS, main_import
 
@@ -561,7 +559,9 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
         )
         assert capsys.readouterr().out == f"{message} ./a '-b c'\n"
     assert bwprof_main(["ncu", "capture", "--print-command", "--clock-control", "bose", "--", "./a"]) == 2
-    assert "unknown clock_control 'bose': did you mean 'base'? Allowed: none, base" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    for word in ("clock_control", "'bose'", "'base'", "none, base"):
+        assert word in err
 
 
 def test_the_command_captures(
@@ -572,7 +572,7 @@ def test_the_command_captures(
     fake(tmp_path, "ncu", f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$8.ncu-rep"; fi', monkeypatch)
     assert bwprof_main(["ncu", "capture", "--timeout", "20", "--", "./x"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("./x: 2 launches of 1 kernel (ncu raw)\n")  # the report is gone: its name would say nothing
-    assert "note: the GPU's clocks were not locked (--clock-control none)" in out
+    assert out.startswith("./x: 2 launches")  # and not the report, which is deleted
+    assert "(--clock-control none)" in out
     assert bwprof_main(["ncu", "capture", "--clock-control", "base", "--timeout", "20", "--", "./x"]) == 0
-    assert "note: ncu locked the GPU's clocks to their base" in capsys.readouterr().out
+    assert "(--clock-control base)" in capsys.readouterr().out
