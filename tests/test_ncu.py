@@ -13,7 +13,6 @@ from bwprof.cli.commands.importers import block
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.reader import has_decimal_comma, parse_number, parse_unit, shorten_name
 
-
 COPY = "cpy(const float4 *, float4 *, unsigned long)"
 
 
@@ -24,7 +23,7 @@ def parsed(folder: Path, text: str | bytes) -> Any:
 
 
 def test_the_raw_page_of_a_copy() -> None:
-    """The page has bytes, time and sizes, from which the rates follow: 1504 bytes a cycle at 3.1992 GHz are the peak."""
+    """The page has bytes, time and sizes, from which rates follow: 1504 bytes a cycle at 3.1992 GHz are the peak."""
     found = parse_ncu(RAW)
     assert len(found) == 2
     row = found.iloc[0]
@@ -359,7 +358,7 @@ def test_flops_of_a_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kinds", "peak"), [("f", 65.2), ("d", 32.6), ("h", 130.4), ("fd", math.nan), ("", 65.2)])
 def test_the_peak_depends_on_the_kind_of_instruction(tmp_path: Path, kinds: str, peak: float) -> None:
-    """132 multiprocessors of 128, 64 and 2 x 128 lanes at 1.93 GHz, twice as many FLOPs; the peak of a mixture is unknown."""
+    """132 multiprocessors of 128, 64 and 2 x 128 lanes at 1.93 GHz, twice as many FLOPs; a mixture has no peak."""
     derived = "derived__sm__sass_thread_inst_executed_op_{}fma_pred_on_x{}"
     widths = [
         (derived.format(*of), "thread", str(132 * lanes * 2))

@@ -336,7 +336,7 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ValueError, match=r"ncu_report .*code -6"):
         parse_ncu(paths[0])
     (tmp_path / "module" / "ncu_report.py").write_text("import _no_such_library\n")
-    with pytest.raises(UnavailableError, match="ncu_report.*_no_such_library"):
+    with pytest.raises(UnavailableError, match=r"ncu_report.*_no_such_library"):
         parse_ncu(paths[0])
 
 
@@ -421,7 +421,7 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
         ncu_capture("./x")
     fake(tmp_path, "ncu", "echo '==ERROR== no such'; printf 'program\\033[0m\\n' >&2; exit 9", monkeypatch)
-    with pytest.raises(RuntimeError, match=r"code 9\b.*==ERROR== no such; program\\x1b\[0m$"):
+    with pytest.raises(RuntimeError, match=r"code 9\b.*no such; program\\x1b\[0m$"):
         ncu_capture("./x")
     fake(tmp_path, "ncu", script.replace("; fi", "; exit 1; fi"), monkeypatch)  # as its program does
     assert any("ended with code 1" in note for note in ncu_capture("./x").attrs["notes"])
@@ -482,7 +482,7 @@ def test_the_command_prints_few_launches_in_full(
     assert main_import(["ncu", str(RAW)]) == 0
     first, _, launches = capsys.readouterr().out.partition("\n")
     assert first.startswith(f"{RAW}: 2 launches")
-    snapshot(launches, "launches")
+    snapshot(launches.lstrip("\n"), "launches")
     assert main_import(["ncu", str(DETAILS)]) == 0
     assert "\nnote: pct_peak " in capsys.readouterr().out
 
@@ -522,7 +522,7 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert line.endswith("5e-06,'@SUM(1),-2.0")
     found = json.loads(targets[1].read_text())
     assert (found["tool"], found["page"], found["rows"][0]["time_ms"]) == ("ncu", "raw", 0.005)
-    assert re.search(r"^\| *kernel *\| *launch *\|", targets[2].read_text(), re.MULTILINE)
+    assert re.search(r"^\|\s*kernel\s*\|\s*launch\s*\|", targets[2].read_text(), re.MULTILINE)
     capsys.readouterr()
     assert main_import(arguments) == 2
     assert "exists already" in capsys.readouterr().err

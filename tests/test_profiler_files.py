@@ -93,7 +93,7 @@ def test_files_of_countless_short_records_are_refused(tmp_path, monkeypatch):
         parse_rocprof(tmp_path / "r.csv")
     monkeypatch.setattr(chrome, "_MANY", 50)
     (tmp_path / "t.json").write_text("[" + "{}," * 60 + "{}]")
-    with pytest.raises(ValueError, match="50 events have fewer than 24 letters each"):
+    with pytest.raises(ValueError, match=r"\b50 events\b.*\b24\b"):
         parse_chrome_trace(tmp_path / "t.json")
     monkeypatch.setattr(chrome, "_MANY", 2)
     (tmp_path / "t.json").write_text(json.dumps([kernel()] * 9))

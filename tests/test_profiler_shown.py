@@ -1,7 +1,9 @@
-"""Rows of other profilers on a terminal: lines that fit, names that bury no figures, messages that say what to do."""
+"""Rows of other profilers on a terminal: lines that fit, short names, messages with the next step."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +34,23 @@ ROW: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_launch_fits_the_screen(width: int) -> None:
+def test_a_launch_fits_the_screen(width: int, snapshot: Callable[..., None]) -> None:
     lines = block(ROW, width)
-    assert lines[0] == f"launch 3: fill<...> (a name of {len(LONG)} letters: --json)"
+    assert lines[0].startswith("launch 3: fill<...> ")
+    assert str(len(LONG)) in lines[0]
     assert max(map(len, lines)) <= width
-    words = " ".join(" ".join(lines).split())
-    assert "launched 1024 blocks of 256 threads, 44 registers a thread" in words
-    assert "dispatch_stall 1.08, selected 1.00 warps an issued instruction" in words
+    snapshot("\n".join(lines))
 
 
 def test_a_name_that_fits_is_whole() -> None:
     assert block(ROW | {"kernel": "void fill(float*)"}, 80)[0] == "launch 3: void fill(float*)"
 
 
-def test_no_share_of_accesses_that_there_are_not() -> None:
+def test_missing_accesses_have_no_share() -> None:
     (line,) = (line for line in block(ROW, 120) if line.startswith("  access"))
-    assert line.split("access")[1].strip() == "4 sectors a store, 100 % of stored sectors written"
+    assert re.findall(r"\d+", line) == ["4", "100"]
+    assert "store" in line
+    assert "load" not in line
 
 
 def test_long_names_are_left_out_of_markdown() -> None:
@@ -58,23 +61,24 @@ def test_long_names_are_left_out_of_markdown() -> None:
 def test_bytes_of_a_caller_have_a_line() -> None:
     row = ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288}
     (line,) = (line for line in block(row, 120) if "must move" in line)
-    assert line.split("must move")[1].strip() == "1 MiB read, 0 B written, 5.24 GB/s"
+    for value in ("1 MiB read", "0 B written", "5.24 GB/s"):
+        assert value in line
 
 
 def test_an_error_names_the_missing_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ncu", "capture", "python3", "bench.py", "--n", "4"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("usage: bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]\n")
-    assert "unrecognized arguments: --n 4" in message
+    assert " -- PROGRAM" in message.splitlines()[0]
+    assert "--n 4" in message
 
 
-def test_a_frame_is_no_row() -> None:
-    with pytest.raises(TypeError, match=r"^row is a frame: a row is needed, frame\.iloc\[0\] say$"):
+def test_a_frame_is_refused_as_a_row() -> None:
+    with pytest.raises(TypeError, match=r"^row .*\.iloc\[0\]"):
         bwprof.stall_table(pd.DataFrame([ROW]))
     assert bwprof.stall_table(pd.DataFrame([ROW]).iloc[0])["reason"].tolist()[0] == "not_selected"
 
 
-def test_results_before_the_run_are_a_sentence(tmp_path: Path) -> None:
+def test_results_before_the_run_are_refused(tmp_path: Path) -> None:
     session = RocprofSession(tmp_path / "counted")
-    with pytest.raises(FileNotFoundError, match="run the command of build_command where the GPU is"):
+    with pytest.raises(FileNotFoundError, match=r"\bcounted\b.*\bbuild_command\b"):
         session.parse_results()
