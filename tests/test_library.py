@@ -138,21 +138,22 @@ def test_config_answers_outside_the_source_tree(capsys: pytest.CaptureFixture[st
     ]
     with pytest.raises(SystemExit, match="2"):
         config.main([])
-    assert "--cflags, --libs, --include, --rustc or --library" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert all(option in err for option in ("--cflags", "--libs", "--include", "--rustc", "--library"))
     assert config.main(["--library"]) == 0
     assert capsys.readouterr().out == bwprof.get_library() + "\n"
 
 
-def test_config_says_that_there_is_no_library(
+def test_config_refuses_a_missing_library(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(config, "_HERE", tmp_path)
     with pytest.raises(SystemExit, match="1"):
         config.main(["--libs"])
-    assert "libbwprof.so is not there: build or install bwprof again" in capsys.readouterr().err
+    assert "libbwprof.so" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         config.main(["--cflags"])
-    assert "bwprof.h is not there: build or install bwprof again" in capsys.readouterr().err
+    assert "bwprof.h" in capsys.readouterr().err
 
 
 def test_config_quotes_a_path_with_spaces(
@@ -181,7 +182,8 @@ def test_config_says_that_it_cannot_answer(how: str, said: str) -> None:
         ["sh", "-c", f'"$0" -m bwprof.config --libs {how}', sys.executable], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout) == (3, "")
-    assert run.stderr.startswith("python -m bwprof.config: error: the standard output")
+    assert run.stderr.startswith("python -m bwprof.config: error: ")
+    assert "standard output" in run.stderr
     assert said in run.stderr
     assert "Traceback" not in run.stderr
 
@@ -218,16 +220,19 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
     options = [*WARNINGS, "-std=c99", *sanitizer(), *flags("--cflags", "--libs")]
     run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
     for _ in range(8):  # what else runs may make its ranges longer than the floor's own, or those than these
-        said = run(tmp_path / "engine", cwd=tmp_path)
-        assert said.startswith("=== Bandwidth Profile: gemm ===\n")
-        assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
+        title, time, read, written, *end = run(tmp_path / "engine", cwd=tmp_path).splitlines()
+        assert title.strip("= ").endswith(": gemm")
+        assert time.endswith("(median of 100)")
+        assert read.endswith(": 117448704 (117.45 MB)")
+        assert written.endswith(": 28672 (0.03 MB)")
         (row,) = csv.DictReader((tmp_path / "ranges.csv").read_text().splitlines())
         assert (row["range"], row["count"]) == ("gemm", "100")
         report = json.loads((tmp_path / "ranges.json").read_text())
         close = float(row["time_ms"]) * 1e3 < 3 * report["floor_us"]
         assert row["flags"] == report["ranges"][0]["flags"] == ("near_timer_floor" if close else "")
-        told = "Flags: near_timer_floor\n" if close else ""
-        assert said.endswith(f" GB/s\n{told}=============================\n")
+        assert end[0].endswith(" GB/s")
+        assert ["near_timer_floor" in line for line in end[1:-1]] == [True] * close
+        assert set(end[-1]) == {"="}
         same = 1 / 2 < float(row["time_ms"]) * 1e3 / report["floor_us"] < 2
         if same:
             break
@@ -389,24 +394,28 @@ def test_suites_have_pythons_cases_in_pythons_order(tmp_path: Path) -> None:
 
 def test_the_cpp_example(tmp_path: Path) -> None:
     program = compiled("example.cpp", tmp_path, *shlex.split(os.environ.get("CXX", "c++")), "-std=c++11")
-    said = run(program, tmp_path, cwd=tmp_path)
-    assert "a kernel that fails ends its range\nranges 3 1, their bytes 1 1\n" in said
-    assert "counts 10 5\nknown 1 unknown 1\n" in said
-    assert "refused 1: profiler is NULL\n" in said
+    lines = run(program, tmp_path, cwd=tmp_path).splitlines()
+    counts = {"ranges": ["3", "1", "1", "1"], "counts": ["10", "5"], "known": ["1", "1"]}
+    for word, numbers in counts.items():
+        (line,) = (line for line in lines if line.startswith(f"{word} "))
+        assert re.findall(r"\d+", line) == numbers
+    (refused,) = (line for line in lines if line.startswith("refused 1: "))
+    assert "profiler is NULL" in refused
     (row,) = csv.DictReader((tmp_path / "scale.csv").read_text().splitlines())
     assert (row["range"], row["count"], row["bytes_read"]) == ("scale", "10", str(4 << 16))
 
 
 @pytest.mark.parametrize("options", [["-std=c++11", "-fno-exceptions"], ["-std=c++17"]])
-def test_cpp_where_nothing_throws(tmp_path: Path, options: list[str]) -> None:
+def test_cpp_without_exceptions(tmp_path: Path, options: list[str]) -> None:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     program = compiled("noexcept.cpp", tmp_path, *compiler, *options, "-Wsign-conversion", "-Wnarrowing")
-    assert run(program, tmp_path, cwd=tmp_path).splitlines() == [
-        "none 1 1, there 0 0",
-        "known 1 unknown 1",
-        "refused 1",
-        "refused 9",
-        "moved 1 1 0, 1 of them",
+    lines = run(program, tmp_path, cwd=tmp_path).splitlines()
+    assert [(line.split()[0], re.findall(r"\d+", line)) for line in lines] == [
+        ("none", ["1", "1", "0", "0"]),
+        ("known", ["1", "1"]),
+        ("refused", ["1"]),
+        ("refused", ["9"]),
+        ("moved", ["1", "1", "0", "1"]),
     ]
 
 
@@ -420,8 +429,8 @@ def test_the_rust_example(tmp_path: Path) -> None:
     run(compiler, "--edition", "2021", *options, API / "example.rs", "-o", tmp_path / "example", cwd=tmp_path)
     path, refused, of_no_rows = run(tmp_path / "example", cwd=tmp_path).splitlines()
     assert path == ".test-results/bandwidth/rust-example/bandwidth_report.json"
-    assert refused == "refused 10 range 'never' has no time yet: it has not been stopped"
-    assert of_no_rows.startswith("refused 1 gemm: M = 0: ")
+    assert refused.startswith("refused 10 range 'never' ")
+    assert of_no_rows.split()[:6] == ["refused", "1", "gemm:", "M", "=", "0:"]
     report = json.loads((tmp_path / path).read_text())
     assert list(report) == ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
     assert (report["bytes_read"], report["bytes_written"]) == (3214848, 3584)
@@ -472,7 +481,7 @@ def test_numbers_do_not_follow_the_locale(bad_use: tuple[Path, str]) -> None:
         pytest.skip("no locale with a decimal comma: localedef (Debian: locales) made none")
     rows = list(csv.DictReader((bad_use[0] / "names.csv").read_text().splitlines()))
     assert all(None not in row and float(row["bandwidth_gb_s"]) > 0 for row in rows)
-    assert "Bytes read: 1500 (0.00 MB)" in (bad_use[0] / "names.txt").read_text()
+    assert " 1500 (0.00 MB)" in (bad_use[0] / "names.txt").read_text()
     for same, row in zip(json.loads((bad_use[0] / "names.json").read_text())["ranges"], rows, strict=True):
         assert same["time_ms"] == float(row["time_ms"])
 
@@ -510,7 +519,7 @@ def test_the_cuda_example(nvcc: str, tmp_path: Path) -> None:
     assert times["range"] == pytest.approx(times["graph"], rel=0.1), said
     assert times["measured"] == pytest.approx(times["graph"], rel=0.1), said
     assert "cold 1" in said
-    assert "read later 1\nstill works 1" in said
+    assert {"read later 1", "still works 1"} <= set(said.splitlines())
 
 
 @pytest.mark.cuda

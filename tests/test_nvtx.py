@@ -57,20 +57,21 @@ def told(log: Path) -> list[str]:
     return [re.sub(r"category (\d+)", lambda number: names[number[1]], line) for line in found]
 
 
-def test_what_a_tool_is_told(program: Path, recorder: Path, tmp_path: Path) -> None:
+def test_a_tool_receives_the_ranges(program: Path, recorder: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     done = subprocess.run(
         [program], env=clean_environment() | watched(recorder, log), capture_output=True, text=True, check=True
     )
     assert done.stdout == "watched 1\n"
+    moved, escaped = "measure gemm bytes 123456789012", 'a "b" é range'
     assert told(log) == [
         "domain bwprof",
-        "push measure gemm bytes 123456789012",
+        f"push {moved}",
         "push  - bytes 0",
         "pop",
         "pop",
-        'start a "b" é range',
-        "start measure gemm bytes 123456789012",
+        f"start {escaped}",
+        f"start {moved}",
         "end 1",
         "end 2",
         "destroy",
@@ -123,7 +124,7 @@ NOBODY = "no tool takes NVTX ranges of this process: start it under nsys or ncu 
 
 
 @pytest.mark.parametrize("how", [["--once"], [*"--no-roofs --max-seconds 0 --output rows.csv --quiet --force".split()]])
-def test_the_option_says_where_no_tool_watches(
+def test_the_option_warns_where_no_tool_watches(
     how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -138,7 +139,7 @@ def enabled_profiler(*, at_once: bool) -> bwprof.Profiler:
     return profiler
 
 
-def test_the_functions_say_where_no_tool_watches(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_functions_warn_where_no_tool_watches(caplog: pytest.LogCaptureFixture) -> None:
     asked: dict[str, Any] = {"elements": 64, "precision": "fp32", "device": "cpu", "roofs": False, "max_seconds": 0}
     bwprof.sweep("stream_copy", **asked)
     bwprof.sweep("stream_copy", nvtx=False, **asked)
@@ -156,13 +157,13 @@ def test_the_functions_say_where_no_tool_watches(caplog: pytest.LogCaptureFixtur
     bwprof.Profiler(device="cpu", nvtx=False).close()
 
 
-def test_only_yes_and_no_are_answers() -> None:
+def test_nvtx_is_true_or_false() -> None:
     wrong: Any = "no"
-    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+    with pytest.raises(TypeError, match=r"nvtx is 'no': .*True"):
         bwprof.Profiler(device="cpu", nvtx=wrong)
-    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+    with pytest.raises(TypeError, match=r"nvtx is 'no': .*True"):
         bwprof.sweep("stream_copy", nvtx=wrong)
-    with pytest.raises(ValueError, match="nvtx goes with operations, not with a callable"):
+    with pytest.raises(ValueError, match=r"\bnvtx\b.*\bcallable\b"):
         bwprof.sweep(lambda: None, nvtx=True, device="cpu")
 
 
@@ -217,7 +218,8 @@ with bwprof.Profiler(device="cuda", nvtx=True) as profiler:
 """
     done = run(sys.executable, "-c", program, **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "log")[1:5] == ["start a range bytes 7", "start é range", "end 1", "end 2"]
+    starts = [f"start {name}" for name in ("a range bytes 7", "é range")]
+    assert told(tmp_path / "log")[1:5] == [*starts, "end 1", "end 2"]
 
 
 @pytest.mark.cuda

@@ -1,4 +1,4 @@
-"""bwprof.torch_profiler_rows, and what rows of modules say of their times, on events that only look like PyTorch's."""
+"""bwprof.torch_profiler_rows, and the flags of rows of modules, on stand-ins for PyTorch's events."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_rows_of_calls_with_different_bytes() -> None:
     assert "list" in row.reason
     row = rows_of(*events, bytes={"sdpa": [(8, 8)] * 3})["sdpa"]
     assert (row.bytes_read, row.flags) == (8, "")
-    with pytest.raises(ValueError, match="bytes of sdpa are those of 2 calls: it has 3"):
+    with pytest.raises(ValueError, match=r"sdpa .*\b2 calls\b.*\b3"):
         rows_of(*events, bytes={"sdpa": [(8, 8)] * 2})
 
 
@@ -126,19 +126,19 @@ def test_the_stream_is_blocked_longer_where_the_host_is_late(
     assert len(times.notes) == all(late)
 
 
-def test_a_profile_that_is_none() -> None:
+def test_bad_profiles_are_refused() -> None:
     def unfinished() -> None:
         raise AssertionError
 
-    with pytest.raises(TypeError, match=r"prof is 3: a torch\.profiler\.profile is needed"):
+    with pytest.raises(TypeError, match=r"prof is 3: .*torch\.profiler\.profile"):
         bwprof.torch_profiler_rows(3)
     with pytest.raises(ValueError, match="has not ended"):
         bwprof.torch_profiler_rows(SimpleNamespace(events=unfinished))
-    with pytest.raises(ValueError, match="did you mean 'aten::mm'"):
+    with pytest.raises(ValueError, match=r"'aten::nm'.*'aten::mm'"):
         rows_of(event("aten::mm", 0, 1), bytes={"aten::nm": (1, 1)})
-    with pytest.raises(ValueError, match=r"bytes of a are 3: \(bytes_read, bytes_written\) are needed"):
+    with pytest.raises(ValueError, match=r"\ba are 3\b"):
         rows_of(event("a", 0, 1), bytes={"a": 3})
-    with pytest.raises(ValueError, match="bytes_read of a is -1"):
+    with pytest.raises(ValueError, match=r"bytes_read .*-1"):
         rows_of(event("a", 0, 1), bytes={"a": (-1, 0)})
     assert not rows_of()
     running = SimpleNamespace(events=lambda: [], profiler=SimpleNamespace(kineto_results=None))
@@ -148,7 +148,7 @@ def test_a_profile_that_is_none() -> None:
         bwprof.torch_profiler_rows(type("profile", (), {"events": lambda self: []}))
 
 
-def test_on_a_cpu_the_devices_number_is_a_process() -> None:
+def test_a_cpus_device_index_is_ignored() -> None:
     (row,) = rows_of(event("aten::mm", 0, 1, device_index=22376), roofs="stored").values()
     assert (row.backend, row.case) == ("cpu", "aten::mm")
 
@@ -158,12 +158,12 @@ def rowed(times_ms: list[float], **how: Any) -> bwprof.Row:
     return make_row(TimedPart("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
 
 
-def test_times_that_lie_far_apart_are_flagged() -> None:
+def test_scattered_times_are_flagged() -> None:
     steady, wild = [1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.0, 1.2, 9.0, 9.0]
     assert (rowed(steady, alike=True).noise, rowed(steady, alike=True).flags) == (pytest.approx(0.02 / 1.02), "")
     row = rowed(wild, alike=True)
     assert (row.noise, row.flags) == (pytest.approx(8 / 1.2), "noisy")
-    assert row.reason == "wide spread: half of the times lie 667% apart"
+    assert "667%" in row.reason
     assert (rowed(wild).noise, rowed(wild).flags) == (None, ""), "a name's calls need not be alike"
 
 
@@ -172,4 +172,4 @@ def test_roofs_in_doubt_are_flagged() -> None:
     context = Context("run", "cpu", {}, doubted)
     row = make_row(TimedPart("part", "Linear", [1.0], 1 << 20, 1 << 20), context)
     assert "noisy_roof" in row.flags
-    assert "was measured while other processes took 50 % of the processors" in row.reason
+    assert "50 %" in row.reason
