@@ -67,14 +67,14 @@ def test_missing_files_folders_and_pipes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (quoted([WHO]), "no launch stands below the header"),
-        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]), "no launch stands below"),
-        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit"]]), "the header lacks Metric Value"),
-        (raw_page([TIME], [*FIRST, "1", "2"]), "line 4: 13 cells for 12 columns"),
-        (raw_page([TIME], FIRST, [*FIRST, "1"]), "line 4: 11 cells for 12 columns"),
-        (raw_page([TIME]) + '"1"x,"2"\n', "line 4: this is no CSV"),
-        (quoted([[*WHO, TIME[0]], [""] * 12]) + '"0","1', "line 3: the file ends within this line"),
-        (quoted([[*WHO, *map(str, range(100_001))]]), "no page of ncu has more than 100000"),
+        (quoted([WHO]), "no launch"),
+        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]), "no launch"),
+        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit"]]), "lacks Metric Value"),
+        (raw_page([TIME], [*FIRST, "1", "2"]), r"line 4: 13 .*\b12\b"),
+        (raw_page([TIME], FIRST, [*FIRST, "1"]), r"line 4: 11 .*\b12\b"),
+        (raw_page([TIME]) + '"1"x,"2"\n', "line 4: .*CSV"),
+        (quoted([[*WHO, TIME[0]], [""] * 12]) + '"0","1', "line 3: .*ends"),
+        (quoted([[*WHO, *map(str, range(100_001))]]), "more than 100000"),
     ],
 )
 def test_an_error_names_the_damaged_line(tmp_path: Path, text: str, message: str) -> None:

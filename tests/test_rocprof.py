@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -245,7 +244,7 @@ def test_bytes_follow_from_requests_by_their_sizes(tmp_path, counters, read, wri
 @pytest.mark.parametrize(
     ("counters", "read", "message"),
     [
-        ({"TCC_EA_RDREQ_sum": 10}, 640, "TCC_EA_RDREQ x 64 bytes, at most"),
+        ({"TCC_EA_RDREQ_sum": 10}, 640, "TCC_EA_RDREQ x 64"),
         ({"TCC_EA0_RDREQ_sum": 10, "TCC_EA0_RDREQ_32B_sum": 4}, 512, "without TCC_BUBBLE"),
         ({"TCC_HIT_sum": 30, "TCC_MISS_sum": 10}, 1280, "TCC_MISS x 128 bytes"),
         ({"TCP_TOTAL_CACHE_ACCESSES": 40, "TCP_TOTAL_CACHE_MISSES": 10}, 640, "TCP_TOTAL_CACHE_MISSES x 64 bytes"),
@@ -343,19 +342,15 @@ def test_presets_fit_the_gpu_and_its_runs(tmp_path, gfx, preset):
 @pytest.mark.parametrize(
     ("counters", "gfx", "message"),
     [
-        (
-            ["TCC_EA_RDREQ_sum"],
-            "gfx942",
-            "gfx942: unknown counter 'TCC_EA_RDREQ_sum': did you mean 'TCC_EA0_RDREQ_sum'",
-        ),
-        (["TCC_HIT"], "gfx1100", "did you mean 'GL2C_HIT'"),
-        (["TCP_TOTAL_CACHE_MISSES"], "gfx1100", "unknown counter 'TCP_TOTAL_CACHE_MISSES'"),
+        (["TCC_EA_RDREQ_sum"], "gfx942", "gfx942: .*'TCC_EA_RDREQ_sum'.*'TCC_EA0_RDREQ_sum'"),
+        (["TCC_HIT"], "gfx1100", "'TCC_HIT'.*'GL2C_HIT'"),
+        (["TCP_TOTAL_CACHE_MISSES"], "gfx1100", "'TCP_TOTAL_CACHE_MISSES'"),
         (["FETCH_SIZE\npmc : X"], "gfx90a", "unknown counter"),
-        (["FETCH_SIZE"], "sm_90", "unknown gfx 'sm_90'"),
+        (["FETCH_SIZE"], "sm_90", "gfx 'sm_90'"),
     ],
 )
 def test_a_counter_that_the_gpu_lacks_is_refused(tmp_path, counters, gfx, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         RocprofSession(tmp_path, counters, gfx=gfx)
 
 
@@ -396,25 +391,22 @@ def test_wrong_options_of_a_session_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "it is empty"),
-        (["a,b,c", "1,2,3"], "line 1: its columns are 'a, b, c'"),
-        ([V1], "a header and no launches"),
-        ([V1, "0,f", FORCES], "line 2: it has 2 cells where the header has 26"),
-        ([V1, FORCES, FORCES + ",1"], "line 3: it has 27 cells"),
-        (
-            [V1, FORCES.replace("7872.0000000000", "=1+1")],
-            "line 2: column 'WriteSize' holds '=1+1': a number is needed",
-        ),
-        ([V1, FORCES.replace("1594244138305243", "1594244111978745")], "line 2: the launch ends at"),
-        ([V1, FORCES.replace("1594244138305243", "9" * 30)], "line 2: column 'EndNs' holds"),
-        ([V1, FORCES.replace("1594244138305243", "9" * 5000)], "line 2: column 'EndNs' holds"),
-        ([V1, FORCES.replace(" [clone", '" [clone')], "this is no CSV"),
-        ([V1.replace("VALUBusy", "scratch")], "column 'scratch' is none of AMD's"),
-        ([AGENTS.rstrip()], "it lists GPUs and no launches"),
+        ([], "empty"),
+        (["a,b,c", "1,2,3"], "line 1: .*'a, b, c'"),
+        ([V1], "no launches"),
+        ([V1, "0,f", FORCES], r"line 2: .*\b2 cells\b.*\b26\b"),
+        ([V1, FORCES, FORCES + ",1"], r"line 3: .*\b27 cells\b"),
+        ([V1, FORCES.replace("7872.0000000000", "=1+1")], r"line 2: .*'WriteSize'.*'=1\+1'"),
+        ([V1, FORCES.replace("1594244138305243", "1594244111978745")], "line 2: .*1594244111978745 ns"),
+        ([V1, FORCES.replace("1594244138305243", "9" * 30)], "line 2: .*'EndNs'"),
+        ([V1, FORCES.replace("1594244138305243", "9" * 5000)], "line 2: .*'EndNs'"),
+        ([V1, FORCES.replace(" [clone", '" [clone')], "no CSV"),
+        ([V1.replace("VALUBusy", "scratch")], "'scratch'"),
+        ([AGENTS.rstrip()], "no launches"),
     ],
 )
 def test_errors_name_the_damaged_line(tmp_path, lines, message):
-    with pytest.raises(ValueError, match=rf"damaged\.csv.*{re.escape(message)}"):
+    with pytest.raises(ValueError, match=rf"damaged\.csv.*{message}"):
         parse_rocprof(written(tmp_path, "damaged.csv", *lines))
 
 

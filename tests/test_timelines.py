@@ -172,26 +172,25 @@ def test_whole_events_of_a_cut_trace_are_read(tmp_path, cut):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: it begins with ''"),
-        ("hello", "it begins with 'h'"),
-        ("3", "it begins with '3'"),
-        ("{}", "line 1: there is '}' before any traceEvents"),
-        ('{"a": 1,\n"b" 2}', "line 2: no ':' follows 'b'"),
+        ("", "line 1: .*''"),
+        ("hello", "line 1: .*'h'"),
+        ("3", "line 1: .*'3'"),
+        ("{}", r"line 1: .*'\}'.*traceEvents"),
+        ('{"a": 1,\n"b" 2}', "line 2: .*':'.*'b'"),
         ('{"traceEvents": 3}', "traceEvents is no list"),
-        ('{"traceEvents": [\n{"ph": "X",,}\n]}            ', "line 2: this is no JSON"),
-        ('{"traceEvents": [\n{"ph": oops}]}          ', "line 2: this is no JSON"),
-        ('{"traceEvents": []}', "categories of its events: none"),
-        ('[{"ph": "X", "cat": "bwprof", "name": "a", "dur": 1}]', "categories of its events: bwprof (1)"),
+        ('{"traceEvents": [\n{"ph": "X",,}\n]}            ', "line 2: .*no JSON"),
+        ('{"traceEvents": [\n{"ph": oops}]}          ', "line 2: .*no JSON"),
+        ('{"traceEvents": []}', "categories.*none"),
+        ('[{"ph": "X", "cat": "bwprof", "name": "a", "dur": 1}]', r"categories.*bwprof \(1\)"),
         ("[" * 100_000, "nested too deep"),
-        ('[{"dur": ' + "9" * 5000 + "}]", "a value cannot be read"),
+        ('[{"dur": ' + "9" * 5000 + "}]", "line 1: .*cannot be read"),
         ('{"a": ' + "[" * 100_000, "nested too deep"),
     ],
 )
 def test_errors_name_the_line_of_a_bad_trace(tmp_path, text, message):
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+    with pytest.raises(ValueError, match=message):
         parse_chrome_trace(tmp_path / "bad.json")
-    assert message in str(caught.value)
 
 
 def test_impossible_events_are_left_out(tmp_path):
@@ -322,38 +321,36 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
 @pytest.mark.parametrize(
     ("script", "rows", "message"),
     [
-        ("CREATE TABLE other (a)", (), "it has no table CUPTI_ACTIVITY_KIND_KERNEL (tables: other)"),
-        (f"{NOW}; {STRINGS}", (), "no kernel ran while it was recorded"),
+        ("CREATE TABLE other (a)", (), "CUPTI_ACTIVITY_KIND_KERNEL .*other"),
+        (f"{NOW}; {STRINGS}", (), "no kernel"),
         ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, name INT)", (), "no columns start, end"),
         (
             "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS"
             " (SELECT 1 UNION ALL SELECT start FROM n) SELECT start, 2 AS end, 'x' AS name FROM n",
             (),
-            "is no table but a view",
+            "CUPTI_ACTIVITY_KIND_KERNEL .*view",
         ),
         (
             "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, name TEXT AS (printf('%.*c', 1e9, 'x')))",
             (),
-            "has columns that are computed",
+            "CUPTI_ACTIVITY_KIND_KERNEL .*computed",
         ),
         (
             "CREATE VIRTUAL TABLE CUPTI_ACTIVITY_KIND_KERNEL USING fts4(start, end, name)",
             (),
-            "is no table but a view or",
+            "CUPTI_ACTIVITY_KIND_KERNEL .*virtual",
         ),
         (
             f"{NOW}; CREATE VIEW StringIds AS SELECT 1 AS id, 'x' AS value",
             (launched(1, 0, 5, 1, 1),),
-            "StringIds is no",
+            "StringIds .*view",
         ),
-        (f"{NOW}; {STRINGS}", (launched(1, "a'; --", 5, 1, 1),), 'row 1 has start "a\'; --" and end'),
+        (f"{NOW}; {STRINGS}", (launched(1, "a'; --", 5, 1, 1),), "row 1 .*a'; --"),
     ],
 )
 def test_bad_exports_are_refused_and_nothing_of_them_runs(tmp_path, script, rows, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+    with pytest.raises(ValueError, match=rf"r\.sqlite.*{message}"):
         parse_nsys(export(tmp_path, script, *rows))
-    assert message in str(caught.value)
-    assert "r.sqlite" in str(caught.value)
 
 
 def test_names_of_an_export_never_run(tmp_path):
@@ -384,9 +381,9 @@ def test_damaged_exports_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r"r\.sqlite.*(SQLite cannot|no table)"):
             parse_nsys(path)
     for content, message in (
-        (b"", "it is empty"),
-        (b"\x7fELF\0", "no SQLite file and no text"),
-        (b"a,b\n1,2\n", "no line of it"),
+        (b"", "empty"),
+        (b"\x7fELF\0", "no SQLite"),
+        (b"a,b\n1,2\n", "header"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
