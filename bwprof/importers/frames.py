@@ -231,14 +231,8 @@ def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mappin
     if "kernel" not in data:
         raise file_error(path, None, "it has no column kernel: rows that bwprof made of a profiler's file are needed")
     tool, notes, units = document.get("tool"), document.get("notes"), document.get("units")
-    columns: dict[str, Any] = {}
-    for name, values in data.items():
-        if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
-            columns[name] = [schema.clean_value(value) for value in values]
-        else:
-            columns[name] = np.array(values, np.float64)
     frame = make_frame(
-        columns,
+        {name: _build_column(name, values) for name, values in data.items()},
         source=str(document.get("source") or path.name),
         tool=tool if isinstance(tool, str) and tool else next((_TOOLS[name] for name in _TOOLS if name in data), "ncu"),
         notes=[note for note in notes if isinstance(note, str)] if isinstance(notes, list) else (),
@@ -248,3 +242,9 @@ def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mappin
     if isinstance(units, dict):
         frame.attrs["units"] = {name: unit for name, unit in units.items() if isinstance(unit, str)}
     return frame
+
+
+def _build_column(name: str, values: Sequence[Any]) -> Any:
+    if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
+        return [schema.clean_value(value) for value in values]
+    return np.array(values, np.float64)

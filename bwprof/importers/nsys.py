@@ -245,26 +245,33 @@ class _Export:
     ) -> dict[str, LaunchSetup]:
         """Read how kernels were launched, by name, as far as all their launches have it in common."""
         columns = [name for name in (*_SETUP, *_SHARED) if name in columns]
-        gpu_columns = self._columns(_GPUS, "id") if _GPUS in self._tables else []
-        gpu_columns = [name for name in _GPU_COLUMNS if name in gpu_columns]
-        gpus = next(self._batches(_GPUS, *gpu_columns), []) if gpu_columns else []
-        devices = {row[0]: dict(zip(gpu_columns, row, strict=True)) for row in gpus}
+        devices = self._read_devices()
         setups: dict[str, LaunchSetup] = {}
         extremes = "".join(f', min("{name}"), max("{name}")' for name in columns)
         query = f'SELECT "{title}"{extremes} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
         for name, *values in self._database.execute(query) if columns else ():
             pairs = zip(columns, values[::2], values[1::2], strict=True)
             same = {column: to_count(low) for column, low, high in pairs if type(low) is int and low == high}
-            axes = [[size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))] for word in ("grid", "block")]
-            grid, block = (sizes if len(sizes) == 3 else None for sizes in axes)
-            number = same.get("deviceId")
-            shared = [count for column in _SHARED if (count := same.get(column)) is not None]
-            shared_bytes = sum(shared) if len(shared) == len(_SHARED) else None
-            registers = same.get("registersPerThread")
             if name in texts:
-                setup = LaunchSetup.make(number, devices.get(number, {}), (grid, block), registers, shared_bytes)
+                setup = _make_setup(same, devices)
                 setups[texts[name]] = setup.common(setups.get(texts[name], setup))
         return setups
+
+    def _read_devices(self) -> dict[Any, dict[str, Any]]:
+        columns = self._columns(_GPUS, "id") if _GPUS in self._tables else []
+        names = [name for name in _GPU_COLUMNS if name in columns]
+        rows = next(self._batches(_GPUS, *names), []) if names else []
+        return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
+
+
+def _make_setup(same: Mapping[str, int | None], devices: Mapping[Any, Mapping[str, Any]]) -> LaunchSetup:
+    axes = [[size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))] for word in ("grid", "block")]
+    grid, block = (sizes if len(sizes) == 3 else None for sizes in axes)
+    number = same.get("deviceId")
+    shared = [count for column in _SHARED if (count := same.get(column)) is not None]
+    shared_bytes = sum(shared) if len(shared) == len(_SHARED) else None
+    registers = same.get("registersPerThread")
+    return LaunchSetup.make(number, devices.get(number, {}), (grid, block), registers, shared_bytes)
 
 
 def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:

@@ -434,22 +434,27 @@ def _build_columns(launches: pd.DataFrame, agents: Mapping[str, tuple[str, float
     data |= _counted_columns(counters, len(kernels))
     if "agent" in launches:
         data |= _device_columns(launches["agent"].tolist(), agents)
-    times_ms = np.full(len(kernels), np.nan)
-    if {"start", "end"} <= set(launches):
-        times_ms = (launches["end"] - launches["start"]).to_numpy() / 1e6
-        times_ms[times_ms == 0] = np.nan  # nothing was recorded
-    if np.isnan(times_ms).all():
-        notes.append("no launch has its times: rocprof writes them with --timestamp on, rocprofv3 with --kernel-trace")
-    else:
-        data["time_ms"] = times_ms
-        if {_READ, _WRITTEN} <= data.keys():
-            data["dram_gb_s"] = (np.rint(data[_READ]) + np.rint(data[_WRITTEN])) / times_ms / 1e6
+    _add_times(data, launches, notes)
     notes += [
         f"{column} were not counted: {name} counts them" for column, name in _WANTED.items() if column not in data
     ]
     if same := sorted(name for name in counters if name in _OWN or not name):
         notes.append(f"counters that are called as columns are left out: {quote_text(', '.join(same))}")
     return data | {name: values for name, values in counters.items() if name not in same}
+
+
+def _add_times(data: dict[str, Any], launches: pd.DataFrame, notes: list[str]) -> None:
+    """Add the times of launches, and their DRAM bandwidth."""
+    times_ms = np.full(len(launches), np.nan)
+    if {"start", "end"} <= set(launches):
+        times_ms = (launches["end"] - launches["start"]).to_numpy() / 1e6
+        times_ms[times_ms == 0] = np.nan  # nothing was recorded
+    if np.isnan(times_ms).all():
+        notes.append("no launch has its times: rocprof writes them with --timestamp on, rocprofv3 with --kernel-trace")
+        return
+    data["time_ms"] = times_ms
+    if {_READ, _WRITTEN} <= data.keys():
+        data["dram_gb_s"] = (np.rint(data[_READ]) + np.rint(data[_WRITTEN])) / times_ms / 1e6
 
 
 def _counted_columns(counters: Mapping[str, Values], count: int) -> dict[str, Any]:

@@ -206,9 +206,7 @@ def bytes_columns(
                 value = value(_row(data, setups, place))
             (read[place], written[place], _), varies[place] = foreign.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
-            ways = next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
-            if data["kind"][place] == "fill":
-                ways = (0, 1)
+            ways = _find_direction(name, data["kind"][place])
             read[place], written[place] = (means[place] * way for way in ways)
         if varies[place]:
             times_ms[place] = data["total_ms"][place] / counts[place]
@@ -224,6 +222,11 @@ def bytes_columns(
 def _row(data: Mapping[str, Any], setups: Sequence[LaunchSetup], place: int) -> dict[str, Any]:
     row = {column: np.asarray(values[place]).item() for column, values in data.items()}
     return row | (setups[place]._asdict() if setups else {})
+
+
+def _find_direction(name: str, kind: str) -> tuple[float, float]:
+    """Return how often a copy or a fill reads and writes the device's memory; NaN where its name has no direction."""
+    return (0, 1) if kind == "fill" else next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
 
 
 def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:

@@ -382,14 +382,19 @@ def _time_marks(
                 calls.append({name: [ns / 1e6 for ns in times] for name, times in core.read().items()})
     finally:
         core.close()
+    clock = str(_core.backend_facts(device.backend)["range_clock"])
+    notes = ("the GPU waited for the host in a call: its times hold some of that",) if waited else ()
+    return _sum_marks(calls, PartTimes({}, {}, clock, None, () if cuda is None else ("event_bias",), notes))
+
+
+def _sum_marks(calls: list[dict[str, list[float]]], found: PartTimes) -> PartTimes:
+    """Add the times of parts in each call, less the time of an empty pair of events where these have a bias."""
     floor_ms = median(times[_FLOOR][0] for times in calls)
-    bias_ms = 0.0 if cuda is None else floor_ms
+    bias_ms = floor_ms if found.flags else 0.0
     names = dict.fromkeys(name for times in calls for name, part in times.items() if part and name != _FLOOR)
     times_ms = {name: [sum(max(0.0, ms - bias_ms) for ms in times.get(name, ())) for times in calls] for name in names}
     counts = {name: [len(times.get(name, ())) for times in calls] for name in names}
-    clock = str(_core.backend_facts(device.backend)["range_clock"])
-    notes = ("the GPU waited for the host in a call: its times hold some of that",) if waited else ()
-    return PartTimes(times_ms, counts, clock, floor_ms, () if cuda is None else ("event_bias",), notes)
+    return replace(found, times_ms=times_ms, counts=counts, floor_ms=floor_ms)
 
 
 def _enqueue(core: _core.Profiler, cuda: Any, place: Any, call: ModelCall, hold_s: float) -> tuple[float, bool]:
@@ -509,13 +514,20 @@ def _group_events(events: list[Any], works: Mapping[str, Any]) -> tuple[dict[str
         times = [time for event in events for time in (event.time_range.start, event.time_range.end)] or [0.0]
         return groups, (max(times) - min(times)) / 1e3
     total_ms = sum(sum(group.times_ms) for group in groups.values())
-    device = next(iter(groups.values())).device
+    return groups | _group_operators(on_host, groups, works), total_ms
+
+
+def _group_operators(
+    events: list[Any], kernels: Mapping[str, _NamedEvents], works: Mapping[str, Any]
+) -> dict[str, _NamedEvents]:
+    """Return the operators that `works` names, with the time of their kernels."""
+    device = next(iter(kernels.values())).device
     operators: dict[str, _NamedEvents] = {}
-    for event in on_host:
+    for event in events:
         named = any(foreign.matches_pattern(event.name, pattern) for pattern in works)
-        if named and event.name not in groups and event.device_time_total:
+        if named and event.name not in kernels and event.device_time_total:
             _add(operators, event, "operator", event.device_time_total, device)
-    return groups | operators, total_ms
+    return operators
 
 
 def _add(groups: dict[str, _NamedEvents], event: Any, kind: str, time_us: float, device: str) -> None:

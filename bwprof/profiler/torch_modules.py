@@ -203,21 +203,43 @@ def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Wa
             or isinstance(getattr(module, "parametrizations", None), torch.nn.ModuleDict)
             or _is_compiled(module)
         )
-        itself, *parts = (
-            "forward" in vars(entry) or type(entry).forward is not torch.nn.Module.forward for entry in module.modules()
-        )
         if isinstance(module, torch.jit.ScriptModule):  # hooks cannot be added to it
             is_unit = True
             scripted_names.append(name)
-        elif is_unit or (itself and not any(parts)):
+        elif is_unit or _computes_alone(torch, module):
             watched.append(WatchedModule(name or "(model)", module))
         if is_unit:
             inside.append(f"{name}." if name else "")
     return watched, scripted_names
 
 
+def _computes_alone(torch: Any, module: Any) -> bool:
+    itself, *parts = (
+        "forward" in vars(entry) or type(entry).forward is not torch.nn.Module.forward for entry in module.modules()
+    )
+    return itself and not any(parts)
+
+
 def _is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _check_model(torch: Any, model: Any) -> None:
+    """Refuse anything but a module whose parts are called."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is {repr_short(model)}: a torch.nn.Module is needed")
+    if _is_compiled(model) or isinstance(model, torch.jit.ScriptModule):
+        kind = "compiled" if _is_compiled(model) else "scripted, or traced,"
+        raise ValueError(f"a {kind} model runs as one, without its modules: pass what it was made of")
+
+
+def _find_device(model: Any, inputs: Iterable[Any]) -> Any:
+    """Return the one device of a model and its inputs; None where they have no tensor."""
+    tensors = [*model.parameters(), *model.buffers(), *inputs]
+    devices = list(dict.fromkeys(tensor.device for tensor in tensors))
+    if len(devices) > 1:
+        raise ValueError(f"the model and its inputs are on several devices ({', '.join(map(str, devices))})")
+    return devices[0] if devices else None
 
 
 def profile(
@@ -284,21 +306,13 @@ def profile(
     >>> rows[["case", "calls", "time_ms", "bytes_read", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
     torch = import_torch()
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model is {repr_short(model)}: a torch.nn.Module is needed")
-    if _is_compiled(model) or isinstance(model, torch.jit.ScriptModule):
-        kind = "compiled" if _is_compiled(model) else "scripted, or traced,"
-        raise ValueError(f"a {kind} model runs as one, without its modules: pass what it was made of")
+    _check_model(torch, model)
     roofs = check_roofs(roofs)
     keywords = merge_keywords(kwargs, more_kwargs, "kwargs")
     runs, warmup = parse_int(runs, "runs"), parse_int(warmup, "warmup")
     if runs < 1 or warmup < 0:
         raise ValueError(f"runs is {runs} and warmup is {warmup}: at least 1 and 0 are needed")
-    tensors = [*model.parameters(), *model.buffers(), *tensors_in((inputs, keywords))]
-    place, *others = list(dict.fromkeys(tensor.device for tensor in tensors)) or [None]
-    if others:
-        names = ", ".join(map(str, (place, *others)))
-        raise ValueError(f"the model and its inputs are on several devices ({names}): one is needed")
+    place = _find_device(model, tensors_in((inputs, keywords)))
     watched, scripted = find_modules(torch, model, units)
 
     def call() -> None:
@@ -310,11 +324,7 @@ def profile(
         context = Context(new_run_id(), _META, {}, None)
         nothing = PartTimes({}, {}, "")
         return _make_frame([_make_part(entry, "", nothing) for entry in watched if entry.calls], context, watched, [])
-    host = next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
-    choice = hardware.choose_current(*((host, None) if place is None else (None, place)))
-    seeded: dict[str, Any] = {"devices": [choice.index], "device_type": choice.backend}
-    if choice.backend == host:
-        seeded = {"devices": []}
+    choice, seeded = _choose_device(place)
     with torch.random.fork_rng(**seeded), hardware.borrow_device(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
         context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
@@ -333,6 +343,14 @@ def profile(
         for entry, count in zip(watched, first, strict=True):
             entry.average(count)
     return _make_frame(_make_parts(watched, scripted, times), context, watched, times.times_ms[WHOLE])
+
+
+def _choose_device(place: Any) -> tuple[hardware.Choice, dict[str, Any]]:
+    """Return bwprof's device of PyTorch's, and the arguments that preserve its random numbers."""
+    host = next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
+    choice = hardware.choose_current(*((host, None) if place is None else (None, place)))
+    seeded: dict[str, Any] = {"devices": [choice.index], "device_type": choice.backend}
+    return choice, {"devices": []} if choice.backend == host else seeded
 
 
 def _make_frame(
@@ -442,8 +460,11 @@ def _share_pct(times: Sequence[float], whole: Sequence[float]) -> float | None:
 def _make_part(entry: WatchedModule, number: str, times: PartTimes) -> TimedPart:
     """Return a module's times, of the runs in which it was called as often as when its bytes were counted."""
     all_times, counts = times.times_ms.get(number, []), times.counts.get(number, [])
-    known = not counts or (entry.calls > 0 and entry.calls in counts)
-    calls = entry.calls if known else next(filter(None, counts))
+    calls = entry.calls
+    if counts and (calls == 0 or calls not in counts):
+        calls = next(filter(None, counts))
+    known = calls == entry.calls
+    moved = known and entry.is_known
     notes = [*entry.notes, *times.notes]
     if not known and not entry.notes:
         notes.append("its bytes were not counted")
@@ -453,14 +474,14 @@ def _make_part(entry: WatchedModule, number: str, times: PartTimes) -> TimedPart
         entry.name,
         type(getattr(entry.module, "_orig_mod", entry.module)).__name__,
         [time for time, count in zip(all_times, counts, strict=True) if count == calls],
-        entry.bytes_read if known and entry.is_known else None,
-        entry.bytes_written if known and entry.is_known else None,
-        entry.flops if known and (entry.bytes_read or entry.bytes_written) else None,
+        entry.bytes_read if moved else None,
+        entry.bytes_written if moved else None,
+        entry.flops if known and entry.bytes_read + entry.bytes_written else None,
         entry.precision,
         timer=times.timer,
         floor_ms=times.floor_ms,
         notes=notes,
-        flags=[*times.flags, *(["bytes_vary"] if entry.varied else [])],
+        flags=[*times.flags, *["bytes_vary"] * entry.varied],
         labels={"calls": calls, "share_pct": _share_pct(all_times, times.times_ms.get(WHOLE, []))},
         alike=True,
     )

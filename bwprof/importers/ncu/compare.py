@@ -201,25 +201,30 @@ def _number(value: Any) -> float:
 
 
 def _describe_sides(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
-    """Yield other differences of the sides: devices, clocks, and figures that one side lacks in all pairs."""
-    devices = {tuple(str(row.get("device") or "") for row in pair) for pair in pairs}
-    for old, now in sorted(devices):
-        if old != now and not any(_UNNAMED.fullmatch(name) for name in (old, now)):
+    """Yield other differences of the sides: devices, clocks, and what was counted."""
+    for old, now in sorted({(_device(old), _device(now)) for old, now in pairs}):
+        if old != now and not _UNNAMED.fullmatch(old) and not _UNNAMED.fullmatch(now):
             yield f"the devices differ: {quote_text(old)} and {quote_text(now)}"
-    clocks = [[_number(row.get("sm_clock_mhz")) for row in pair] for pair in pairs]
-    most = max((abs(math.log(now / old)) for old, now in clocks if old > 0 and now > 0), default=0.0)
+    ratios = [_number(now.get("sm_clock_mhz")) / (_number(old.get("sm_clock_mhz")) or math.nan) for old, now in pairs]
+    most = max((abs(math.log(ratio)) for ratio in ratios if ratio > 0), default=0.0)
     if most > math.log1p(_SAME_CLOCK):
         yield f"the multiprocessors' clocks differ by up to {100 * math.expm1(most):.0f} %, and times with them"
     for side, name in enumerate(("base", "new")):
-        lacks = [
-            figure
-            for figure in (FIGURES if pairs else ())
-            if all(math.isnan(_number(pair[side].get(figure))) for pair in pairs)
-            and not any(math.isnan(_number(pair[1 - side].get(figure))) for pair in pairs)
-        ]
-        if lacks:
+        if lacks := _list_lacking(pairs, side):
             more = ", ..." if len(lacks) > _MOST_NAMES else ""
             yield f"{name} was not counted with: {', '.join(lacks[:_MOST_NAMES])}{more}"
+
+
+def _device(row: _Row) -> str:
+    return str(row.get("device") or "")
+
+
+def _list_lacking(pairs: list[tuple[_Row, _Row]], side: int) -> list[str]:
+    """Return the figures that one side lacks in all pairs and the other has in all."""
+    unknown = {
+        name: [[math.isnan(_number(row.get(name))) for row in pair] for pair in pairs] for name in FIGURES if pairs
+    }
+    return [name for name, found in unknown.items() if all(pair[side] and not pair[1 - side] for pair in found)]
 
 
 def sum_times(compared: pd.DataFrame) -> tuple[float, float, int]:

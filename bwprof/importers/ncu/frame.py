@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -216,30 +217,39 @@ def _texts(launches: PageLaunches, figures: _Figures) -> dict[str, Any]:
     count, identity = launches.count, launches.identity
     unknown: list[Any] = [None] * count
     kernels = next((identity[name] for name in KERNEL_NAMES if name in identity), unknown)
-    short = {name: shorten_name(simplify_name(name)) for name in set(kernels) if name}
     numbers = [_parse_integer(text) for text in identity.get("ID", unknown)]
     columns: dict[str, Any] = {
         "kernel": list(kernels),
         "status": ["ok"] * count,
         "launch": [at if number is None else number for at, number in enumerate(numbers)],
-        "case": [short.get(name) for name in kernels],
+        "case": list(map(_shorten, kernels)),
     }
-    columns |= {
-        column: list(map(_parse_integer, identity[name])) for name, column in _NUMBERS.items() if name in identity
-    }
-    names = launches.metrics.get("device__attribute_display_name", Metric("")).texts
-    columns["device"] = [
-        names.get(launch) or (None if index is None else f"cuda:{index}")
-        for launch, index in enumerate(columns.get("device_index", unknown))
-    ]
+    for name, column in _NUMBERS.items():
+        if name in identity:
+            columns[column] = list(map(_parse_integer, identity[name]))
+    columns["device"] = _name_devices(launches, columns.get("device_index", unknown))
     if "CC" in identity:
         columns["compute_capability"] = identity["CC"]
     for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
         if name in identity:
-            sizes = [(_SIZE.fullmatch(text or ""), text) for text in identity[name]]
-            columns[column] = ["x".join(size.groups()) if size else text or None for size, text in sizes]
+            columns[column] = list(map(_format_size, identity[name]))
     texts = {"occupancy_limiter": _limiters(count, figures), "stall_reasons": _stalls(count, figures)}
     return columns | {column: values for column, values in texts.items() if any(values)}
+
+
+@lru_cache(maxsize=4096)
+def _shorten(kernel: str | None) -> str | None:
+    return shorten_name(simplify_name(kernel)) if kernel else None
+
+
+def _name_devices(launches: PageLaunches, indices: list[int | None]) -> list[str | None]:
+    names = launches.metrics.get("device__attribute_display_name", Metric("")).texts
+    return [names.get(at) or (None if index is None else f"cuda:{index}") for at, index in enumerate(indices)]
+
+
+def _format_size(text: str | None) -> str | None:
+    size = _SIZE.fullmatch(text or "")
+    return "x".join(size.groups()) if size else text or None
 
 
 def _parse_integer(text: str | None) -> int | None:

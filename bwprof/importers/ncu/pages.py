@@ -214,12 +214,16 @@ class TextPage:
             self._process = dict(zip((_PROCESS, "Process Name", "Host Name"), match.groups(), strict=True))
         elif self._launches.count and _RULER.fullmatch(text):
             self._columns = [match.span() for match in _COLUMN.finditer(text)]
-        elif self._columns:  # a metric: its name, its unit, its value; of a summary the last value, the average
-            (first, end), (unit_first, unit_end), *_ = self._columns
-            name, unit, value = text[first:end].strip(), text[unit_first:unit_end], text[self._columns[-1][0] :].strip()
-            if name and value and name != "Metric Name":
-                launches = self._launches
-                launches.put(line, launches.count - 1, launches.intern(name), value, parse_unit(unit))
+        elif self._columns:
+            self._take_metric(line, text)
+
+    def _take_metric(self, line: int, text: str) -> None:
+        """Take a metric: its name, its unit, its value; of a summary the last value, the average."""
+        (first, end), (unit_first, unit_end), *_ = self._columns
+        name, unit, value = text[first:end].strip(), text[unit_first:unit_end], text[self._columns[-1][0] :].strip()
+        if name and value and name != "Metric Name":
+            launches = self._launches
+            launches.put(line, launches.count - 1, launches.intern(name), value, parse_unit(unit))
 
     def finish(self) -> PageLaunches:
         """Return the launches; ValueError where there are none, or no metrics."""
