@@ -226,14 +226,11 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For what is no trace or damaged, with its line; for a name in `bytes` that it does not have.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> from bwprof.importers import parse_chrome_trace
     >>> frame = parse_chrome_trace("trace.json.gz", bytes={"*gemm*": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     >>> frame[["kernel", "count", "time_ms", "bandwidth_gb_s"]]  # doctest: +SKIP
     """

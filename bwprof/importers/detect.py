@@ -113,15 +113,11 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For a file that is none of these, or is damaged.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> import bwprof
-    >>> from bwprof.importers import load
     >>> bwprof.diagnose(load("profile.json")).attrs["answers"]  # doctest: +SKIP
     """
     from bwprof.results import reader

@@ -88,14 +88,11 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For what is no export or damaged, with the table's row or the line; for a name in `bytes` that it does not have.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> from bwprof.importers import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
     place = parse_path(path, "path")

@@ -329,14 +329,11 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For a file that is none of these or damaged, with its line; for runs whose launches differ.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> from bwprof.importers import parse_rocprof
     >>> frame = parse_rocprof("counted")  # doctest: +SKIP
     >>> frame[["kernel", "time_ms", "dram_gb_s", "l2_hit_pct"]]  # doctest: +SKIP
     """

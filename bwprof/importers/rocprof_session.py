@@ -302,12 +302,10 @@ class RocprofSession:
 
         Raises
         ------
-        TypeError
-            For arguments that are one string.
-        ValueError
-            For arguments that no command line can hold.
+        TypeError, ValueError
+            For arguments that are one string, or that no command line can hold.
         OSError
-            When the folder, or the file in it, cannot be written.
+            When the file cannot be written.
         """
         if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
             raise TypeError(f"args is {repr_short(args)}: a list of arguments is needed, ['--size', '4096']")
@@ -327,13 +325,7 @@ class RocprofSession:
         return ["rocprofv3", *counters, *_TRACED, "-d", folder, "--", *words]
 
     def parse_results(self) -> pd.DataFrame:
-        """Read the command's files with `parse_rocprof`: a row for each launch.
-
-        Raises
-        ------
-        FileNotFoundError
-            Where the command has not been run.
-        """
+        """Read the command's files with `parse_rocprof`; FileNotFoundError where the command has not been run."""
         if not self.output_dir.exists():
             folder = quote_text(self.output_dir)
             raise FileNotFoundError(f"there is no folder {folder}: run the command of build_command where the GPU is")
@@ -362,11 +354,7 @@ def profile_memory_detailed(output_dir: str | PathLike[str], **options: Any) -> 
     """Make a session that counts memory requests by size, hits and misses of the L2 cache, and more.
 
     It counts vector memory instructions, waves and bank conflicts, too; a GPU needs several runs of the program.
-
-    Parameters
-    ----------
-    output_dir, **options
-        As for `profile_memory`.
+    Parameters are those of `profile_memory`.
 
     Examples
     --------
@@ -379,12 +367,7 @@ def profile_memory_detailed(output_dir: str | PathLike[str], **options: Any) -> 
 def profile_matmul_memory(output_dir: str | PathLike[str], **options: Any) -> RocprofSession:
     """Make a session for matrix products: `profile_memory_detailed` with instructions and the first cache's accesses.
 
-    Instructions are those of vectors, of matrices and on shared memory.
-
-    Parameters
-    ----------
-    output_dir, **options
-        As for `profile_memory`.
+    Instructions are those of vectors, of matrices and on shared memory. Parameters are those of `profile_memory`.
     """
     counters = _choose_all((*_DETAILED, *_MATMUL), options.get("gfx", "gfx90a"))
     return RocprofSession(output_dir, counters, **options)

@@ -104,8 +104,6 @@ def ncu_command(
 
     Examples
     --------
-    >>> import shlex
-    >>> from bwprof.importers import ncu_command
     >>> shlex.join(ncu_command("python3 bench.py", "regex:attention", output="first"))
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
@@ -194,7 +192,6 @@ def ncu_capture(
 
     Examples
     --------
-    >>> from bwprof.importers import ncu_capture
     >>> launches = ncu_capture("./engine --once", "regex:gemm", "memory", launch_count=3)  # doctest: +SKIP
     """
     limit = None if timeout_s is None else parse_seconds(timeout_s, "timeout_s")

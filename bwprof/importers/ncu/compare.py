@@ -70,10 +70,8 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For a file without launches (a time line, results of bwprof), and two files without a kernel in common.
-    OSError
-        When a file cannot be read.
 
     Examples
     --------

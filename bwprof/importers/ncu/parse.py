@@ -195,10 +195,8 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For any other file, with the line and the reason.
-    OSError
-        For a file that cannot be opened.
     bwprof.errors.UnavailableError
         For a report where neither ncu nor `ncu_report` is installed: the message has the command to run elsewhere.
 
@@ -211,8 +209,7 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
 
     Examples
     --------
-    >>> import bwprof.importers
-    >>> launches = bwprof.importers.parse_ncu("raw.csv")  # doctest: +SKIP
+    >>> launches = parse_ncu("raw.csv")  # doctest: +SKIP
     >>> launches[["case", "time_ms", "dram_gb_s", "pct_peak"]]  # doctest: +SKIP
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665
