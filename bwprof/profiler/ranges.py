@@ -43,10 +43,7 @@ _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s
 
 
 def trace_text(device: str, track: str, events: Mapping[str, Sequence[Event]], most: int, *, exact: bool) -> str:
-    """Return a trace of ranges by name, at most the latest `most`; time begins with the first of them.
-
-    `exact`: times are no floats of CUDA events.
-    """
+    """Return a trace of the latest `most` ranges, by name; `exact`: times are no floats of CUDA events."""
     begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
     zero = begins[left_out] if begins else 0.0
@@ -146,9 +143,6 @@ class Profiler(hardware.Holder):
         *("_ready", "_schedule", "_step", "_stream", "_where", "start", "stop"),
     )
 
-    start: Callable[[str], None]
-    stop: Callable[[str], None]
-
     def __init__(
         self,
         *,
@@ -230,10 +224,7 @@ class Profiler(hardware.Holder):
         return float(self._row(name)["time_ms"])
 
     def bandwidth_gb_s(self, name: str) -> float:
-        """Return a range's bytes (`set_bytes`) over its median time, GB/s; NaN where one is unknown.
-
-        Where runs moved different bytes: all bytes over all time.
-        """
+        """Return a range's bytes over its median time, GB/s (of bytes that vary: all over all time); NaN if unknown."""
         return float(self._row(name)["bandwidth_gb_s"])
 
     def frame(self) -> pd.DataFrame:
@@ -256,13 +247,10 @@ class Profiler(hardware.Holder):
         frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
         kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
         frame = frame.astype(kinds | {"range": "string", "flags": "string"})
-        device = self._device
-        frame.attrs = {
-            "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
-            "floor_us": floor_ms * 1e3,
-            "backend": "" if device is None else device.backend,
-            "device": "" if device is None else hardware.facts(device)["name"],
-        }
+        frame.attrs = {"timer": "", "floor_us": floor_ms * 1e3, "backend": "", "device": ""}
+        if (device := self._device) is not None:
+            clock, name = _core.backend_facts(device.backend)["range_clock"], hardware.facts(device)["name"]
+            frame.attrs |= {"timer": clock, "backend": device.backend, "device": name}
         return frame
 
     def _floor_ms(self) -> float:

@@ -31,8 +31,7 @@ from bwprof.text.formatting import format_bytes
 from bwprof.text.parsing import check_mapping, repr_short
 
 WHOLE = "whole"  # the name of the model's call; modules have numbers
-_FLOOR = "floor"
-_PREFIX = "bwprof:"
+_FLOOR, _PREFIX = "floor", "bwprof:"
 _HOST = "CPU"  # as PyTorch's DeviceType spells it
 _KERNELS, _EVENTS = "kernels", "events"
 _HOLD_FACTORS = (1.5, 3, 6)  # of the time that the host takes to enqueue a call, until one is enough
@@ -97,8 +96,8 @@ def make_row(part: TimedPart, context: Context) -> Row:
         timer_floor_us=None if part.floor_ms is None else part.floor_ms * 1e3,
         arithmetic_intensity=part.flops / moved if part.flops is not None and moved else None,
         **describe_origin(context),
+        **part.labels,
     )
-    row.update(part.labels)
     notes = list(part.notes)
     if part.times_ms:
         _add_times(row, part, context, notes)
@@ -285,15 +284,13 @@ def time_calls(
     if torch.cuda.is_current_stream_capturing():
         raise ValueError("the stream is captured into a graph: nothing on it can be timed")
     device.release_profilers()  # PyTorch's profiler cannot run beside ours
-    why = ""
-    if timer != _EVENTS:
-        times, why = _time_kernels(torch, place, call, observe, runs)
-        if times is not None:
-            return times
-        if timer is not None:
-            raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
-    times = _time_marks(torch.cuda, device, place, call, observe, runs)
-    return replace(times, notes=(*times.notes, why)) if why else times
+    times, why = (None, "") if timer == _EVENTS else _time_kernels(torch, place, call, observe, runs)
+    if times is None and timer == _KERNELS:
+        raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
+    if times is None:
+        times = _time_marks(torch.cuda, device, place, call, observe, runs)
+        times = replace(times, notes=(*times.notes, why) if why else times.notes)
+    return times
 
 
 def _time_kernels(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TORCH = "torch"  # the module of PyTorch, which this package imports only when it is used
-_REST = "(outside modules)"
-_META = "meta"
-TensorShape = Sequence[int]
 
 
 def import_torch() -> Any:
@@ -94,10 +91,7 @@ def hook_modules(torch: Any, watched: list[WatchedModule]) -> Iterator[Hooks]:
 
 
 class Hooks:
-    """Hooks on modules that mark the begin and end of each call, or count its bytes.
-
-    They return nothing, so that they change no argument and no result.
-    """
+    """Hooks that mark the begin and end of each call, or count its bytes; they change no argument and no result."""
 
     def __init__(self, torch: Any, watched: list[WatchedModule]) -> None:
         self._torch = torch
@@ -295,10 +289,8 @@ def profile(
 
     Raises
     ------
-    ImportError
-        Without PyTorch 2.0.
-    TypeError, ValueError
-        For anything but a module, for several devices, and a model that calls none of its modules.
+    ImportError, TypeError, ValueError
+        Without PyTorch 2.0; for anything but a module, several devices, and a model that calls none of its modules.
 
     Examples
     --------
@@ -318,10 +310,10 @@ def profile(
     def call() -> None:
         check_finished(model(*inputs, **keywords), "the model")
 
-    if place is not None and place.type == _META:
+    if place is not None and place.type == "meta":
         with hook_modules(torch, watched) as hooks:
             _count(hooks, call)
-        context = Context(new_run_id(), _META, {}, None)
+        context = Context(new_run_id(), "meta", {}, None)
         nothing = PartTimes({}, {}, "")
         return _make_frame([_make_part(entry, "", nothing) for entry in watched if entry.calls], context, watched, [])
     choice, seeded = _choose_device(place)
@@ -360,15 +352,13 @@ def _make_frame(
 
     data = frame([make_row(part, context) for part in parts])
     names = {part.name for part in parts}
-    data.attrs["model"] = {
-        "total_ms": median(whole) if whole else None,
-        "runs": len(whole),
-        "not_called": [entry.name for entry in watched if entry.name not in names],
-    }
+    unused = [entry.name for entry in watched if entry.name not in names]
+    total_ms = median(whole) if whole else None
+    data.attrs["model"] = {"total_ms": total_ms, "runs": len(whole), "not_called": unused}
     return data
 
 
-def _recurrent_flops(x: TensorShape, *weights: TensorShape) -> int:
+def _recurrent_flops(x: Sequence[int], *weights: Sequence[int]) -> int:
     """Multiply each row of the input, and each state, by the matrices among the weights."""
     return 2 * math.prod(x[:-1]) * sum(math.prod(entry) for entry in weights if len(entry) == 2)
 
@@ -396,10 +386,8 @@ def _attention_flops(place: int, *arguments: Any, **keywords: Any) -> int:
 
 # FLOPs by shapes of operators that PyTorch's counter lacks, in some versions.
 _UNCOUNTED: dict[str, Callable[..., int]] = {
-    "mv": lambda a, *_, **__: 2 * math.prod(a),
+    **dict.fromkeys(("mv", "dot", "vdot"), lambda a, *_, **__: 2 * math.prod(a)),
     "addmv": lambda _, a, *__, **___: 2 * math.prod(a),
-    "dot": lambda a, *_, **__: 2 * math.prod(a),
-    "vdot": lambda a, *_, **__: 2 * math.prod(a),
     "addbmm": lambda _, a, b, *__, **___: 2 * math.prod(a) * b[-1],
     "_int_mm": lambda a, b, *_, **__: 2 * math.prod(a) * b[-1],
     "mkldnn_rnn_layer": lambda x, w, u, *_, **__: _recurrent_flops(x, w, u),
@@ -410,10 +398,9 @@ _UNCOUNTED: dict[str, Callable[..., int]] = {
 def _formulas(counters: Any) -> dict[Any, Callable[..., int]]:
     """Return formulas for the operators that PyTorch's counter lacks, and for causal attention."""
     operators = importlib.import_module(TORCH).ops.aten
-    attention = {name: functools.partial(_attention_flops, place) for name, place in _CAUSAL.items()}
     formulas = {getattr(operators, name, None): formula for name, formula in _UNCOUNTED.items()}
     formulas = {operator: formula for operator, formula in formulas.items() if operator not in counters.flop_registry}
-    formulas |= {getattr(operators, name, None): formula for name, formula in attention.items()}
+    formulas |= {getattr(operators, name, None): partial(_attention_flops, place) for name, place in _CAUSAL.items()}
     formulas.pop(None, None)  # of operators that this version lacks
     return formulas
 
@@ -427,9 +414,7 @@ def _count(hooks: Hooks, call: Callable[[], None]) -> None:
             flops = stack.enter_context(counter).get_total_flops
         switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
         if flops is not None and switch is not None and switch.get_fastpath_enabled():
-            switch.set_fastpath_enabled(
-                False
-            )  # attention runs as its products: the counter does not know the fused call
+            switch.set_fastpath_enabled(False)  # the counter knows attention's products, and not the fused call
             stack.callback(switch.set_fastpath_enabled, True)
         stack.enter_context(hooks.counting(flops))
         call()
@@ -439,10 +424,7 @@ def _make_parts(watched: list[WatchedModule], scripted: list[str], times: PartTi
     """Return the modules that were called, and what ran outside them; ValueError where none was called."""
     numbers = [number for number in range(len(watched)) if str(number) in times.times_ms]
     if not numbers:
-        raise ValueError(
-            "none of the model's modules was called as a module: a scripted, traced or compiled model runs without "
-            "them; pass what it was made of"
-        )
+        raise ValueError("none of the modules was called: pass what a scripted, traced or compiled model was made of")
     parts = [_make_part(watched[number], str(number), times) for number in numbers]
     whole = times.times_ms[WHOLE]
     inside = [sum(times.times_ms[str(number)][run] for number in numbers) for run in range(len(whole))]
@@ -450,7 +432,7 @@ def _make_parts(watched: list[WatchedModule], scripted: list[str], times: PartTi
     names = ", ".join(map(quote_text, scripted))
     notes = [f"with {names}: nothing can be hooked on scripted modules"] if scripted else []
     labels = {"calls": 0, "share_pct": _share_pct(rest, whole)}
-    return [*parts, TimedPart(_REST, "", rest, timer=times.timer, notes=notes, labels=labels, alike=True)]
+    return [*parts, TimedPart("(outside modules)", "", rest, timer=times.timer, notes=notes, labels=labels, alike=True)]
 
 
 def _share_pct(times: Sequence[float], whole: Sequence[float]) -> float | None:
