@@ -131,6 +131,12 @@ def test_on_a_cpu_operators_are_rows(tmp_path):
     assert "no kernels" in found.attrs["notes"][0]
 
 
+def test_impossible_begins_do_not_extend_a_trace(tmp_path):
+    events = [operator("aten::mm", 80.0, 100.0), operator("aten::relu", 20.0, 180.0), operator("late", 0.0, 1e301)]
+    found = parse_chrome_trace(trace(tmp_path, events)).set_index("kernel")
+    assert found["share_pct"].to_dict() == {"aten::mm": 80.0, "aten::relu": 20.0, "late": 0.0}
+
+
 def test_lists_packed_files_and_files_without_an_end_are_read(tmp_path):
     events = [kernel(us=10.0), kernel("relu", 5.0)]
     whole = json.dumps(events)

@@ -45,6 +45,7 @@ _ON_DEVICE: dict[str, LaunchKind] = {
 _ON_HOST = ("cpu_op", "operator", "user_annotation")
 _DEVICE_KEYS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
 _MOST_MS = 1e12  # thirty years
+_MOST_US = 1e300  # of an event's begin
 _MOST_CATEGORIES = 100
 
 
@@ -273,7 +274,7 @@ class _TraceReader:
                 self._add(self.on_device, event, kind, self._setup(event.get("args")))
             elif category.lower() in _ON_HOST:
                 begin = finite_or_none(event.get("ts"))
-                if self._add(self.on_host, event, "operator", UNKNOWN) and begin is not None:
+                if self._add(self.on_host, event, "operator", UNKNOWN) and begin is not None and abs(begin) < _MOST_US:
                     self.begin_us = min(self.begin_us, begin)
                     self.end_us = max(self.end_us, begin + event["dur"])
             elif category in self.categories or len(self.categories) < _MOST_CATEGORIES:
