@@ -393,6 +393,7 @@ def test_presets() -> None:
         ({"target": "'unclosed"}, "target"),
         ({"target": "--set x"}, "target is"),
         ({"target": "x\0y"}, "target"),
+        ({"target": ["x", "y\0"]}, "target: .*NUL"),
         ({"target": "x", "kernel": ""}, "kernel is"),
         ({"target": "x", "kernel": "-k"}, "kernel is"),
         ({"target": "x", "output": "-o"}, "output is"),

@@ -330,6 +330,8 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
         ("CREATE TABLE other (a)", (), "CUPTI_ACTIVITY_KIND_KERNEL .*other"),
         (f"{NOW}; {STRINGS}", (), "no kernel"),
         ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, name INT)", (), "no columns start, end"),
+        ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT)", (), "no column demangledName"),
+        ("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT)", (), "CUPTI_ACTIVITY_KIND_MEMCPY .*bytes"),
         (
             "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS"
             " (SELECT 1 UNION ALL SELECT start FROM n) SELECT start, 2 AS end, 'x' AS name FROM n",
