@@ -298,7 +298,7 @@ def test_another_system_is_refused_with_what_works(build: Build, tree: Path, pla
     assert not list(tree.rglob("*.o"))
 
 
-def test_cuda_off_says_why(build: Build, built: Path) -> None:
+def test_a_build_without_cuda_has_the_reason(build: Build, built: Path) -> None:
     compiled(build(with_kernels(built)))
     reason, *rest = module_doc(built)[1:4]
     assert reason.startswith("BWPROF_CUDA=0 ")
@@ -321,7 +321,7 @@ def test_cuda_demanded_but_absent(build: Build, tree: Path, tmp_path: Path) -> N
     assert re.search(r"\bnvcc\b.*\bCUDA_HOME\b", module_doc(tree)[1])
 
 
-def test_nvcc_that_fails_is_an_error_that_names_the_way_out(build: Build, tree: Path, toolkit: Path) -> None:
+def test_a_failing_nvcc_is_an_error_with_the_setting_that_avoids_it(build: Build, tree: Path, toolkit: Path) -> None:
     done = build(with_kernels(tree), BWPROF_CUDA="auto", CUDA_HOME=str(toolkit))
     assert done.returncode != 0
     (on,) = (line for line in done.stdout.splitlines() if "13.0.88" in line)

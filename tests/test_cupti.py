@@ -360,8 +360,8 @@ def test_a_launch_of_one_kernel_has_its_size() -> None:
     kernel = {"blocks": 4096, "threads": 1024, "registers": 32, "static_shared_bytes": 8448, "dynamic_shared_bytes": 64}
     kernels = [kernel | {"resident_blocks": 2}]
 
-    def listed(*given: object) -> list[dict[str, int]]:
-        if given[3] == "library":
+    def listed(*arguments: object) -> list[dict[str, int]]:
+        if arguments[3] == "library":
             raise _core.UnsupportedError("a library's kernels are its own")
         return kernels
 

@@ -157,7 +157,7 @@ def test_threads_save_into_one_bundle(save: Callable[..., tuple[int, str]]) -> N
     assert [path.name for path in FILE.parent.iterdir()] == [FILE.name]
 
 
-def test_whoever_writes_the_file_is_waited_for(save: Callable[..., tuple[int, str]]) -> None:
+def test_a_writer_waits_for_the_lock(save: Callable[..., tuple[int, str]]) -> None:
     FILE.parent.mkdir(parents=True)
     claim = Claim(FILE)
     answers: list[int] = []
@@ -172,7 +172,9 @@ def test_whoever_writes_the_file_is_waited_for(save: Callable[..., tuple[int, st
 
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", "../x", "a/b", ".hidden", "a b", "größe", "x\n", "y" * 129, None])
-def test_names_that_lead_elsewhere(save: Callable[..., tuple[int, str]], tmp_path: Path, run_id: str | None) -> None:
+def test_run_ids_cannot_leave_the_folder(
+    save: Callable[..., tuple[int, str]], tmp_path: Path, run_id: str | None
+) -> None:
     status, said = save(report(), run_id)
     assert status == INVALID
     assert said.startswith("run_id is")
@@ -192,7 +194,7 @@ def test_names_that_lead_elsewhere(save: Callable[..., tuple[int, str]], tmp_pat
         ({"precision": "y" * 16}, "precision has no end: allowed are 15 bytes"),
     ],
 )
-def test_reports_that_nothing_measured(
+def test_impossible_reports_are_refused(
     save: Callable[..., tuple[int, str]], tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
     status, answer = save(report(**changed))
@@ -288,7 +290,7 @@ LAYOUTS = st.sampled_from([None, 0, 2, "\t"])
 @example([SIX, SIX | {"a": '\\"]'}], 2, False)
 @example([SIX, SIX | {"a": '\\"]'}], None, False)
 @example(SIX | {"a\nb": "\x7f\u2028", "-": -0.0, "c": "\n}\n", "d": [{"e": []}]}, 2, True)
-def test_any_document_is_added_to_or_left(
+def test_documents_are_extended_or_left_untouched(
     save: Callable[..., tuple[int, str]], document: Any, indent: Any, ascii_only: bool
 ) -> None:
     """Python's own reader reads the file before and after: reports that are laid out as bwprof does it get one more."""
@@ -325,7 +327,7 @@ int use(void) { return profile_gemm_bandwidth(); }
 
 
 @pytest.mark.parametrize(("variable", "compiler", "ending"), [("CC", "cc", "c"), ("CXX", "c++", "cpp")])
-def test_short_names_are_asked_for(tmp_path: Path, variable: str, compiler: str, ending: str) -> None:
+def test_short_names_need_a_definition(tmp_path: Path, variable: str, compiler: str, ending: str) -> None:
     """Without BWPROF_SHORT_NAMES a program has these names to itself."""
     command = shlex.split(os.environ.get(variable, compiler))
     if shutil.which(command[0]) is None:

@@ -142,7 +142,7 @@ def test_columns_and_launches_twice(tmp_path: Path) -> None:
 
 
 def test_a_gigantic_cell(tmp_path: Path) -> None:
-    """Cells longer than the CSV module's limit, with and without quotation marks in them; what is shown is cut."""
+    """Cells longer than the CSV module's limit, with and without quotation marks in them; the frame has cut text."""
     for name in ("k" * 300_000, '"k' * 100_000):
         found = parse_ncu(page(tmp_path, raw_page([TIME], who=[*FIRST[:4], name, *FIRST[5:]])))
         assert found["time_ms"].tolist() == [0.005]
@@ -414,10 +414,10 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capture is ncu_capture
     assert len(ncu_capture("./x")) == 2
     assert not list(tmp_path.glob("*.ncu-rep"))
-    assert len(ncu_capture("./x", output="kept")) == 2
-    assert (tmp_path / "kept.ncu-rep").exists()
+    assert len(ncu_capture("./x", output="stored")) == 2
+    assert (tmp_path / "stored.ncu-rep").exists()
     with pytest.raises(ValueError, match="exists already"):
-        ncu_capture("./x", output="kept")
+        ncu_capture("./x", output="stored")
     fake(tmp_path, "ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1", monkeypatch)
     with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
         ncu_capture("./x")

@@ -108,7 +108,7 @@ def test_frame_and_report(profiler: bwprof.Profiler) -> None:
     assert profiler.frame()["count"].tolist() == [0, 0, 0]
 
 
-def test_disabled_it_does_nothing() -> None:
+def test_a_disabled_profiler_does_nothing() -> None:
     with bwprof.Profiler(enabled=False) as profiler:
         profiler.stop("never started")
         profiler.start(3)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_disabled_it_does_nothing() -> None:
         assert not profiler.enabled
 
 
-def test_it_can_be_switched() -> None:
+def test_a_profiler_can_be_switched_on_and_off() -> None:
     profiler = bwprof.Profiler(enabled=False, device="cpu")
     with profiler.range("a"):
         pass
@@ -135,7 +135,7 @@ def test_it_can_be_switched() -> None:
     assert profiler.frame().empty
 
 
-def test_misuse(profiler: bwprof.Profiler) -> None:
+def test_misuse_is_refused(profiler: bwprof.Profiler) -> None:
     with pytest.raises(ValueError, match=r"\brange 'a'"):
         profiler.stop("a")
     with profiler.range("a"):
@@ -164,7 +164,7 @@ def in_thread(work: Callable[[], object]) -> None:
     thread.join()
 
 
-def test_ranges_of_several_threads_are_put_together_by_name(profiler: bwprof.Profiler) -> None:
+def test_ranges_of_several_threads_are_joined_by_name(profiler: bwprof.Profiler) -> None:
     failed: list[str] = []
 
     def work() -> None:
@@ -208,7 +208,7 @@ def test_threads_mark_while_another_reads(profiler: bwprof.Profiler) -> None:
     assert len(profiler.times_ms("a")) == 2000
 
 
-def test_bytes_that_vary_make_the_rate_of_all(profiler: bwprof.Profiler, tmp_path: Path) -> None:
+def test_varying_bytes_have_the_rate_of_all_runs(profiler: bwprof.Profiler, tmp_path: Path) -> None:
     with profiler.range("late"):
         pass
     for size in (1_000, 2_000, 6_000):
@@ -253,7 +253,7 @@ def test_a_device_with_an_open_profiler_stays_open() -> None:
         profiler.close()
 
 
-def test_many_ranges_stay_in_few_marks(profiler: bwprof.Profiler) -> None:
+def test_many_ranges_are_timed(profiler: bwprof.Profiler) -> None:
     for _ in range(20_000):
         profiler.start("a")
         profiler.stop("a")
@@ -291,7 +291,7 @@ def test_an_empty_range_is_near_the_floor(profiler: bwprof.Profiler) -> None:
     assert profiler.frame().set_index("range")["flags"].to_dict() == {"empty": "near_timer_floor", "work": ""}
 
 
-def test_amounts_of_a_range(profiler: bwprof.Profiler) -> None:
+def test_bytes_of_a_range_are_64_bit_integers(profiler: bwprof.Profiler) -> None:
     with profiler.range("a"):
         spin(0.2)
     profiler.set_bytes("a", np.int32(2**30), np.int32(2**30))
@@ -393,7 +393,7 @@ def test_the_classic_report(profiler: bwprof.Profiler, snapshot: Callable[..., N
         profiler.report(style="clasic")
 
 
-def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) -> None:
+def test_coroutines_and_generators_are_not_decorated(profiler: bwprof.Profiler) -> None:
     async def coroutine() -> None:
         pass
 

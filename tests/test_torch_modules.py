@@ -76,7 +76,7 @@ def test_bytes_of_a_call() -> None:
 
 def test_views_and_writes_in_place() -> None:
     x = Toy(1024)
-    assert of_call(x, [], Toy(512, of=x)) == (0, 0), "a view of what was given"
+    assert of_call(x, [], Toy(512, of=x)) == (0, 0), "a view of an argument"
     before = CallState([x], [])
     x._version += 1
     assert count_moved(before, x) == count_moved(before, None)
