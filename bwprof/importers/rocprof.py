@@ -137,7 +137,7 @@ _NAME = re.compile(r"[A-Za-z]\w+")
 _MOST_PCT = 100.5  # counts of two passes may make a share a bit more than 100 %
 
 
-class _Run(NamedTuple):
+class _RunFile(NamedTuple):
     """A file's launches, by process and number; the names of counters begin with _COUNTER."""
 
     path: Path
@@ -208,7 +208,7 @@ def _clean_kernel(text: str) -> str:
     return schema.clean_text(text.strip()).removesuffix(" [clone .kd]").removesuffix(".kd")
 
 
-def _read_launches(path: Path, kind: FileKind, header: list[str], notes: list[str]) -> _Run:
+def _read_launches(path: Path, kind: FileKind, header: list[str], notes: list[str]) -> _RunFile:
     """Read a file's launches; ValueError for a record that is damaged, with its line."""
     import pandas as pd
 
@@ -245,7 +245,7 @@ def _read_launches(path: Path, kind: FileKind, header: list[str], notes: list[st
         launches = _sum_instances(path, launches)
     _drop_impossible(launches, notes)
     launches = launches.set_index(["process", "dispatch"])
-    return _Run(path, kind, launches[~launches.index.duplicated()])
+    return _RunFile(path, kind, launches[~launches.index.duplicated()])
 
 
 def _choose_columns(path: Path, kind: FileKind, header: list[str]) -> list[_CsvColumn]:
@@ -344,7 +344,7 @@ def parse_rocprof(path: str | PathLike[str], *, peak_gb_s: float | None = None) 
     headers = _find_files(place) if place.is_dir() else {place: _read_header(place)}
     notes: list[str] = []
     agents: dict[str, tuple[str, float]] = {}
-    files: list[_Run] = []
+    files: list[_RunFile] = []
     for file, header in headers.items():
         kind = _detect_table(header)
         if kind is None:
@@ -381,9 +381,9 @@ def _pass_number(path: Path) -> int:
     return next((int(match[1]) for part in reversed(path.parts) if (match := _PASS.fullmatch(part))), 0)
 
 
-def _join_runs(place: Path, files: list[_Run]) -> pd.DataFrame:
+def _join_runs(place: Path, files: list[_RunFile]) -> pd.DataFrame:
     """Join the launches of all runs by process and number; of columns that two have the first."""
-    runs: dict[int, list[_Run]] = {}
+    runs: dict[int, list[_RunFile]] = {}
     for file in files:
         runs.setdefault(_pass_number(file.path), []).append(file)
     joined, *others = map(_join_files, runs.values())
@@ -403,7 +403,7 @@ def _join_runs(place: Path, files: list[_Run]) -> pd.DataFrame:
     return joined.rename_axis(["process", "launch"]).reset_index("launch")
 
 
-def _join_files(files: list[_Run]) -> pd.DataFrame:
+def _join_files(files: list[_RunFile]) -> pd.DataFrame:
     """Join a run's files by process (in the order of their numbers) and launch; counters first, then the launches."""
     import pandas as pd
 

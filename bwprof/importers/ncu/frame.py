@@ -247,11 +247,13 @@ def _name_devices(launches: PageLaunches, indices: list[int | None]) -> list[str
     return [names.get(at) or (None if index is None else f"cuda:{index}") for at, index in enumerate(indices)]
 
 
+@lru_cache(maxsize=4096)
 def _format_size(text: str | None) -> str | None:
     size = _SIZE.fullmatch(text or "")
     return "x".join(size.groups()) if size else text or None
 
 
+@lru_cache(maxsize=4096)
 def _parse_integer(text: str | None) -> int | None:
     value = parse_number(text or "")
     return int(value) if value is not None and abs(value) < 2**53 else None
