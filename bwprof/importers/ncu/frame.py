@@ -271,11 +271,11 @@ def _limiters(count: int, figures: _Figures) -> list[str | None]:
 
 def _stalls(count: int, figures: _Figures) -> list[str | None]:
     """Return why warps waited as bwprof's rows have it, the most frequent reason first."""
-    reasons = {reason: values.tolist() for reason, values in figures.stalls().items()}
+    reasons = figures.stalls()
+    names, table = list(reasons), np.array(list(reasons.values())).reshape(len(reasons), count).T
     texts: list[str | None] = []
-    for launch in range(count):
-        here = sorted(((values[launch], reason) for reason, values in reasons.items()), key=lambda one: -one[0])
-        texts.append(";".join(f"{reason}={value:.2f}" for value, reason in here if value >= 0.005) or None)
+    for places, values in zip(np.argsort(-table, kind="stable").tolist(), table.tolist(), strict=True):
+        texts.append(";".join(f"{names[at]}={values[at]:.2f}" for at in places if values[at] >= 0.005) or None)
     return texts
 
 
