@@ -109,14 +109,14 @@ def test_tables_larger_than_any_profiler_writes_are_refused(tmp_path, monkeypatc
     for name, content in rocprof_files().items():
         (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(rocprof, "_MOST_COLUMNS", 20)
-    with pytest.raises(ValueError, match=r"v1\.csv, line 1: .*\b26 columns"):
+    with pytest.raises(ValueError, match=r"v1\.csv.*\b26 columns"):
         parse_rocprof(tmp_path / "v1.csv")
     monkeypatch.setattr(rocprof, "_MOST_CELLS", 8)
     with pytest.raises(ValueError, match=r"v3\.csv: .*\b3 .*\b3 launches"):
         parse_rocprof(tmp_path / "v3.csv")
     monkeypatch.setattr(pages, "_MOST_COLUMNS", 17)
     (tmp_path / "page.csv").write_text(details_page([("S", f"m{number}", "", "1") for number in range(18)]))
-    with pytest.raises(ValueError, match=r"line 19: more than 17 metrics"):
+    with pytest.raises(ValueError, match=r"line 19: .*\b17 metrics"):
         parse_ncu(tmp_path / "page.csv")
 
 
