@@ -260,7 +260,7 @@ def test_a_missing_definition_is_named(build: Build, built: Path) -> None:
     (built / "csrc/base/user.c").write_text('#include "base/value.h"\nint bw_user(void) { return bw_value(); }\n')
     done = build(built)
     assert done.returncode != 0
-    assert "nothing under csrc/ defines bw_op_new, bw_value" in done.stdout
+    assert "bw_op_new, bw_value" in done.stdout
 
 
 def test_werror(build: Build, built: Path) -> None:
@@ -298,9 +298,11 @@ def test_another_system_is_refused_with_what_works(build: Build, tree: Path, pla
     assert not list(tree.rglob("*.o"))
 
 
-def test_cuda_off_says_why(build: Build, built: Path) -> None:
+def test_a_build_without_cuda_has_the_reason(build: Build, built: Path) -> None:
     compiled(build(with_kernels(built)))
-    assert module_doc(built)[1:4] == ["BWPROF_CUDA=0 was set when bwprof was built", "", ""]
+    reason, *rest = module_doc(built)[1:4]
+    assert reason.startswith("BWPROF_CUDA=0 ")
+    assert rest == ["", ""]
 
 
 def test_cuda_demanded_but_absent(build: Build, tree: Path, tmp_path: Path) -> None:
@@ -314,17 +316,19 @@ def test_cuda_demanded_but_absent(build: Build, tree: Path, tmp_path: Path) -> N
     absent = {"PATH": str(tmp_path / "bin"), "CUDA_HOME": "", "CUDA_PATH": ""}
     done = build(with_kernels(tree), BWPROF_CUDA="1", **absent)
     assert done.returncode != 0
-    assert "BWPROF_CUDA=1, but nvcc was not found" in done.stdout
+    assert re.search(r"BWPROF_CUDA=1\b.*\bnvcc\b", done.stdout)
     compiled(build(tree, BWPROF_CUDA="auto", **absent))
-    assert "nvcc was not found in CUDA_HOME" in module_doc(tree)[1]
+    assert re.search(r"\bnvcc\b.*\bCUDA_HOME\b", module_doc(tree)[1])
 
 
-def test_nvcc_that_fails_is_an_error_that_names_the_way_out(build: Build, tree: Path, toolkit: Path) -> None:
+def test_a_failing_nvcc_is_an_error_with_the_setting_that_avoids_it(build: Build, tree: Path, toolkit: Path) -> None:
     done = build(with_kernels(tree), BWPROF_CUDA="auto", CUDA_HOME=str(toolkit))
     assert done.returncode != 0
-    assert f"CUDA on: nvcc 13.0.88 at {toolkit}/bin/nvcc" in done.stdout
-    assert "architectures: 80 86 90a 100 120, PTX for 80" in done.stdout
-    assert "kernels.cu(7): error: no such thing" in done.stdout
+    (on,) = (line for line in done.stdout.splitlines() if "13.0.88" in line)
+    assert f"{toolkit}/bin/nvcc" in on
+    (built_for,) = (line for line in done.stdout.splitlines() if "PTX" in line)
+    assert re.findall(r"\d+a?", built_for.partition("architectures")[2]) == ["80", "86", "90a", "100", "120", "80"]
+    assert "kernels.cu(7): error:" in done.stdout
     assert "BWPROF_CUDA=0" in done.stdout
 
 

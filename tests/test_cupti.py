@@ -53,6 +53,7 @@ SOURCES = (
 CXX_SOURCES = tuple(f"csrc/cuda/profiling/{name}.cc" for name in ("range_profiler", "state", "dram", "metrics"))
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
+NO_COUNTERS = "the cpu backend has no hardware counters"
 
 
 def cuda_folders() -> list[Path]:
@@ -166,7 +167,7 @@ def test_under_another_profiler(native: Native) -> None:
     assert "another profiler" in done.stdout
 
 
-def test_two_threads_race_for_nothing(native: Native, includes: list[str], tmp_path: Path) -> None:
+def test_two_threads_have_no_data_race(native: Native, includes: list[str], tmp_path: Path) -> None:
     """Under a sanitizer that watches two threads, where the compiler has one that runs here."""
     watch = ["-fsanitize=thread", "-g"]
     (tmp_path / "probe.c").write_text("int main(void) { return 0; }\n")
@@ -197,26 +198,26 @@ def test_the_cpu_has_one_timer(cpu: _core.Device) -> None:
         assert measured["timer"] == "monotonic"
         assert math.isnan(measured["kernel_sum_ns"])
         for timer in ("graph", "cupti", ""):
-            with pytest.raises(ValueError, match=f"timer = '{timer}': allowed on cpu is monotonic"):
+            with pytest.raises(ValueError, match=rf"timer = '{timer}': .*monotonic"):
                 case.measure(timer=timer)
-    with pytest.raises(ValueError, match="allowed on cpu is monotonic"):
+    with pytest.raises(ValueError, match=r"\bmonotonic\b"):
         cpu.floor_ns("graph")
 
 
 def test_the_cpu_counts_nothing(cpu: _core.Device) -> None:
     with _core.Case(cpu, "stream_copy", "fp32", {"elements": 4096}) as case:
         counted = case.count()
-    assert counted["counters_status"] == "the cpu backend has no hardware counters"
+    assert counted["counters_status"] == NO_COUNTERS
     assert all(math.isnan(counted[name]) for name in ("dram_bytes_read", "dram_bytes_written", "l2_bytes"))
 
 
-def test_a_sweep_says_what_it_could_not_count() -> None:
+def test_a_sweep_has_the_status_of_missing_counters() -> None:
     frame = bwprof.sweep(
         "stream_copy", elements=4096, precision="fp32", backend="cpu", roofs=False, counters=True, timer="monotonic"
     )
     row = frame.iloc[0]
     assert (row["status"], row["timer"]) == ("ok", "monotonic")
-    assert row["counters_status"] == "the cpu backend has no hardware counters"
+    assert row["counters_status"] == NO_COUNTERS
     for name in ("dram_bytes_read", "dram_bytes_written", "dram_gb_s", "l2_bytes", "traffic_ratio"):
         assert frame[name].isna().all(), name
 
@@ -266,7 +267,7 @@ def lost_device() -> _core.DeviceError:
     [_core.DeviceError("a call failed"), _core.UnavailableError("no CUPTI"), MemoryError(), ValueError("odd")],
     ids=repr,
 )
-def test_counting_costs_no_row_its_time(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_failed_counting_leaves_rows_their_times(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     plant(monkeypatch, raising(error))
     frame = bwprof.sweep(
         "stream_copy", elements=[4096, 8192], precision="fp32", backend="cpu", roofs=False, counters=True
@@ -276,52 +277,51 @@ def test_counting_costs_no_row_its_time(monkeypatch: pytest.MonkeyPatch, error: 
     assert frame["counters_status"].tolist() == [f"not counted: {str(error) or 'out of memory'}"] * 2
 
 
-def test_a_device_lost_in_counting_leaves_the_row_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_lost_in_counting_leaves_its_row_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row is finished, the device is given up: what is left is not measured on it."""
     plant(monkeypatch, raising(lost_device()))
-    with pytest.raises(bwprof.SweepError, match=r"device is lost.*an illegal address was met") as caught:
+    with pytest.raises(bwprof.SweepError, match=r"lost.*illegal address") as caught:
         bwprof.sweep("stream_copy", elements=[4096, 8192], precision="fp32", backend="cpu", roofs=False, counters=True)
     (row,) = caught.value.frame.to_dict("records")
     assert (row["status"], row["elements"]) == ("ok", 4096)
     assert row["time_ms"] > 0
-    assert row["counters_status"] == "not counted: an illegal address was met"
+    assert row["counters_status"].endswith(str(lost_device()))
 
 
-def test_a_sweep_without_counters_says_nothing_of_them() -> None:
+def test_a_sweep_without_counters_has_no_status_of_them() -> None:
     frame = bwprof.sweep("stream_copy", elements=4096, precision="fp32", backend="cpu", roofs=False)
     assert frame["counters_status"].isna().all()
 
 
 def test_the_cpu_has_no_metrics(cpu: _core.Device) -> None:
     with _core.Case(cpu, "stream_copy", "fp32", {"elements": 64}) as case:
-        assert case.count_metrics([]) == {"passes": 0, "metrics_status": "the cpu backend has no hardware counters"}
-        with pytest.raises(ValueError, match="metrics = 'tensor': allowed on cpu is none"):
+        assert case.count_metrics([]) == {"passes": 0, "metrics_status": NO_COUNTERS}
+        with pytest.raises(ValueError, match=r"metrics = 'tensor'.*\bcpu\b"):
             case.count_metrics(["tensor"])
-        with pytest.raises(TypeError, match="metrics must be a list of names"):
+        with pytest.raises(TypeError, match=r"^metrics\b.*\blist\b"):
             case.count_metrics(3)
         for no_name in (1, "\ud800", b"tensor"):
-            with pytest.raises(TypeError, match="metrics must be a list of names: one of these is no name"):
+            with pytest.raises(TypeError, match=r"^metrics\b.*\bno name\b"):
                 case.count_metrics([no_name])
-    with pytest.raises(ValueError, match="the cpu backend counts no metrics"):
+    with pytest.raises(ValueError, match=r"\bcpu\b.*\bno metrics\b"):
         bwprof.sweep("stream_copy", elements=64, backend="cpu", metrics="tensor")
     with (
         bwprof.Case("stream_copy", elements=64, backend="cpu") as public,
-        pytest.raises(ValueError, match="the cpu backend counts no metrics"),
+        pytest.raises(ValueError, match=r"\bcpu\b.*\bno metrics\b"),
     ):
         public.count(metrics=["all"])
     for measured in (bwprof.measure, bwprof.sweep):
-        with pytest.raises(ValueError, match="the cpu backend counts no metrics"):
+        with pytest.raises(ValueError, match=r"\bcpu\b.*\bno metrics\b"):
             measured(lambda: None, device="cpu", metrics=["dram_pct"])
-    with pytest.raises(ValueError, match="metrics is 3: names are needed"):
+    with pytest.raises(ValueError, match="metrics is 3"):
         bwprof.measure(lambda: None, device="cpu", metrics=3)
 
 
 def test_metrics_of_a_call_on_the_cpu(cpu: _core.Device) -> None:
-    said = {"passes": 0, "metrics_status": "the cpu backend has no hardware counters"}
-    assert cpu.count_call_metrics(lambda: None, []) == said
-    with pytest.raises(ValueError, match="metrics = 'tensor': allowed on cpu is none"):
+    assert cpu.count_call_metrics(lambda: None, []) == {"passes": 0, "metrics_status": NO_COUNTERS}
+    with pytest.raises(ValueError, match=r"metrics = 'tensor'.*\bcpu\b"):
         cpu.count_call_metrics(lambda: None, ["tensor"])
-    with pytest.raises(TypeError, match="metrics must be a list of names"):
+    with pytest.raises(TypeError, match=r"^metrics\b.*\blist\b"):
         cpu.count_call_metrics(lambda: None, 3)
     with pytest.raises(TypeError, match="a callable is needed"):
         cpu.count_call_metrics(3, [])
@@ -339,7 +339,7 @@ def test_names_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups, or the columns that they fill."""
     monkeypatch.setattr(registry, "metric_names", lambda _: ["tensor", "dram", "sm"])
     assert registry.check_metrics(["dram_pct", "sm", "dram"], "x") == ("dram", "sm")
-    with pytest.raises(ValueError, match=r"unknown metric on x 'drum': did you mean 'dram'\?"):
+    with pytest.raises(ValueError, match=r"'drum'.*'dram'"):
         registry.check_metrics(["drum_pct"], "x")
 
 
@@ -355,13 +355,13 @@ def test_columns_of_metrics() -> None:
     assert (row["stall_reasons"], row["metrics_status"]) == (None, None)
 
 
-def test_a_launch_of_one_kernel_says_what_it_is_made_of() -> None:
+def test_a_launch_of_one_kernel_has_its_size() -> None:
     """132 multiprocessors hold two blocks each: 4 096 are 15.5 waves. Several kernels, or a library's, say nothing."""
     kernel = {"blocks": 4096, "threads": 1024, "registers": 32, "static_shared_bytes": 8448, "dynamic_shared_bytes": 64}
     kernels = [kernel | {"resident_blocks": 2}]
 
-    def listed(*given: object) -> list[dict[str, int]]:
-        if given[3] == "library":
+    def listed(*arguments: object) -> list[dict[str, int]]:
+        if arguments[3] == "library":
             raise _core.UnsupportedError("a library's kernels are its own")
         return kernels
 
@@ -553,4 +553,4 @@ def test_metrics_of_a_copy(gpu: _core.Device) -> None:
 def test_one_handle_counts_at_a_time(gpu: _core.Device) -> None:
     counted(gpu, "stream_copy", "fp32", {"elements": 1 << 20})
     with bwprof.Case("stream_copy", elements=1 << 20, backend="cuda") as case:
-        assert "another device handle of this process" in case.count()["counters_status"]
+        assert "another device handle" in case.count()["counters_status"]

@@ -1,4 +1,4 @@
-"""The C library: what it exports, examples in C, C++, Rust and CUDA, bad use, and Python's numbers beside its own.
+"""The C library: its exports, examples in C, C++, Rust and CUDA, bad use, and numbers equal to Python's.
 
 Programs of tests/api are compiled against the library that lies beside the module; under a sanitizer they are built
 with it, too.
@@ -31,8 +31,8 @@ API = Path(__file__).resolve().parent / "api"
 HEADER = Path(bwprof.get_include()) / "bwprof.h"
 CHECKS = re.findall(r"NAMED\((\w+)\)[,}]", (API / "bad_use.c").read_text())
 WARNINGS = shlex.split("-g -Wall -Wextra -pedantic -Werror")
-# Leaks of the library are looked for; nothing else may stop a program before it has said what it found.
-SAID = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "TSAN_OPTIONS": "die_after_fork=0"}
+# Leaks of the library are reported; nothing else may stop a program before its output is complete.
+SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "TSAN_OPTIONS": "die_after_fork=0"}
 
 
 def sanitizer() -> list[str]:
@@ -60,7 +60,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         list(map(str, command)),
         cwd=cwd,
-        env=clean_environment() | SAID | environment,
+        env=clean_environment() | SANITIZER_OPTIONS | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -91,7 +91,7 @@ def c_example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
 
 @pytest.fixture(scope="module")
 def bad_use(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of its files, and what it said."""
+    """The folder of its files, and its output."""
     folder = tmp_path_factory.mktemp("bad_use")
     program = compiled("bad_use.c", folder, *shlex.split(os.environ.get("CC", "cc")), "-std=c11")
     has_gpu = {backend["name"]: backend["devices"] for backend in _core.backends()}["cuda"]
@@ -103,7 +103,7 @@ def bad_use(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run(program, folder, cwd=folder, **environment)
 
 
-def test_the_library_exports_what_the_header_marks() -> None:
+def test_the_library_exports_the_functions_of_its_header() -> None:
     if shutil.which("nm") is None:
         pytest.skip("nm (binutils) is not installed")
     listing = run("nm", "-D", "--defined-only", bwprof.get_library(), cwd=API)
@@ -138,21 +138,22 @@ def test_config_answers_outside_the_source_tree(capsys: pytest.CaptureFixture[st
     ]
     with pytest.raises(SystemExit, match="2"):
         config.main([])
-    assert "--cflags, --libs, --include, --rustc or --library" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert all(option in err for option in ("--cflags", "--libs", "--include", "--rustc", "--library"))
     assert config.main(["--library"]) == 0
     assert capsys.readouterr().out == bwprof.get_library() + "\n"
 
 
-def test_config_says_that_there_is_no_library(
+def test_config_refuses_a_missing_library(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(config, "_HERE", tmp_path)
     with pytest.raises(SystemExit, match="1"):
         config.main(["--libs"])
-    assert "libbwprof.so is not there: build or install bwprof again" in capsys.readouterr().err
+    assert "libbwprof.so" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="1"):
         config.main(["--cflags"])
-    assert "bwprof.h is not there: build or install bwprof again" in capsys.readouterr().err
+    assert "bwprof.h" in capsys.readouterr().err
 
 
 def test_config_quotes_a_path_with_spaces(
@@ -175,14 +176,15 @@ def test_config_quotes_a_path_with_spaces(
     assert capsys.readouterr().out == f"{here}/include\n"
 
 
-@pytest.mark.parametrize(("how", "said"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
-def test_config_says_that_it_cannot_answer(how: str, said: str) -> None:
+@pytest.mark.parametrize(("how", "problem"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
+def test_config_fails_where_its_output_cannot_be_written(how: str, problem: str) -> None:
     run = subprocess.run(
         ["sh", "-c", f'"$0" -m bwprof.config --libs {how}', sys.executable], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout) == (3, "")
-    assert run.stderr.startswith("python -m bwprof.config: error: the standard output")
-    assert said in run.stderr
+    assert run.stderr.startswith("python -m bwprof.config: error: ")
+    assert "standard output" in run.stderr
+    assert problem in run.stderr
     assert "Traceback" not in run.stderr
 
 
@@ -218,16 +220,19 @@ def test_the_guides_example(source_tree: Path, tmp_path: Path) -> None:
     options = [*WARNINGS, "-std=c99", *sanitizer(), *flags("--cflags", "--libs")]
     run(*compiler, "engine.c", *options, "-o", "engine", cwd=tmp_path)
     for _ in range(8):  # what else runs may make its ranges longer than the floor's own, or those than these
-        said = run(tmp_path / "engine", cwd=tmp_path)
-        assert said.startswith("=== Bandwidth Profile: gemm ===\n")
-        assert "(median of 100)\nBytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n" in said
+        title, time, read, written, *end = run(tmp_path / "engine", cwd=tmp_path).splitlines()
+        assert title.strip("= ").endswith(": gemm")
+        assert time.endswith("(median of 100)")
+        assert read.endswith(": 117448704 (117.45 MB)")
+        assert written.endswith(": 28672 (0.03 MB)")
         (row,) = csv.DictReader((tmp_path / "ranges.csv").read_text().splitlines())
         assert (row["range"], row["count"]) == ("gemm", "100")
         report = json.loads((tmp_path / "ranges.json").read_text())
         close = float(row["time_ms"]) * 1e3 < 3 * report["floor_us"]
         assert row["flags"] == report["ranges"][0]["flags"] == ("near_timer_floor" if close else "")
-        told = "Flags: near_timer_floor\n" if close else ""
-        assert said.endswith(f" GB/s\n{told}=============================\n")
+        assert end[0].endswith(" GB/s")
+        assert ["near_timer_floor" in line for line in end[1:-1]] == [True] * close
+        assert set(end[-1]) == {"="}
         same = 1 / 2 < float(row["time_ms"]) * 1e3 / report["floor_us"] < 2
         if same:
             break
@@ -273,11 +278,11 @@ def test_an_empty_range_is_near_the_floor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", COSTS)
-def test_costs_are_pythons(c_example: tuple[Path, list[str]], word: str) -> None:
+def test_costs_equal_pythons(c_example: tuple[Path, list[str]], word: str) -> None:
     operation, precision, params = COSTS[word]
     cost = _core.cost(operation, precision, params)
-    (said,) = [line for line in c_example[1] if line.startswith(f"{word} ")]
-    assert said == f"{word} {cost['bytes_read']} {cost['bytes_written']} {cost['flops']}"
+    (line,) = [line for line in c_example[1] if line.startswith(f"{word} ")]
+    assert line == f"{word} {cost['bytes_read']} {cost['bytes_written']} {cost['flops']}"
 
 
 def test_a_gemm_by_hand(c_example: tuple[Path, list[str]]) -> None:
@@ -286,9 +291,9 @@ def test_a_gemm_by_hand(c_example: tuple[Path, list[str]]) -> None:
 
 
 def test_the_c_example_measures(c_example: tuple[Path, list[str]]) -> None:
-    _, said = c_example
-    assert "ranges 1" in said
-    (measured,) = [line.split() for line in said if line.startswith("measured ")]
+    _, lines = c_example
+    assert "ranges 1" in lines
+    (measured,) = [line.split() for line in lines if line.startswith("measured ")]
     assert measured[1] == "monotonic"
     assert int(measured[2]) >= 10
     assert measured[3:] == ["1", "1"]
@@ -300,7 +305,7 @@ def test_the_c_example_keeps_a_report(c_example: tuple[Path, list[str]]) -> None
     assert row["bandwidth_gb_s"] == pytest.approx((2 << 20) / row["time_ms"] / 1e6)
 
 
-def test_the_report_is_the_promised_text(c_example: tuple[Path, list[str]]) -> None:
+def test_the_report_has_the_documented_text(c_example: tuple[Path, list[str]]) -> None:
     text = "\n".join(c_example[1])
     found = re.search(
         r"=== Bandwidth Profile: copy ===\nElapsed time: (\d+\.\d{3}) ms \(median of 20\)\n"
@@ -318,14 +323,14 @@ def test_the_report_is_the_promised_text(c_example: tuple[Path, list[str]]) -> N
 def test_ranges_are_written_as_pythons_frame(c_example: tuple[Path, list[str]]) -> None:
     with (c_example[0] / "ranges.csv").open() as file:
         rows = list(csv.DictReader(file))
-    kept = json.loads((c_example[0] / "ranges.json").read_text())
+    stored = json.loads((c_example[0] / "ranges.json").read_text())
     with bwprof.Profiler(device="cpu") as profiler:
         assert list(rows[0]) == list(profiler.frame().columns)
     assert [(row["range"], row["count"]) for row in rows] == [("step", "20"), ("copy", "20")]
-    for row, same in zip(rows, kept["ranges"], strict=True):
+    for row, same in zip(rows, stored["ranges"], strict=True):
         assert {name: "" if value is None else str(value) for name, value in same.items()} == row
         assert float(row["time_ms_min"]) <= float(row["time_ms"]) <= float(row["time_ms_max"])
-    assert (kept["backend"], kept["timer"]) == ("cpu", "monotonic")
+    assert (stored["backend"], stored["timer"]) == ("cpu", "monotonic")
     assert not list(c_example[0].glob("*.tmp"))
 
 
@@ -345,9 +350,9 @@ def test_a_benchmark_is_a_result_file(c_example: tuple[Path, list[str]]) -> None
         assert row["bandwidth_gb_s"] == pytest.approx(moved / row["time_ms"] / 1e6)
         near = row["time_ms"] * 1e3 < FLOOR_FACTOR * row["timer_floor_us"]
         assert ("near_timer_floor" in row["flags"].split(";")) == near
-    shown = [line for line in c_example[1] if line.startswith("case ")]
-    assert shown[0].split()[1:4] == [f"1/{len(specs)}", "stream_copy", "fp32"]
-    assert len(shown) == len(specs)
+    announced = [line for line in c_example[1] if line.startswith("case ")]
+    assert announced[0].split()[1:4] == [f"1/{len(specs)}", "stream_copy", "fp32"]
+    assert len(announced) == len(specs)
 
 
 LIST_CASES = """
@@ -389,24 +394,28 @@ def test_suites_have_pythons_cases_in_pythons_order(tmp_path: Path) -> None:
 
 def test_the_cpp_example(tmp_path: Path) -> None:
     program = compiled("example.cpp", tmp_path, *shlex.split(os.environ.get("CXX", "c++")), "-std=c++11")
-    said = run(program, tmp_path, cwd=tmp_path)
-    assert "a kernel that fails ends its range\nranges 3 1, their bytes 1 1\n" in said
-    assert "counts 10 5\nknown 1 unknown 1\n" in said
-    assert "refused 1: profiler is NULL\n" in said
+    lines = run(program, tmp_path, cwd=tmp_path).splitlines()
+    counts = {"ranges": ["3", "1", "1", "1"], "counts": ["10", "5"], "known": ["1", "1"]}
+    for word, numbers in counts.items():
+        (line,) = (line for line in lines if line.startswith(f"{word} "))
+        assert re.findall(r"\d+", line) == numbers
+    (refused,) = (line for line in lines if line.startswith("refused 1: "))
+    assert "profiler is NULL" in refused
     (row,) = csv.DictReader((tmp_path / "scale.csv").read_text().splitlines())
     assert (row["range"], row["count"], row["bytes_read"]) == ("scale", "10", str(4 << 16))
 
 
 @pytest.mark.parametrize("options", [["-std=c++11", "-fno-exceptions"], ["-std=c++17"]])
-def test_cpp_where_nothing_throws(tmp_path: Path, options: list[str]) -> None:
+def test_cpp_without_exceptions(tmp_path: Path, options: list[str]) -> None:
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     program = compiled("noexcept.cpp", tmp_path, *compiler, *options, "-Wsign-conversion", "-Wnarrowing")
-    assert run(program, tmp_path, cwd=tmp_path).splitlines() == [
-        "none 1 1, there 0 0",
-        "known 1 unknown 1",
-        "refused 1",
-        "refused 9",
-        "moved 1 1 0, 1 of them",
+    lines = run(program, tmp_path, cwd=tmp_path).splitlines()
+    assert [(line.split()[0], re.findall(r"\d+", line)) for line in lines] == [
+        ("none", ["1", "1", "0", "0"]),
+        ("known", ["1", "1"]),
+        ("refused", ["1"]),
+        ("refused", ["9"]),
+        ("moved", ["1", "1", "0", "1"]),
     ]
 
 
@@ -420,8 +429,8 @@ def test_the_rust_example(tmp_path: Path) -> None:
     run(compiler, "--edition", "2021", *options, API / "example.rs", "-o", tmp_path / "example", cwd=tmp_path)
     path, refused, of_no_rows = run(tmp_path / "example", cwd=tmp_path).splitlines()
     assert path == ".test-results/bandwidth/rust-example/bandwidth_report.json"
-    assert refused == "refused 10 range 'never' has no time yet: it has not been stopped"
-    assert of_no_rows.startswith("refused 1 gemm: M = 0: ")
+    assert refused.startswith("refused 10 range 'never' ")
+    assert of_no_rows.split()[:6] == ["refused", "1", "gemm:", "M", "=", "0:"]
     report = json.loads((tmp_path / path).read_text())
     assert list(report) == ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
     assert (report["bytes_read"], report["bytes_written"]) == (3214848, 3584)
@@ -432,7 +441,7 @@ def test_the_rust_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_bad_use_gets_an_answer(bad_use: tuple[Path, str], name: str) -> None:
+def test_bad_use_returns_errors(bad_use: tuple[Path, str], name: str) -> None:
     assert len(CHECKS) >= 16
     assert f"ok {name}\n" in bad_use[1], bad_use[1]
 
@@ -459,9 +468,9 @@ def test_strange_names_are_escaped(bad_use: tuple[Path, str]) -> None:
     assert len(lines) == len(NAMES) + 1
     formulas = {"=1+1", "@x", "'-1", "-x"}
     assert [row["range"] for row in rows] == [f"'{name}" if name in formulas else name for name in NAMES]
-    kept = json.loads((folder / "names.json").read_text())["ranges"]
+    stored = json.loads((folder / "names.json").read_text())["ranges"]
     control = {"line\\x0abreak\\x09tab": "line\nbreak\ttab", "\\x1b[31mred\\x7f": "\x1b[31mred\x7f"}
-    assert [row["range"] for row in kept] == [control.get(name, name) for name in NAMES]
+    assert [row["range"] for row in stored] == [control.get(name, name) for name in NAMES]
     report = (folder / "names.txt").read_text()
     assert [f"=== Bandwidth Profile: {name} ===" in report for name in NAMES] == [True] * len(NAMES)
 
@@ -472,7 +481,7 @@ def test_numbers_do_not_follow_the_locale(bad_use: tuple[Path, str]) -> None:
         pytest.skip("no locale with a decimal comma: localedef (Debian: locales) made none")
     rows = list(csv.DictReader((bad_use[0] / "names.csv").read_text().splitlines()))
     assert all(None not in row and float(row["bandwidth_gb_s"]) > 0 for row in rows)
-    assert "Bytes read: 1500 (0.00 MB)" in (bad_use[0] / "names.txt").read_text()
+    assert " 1500 (0.00 MB)" in (bad_use[0] / "names.txt").read_text()
     for same, row in zip(json.loads((bad_use[0] / "names.json").read_text())["ranges"], rows, strict=True):
         assert same["time_ms"] == float(row["time_ms"])
 
@@ -505,12 +514,12 @@ def test_nvcc_takes_the_same_words(nvcc: str, tmp_path: Path) -> None:
 @pytest.mark.cuda
 def test_the_cuda_example(nvcc: str, tmp_path: Path) -> None:
     """512 MB moved by a kernel of its own: ranges, the measurement and a graph agree."""
-    said = run(cuda_program(nvcc, "example", tmp_path), tmp_path, cwd=tmp_path)
-    times = {name: float(ms) for name, ms in re.findall(r"^(\w+) ([\d.]+) ms", said, re.MULTILINE)}
-    assert times["range"] == pytest.approx(times["graph"], rel=0.1), said
-    assert times["measured"] == pytest.approx(times["graph"], rel=0.1), said
-    assert "cold 1" in said
-    assert "read later 1\nstill works 1" in said
+    printed = run(cuda_program(nvcc, "example", tmp_path), tmp_path, cwd=tmp_path)
+    times = {name: float(ms) for name, ms in re.findall(r"^(\w+) ([\d.]+) ms", printed, re.MULTILINE)}
+    assert times["range"] == pytest.approx(times["graph"], rel=0.1), printed
+    assert times["measured"] == pytest.approx(times["graph"], rel=0.1), printed
+    assert "cold 1" in printed
+    assert {"read later 1", "still works 1"} <= set(printed.splitlines())
 
 
 @pytest.mark.cuda

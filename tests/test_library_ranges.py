@@ -134,8 +134,8 @@ def test_a_file_is_written_where_its_links_lead(tmp_path: Path) -> None:
     (tmp_path / "lost.csv").symlink_to("nowhere/lost.csv")
     (tmp_path / "round.csv").symlink_to("round.csv")
     paths = ["links/first.csv", "links/first.csv", "absolute.csv", "lost.csv", "round.csv"]
-    said = run(program(LINKS, "c11", tmp_path, *flags("--libs")), *paths, cwd=tmp_path)
-    assert said.split() == ["0", "0", "0", "9", "9"]
+    printed = run(program(LINKS, "c11", tmp_path, *flags("--libs")), *paths, cwd=tmp_path)
+    assert printed.split() == ["0", "0", "0", "9", "9"]
     assert sorted(path.name for path in (tmp_path / "real").iterdir()) == ["other.csv", "there.csv"]
     assert all((tmp_path / name).is_symlink() for name in (*paths, "links/second.csv"))
     with bwprof.Profiler(device="cpu") as profiler:

@@ -64,22 +64,22 @@ def checks(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Check
 
 @pytest.fixture(scope="session")
 def outcomes(checks: Checks) -> dict[str, tuple[int, str]]:
-    """Each check's exit status, and what it said."""
+    """Each check's exit status, and its output."""
     done = subprocess.run([checks.program, "--all"], env=checks.environment, capture_output=True, check=False)
     left, found = done.stdout, {}
     while left:
         line, _, left = left.partition(b"\n")
-        name, status, said = line.split()
-        found[name.decode()] = int(status), left[: int(said)].decode(errors="replace")
-        left = left[int(said) :]
+        name, status, printed = line.split()
+        found[name.decode()] = int(status), left[: int(printed)].decode(errors="replace")
+        left = left[int(printed) :]
     assert done.returncode == 0, f"ended after {list(found)[-1:]}: {done.stderr!r}"
     return found
 
 
 @pytest.mark.parametrize("name", check_names())
 def test_check(outcomes: dict[str, tuple[int, str]], name: str) -> None:
-    status, said = outcomes[name]
-    assert status == 0, f"exit status {status}\n{said}"
+    status, printed = outcomes[name]
+    assert status == 0, f"exit status {status}\n{printed}"
 
 
 @pytest.mark.parametrize(("elems", "size"), [(32, 34), (64, 36), (256, 144)])

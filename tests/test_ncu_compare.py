@@ -1,10 +1,11 @@
-"""`bwprof ncu compare` and `ncu_compare`: launches that belong together, changes, what one side alone has, files."""
+"""`bwprof ncu compare` and `ncu_compare`: pairs of launches, changes, launches of one side alone, files."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def cell(text: str, heading: str) -> list[str]:
     return [part.strip() for part in line.split("|")[1:]]
 
 
-def test_a_page_beside_itself_with_other_figures() -> None:
+def test_two_pages_of_a_kernel_are_compared_figure_by_figure() -> None:
     one = [("gpu__time_duration.sum", "ns", "1,000"), ("dram__bytes_read.sum", "Kbyte", "8")]
     stalls = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
     both = [(stalls.format("long_scoreboard"), "inst", "3"), (stalls.format("barrier"), "inst", "1")]
@@ -63,7 +64,9 @@ def test_a_page_beside_itself_with_other_figures() -> None:
     assert math.isnan(by_figure.loc["dram_bytes_read", "new"])
     assert by_figure.loc["stall long_scoreboard", ["base", "new", "difference"]].tolist() == [75, 100, 25]
     assert by_figure.loc["stall barrier", ["base", "new", "unit"]].tolist() == [25, 0, "%"]
-    assert any("new was not counted with: dram_bytes_read" in note for note in found.attrs["notes"])
+    (note,) = found.attrs["notes"]
+    assert note.startswith("new ")
+    assert "dram_bytes_read" in note
 
 
 def load_page(metrics: list[tuple[str, str, str]]) -> pd.DataFrame:
@@ -75,7 +78,7 @@ def load_page(metrics: list[tuple[str, str, str]]) -> pd.DataFrame:
         return load(path)
 
 
-def test_launches_belong_together_by_name_and_order() -> None:
+def test_launches_are_paired_by_name_and_order() -> None:
     other, third = {"kernel": "fill()", "case": "fill"}, {"kernel": "scan()", "case": "scan"}
     base = frame({}, other, {"time_ms": 2.0}, {"time_ms": 3.0}, {"time_ms": 4.0})
     new = frame(third, {"time_ms": 1.0}, third, {"time_ms": 8.0})
@@ -90,12 +93,12 @@ def test_launches_belong_together_by_name_and_order() -> None:
     ]
 
 
-def test_two_kernels_of_different_names_are_compared_and_more_are_not() -> None:
+def test_two_kernels_of_different_names_are_compared_but_not_more() -> None:
     renamed = {"kernel": "copy_v2(float*)", "case": "copy_v2", "time_ms": 0.25}
     found = ncu_compare(frame({}), frame(renamed))
     assert found.set_index("figure").loc["time_ms", "ratio"] == 0.5
-    assert found.attrs["notes"][0] == "kernels of different names are compared: copy<float> and copy_v2"
-    with pytest.raises(ValueError, match=r"no kernel is on both sides: one has copy<float>, fill, the other copy_v2;"):
+    assert "copy<float> and copy_v2" in found.attrs["notes"][0]
+    with pytest.raises(ValueError, match=r"copy<float>, fill.*copy_v2"):
         ncu_compare(frame({}, {"kernel": "fill()", "case": "fill"}), frame(renamed))
 
 
@@ -103,26 +106,30 @@ def test_notes_name_differences_of_the_sides() -> None:
     base = frame({"device": "NVIDIA H200", "sm_clock_mhz": 1980.0})
     slower = frame({"device": "NVIDIA H100", "sm_clock_mhz": 1800.0})
     devices, clocks = ncu_compare(base, slower).attrs["notes"]
-    assert devices == "the devices differ: NVIDIA H200 and NVIDIA H100"
-    assert clocks == "the multiprocessors' clocks differ by up to 10 %, and times with them"
+    assert "NVIDIA H200" in devices
+    assert "NVIDIA H100" in devices
+    assert "clocks" in clocks
+    assert "10 %" in clocks
     unnamed = frame({"device": "cuda:0", "sm_clock_mhz": 1990.0})
     assert ncu_compare(base, unnamed).attrs["notes"] == ()
 
 
-def test_what_has_no_launches_is_refused(tmp_path: Path) -> None:
+def test_inputs_without_launches_are_refused(tmp_path: Path) -> None:
     import bwprof
 
-    with pytest.raises(ValueError, match="new has no column kernel: launches that ncu measured are needed"):
+    with pytest.raises(ValueError, match=r"^new .*\bkernel"):
         ncu_compare(frame({}), bwprof.load_example("h200"))
-    with pytest.raises(ValueError, match="base is a time line, a row for each name"):
+    with pytest.raises(ValueError, match=r"^base .*time line"):
         ncu_compare(frame({"count": 3}), frame({}))
-    with pytest.raises(TypeError, match=r"base is 3: a path or a frame of parse_ncu is needed"):
+    with pytest.raises(TypeError, match=r"^base is 3\b"):
         ncu_compare(3, frame({}))  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         ncu_compare(tmp_path / "nowhere.csv", frame({}))
 
 
-def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_change_of_each_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: Callable[..., None]
+) -> None:
     figures = {
         "dram_bytes_read": 1 << 20,
         "occupancy_pct": 50.0,
@@ -135,23 +142,22 @@ def test_the_command_says_what_became_of_each_figure(tmp_path: Path, capsys: pyt
     changed = {"time_ms": 0.4, "registers": 80, "occupancy_pct": 62.5, "bank_conflicts": 7, "stall_reasons": "wait=1"}
     new = saved(tmp_path / "new.json", figures | changed)
     text = message(capsys, base, new)
-    assert text.startswith("0.5 ms before, 0.4 ms after: 1.25 times as fast\n\ncopy<float> (launch 0)\n")
-    assert cell(text, "time_ms") == ["ms", "0.5", "0.4", "-20.0 %"]
-    assert cell(text, "dram_bytes_read") == ["B", "1 MiB", "1 MiB", "="]
-    assert cell(text, "occupancy_pct") == ["%", "50", "62.5", "+12.5 points"]
-    assert cell(text, "registers") == ["registers", "40", "80", "2 x"]
-    assert cell(text, "bank_conflicts")[1:] == ["0", "7", "from none"]
-    assert cell(text, "stall long_scoreboard") == ["%", "90", "0", "-90.0 points"]
+    snapshot(text, "changes")
+    assert cell(text, "time, us") == ["500", "400", "-20.0 %"]
+    assert cell(text, "DRAM read") == ["1 MiB", "1 MiB", "="]
+    assert cell(text, "occupancy, %") == ["50.0", "62.5", "+12.5 points"]
+    assert cell(text, "registers") == ["40", "80", "2 x"]
+    assert cell(text, "bank conflicts") == ["0", "7", "from none"]
+    assert cell(text, "stall long_scoreboard, %") == ["90.0", "0.0", "-90.0 points"]
     assert "block_threads" not in text
-    assert "(1 figure more, hardly changed or of one side alone: --all)" in text
-    assert "compare with each other alone" in text
+    assert "--all" in text
     assert max(map(len, text.partition("\nNotes")[0].splitlines())) <= 80
     assert cell(message(capsys, base, new, "--all"), "block_threads") == ["threads", "256", "256", "="]
     assert "1.25 times as long" in message(capsys, new, base)
     assert "the same\n" in message(capsys, base, base)
 
 
-def test_many_launches_are_a_line_each_in_eighty_columns(
+def test_many_launches_have_a_line_each_of_eighty_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bwprof.text.terminal.PLAIN_WIDTH", 80)
@@ -166,27 +172,30 @@ def test_many_launches_are_a_line_each_in_eighty_columns(
     base = saved(tmp_path / "base.json", *(figures | {"time_ms": 0.1 * at} for at in range(1, 7)))
     new = saved(tmp_path / "new.json", *(figures | {"time_ms": 0.05 * at} for at in range(1, 6)))
     text = message(capsys, base, new)
-    assert text.startswith("all 5 launches: 1.5 ms before, 0.75 ms after: 2 times as fast\n")
+    first, _ = text.split("\n", 1)
+    assert re.findall(r"[\d.]+", first) == ["5", "1500", "750", "2"]
     assert max(map(len, text.splitlines()[:9])) <= 80
     assert cell(text, "4      ")[1:4] == ["0.5", "0.25", "-50.0 %"]
     assert re.search(r"base\.json:a_kernel_[^,]+<float,float,[^|]*\.\.\.,1launch", "".join(text.split()))
 
 
-def test_files_that_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, new = saved(tmp_path / "base.json", {"case": "=1+1"}), saved(tmp_path / "new.json", {"time_ms": 1.0})
     table, document = tmp_path / "a.csv", tmp_path / "a.json"
     text = message(capsys, base, new, "--csv", table, "--json", document, "--md", "-")
-    assert text.startswith(f"# {base} and {new}\n\n0.5 ms before, 1 ms after: 2 times as long\n\n## =1+1")
-    assert "| time_ms | ms | 0.5 | 1 | 2 x |" in text
+    assert text.startswith(f"# {base} and {new}\n")
+    assert "\n## =1+1" in text
+    (row,) = (line for line in text.splitlines() if "time, us" in line)
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == ["time, us", "500", "1000", "2 x"]
     found = pd.read_csv(table)
     assert found[["case", "figure", "base", "new"]].values.tolist() == [["'=1+1", "time_ms", 0.5, 1.0]]
     stored = json.loads(document.read_text())
     assert (stored["base"], stored["rows"][0]["ratio"]) == (str(base), 2.0)
-    assert "is what is read" in refused(capsys, base, new, "--json", base, "--force")
-    assert "exists already" in refused(capsys, base, new, "--csv", table)
-    assert "is not a bwprof result file" in refused(capsys, document, new)
-    assert "no kernel's name contains it" in refused(capsys, base, new, "--kernel", "gemm")
-    assert message(capsys, base, new, "--kernel", "copy").startswith("0.5 ms before")
+    assert base.name in refused(capsys, base, new, "--json", base, "--force")
+    assert table.name in refused(capsys, base, new, "--csv", table)
+    assert document.name in refused(capsys, document, new)
+    assert "--kernel gemm" in refused(capsys, base, new, "--kernel", "gemm")
+    assert message(capsys, base, new, "--kernel", "copy").startswith("500 us")
 
 
 def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,10 +204,12 @@ def test_ncu_has_the_other_commands_names(capsys: pytest.CaptureFixture[str]) ->
     assert main(["diagnose", str(RAW)]) == 0
     assert capsys.readouterr().out == text
     assert main(["ncu", str(RAW)]) == 2
-    assert {"show,", "diagnose"} <= set(capsys.readouterr().err.split())
+    err = capsys.readouterr().err
+    assert "bwprof ncu show" in err
+    assert "bwprof diagnose" in err
 
 
-def test_a_kernel_is_the_same_with_namespaces_and_without() -> None:
+def test_names_with_and_without_namespaces_are_equal() -> None:
     """ncu's pages leave out some, reports none."""
     page = "void kernel<4, BinaryFunctor<float, binary_internal::MulFunctor<float>>, array<char *, 3>>(int, T2)"
     whole = (
@@ -210,25 +221,20 @@ def test_a_kernel_is_the_same_with_namespaces_and_without() -> None:
     assert found[found["side"] == "both"]["kernel"].tolist() == [page]
 
 
-def test_kernels_of_other_namespaces_are_others() -> None:
+def test_kernels_of_different_namespaces_are_different() -> None:
     base = pd.DataFrame({"kernel": ["void a::copy(int)", "void b::copy(int)"], "launch": [0, 1], "time_ms": [1.0, 9.0]})
     swapped = base.assign(kernel=base["kernel"].to_list()[::-1], time_ms=[9.0, 1.0])
     assert ncu_compare(base, swapped)["ratio"].tolist() == [1.0, 1.0]
     page = base.assign(kernel="void copy(int)")  # which of them it is nothing tells but their order
     for found in (ncu_compare(base, page), ncu_compare(page, base)):
         assert found["ratio"].tolist() == [1.0, 1.0]
-    with pytest.raises(ValueError, match="no kernel is on both sides"):
+    with pytest.raises(ValueError, match=r"a::copy.*c::copy"):
         ncu_compare(base.iloc[:1], base.assign(kernel=["void c::copy(int)", "void other(int)"]))
 
 
-def test_a_kernel_is_chosen_by_its_short_name_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "page.csv"
-    page.write_text(
-        raw_page(
-            [("gpu__time_duration.sum", "ns", "5000")],
-            who=[*FIRST[:4], "void ns::copy<float4, (int)4>(int)", *FIRST[5:]],
-        )
-    )
+def test_a_kernel_is_also_found_by_its_short_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, kernel = tmp_path / "page.csv", "void ns::copy<float4, (int)4>(int)"
+    page.write_text(raw_page([("gpu__time_duration.sum", "ns", "5000")], who=[*FIRST[:4], kernel, *FIRST[5:]]))
     for name in ("ns::copy<float4, (int)4>", "copy<float4, 4>"):
         assert main(["ncu", "show", str(page), "--kernel", name]) == 0
-        assert "launch 0: void ns::copy<float4, (int)4>(int)" in capsys.readouterr().out
+        assert f"launch 0: {kernel}" in capsys.readouterr().out

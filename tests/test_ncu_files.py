@@ -6,8 +6,10 @@ import json
 import math
 import random
 import re
+import shlex
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from bwprof.errors import UnavailableError
 from bwprof.importers import capture
 from bwprof.importers.frames import COLUMNS
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
-from bwprof.importers.ncu.parse import parse_ncu
+from bwprof.importers.ncu.parse import build_import_command, parse_ncu
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 NOTHING = [
@@ -41,14 +43,14 @@ def page(folder: Path, text: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize("content", NOTHING)
-def test_what_is_no_page_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = page(tmp_path, content)
-    with pytest.raises(ValueError, match=r"(no page of ncu|no text)") as raised:
+    with pytest.raises(ValueError, match=r"no (page|text)") as raised:
         parse_ncu(path)
     assert str(raised.value).startswith(str(path))
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_missing_files_folders_and_pipes_are_refused(tmp_path: Path) -> None:
     import os
 
     with pytest.raises(FileNotFoundError):
@@ -65,14 +67,14 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (quoted([WHO]), "no launch stands below the header"),
-        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]), "no launch stands below"),
-        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit"]]), "the header lacks Metric Value"),
-        (raw_page([TIME], [*FIRST, "1", "2"]), "line 4: 13 cells for 12 columns"),
-        (raw_page([TIME], FIRST, [*FIRST, "1"]), "line 4: 11 cells for 12 columns"),
-        (raw_page([TIME]) + '"1"x,"2"\n', "line 4: this is no CSV"),
-        (quoted([[*WHO, TIME[0]], [""] * 12]) + '"0","1', "line 3: the file ends within this line"),
-        (quoted([[*WHO, *map(str, range(100_001))]]), "no page of ncu has more than 100000"),
+        (quoted([WHO]), "no launch"),
+        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit", "Metric Value"]]), "no launch"),
+        (quoted([[*WHO, "Section Name", "Metric Name", "Metric Unit"]]), "lacks Metric Value"),
+        (raw_page([TIME], [*FIRST, "1", "2"]), r"line 4: 13 .*\b12\b"),
+        (raw_page([TIME], FIRST, [*FIRST, "1"]), r"line 4: 11 .*\b12\b"),
+        (raw_page([TIME]) + '"1"x,"2"\n', "line 4: .*CSV"),
+        (quoted([[*WHO, TIME[0]], [""] * 12]) + '"0","1', "line 3: .*ends"),
+        (quoted([[*WHO, *map(str, range(100_001))]]), "more than 100000"),
     ],
 )
 def test_an_error_names_the_damaged_line(tmp_path: Path, text: str, message: str) -> None:
@@ -81,8 +83,8 @@ def test_an_error_names_the_damaged_line(tmp_path: Path, text: str, message: str
 
 
 @pytest.mark.parametrize("source", [RAW, DETAILS])
-def test_a_page_that_ends_anywhere(tmp_path: Path, source: Path) -> None:
-    """A reason, or the launches before the cut, as they are in the whole page."""
+def test_a_page_may_be_cut_off_anywhere(tmp_path: Path, source: Path) -> None:
+    """The reader refuses it, or returns the launches before the cut as in the whole page."""
     content, whole = source.read_bytes(), parse_ncu(source)
     rows = set()
     for end in [*range(0, len(content), 97 if source == RAW else 31), len(content) - 1]:
@@ -106,8 +108,8 @@ def test_a_cut_is_noted(tmp_path: Path) -> None:
     assert any("cut off" in note for note in found.attrs["notes"])
 
 
-def test_absurd_values(tmp_path: Path) -> None:
-    """What is no finite number, or negative where nothing can be, is not in the row; a note says so."""
+def test_impossible_values_are_left_out(tmp_path: Path) -> None:
+    """Infinite figures, and negative ones where that is impossible, are not in the row; a note counts them."""
     metrics = [
         ("gpu__time_duration.sum", "s", "1e400"),
         ("dram__bytes_read.sum", "Gbyte", "1e308"),
@@ -140,7 +142,7 @@ def test_columns_and_launches_twice(tmp_path: Path) -> None:
 
 
 def test_a_gigantic_cell(tmp_path: Path) -> None:
-    """Cells longer than the CSV module's limit, with and without quotation marks in them; what is shown is cut."""
+    """Cells longer than the CSV module's limit, with and without quotation marks in them; the frame has cut text."""
     for name in ("k" * 300_000, '"k' * 100_000):
         found = parse_ncu(page(tmp_path, raw_page([TIME], who=[*FIRST[:4], name, *FIRST[5:]])))
         assert found["time_ms"].tolist() == [0.005]
@@ -153,15 +155,15 @@ def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(reader, "LONGEST_LINE", 1000)
     monkeypatch.setattr(reader, "_BLOCK", 100)
-    with pytest.raises(ValueError, match="line 1: it has more than 1000 letters"):
+    with pytest.raises(ValueError, match=r"line 1: .*\b1000\b"):
         parse_ncu(page(tmp_path, '"ID",' + "x" * 5000))
 
 
 def test_few_shared_metrics_take_no_more_memory_than_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric of its own for each launch would be a table of their product."""
-    from bwprof.importers.ncu import launches
+    from bwprof.importers.ncu import pages
 
-    monkeypatch.setattr(launches, "_SPARE", 1000)
+    monkeypatch.setattr(pages, "_SPARE", 1000)
     text = details_page([("S", "m0", "", "1")])
     text += "".join(quoted([[str(at), *FIRST[1:], "S", f"m{at}", "", "1", "", ""]]) for at in range(1, 100))
     with pytest.raises(ValueError, match="share few"):
@@ -226,7 +228,8 @@ def test_a_report_where_no_ncu_is(tmp_path: Path) -> None:
     report.write_bytes(b"NVR\0whatever")
     with pytest.raises(UnavailableError) as raised:
         parse_ncu(report)
-    assert f"ncu -i '{report}' --csv --page raw --print-units base > 'a report.csv'" in str(raised.value)
+    assert shlex.join(build_import_command(report)) in str(raised.value)
+    assert shlex.quote("a report.csv") in str(raised.value)
     with pytest.raises(UnavailableError, match="ncu -i"):  # by how it begins
         parse_ncu(report.rename(tmp_path / "renamed"))
     with pytest.raises(FileNotFoundError):
@@ -243,16 +246,16 @@ def test_a_report_through_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found["time_ms"].tolist() == parse_ncu(RAW)["time_ms"].tolist()
     assert found.attrs["source"] == str(report)
     fake(tmp_path, "ncu", "echo 'file is damaged' >&2; exit 3", monkeypatch)
-    with pytest.raises(ValueError, match=r"ncu cannot read it \(exit code 3\): file is damaged"):
+    with pytest.raises(ValueError, match=r"code 3\b.*file is damaged"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use", monkeypatch)
-    with pytest.raises(ValueError, match=r"this is no page of ncu"):
+    with pytest.raises(ValueError, match="no page of ncu"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "echo nothing of use; echo no such driver >&2", monkeypatch)
-    with pytest.raises(ValueError, match=r"this is no page .*; its errors: no such driver$"):
+    with pytest.raises(ValueError, match=r"no page.*no such driver$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", 'echo "$0: dirname: not found" >&2', monkeypatch)  # a script that goes on without its words
-    with pytest.raises(ValueError, match=r"ncu \(.*/ncu\) printed nothing; its errors: .*/ncu: dirname: not found$"):
+    with pytest.raises(ValueError, match=r"/ncu\).*/ncu: dirname: not found$"):
         parse_ncu(report)
     fake(tmp_path, "ncu", "exec sleep 30", monkeypatch)
     with pytest.raises(UnavailableError, match="longer than"):
@@ -295,7 +298,7 @@ def load_report(name):
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVIDIA's names of what is asked for, on a stand-in: the module itself comes with Nsight Compute."""
+    """A stand-in has the names of NVIDIA's module, which comes with Nsight Compute."""
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "ncu_report.py").write_text(_STAND_IN)
     monkeypatch.syspath_prepend(str(tmp_path / "module"))
@@ -305,7 +308,9 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     found = parse_ncu(paths[0])
     assert found["time_ms"].tolist() == [0.005, 0.005]
     assert found["dram_bytes_read"].tolist() == [640, 640]
-    assert found["kernel"][0] == "void ns::k<(int)4, std::array<char *, (unsigned long)1>>(int, T2)"
+    assert found["kernel"][0] in _STAND_IN
+    assert found["kernel"][0].startswith("void ns::k<(int)4,")
+    assert found["kernel"][0].endswith("(int, T2)")
     assert found["case"][0] == "k<4, array<char *, 1>>"
     assert found.attrs["tool"] == "ncu_report"
     sampled = "LTS.TriageCompute.lts__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -325,13 +330,13 @@ def test_a_report_through_nvidias_module(tmp_path: Path, monkeypatch: pytest.Mon
     pd.testing.assert_frame_equal(parse_ncu(paths[0]), found)
     with pytest.raises(ValueError, match="holds no launch"):
         parse_ncu(paths[1])
-    with pytest.raises(ValueError, match="ncu_report cannot read it: RuntimeError: no such format"):
+    with pytest.raises(ValueError, match=r"ncu_report .*RuntimeError: no such"):
         parse_ncu(paths[2])
     (tmp_path / "module" / "ncu_report.py").write_text("import os\nos.abort()\n")
-    with pytest.raises(ValueError, match="ncu_report cannot read it: exit code -6"):
+    with pytest.raises(ValueError, match=r"ncu_report .*code -6"):
         parse_ncu(paths[0])
     (tmp_path / "module" / "ncu_report.py").write_text("import _no_such_library\n")
-    with pytest.raises(UnavailableError, match="cannot be imported: No module named '_no_such_library'"):
+    with pytest.raises(UnavailableError, match=r"ncu_report.*_no_such_library"):
         parse_ncu(paths[0])
 
 
@@ -339,10 +344,8 @@ def test_command_lines() -> None:
     start = "ncu --set full --target-processes all".split()
     assert ncu_command(["./a b", "-n", "4"]) == [*start, "-o", "profile", "./a b", "-n", "4"]
     command = ncu_command("python3 bench.py", "flash_attention_forward_kernel", output="profile_fa1_basic")
-    assert " ".join(command) == (
-        "ncu --set full --target-processes all --kernel-name flash_attention_forward_kernel -o profile_fa1_basic "
-        "python3 bench.py"
-    )
+    named = ["--kernel-name", "flash_attention_forward_kernel"]
+    assert command == [*start, *named, "-o", "profile_fa1_basic", "python3", "bench.py"]
     assert ncu_command("bench.py --n 2") == [*start, "-o", "profile", sys.executable, "bench.py", "--n", "2"]
     page = ["--csv", "--page", "raw", "--print-units", "base"]
     assert ncu_command("x", output=None) == [*start, *page, "x"]
@@ -390,6 +393,7 @@ def test_presets() -> None:
         ({"target": "'unclosed"}, "target"),
         ({"target": "--set x"}, "target is"),
         ({"target": "x\0y"}, "target"),
+        ({"target": ["x", "y\0"]}, "target: .*NUL"),
         ({"target": "x", "kernel": ""}, "kernel is"),
         ({"target": "x", "kernel": "-k"}, "kernel is"),
         ({"target": "x", "output": "-o"}, "output is"),
@@ -410,15 +414,15 @@ def test_capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert capture is ncu_capture
     assert len(ncu_capture("./x")) == 2
     assert not list(tmp_path.glob("*.ncu-rep"))
-    assert len(ncu_capture("./x", output="kept")) == 2
-    assert (tmp_path / "kept.ncu-rep").exists()
+    assert len(ncu_capture("./x", output="stored")) == 2
+    assert (tmp_path / "stored.ncu-rep").exists()
     with pytest.raises(ValueError, match="exists already"):
-        ncu_capture("./x", output="kept")
+        ncu_capture("./x", output="stored")
     fake(tmp_path, "ncu", "echo '==ERROR== ERR_NVGPUCTRPERM - no permission'; exit 1", monkeypatch)
     with pytest.raises(UnavailableError, match="NVreg_RestrictProfilingToAdminUsers"):
         ncu_capture("./x")
     fake(tmp_path, "ncu", "echo '==ERROR== no such'; printf 'program\\033[0m\\n' >&2; exit 9", monkeypatch)
-    with pytest.raises(RuntimeError, match=r"exit code 9\): ==ERROR== no such; program\\x1b\[0m$"):
+    with pytest.raises(RuntimeError, match=r"code 9\b.*no such; program\\x1b\[0m$"):
         ncu_capture("./x")
     fake(tmp_path, "ncu", script.replace("; fi", "; exit 1; fi"), monkeypatch)  # as its program does
     assert any("ended with code 1" in note for note in ncu_capture("./x").attrs["notes"])
@@ -435,10 +439,10 @@ def test_outputs_that_ncu_cannot_write_are_refused_before_it_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
+def test_the_end_of_endless_output_is_read(tmp_path: Path) -> None:
     from bwprof.importers.ncu.parse import read_end
 
-    with (tmp_path / "said").open("w+b") as stream:
+    with (tmp_path / "output").open("w+b") as stream:
         stream.truncate(1 << 34)  # sparse
         stream.seek(0, 2)
         stream.write(b"the end\n")
@@ -447,7 +451,7 @@ def test_of_endless_words_the_last_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_capturing_without_ncu() -> None:
-    with pytest.raises(UnavailableError, match=r"not installed.*all --clock-control none -o profile x"):
+    with pytest.raises(UnavailableError, match=r"ncu --set.*-o profile x$"):
         ncu_capture("x")
 
 
@@ -471,23 +475,17 @@ def test_installed_profilers_are_listed(tmp_path: Path, monkeypatch: pytest.Monk
     assert rows["profiler ncu"].endswith(str(tmp_path / "ncu"))
 
 
-def test_the_command_prints_few_launches_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_few_launches_in_full(
+    capsys: pytest.CaptureFixture[str], snapshot: Callable[..., None]
+) -> None:
     from bwprof.cli.commands.importers import main_import
 
     assert main_import(["ncu", str(RAW)]) == 0
-    out = capsys.readouterr().out
-    assert "2 launches of 1 kernel" in out
-    assert "\nlaunch 0: cpy(const float4 *, float4 *, unsigned long)\n" in out
-    lines = (re.split(r" *\| *", line) for line in out.splitlines())
-    figures = {line[0]: line[2] for line in lines if len(line) == 4}
-    expected = {"grid": "262144x1x1", "block": "256x1x1", "registers": "16", "time_ms": "0.501504"}
-    expected |= {"dram_gb_s": "4235.75", "pct_peak": "88.03", "peak_gb_s": "4811.63", "occupancy_pct": "77.89"}
-    expected |= {"theoretical_occupancy_pct": "100", "occupancy_limiter": "warps", "waves": "248.24"}
-    expected |= {"sectors_per_load": "16", "sectors_per_store": "16", "load_efficiency_pct": "100"}
-    expected |= {"stall long_scoreboard": "94.67"}
-    assert figures | expected == figures
+    first, _, launches = capsys.readouterr().out.partition("\n")
+    assert first.startswith(f"{RAW}: 2 launches")
+    snapshot(launches.lstrip("\n"), "launches")
     assert main_import(["ncu", str(DETAILS)]) == 0
-    assert "note: pct_peak is ncu's own DRAM throughput" in capsys.readouterr().out
+    assert "\nnote: pct_peak " in capsys.readouterr().out
 
 
 def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -498,12 +496,13 @@ def test_the_command_prints_many_launches_as_a_table(tmp_path: Path, capsys: pyt
     path = page(tmp_path, raw_page([TIME], *rows))
     assert main_import(["ncu", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "7 launches of 7 kernels" in out
+    assert "7 launches" in out
+    assert "7 kernels" in out
     assert [line.split("|")[1].strip() for line in out.splitlines() if "|" in line][-1] == "k6<int>"
     assert main_import(["ncu", str(path), "--kernel", "k3<"]) == 0
     assert "launch 3: void k3<int>(int)" in capsys.readouterr().out
     assert main_import(["ncu", str(path), "--kernel", "gemm"]) == 2
-    assert "no kernel's name contains it" in capsys.readouterr().err
+    assert "--kernel gemm" in capsys.readouterr().err
     assert bwprof_main(["ncu", "show", str(path)]) == 0
     assert capsys.readouterr().out == out
 
@@ -524,7 +523,7 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert line.endswith("5e-06,'@SUM(1),-2.0")
     found = json.loads(targets[1].read_text())
     assert (found["tool"], found["page"], found["rows"][0]["time_ms"]) == ("ncu", "raw", 0.005)
-    assert "| kernel | launch |" in targets[2].read_text()
+    assert re.search(r"^\|\s*kernel\s*\|\s*launch\s*\|", targets[2].read_text(), re.MULTILINE)
     capsys.readouterr()
     assert main_import(arguments) == 2
     assert "exists already" in capsys.readouterr().err
@@ -532,7 +531,7 @@ def test_the_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_commands_refuse_unknown_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from bwprof.cli import main as bwprof_main
     from bwprof.cli.commands.importers import READERS, main_import
 
@@ -561,7 +560,9 @@ def test_the_commands_refuse_what_they_do_not_know(capsys: pytest.CaptureFixture
         )
         assert capsys.readouterr().out == f"{message} ./a '-b c'\n"
     assert bwprof_main(["ncu", "capture", "--print-command", "--clock-control", "bose", "--", "./a"]) == 2
-    assert "unknown clock_control 'bose': did you mean 'base'? Allowed: none, base" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    for word in ("clock_control", "'bose'", "'base'", "none, base"):
+        assert word in err
 
 
 def test_the_command_captures(
@@ -572,7 +573,7 @@ def test_the_command_captures(
     fake(tmp_path, "ncu", f'if [ "$1" = -i ]; then cat {RAW}; else echo NVR > "$8.ncu-rep"; fi', monkeypatch)
     assert bwprof_main(["ncu", "capture", "--timeout", "20", "--", "./x"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("./x: 2 launches of 1 kernel (ncu raw)\n")  # the report is gone: its name would say nothing
-    assert "note: the GPU's clocks were not locked (--clock-control none)" in out
+    assert out.startswith("./x: 2 launches")  # and not the report, which is deleted
+    assert "(--clock-control none)" in out
     assert bwprof_main(["ncu", "capture", "--clock-control", "base", "--timeout", "20", "--", "./x"]) == 0
-    assert "note: ncu locked the GPU's clocks to their base" in capsys.readouterr().out
+    assert "(--clock-control base)" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""NVTX: what a tool that watches is told, by a recorder of the tests' own, without a GPU; on one by that and by ncu."""
+"""NVTX: the ranges that a tool receives, by a recorder of the tests' own, without a GPU; on one by that and by ncu."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def watched(recorder: Path, log: Path) -> dict[str, str]:
     return {"NVTX_INJECTION64_PATH": str(recorder), "BWPROF_NVTX_LOG": str(log)}
 
 
-def told(log: Path) -> list[str]:
-    """What the recorder was told; the numbers of categories as their names."""
+def read_log(log: Path) -> list[str]:
+    """The recorder's log; the numbers of categories as their names."""
     lines = log.read_text().splitlines()
     names = dict(re.findall(r"^category (\d+) (.+)$", "\n".join(lines), re.MULTILINE)) | {"0": "-"}
     assert len(set(names.values())) == len(names), "a category is named once"
@@ -57,20 +57,21 @@ def told(log: Path) -> list[str]:
     return [re.sub(r"category (\d+)", lambda number: names[number[1]], line) for line in found]
 
 
-def test_what_a_tool_is_told(program: Path, recorder: Path, tmp_path: Path) -> None:
+def test_a_tool_receives_the_ranges(program: Path, recorder: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     done = subprocess.run(
         [program], env=clean_environment() | watched(recorder, log), capture_output=True, text=True, check=True
     )
     assert done.stdout == "watched 1\n"
-    assert told(log) == [
+    moved, escaped = "measure gemm bytes 123456789012", 'a "b" é range'
+    assert read_log(log) == [
         "domain bwprof",
-        "push measure gemm bytes 123456789012",
+        f"push {moved}",
         "push  - bytes 0",
         "pop",
         "pop",
-        'start a "b" é range',
-        "start measure gemm bytes 123456789012",
+        f"start {escaped}",
+        f"start {moved}",
         "end 1",
         "end 2",
         "destroy",
@@ -88,13 +89,13 @@ def test_threads_name_a_category_once(program: Path, recorder: Path, tmp_path: P
 
 @pytest.mark.parametrize("path", [None, "/nowhere/tool.so"])
 def test_without_a_tool(program: Path, path: str | None) -> None:
-    """Nothing is said to nobody, and nothing goes wrong; `time` says what a pair of marks costs then."""
+    """Without a tool marks do nothing; `time` prints the cost of a pair of marks."""
     variables = {} if path is None else {"NVTX_INJECTION64_PATH": path}
-    for argument, said in ((), r"watched 0\n"), (("time",), r"pair_ns \d+\.\d+\n"):
+    for argument, pattern in ((), r"watched 0\n"), (("time",), r"pair_ns \d+\.\d+\n"):
         done = subprocess.run(
             [program, *argument], env=clean_environment() | variables, capture_output=True, text=True, check=True
         )
-        assert re.fullmatch(said, done.stdout)
+        assert re.fullmatch(pattern, done.stdout)
 
 
 def test_timed_launches_alone_are_between_marks(
@@ -107,7 +108,7 @@ def test_timed_launches_alone_are_between_marks(
     native: Native = build_program(tmp_path_factory, includes, "check_cupti", CXX_SOURCES)
     done = native.run("marks", **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = told(tmp_path / "log")
+    lines = read_log(tmp_path / "log")
     marks = [f"push {name} toy bytes 4194304" for name in ("toy fp32 plain", "measure")]
     launch = [*marks, "kernel 1000", "kernel 2000", "pop", "pop"]
     first = lines.index(launch[0])
@@ -123,13 +124,13 @@ NOBODY = "no tool takes NVTX ranges of this process: start it under nsys or ncu 
 
 
 @pytest.mark.parametrize("how", [["--once"], [*"--no-roofs --max-seconds 0 --output rows.csv --quiet --force".split()]])
-def test_the_option_says_where_no_tool_watches(
+def test_the_option_warns_where_no_tool_watches(
     how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for option, said in (("--nvtx", True), ("--no-nvtx", False)):
+    for option, warned in (("--nvtx", True), ("--no-nvtx", False)):
         assert main(["sweep", *TINY, *how, option]) == 0
-        assert (f"--nvtx: {NOBODY}" in capfd.readouterr().err) == said
+        assert (f"--nvtx: {NOBODY}" in capfd.readouterr().err) == warned
 
 
 def enabled_profiler(*, at_once: bool) -> bwprof.Profiler:
@@ -138,12 +139,12 @@ def enabled_profiler(*, at_once: bool) -> bwprof.Profiler:
     return profiler
 
 
-def test_the_functions_say_where_no_tool_watches(caplog: pytest.LogCaptureFixture) -> None:
-    asked: dict[str, Any] = {"elements": 64, "precision": "fp32", "device": "cpu", "roofs": False, "max_seconds": 0}
-    bwprof.sweep("stream_copy", **asked)
-    bwprof.sweep("stream_copy", nvtx=False, **asked)
+def test_the_functions_warn_where_no_tool_watches(caplog: pytest.LogCaptureFixture) -> None:
+    request: dict[str, Any] = {"elements": 64, "precision": "fp32", "device": "cpu", "roofs": False, "max_seconds": 0}
+    bwprof.sweep("stream_copy", **request)
+    bwprof.sweep("stream_copy", nvtx=False, **request)
     assert NOBODY not in caplog.text
-    bwprof.sweep("stream_copy", nvtx=True, **asked)
+    bwprof.sweep("stream_copy", nvtx=True, **request)
     assert NOBODY in caplog.text
     for enabled in (True, False):
         with pytest.warns(RuntimeWarning, match=NOBODY) as found:
@@ -156,13 +157,13 @@ def test_the_functions_say_where_no_tool_watches(caplog: pytest.LogCaptureFixtur
     bwprof.Profiler(device="cpu", nvtx=False).close()
 
 
-def test_only_yes_and_no_are_answers() -> None:
+def test_nvtx_is_true_or_false() -> None:
     wrong: Any = "no"
-    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+    with pytest.raises(TypeError, match=r"nvtx is 'no': .*True"):
         bwprof.Profiler(device="cpu", nvtx=wrong)
-    with pytest.raises(TypeError, match="nvtx is 'no': allowed are True and False"):
+    with pytest.raises(TypeError, match=r"nvtx is 'no': .*True"):
         bwprof.sweep("stream_copy", nvtx=wrong)
-    with pytest.raises(ValueError, match="nvtx goes with operations, not with a callable"):
+    with pytest.raises(ValueError, match=r"\bnvtx\b.*\bcallable\b"):
         bwprof.sweep(lambda: None, nvtx=True, device="cpu")
 
 
@@ -172,11 +173,11 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def sweep_told(recorder: Path, log: Path, *options: str) -> list[str]:
+def sweep_log(recorder: Path, log: Path, *options: str) -> list[str]:
     command = (sys.executable, "-m", "bwprof.sweep", *CASE, "--backend", "cuda", "--variant", "naive")
     done = run(*command, *options, **watched(recorder, log))
     assert done.returncode == 0, done.stderr
-    return told(log) if log.exists() else []
+    return read_log(log) if log.exists() else []
 
 
 MOVED = 4 * (256 + 256 * 256 + 256)
@@ -185,15 +186,15 @@ LAUNCH = [f"push gemm N=256 K=256 fp32 naive gemm bytes {MOVED}", f"push measure
 
 @pytest.mark.cuda
 def test_a_launch_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
-    found = sweep_told(recorder, tmp_path / "log", "--once")
+    found = sweep_log(recorder, tmp_path / "log", "--once")
     assert found == ["domain bwprof", "push case gemm", *LAUNCH, "pop", "destroy"]
-    assert sweep_told(recorder, tmp_path / "other", "--once", "--no-nvtx") == ["domain bwprof", "destroy"]
+    assert sweep_log(recorder, tmp_path / "other", "--once", "--no-nvtx") == ["domain bwprof", "destroy"]
 
 
 @pytest.mark.cuda
 def test_a_sweep_on_the_gpu_is_marked(recorder: Path, tmp_path: Path) -> None:
     """Samples alone are in the case's range; what comes before and after them in others."""
-    found = sweep_told(recorder, tmp_path / "log", "--no-roofs", "--max-seconds", "0.05", "--output", str(tmp_path))
+    found = sweep_log(recorder, tmp_path / "log", "--no-roofs", "--max-seconds", "0.05", "--output", str(tmp_path))
     case = found[found.index("push case gemm") :]
     before = ["push case gemm", "push verify gemm", "pop", "push warmup gemm", "pop"]
     assert case[: len(before)] == before
@@ -217,7 +218,8 @@ with bwprof.Profiler(device="cuda", nvtx=True) as profiler:
 """
     done = run(sys.executable, "-c", program, **watched(recorder, tmp_path / "log"))
     assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "log")[1:5] == ["start a range bytes 7", "start é range", "end 1", "end 2"]
+    starts = [f"start {name}" for name in ("a range bytes 7", "é range")]
+    assert read_log(tmp_path / "log")[1:5] == [*starts, "end 1", "end 2"]
 
 
 @pytest.mark.cuda

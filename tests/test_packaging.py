@@ -241,7 +241,7 @@ def test_pytest_finds_the_plugin_in_the_wheel(package: Package, tmp_path: Path) 
     printed = run(sys.executable, "-c", SESSIONS, cwd=tmp_path, PYTHONPATH=str(package.installed), **alone)
     file, codes = printed.splitlines()[-2:]
     assert file.startswith(str(package.installed))
-    assert codes == "[0, 0, 0, 0, 0, 1]", printed
+    assert json.loads(codes) == [0, 0, 0, 0, 0, 1], printed
     assert "fixture 'bandwidth' not found" in printed
 
 

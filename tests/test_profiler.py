@@ -7,6 +7,7 @@ import functools
 import gc
 import json
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ def test_frame_and_report(profiler: bwprof.Profiler) -> None:
     assert profiler.frame()["count"].tolist() == [0, 0, 0]
 
 
-def test_disabled_it_does_nothing() -> None:
+def test_a_disabled_profiler_does_nothing() -> None:
     with bwprof.Profiler(enabled=False) as profiler:
         profiler.stop("never started")
         profiler.start(3)  # type: ignore[arg-type]
@@ -116,7 +117,7 @@ def test_disabled_it_does_nothing() -> None:
         assert not profiler.enabled
 
 
-def test_it_can_be_switched() -> None:
+def test_a_profiler_can_be_switched_on_and_off() -> None:
     profiler = bwprof.Profiler(enabled=False, device="cpu")
     with profiler.range("a"):
         pass
@@ -134,26 +135,26 @@ def test_it_can_be_switched() -> None:
     assert profiler.frame().empty
 
 
-def test_misuse(profiler: bwprof.Profiler) -> None:
-    with pytest.raises(ValueError, match="no range 'a' was started"):
+def test_misuse_is_refused(profiler: bwprof.Profiler) -> None:
+    with pytest.raises(ValueError, match=r"\brange 'a'"):
         profiler.stop("a")
     with profiler.range("a"):
         pass
-    with pytest.raises(ValueError, match="range 'a' is not running: start it first, and stop it once"):
+    with pytest.raises(ValueError, match=r"\brange 'a' .*running"):
         profiler.stop("a")
-    with pytest.raises(TypeError, match="a range's name is a str, not 3"):
+    with pytest.raises(TypeError, match=r"\bnot 3$"):
         profiler.start(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unknown range 'aa': did you mean 'a'"):
+    with pytest.raises(ValueError, match=r"'aa'.*'a'"):
         profiler.elapsed_ms("aa")
     with pytest.raises(ValueError, match="bytes_read is -1"):
         profiler.set_bytes("a", -1, 0)
     for name in (3, None, []):
         for ask in (profiler.times_ms, profiler.bandwidth_gb_s, lambda name: profiler.set_bytes(name, 1, 1)):
-            with pytest.raises(TypeError, match="a range's name is a str, not"):
+            with pytest.raises(TypeError, match=r"\brange's name\b"):
                 ask(name)  # type: ignore[operator]
-    with pytest.raises(ValueError, match="capacity = 0: allowed is 1 to"):
+    with pytest.raises(ValueError, match=r"capacity = 0\b"):
         bwprof.Profiler(device="cpu", capacity=0)
-    with pytest.raises(ValueError, match="this Profiler is not open"):
+    with pytest.raises(ValueError, match="not open"):
         _core.Profiler().switch(True)
 
 
@@ -163,7 +164,7 @@ def in_thread(work: Callable[[], object]) -> None:
     thread.join()
 
 
-def test_ranges_of_several_threads_are_put_together_by_name(profiler: bwprof.Profiler) -> None:
+def test_ranges_of_several_threads_are_joined_by_name(profiler: bwprof.Profiler) -> None:
     failed: list[str] = []
 
     def work() -> None:
@@ -207,7 +208,7 @@ def test_threads_mark_while_another_reads(profiler: bwprof.Profiler) -> None:
     assert len(profiler.times_ms("a")) == 2000
 
 
-def test_bytes_that_vary_make_the_rate_of_all(profiler: bwprof.Profiler, tmp_path: Path) -> None:
+def test_varying_bytes_have_the_rate_of_all_runs(profiler: bwprof.Profiler, tmp_path: Path) -> None:
     with profiler.range("late"):
         pass
     for size in (1_000, 2_000, 6_000):
@@ -236,8 +237,9 @@ def test_bytes_that_vary_make_the_rate_of_all(profiler: bwprof.Profiler, tmp_pat
     wanted = [moved for size in (1_000, 2_000, 6_000) for moved in ((size, 10), (0, size))]
     assert [(one["bytes_read"], one["bytes_written"]) for one in traced] == wanted
     text = profiler.report(style="classic")
-    assert "Bytes read: 3000 (0.00 MB, mean)" in text
-    assert f"Bandwidth: {rows.loc['before', 'bandwidth_gb_s']:.2f} GB/s" in text
+    blocks = {block.partition(" ===")[0]: block for block in text.split("=== Bandwidth Profile: ")[1:]}
+    assert re.search(r"read: 3000 .*\bmean\b", blocks["before"])
+    assert f" {rows.loc['before', 'bandwidth_gb_s']:.2f} GB/s" in blocks["before"]
 
 
 def test_a_device_with_an_open_profiler_stays_open() -> None:
@@ -246,12 +248,12 @@ def test_a_device_with_an_open_profiler_stays_open() -> None:
         profiler.open(device)
         with pytest.raises(ValueError, match="open already"):
             profiler.open(device)
-        with pytest.raises(ValueError, match="a Profiler of this Device is open"):
+        with pytest.raises(ValueError, match=r"\bProfiler\b.*\bopen\b"):
             device.close()
         profiler.close()
 
 
-def test_many_ranges_stay_in_few_marks(profiler: bwprof.Profiler) -> None:
+def test_many_ranges_are_timed(profiler: bwprof.Profiler) -> None:
     for _ in range(20_000):
         profiler.start("a")
         profiler.stop("a")
@@ -289,12 +291,12 @@ def test_an_empty_range_is_near_the_floor(profiler: bwprof.Profiler) -> None:
     assert profiler.frame().set_index("range")["flags"].to_dict() == {"empty": "near_timer_floor", "work": ""}
 
 
-def test_amounts_of_a_range(profiler: bwprof.Profiler) -> None:
+def test_bytes_of_a_range_are_64_bit_integers(profiler: bwprof.Profiler) -> None:
     with profiler.range("a"):
         spin(0.2)
     profiler.set_bytes("a", np.int32(2**30), np.int32(2**30))
     assert profiler.bandwidth_gb_s("a") == pytest.approx(2**31 / profiler.elapsed_ms("a") / 1e6)
-    with pytest.raises(ValueError, match=r"bytes_written is 1000.*: allowed is a whole number from 0 to"):
+    with pytest.raises(ValueError, match=r"bytes_written is 1000"):
         profiler.set_bytes("a", 1, 10**30)
     profiler.set_bytes("b", 2**63 - 1, 2**62 + 1)
     for name in ("b", "without bytes"):
@@ -365,12 +367,12 @@ def test_a_message_with_names_is_printable(profiler: bwprof.Profiler) -> None:
     phrase = str(result.value)
     assert phrase.encode().isascii() is False, "the ellipsis of what was cut short"
     assert r"Allowed: \ud800, \x1b[31m, xxx" in phrase
-    assert phrase.endswith(", n96 and 203 more")
+    assert re.search(r", n96 .*\b203\b", phrase)
     assert len(phrase) < 2000
 
 
-def test_the_classic_report(profiler: bwprof.Profiler) -> None:
-    """The promised text; of several runs the median, which it says."""
+def test_the_classic_report(profiler: bwprof.Profiler, snapshot: Callable[..., None]) -> None:
+    """The text that the C library prints, too; of several runs it has the median."""
     profiler.set_bytes("GEMM FP16", 117448704, 28672)
     with profiler.range("GEMM FP16"):
         spin(0.05)
@@ -380,23 +382,18 @@ def test_the_classic_report(profiler: bwprof.Profiler) -> None:
     profiler.start("running")
     time, fast = profiler.elapsed_ms("GEMM FP16"), profiler.bandwidth_gb_s("GEMM FP16")
     other = profiler.elapsed_ms("a\nb\x1b")
-    assert profiler.report(style="classic") == (
-        f"=== Bandwidth Profile: GEMM FP16 ===\nElapsed time: {time:.3f} ms\n"
-        "Bytes read: 117448704 (117.45 MB)\nBytes written: 28672 (0.03 MB)\n"
-        f"Bandwidth: {fast:.2f} GB/s\n=============================\n"
-        f"=== Bandwidth Profile: a\\x0ab\\x1b ===\nElapsed time: {other:.3f} ms (median of 3)\n"
-        "Bandwidth: unknown\n=============================\n"
-        "=== Bandwidth Profile: running ===\nElapsed time: unknown ms\nBandwidth: unknown\n"
-        "=============================\n"
-    )
+    text = profiler.report(style="classic")
+    for value in (f"{time:.3f}", f"{fast:.2f}", f"{other:.3f}"):
+        text = text.replace(f" {value} ", " VALUE ", 1)
+    snapshot(text)
     profiler.stop("running")
     table, usual = (text.splitlines()[0].split() for text in (profiler.report(style="table"), profiler.report()))
     assert table == usual  # each has its own floor, and so, maybe, wider flags
-    with pytest.raises(ValueError, match=r"unknown style 'clasic': did you mean 'classic'\?"):
+    with pytest.raises(ValueError, match=r"'clasic'.*'classic'"):
         profiler.report(style="clasic")
 
 
-def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) -> None:
+def test_coroutines_and_generators_are_not_decorated(profiler: bwprof.Profiler) -> None:
     async def coroutine() -> None:
         pass
 
@@ -404,12 +401,12 @@ def test_what_a_call_does_not_run_is_not_decorated(profiler: bwprof.Profiler) ->
         yield 1
 
     for function in (coroutine, generator):
-        with pytest.raises(TypeError, match=r"put `with profiler.range\('work'\):` inside it"):
+        with pytest.raises(TypeError, match=r"profiler\.range\('work'\)"):
             profiler.range("work")(function)
-    with pytest.raises(TypeError, match=r"a call of coroutine does not run it"):
+    with pytest.raises(TypeError, match=r"\bcoroutine\b.*profiler\.range"):
         profiler.range("work")(functools.partial(coroutine))
     for argument in (3, None, "work"):
-        with pytest.raises(TypeError, match="is no function: a range is put around a function's calls"):
+        with pytest.raises(TypeError, match=rf"^{argument!r} is no function"):
             profiler.range("work")(argument)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Files that would take a machine's memory or wait for ever, made small: bounds are lowered, what they stop is real."""
+"""Files that would fill memory or wait for ever: small ones, against lowered bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.detect import detect_kind
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 
 TIME = ("gpu__time_duration.sum", "ns", "5000")
 
@@ -26,13 +26,12 @@ def event(name: str, **args: Any) -> dict[str, Any]:
     return {"ph": "X", "cat": "kernel", "name": name, "dur": 1.0, "args": args}
 
 
-def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
-    """Whatever they are called, and wherever they lie."""
+def test_pipes_are_refused_at_once(tmp_path: Path) -> None:
     for name in ("x.ncu-rep", "x.csv"):
         os.mkfifo(tmp_path / name)
         with pytest.raises(ValueError, match="no regular file"):
             parse_ncu(tmp_path / name)
-    assert detect_kind(tmp_path) == "bwprof"  # which says that nothing of it is there
+    assert detect_kind(tmp_path) == "bwprof"  # whose reader refuses the folder
 
 
 def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,18 +45,18 @@ def test_folders_of_very_many_files_are_not_searched(tmp_path: Path, monkeypatch
 
 
 def test_lines_of_countless_cells_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """60 million commas took 14 s and more than a gigabyte."""
+    """60 million commas take 14 s and more than a gigabyte."""
     path = tmp_path / "x.csv"
     monkeypatch.setattr(reader, "_BLOCK", 64)
     monkeypatch.setattr(reader, "_MOST_COMMAS", 100)
     for header, read in (("ID,Kernel Name", parse_ncu), ("Index,KernelName", parse_rocprof)):
         path.write_text(f"{header}{',' * 500}\n")
-        with pytest.raises(ValueError, match="line 1: it has more than 100 commas"):
+        with pytest.raises(ValueError, match=r"line 1: .*\b100 commas"):
             read(path)
 
 
-def test_records_of_countless_cells_are_not_all_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 150 lines with a million commas each 2 000 would have been held at once."""
+def test_records_of_countless_cells_are_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 150 lines with a million commas each is refused at its second line."""
     path = tmp_path / "x.csv"
     path.write_text("Index,KernelName,A\n" + "0,k,1\n" * 400)
     with path.open() as stream:
@@ -73,25 +72,25 @@ def test_records_of_countless_cells_are_not_all_read(tmp_path: Path, monkeypatch
             yield record
 
     monkeypatch.setattr(reader, "read_records", count)
-    with path.open() as stream, pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
+    with path.open() as stream, pytest.raises(ValueError, match=r"line 2: .*\b102 cells\b.*\b3"):
         list(reader.read_complete(path, reader.FileLines(path, stream), []))
     assert len(taken) <= 16
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="line 2: it has 102 cells where the header has 3"):
+    with pytest.raises(ValueError, match=r"line 2: .*\b102 cells\b.*\b3"):
         parse_rocprof(path)
 
 
-def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_of_empty_cells_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bwprof.importers.ncu import pages
 
     lengths: list[int] = []
-    sniff = pages._DetailsPage._sniff
+    put = pages._DetailsPage.put
 
-    def watched(page: Any) -> None:
-        lengths.extend(len(cells) for _, cells in page._first or ())
-        sniff(page)
+    def watched(page: Any, rows: list[tuple[int, list[str]]]) -> None:
+        lengths.extend(len(cells) for _, cells in rows)
+        put(page, rows)
 
-    monkeypatch.setattr(pages._DetailsPage, "_sniff", watched)
+    monkeypatch.setattr(pages._DetailsPage, "put", watched)
     page = details_page([("S", *TIME)])
     (tmp_path / "x.csv").write_text(page.rstrip("\n") + "," * 5000 + "\n")
     assert parse_ncu(tmp_path / "x.csv")["time_ms"].tolist() == [0.005]
@@ -99,7 +98,7 @@ def test_a_tail_of_empty_cells_is_let_go(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_values_beside_events_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gigabyte of it came out of a file of a few megabytes."""
+    """A few megabytes may unpack to a gigabyte."""
     about = {f"a{number}": "x" * 1000 for number in range(50)}
     devices = [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}]
     path = tmp_path / "t.json.gz"
@@ -111,7 +110,7 @@ def test_values_beside_events_are_not_stored(tmp_path: Path, monkeypatch: pytest
     assert parse_chrome_trace(path)["device"].tolist() == ["NVIDIA H200"]
     monkeypatch.setattr(chrome, "_BLOCK", 1000)
     monkeypatch.setattr(chrome, "_MOST_BEFORE", 20_000)
-    with pytest.raises(ValueError, match=r"more than 19\.5 KiB stand before traceEvents"):
+    with pytest.raises(ValueError, match=r"19\.5 KiB.*traceEvents"):
         parse_chrome_trace(path)
 
 
@@ -119,12 +118,12 @@ def test_endless_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(chrome, "_BLOCK", 1000)
     monkeypatch.setattr(chrome, "_LONGEST", 4096)
     (tmp_path / "t.json").write_text(json.dumps([event("k", list=[0] * 9000), event("k")]))
-    with pytest.raises(ValueError, match=r"line 1: a value is longer than 4 KiB"):
+    with pytest.raises(ValueError, match=r"line 1: .*\b4 KiB"):
         parse_chrome_trace(tmp_path / "t.json")
 
 
 def test_countless_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4.5 million names in 200 MB took 45 s and 2.4 GB; a program has some thousand kernels."""
+    """4.5 million names in 200 MB take 45 s and 2.4 GB; a program has some thousand kernels."""
     path = tmp_path / "t.json"
     path.write_text(json.dumps([event(f"k{number}") for number in range(20)]))
     assert len(parse_chrome_trace(path)) == 20
@@ -138,7 +137,7 @@ def test_countless_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for module in (timeline, nsys):
         monkeypatch.setattr(module, "MOST_NAMES", 10)
     for read, file in ((parse_chrome_trace, path), (parse_nsys, database)):
-        with pytest.raises(ValueError, match="more than 10 different names"):
+        with pytest.raises(ValueError, match=r"\b10 different names"):
             read(file)
 
 
@@ -161,22 +160,22 @@ def test_setups_of_anything_but_numbers_are_unknown(tmp_path: Path) -> None:
 
 
 def test_times_that_are_no_whole_nanoseconds_are_refused(tmp_path: Path) -> None:
-    """Seconds as fractions became 0 ns, all of them."""
+    """Seconds as fractions would all become 0 ns."""
     path = tmp_path / "r.sqlite"
     with sqlite3.connect(path) as made:
         made.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start REAL, end REAL, name)")
         made.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(0.25, 0.75, 'k')")
     made.close()
-    with pytest.raises(ValueError, match=r"row 1 has start 0\.25 and end 0\.75: times of whole nanoseconds"):
+    with pytest.raises(ValueError, match=r"row 1 .*0\.25.*0\.75"):
         parse_nsys(path)
 
 
 def test_pages_of_two_kinds_in_one_file_are_refused(tmp_path: Path) -> None:
-    """A details page behind a raw one was read as launches of which nothing is known."""
+    """A details page behind a raw one would be launches without figures."""
     raw, details = raw_page([TIME]), details_page([("S", *TIME)])
     for pages_ in (raw + details, details + raw):
         (tmp_path / "x.csv").write_text(pages_)
-        with pytest.raises(ValueError, match=r"line \d: (a page of another kind|the header lacks)"):
+        with pytest.raises(ValueError, match=r"line \d: .*(kind|header)"):
             parse_ncu(tmp_path / "x.csv")
 
 

@@ -11,13 +11,15 @@ import json
 import pandas as pd
 import pytest
 from mutated import survives
+from profiled import details_page
 from test_rocprof import FORCES, V1, V3, counted
 from test_timelines import GEMM, GPUS, NOW, STRINGS, copy, export, kernel, launched, operator, strings
 
 from bwprof.importers import frames
 from bwprof.importers.chrome import parse_chrome_trace
+from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 
 COUNT = 120
 
@@ -85,29 +87,46 @@ def test_damaged_copies_of_an_export_are_read_or_refused(tmp_path):
 
 
 def test_files_of_countless_short_records_are_refused(tmp_path, monkeypatch):
-    from bwprof.importers import chrome
-    from bwprof.importers.rocprof import table
+    from bwprof.importers import chrome, rocprof
 
-    monkeypatch.setattr(table, "_MOST_RECORDS", 50)
+    monkeypatch.setattr(rocprof, "_MOST_RECORDS", 50)
     (tmp_path / "r.csv").write_text("Index,KernelName,FETCH_SIZE\n" + "0,a,1\n" * 60)
     with pytest.raises(ValueError, match="more than 50 records"):
         parse_rocprof(tmp_path / "r.csv")
     monkeypatch.setattr(chrome, "_MANY", 50)
     (tmp_path / "t.json").write_text("[" + "{}," * 60 + "{}]")
-    with pytest.raises(ValueError, match="50 events have fewer than 24 letters each"):
+    with pytest.raises(ValueError, match=r"\b50 events\b.*\b24\b"):
         parse_chrome_trace(tmp_path / "t.json")
     monkeypatch.setattr(chrome, "_MANY", 2)
     (tmp_path / "t.json").write_text(json.dumps([kernel()] * 9))
     assert parse_chrome_trace(tmp_path / "t.json")["count"].tolist() == [9]
 
 
+def test_tables_larger_than_any_profiler_writes_are_refused(tmp_path, monkeypatch):
+    from bwprof.importers import rocprof
+    from bwprof.importers.ncu import pages
+
+    for name, content in rocprof_files().items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(rocprof, "_MOST_COLUMNS", 20)
+    with pytest.raises(ValueError, match=r"v1\.csv.*\b26 columns"):
+        parse_rocprof(tmp_path / "v1.csv")
+    monkeypatch.setattr(rocprof, "_MOST_CELLS", 8)
+    with pytest.raises(ValueError, match=r"v3\.csv: .*\b3 .*\b3 launches"):
+        parse_rocprof(tmp_path / "v3.csv")
+    monkeypatch.setattr(pages, "_MOST_COLUMNS", 17)
+    (tmp_path / "page.csv").write_text(details_page([("S", f"m{number}", "", "1") for number in range(18)]))
+    with pytest.raises(ValueError, match=r"line 19: .*\b17 metrics"):
+        parse_ncu(tmp_path / "page.csv")
+
+
 def test_batches_are_put_together(tmp_path, monkeypatch):
-    from bwprof.importers.rocprof import table
+    from bwprof.importers import rocprof
 
     (tmp_path / "v3.csv").write_bytes(rocprof_files()["v3.csv"])
     whole = parse_rocprof(tmp_path / "v3.csv")
     for size in (1, 2, 9, 10):
-        monkeypatch.setattr(table, "_BATCH", size)
+        monkeypatch.setattr(rocprof, "_BATCH", size)
         assert parse_rocprof(tmp_path / "v3.csv").equals(whole)
     text = (tmp_path / "v3.csv").read_text()
     (tmp_path / "v3.csv").write_text(text.replace("20.000000", "twenty", 1))

@@ -1,4 +1,4 @@
-"""What one command writes of a profiler's file, the others read: CSV and JSON of ncu, rocprof, traces and nsys."""
+"""Each command reads the CSV and JSON that another writes of ncu's, rocprof's and nsys' files and of traces."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["raw", "details", "rocprof", "rocprofv3", "trace", "nsys"])
-def test_a_frame_comes_back_as_it_was(name: str, files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_saved_frame_is_equal_after_reading(name: str, files: dict[str, Path], tmp_path: Path) -> None:
     whole = load(files[name])
     (tmp_path / "a.json").write_text(frames.to_json(whole))
     (tmp_path / "a.csv").write_text(frames.to_csv(whole))
@@ -57,14 +57,14 @@ def test_a_frame_comes_back_as_it_was(name: str, files: dict[str, Path], tmp_pat
     pd.testing.assert_frame_equal(loaded, whole)
     assert loaded.attrs == whole.attrs
     pd.testing.assert_frame_equal(load(tmp_path / "a.csv"), whole)
-    message = bwprof.diagnose(whole)
+    diagnosis = bwprof.diagnose(whole)
     for ending in ("json", "csv"):
-        pd.testing.assert_frame_equal(bwprof.diagnose(load(tmp_path / f"a.{ending}")), message)
+        pd.testing.assert_frame_equal(bwprof.diagnose(load(tmp_path / f"a.{ending}")), diagnosis)
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
 @pytest.mark.parametrize(("command", "name"), [("ncu", "raw"), ("rocprof", "rocprof"), ("trace", "trace")])
-def test_what_a_command_writes_the_others_read(
+def test_commands_read_what_others_write(
     command: str, name: str, ending: str, files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = str(tmp_path / f"rows.{ending}")
@@ -83,34 +83,34 @@ def test_what_a_command_writes_the_others_read(
         assert "bwprof diagnose FILE" in message
 
 
-def test_other_profilers_own_files_are_named_by_what_reads_results(files: dict[str, Path]) -> None:
+def test_load_names_the_reader_of_other_profilers_files(files: dict[str, Path]) -> None:
     for name in ("raw", "details", "rocprof", "rocprofv3", "trace"):
-        with pytest.raises(ValueError, match=r"bwprof\.importers\.load\(path\).* bwprof diagnose"):
+        with pytest.raises(ValueError, match=r"bwprof\.importers\.load\(path\).*bwprof diagnose"):
             bwprof.load(files[name])
 
 
 def test_a_file_of_another_profiler_is_named(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert profilers_main(["rocprof", str(files["raw"])]) == 2
-    assert "it looks like a file of ncu: bwprof import ncu FILE" in capsys.readouterr().err
+    assert "bwprof import ncu FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "match"),
     [
-        ("3", '"format": "bwprof-profile" with a list of rows is needed'),
-        ("[3]", "row 0 is 3: a row is needed"),
-        ('[{"kernel": "a", "time_ms": 1}, {"kernel": "a", "time_ms": "soon"}]', "row 1: time_ms is 'soon': a number"),
-        ('[{"kernel": "a", "time_ms": 1e999}]', "row 0: time_ms is inf: a number is needed"),
-        ('[{"kernel": ["a"]}]', r"row 0: kernel is \['a'\]: text is needed"),
-        ('[{"kernel": "a", "own": {}}]', "row 0: own is {}: a number or text is needed"),
-        ('[{"case": "a"}]', "it has no column kernel"),
-        ("[", "this is no JSON"),
+        ("3", '"bwprof-profile"'),
+        ("[3]", "row 0 is 3"),
+        ('[{"kernel": "a", "time_ms": 1}, {"kernel": "a", "time_ms": "soon"}]', "row 1: time_ms is 'soon'"),
+        ('[{"kernel": "a", "time_ms": 1e999}]', "row 0: time_ms is inf"),
+        ('[{"kernel": ["a"]}]', r"row 0: kernel is \['a'\]"),
+        ('[{"kernel": "a", "own": {}}]', "row 0: own is {}"),
+        ('[{"case": "a"}]', "column kernel"),
+        ("[", "no JSON"),
     ],
 )
-def test_damaged_documents_are_refused(rows: str, words: str, tmp_path: Path) -> None:
+def test_damaged_documents_are_refused(rows: str, match: str, tmp_path: Path) -> None:
     path = tmp_path / "damaged.json"
     path.write_text(f'{{"format": "bwprof-profile", "source": "a", "tool": "ncu", "notes": [], "rows": {rows}}}')
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=match):
         load(path)
 
 
@@ -118,15 +118,16 @@ def test_damaged_tables_are_refused_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     header = "kernel,case,status,time_ms\n"
     path.write_text(f"{header}a,a,ok,1\n\nb,b,ok,soon\n")
-    with pytest.raises(ValueError, match="line 4: time_ms is 'soon': a number is needed"):
+    with pytest.raises(ValueError, match=r"line 4: time_ms .*'soon'"):
         load(path)
     path.write_text(f"{header}a,a,ok\nb,b,ok,2\n")
-    with pytest.raises(ValueError, match="line 2: it has 3 cells where the header has 4"):
+    with pytest.raises(ValueError, match=r"line 2: .*\b3 cells\b.*\b4"):
         load(path)
     path.write_text(f"{header}a,a,ok,1\nb,b,ok,2")
     cut = load(path)
     assert cut["kernel"].tolist() == ["a"]
-    assert cut.attrs["notes"] == ("line 3 is cut off and left out: the file is not whole",)
+    (note,) = cut.attrs["notes"]
+    assert note.startswith("line 3 ")
     path.write_text(header + "".join(f"k{at},k,ok,{at}\n" for at in range(1200)) + "late,k,ok,never\n")
-    with pytest.raises(ValueError, match="line 1202: time_ms is 'never'"):
+    with pytest.raises(ValueError, match=r"line 1202: .*'never'"):
         load(path)

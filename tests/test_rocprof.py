@@ -1,17 +1,16 @@
-"""`bwprof.importers`: what AMD's profilers count, from files made as AMD's documentation shows them."""
+"""`bwprof.importers`: AMD's counters, from files as AMD's documentation shows them."""
 
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bwprof
-from bwprof.importers.rocprof.parse import parse_rocprof
-from bwprof.importers.rocprof.session import (
+from bwprof.importers.rocprof import parse_rocprof
+from bwprof.importers.rocprof_session import (
     RocprofSession,
     profile_matmul_memory,
     profile_memory,
@@ -91,8 +90,8 @@ def test_counted_bytes_are_compared_with_a_peak(tmp_path):
         assert found.stall_pct == pytest.approx(0.0044, abs=5e-5)
 
 
-def test_more_than_the_peak_is_noted(tmp_path):
-    """0.673 GB/s of a peak of 0.5: what parses it says so, and so does a peak that is stated later."""
+def test_a_rate_above_the_peak_has_a_note(tmp_path):
+    """0.673 GB/s exceed a peak of 0.5, passed to the parser or added later."""
     path = written(tmp_path, "results.csv", V1, FORCES)
     for found in (parse_rocprof(path, peak_gb_s=0.5), add_peak(parse_rocprof(path), 0.5)):
         assert found["pct_peak"].iloc[0] == pytest.approx(134.6, abs=0.05)
@@ -155,7 +154,7 @@ def test_runs_of_a_folder_are_joined_launch_by_launch(tmp_path):
 def test_runs_whose_launches_differ_are_not_joined(tmp_path):
     written(tmp_path, "pmc_1/70_counter_collection.csv", V3, counted(1, "FETCH_SIZE", 1))
     other = written(tmp_path, "pmc_2/71_counter_collection.csv", V3, counted(1, "WRITE_SIZE", 1, kernel="other"))
-    with pytest.raises(ValueError, match=r"launch 1 is void add.* in one run and other in another"):
+    with pytest.raises(ValueError, match=r"launch 1 .*void add.*\bother\b"):
         parse_rocprof(tmp_path)
     other.write_text(f"{V3}\n{counted(1, 'WRITE_SIZE', 1)}\n{counted(2, 'WRITE_SIZE', 1)}\n")
     with pytest.raises(ValueError, match="1 and 2 launches"):
@@ -245,13 +244,13 @@ def test_bytes_follow_from_requests_by_their_sizes(tmp_path, counters, read, wri
 @pytest.mark.parametrize(
     ("counters", "read", "message"),
     [
-        ({"TCC_EA_RDREQ_sum": 10}, 640, "TCC_EA_RDREQ x 64 bytes, at most"),
+        ({"TCC_EA_RDREQ_sum": 10}, 640, "TCC_EA_RDREQ x 64"),
         ({"TCC_EA0_RDREQ_sum": 10, "TCC_EA0_RDREQ_32B_sum": 4}, 512, "without TCC_BUBBLE"),
         ({"TCC_HIT_sum": 30, "TCC_MISS_sum": 10}, 1280, "TCC_MISS x 128 bytes"),
         ({"TCP_TOTAL_CACHE_ACCESSES": 40, "TCP_TOTAL_CACHE_MISSES": 10}, 640, "TCP_TOTAL_CACHE_MISSES x 64 bytes"),
     ],
 )
-def test_estimates_are_called_so_and_written_bytes_are_never_invented(tmp_path, counters, read, message):
+def test_estimates_are_marked_and_written_bytes_are_never_estimated(tmp_path, counters, read, message):
     row = one(tmp_path, **counters)
     assert row["dram_bytes_read"] == read
     assert f"dram_bytes_read: {message}" in row["estimated"]
@@ -259,13 +258,13 @@ def test_estimates_are_called_so_and_written_bytes_are_never_invented(tmp_path, 
     assert "dram_gb_s" not in row
 
 
-def test_an_estimate_gives_way_to_what_was_counted(tmp_path):
+def test_counted_bytes_replace_estimates(tmp_path):
     row = one(tmp_path, FETCH_SIZE=2, WRITE_SIZE=1, TCC_MISS_sum=10, TCC_EA_RDREQ_sum=7)
     assert (row["dram_bytes_read"], row["dram_bytes_written"]) == (2048, 1024)
     assert "estimated" not in row
 
 
-def test_shares_of_two_passes_are_at_most_all(tmp_path):
+def test_shares_are_at_most_100_percent(tmp_path):
     found = one(tmp_path, VALUBusy=100.3, L2CacheHit=104.0)
     assert found["valu_busy_pct"] == 100
     assert not found.get("l2_hit_pct", math.nan) >= 0
@@ -305,13 +304,14 @@ def test_rocprof_of_version_1_takes_its_counters_from_a_file(tmp_path):
     results = str(tmp_path / "new" / "results.csv")
     expected = ["rocprof", "--timestamp", "on", "-i", str(tmp_path / "new" / "input.txt"), "-o", results, "./app", "x"]
     assert command == expected
-    assert (tmp_path / "new" / "input.txt").read_text() == "pmc : GRBM_GUI_ACTIVE FetchSize WriteSize\n"
+    line = ["pmc", ":", "GRBM_GUI_ACTIVE", "FetchSize", "WriteSize"]
+    assert (tmp_path / "new" / "input.txt").read_text() == f"{' '.join(line)}\n"
     written(tmp_path / "new", "results.csv", V1, FORCES)
     assert session.parse_results()["dram_bytes_read"].tolist() == [9_655_488]
 
 
-def test_counters_that_one_run_has_no_room_for_go_into_several(tmp_path):
-    """The L2 cache counts four at a time; reads stay beside reads."""
+def test_counters_are_divided_into_runs(tmp_path):
+    """The L2 cache counts four at a time; counters of reads stay in one run."""
     session = profile_memory_detailed(tmp_path)
     assert len(session.passes) == 2
     assert session.passes[1] == ["TCC_HIT_sum", "TCC_MISS_sum"]
@@ -328,7 +328,7 @@ def test_counters_that_one_run_has_no_room_for_go_into_several(tmp_path):
 
 @pytest.mark.parametrize("gfx", ["gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"])
 @pytest.mark.parametrize("preset", [profile_memory, profile_memory_detailed, profile_matmul_memory])
-def test_presets_ask_for_what_a_gpu_has_and_a_run_has_room_for(tmp_path, gfx, preset):
+def test_presets_fit_the_gpu_and_its_runs(tmp_path, gfx, preset):
     session = preset(tmp_path, gfx=gfx)
     assert RocprofSession(tmp_path, session.counters, gfx=gfx).counters == session.counters
     for listed in session.passes:
@@ -342,23 +342,19 @@ def test_presets_ask_for_what_a_gpu_has_and_a_run_has_room_for(tmp_path, gfx, pr
 @pytest.mark.parametrize(
     ("counters", "gfx", "message"),
     [
-        (
-            ["TCC_EA_RDREQ_sum"],
-            "gfx942",
-            "gfx942: unknown counter 'TCC_EA_RDREQ_sum': did you mean 'TCC_EA0_RDREQ_sum'",
-        ),
-        (["TCC_HIT"], "gfx1100", "did you mean 'GL2C_HIT'"),
-        (["TCP_TOTAL_CACHE_MISSES"], "gfx1100", "unknown counter 'TCP_TOTAL_CACHE_MISSES'"),
+        (["TCC_EA_RDREQ_sum"], "gfx942", "gfx942: .*'TCC_EA_RDREQ_sum'.*'TCC_EA0_RDREQ_sum'"),
+        (["TCC_HIT"], "gfx1100", "'TCC_HIT'.*'GL2C_HIT'"),
+        (["TCP_TOTAL_CACHE_MISSES"], "gfx1100", "'TCP_TOTAL_CACHE_MISSES'"),
         (["FETCH_SIZE\npmc : X"], "gfx90a", "unknown counter"),
-        (["FETCH_SIZE"], "sm_90", "unknown gfx 'sm_90'"),
+        (["FETCH_SIZE"], "sm_90", "gfx 'sm_90'"),
     ],
 )
-def test_a_counter_that_the_gpu_lacks_is_refused_before_anything_runs(tmp_path, counters, gfx, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_a_counter_that_the_gpu_lacks_is_refused(tmp_path, counters, gfx, message):
+    with pytest.raises(ValueError, match=message):
         RocprofSession(tmp_path, counters, gfx=gfx)
 
 
-def test_names_of_examples_stand_for_counters_that_there_are(tmp_path):
+def test_names_of_rocprofs_examples_are_replaced(tmp_path):
     counters = ["SQ_LDS_BANK_ACTIVE", "TCP_TOTAL_CACHE_MISSES", "TCP_TOTAL_CACHE_ACCESSES"]
     assert RocprofSession(tmp_path, counters).counters == [
         *("SQ_LDS_BANK_CONFLICT", "SQ_LDS_IDX_ACTIVE", "TCP_TCC_READ_REQ_sum", "TCP_TOTAL_CACHE_ACCESSES_sum"),
@@ -377,7 +373,7 @@ def test_names_of_examples_stand_for_counters_that_there_are(tmp_path):
         ("-o", [], {"version": 1}, ValueError),
     ],
 )
-def test_what_is_no_command_is_refused(tmp_path, program, args, options, error):
+def test_bad_commands_are_refused(tmp_path, program, args, options, error):
     with pytest.raises(error):
         RocprofSession(tmp_path, **options).build_command(program, args)
 
@@ -395,56 +391,55 @@ def test_wrong_options_of_a_session_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "it is empty"),
-        (["a,b,c", "1,2,3"], "line 1: its columns are 'a, b, c'"),
-        ([V1], "a header and no launches"),
-        ([V1, "0,f", FORCES], "line 2: it has 2 cells where the header has 26"),
-        ([V1, FORCES, FORCES + ",1"], "line 3: it has 27 cells"),
-        (
-            [V1, FORCES.replace("7872.0000000000", "=1+1")],
-            "line 2: column 'WriteSize' holds '=1+1': a number is needed",
-        ),
-        ([V1, FORCES.replace("1594244138305243", "1594244111978745")], "line 2: the launch ends at"),
-        ([V1, FORCES.replace("1594244138305243", "9" * 30)], "line 2: column 'EndNs' holds"),
-        ([V1, FORCES.replace("1594244138305243", "9" * 5000)], "line 2: column 'EndNs' holds"),
-        ([V1, FORCES.replace(" [clone", '" [clone')], "this is no CSV"),
-        ([V1.replace("VALUBusy", "scratch")], "column 'scratch' is none of AMD's"),
-        ([AGENTS.rstrip()], "it lists GPUs and no launches"),
+        ([], "empty"),
+        (["a,b,c", "1,2,3"], "line 1: .*'a, b, c'"),
+        ([V1], "no launches"),
+        ([V1, "0,f", FORCES], r"line 2: .*\b2 cells\b.*\b26\b"),
+        ([V1, FORCES, FORCES + ",1"], r"line 3: .*\b27 cells\b"),
+        ([V1, FORCES.replace("7872.0000000000", "=1+1")], r"line 2: .*'WriteSize'.*'=1\+1'"),
+        ([V1, FORCES.replace("1594244138305243", "1594244111978745")], "line 2: .*1594244111978745 ns"),
+        ([V1, FORCES.replace("1594244138305243", "9" * 30)], "line 2: .*'EndNs'"),
+        ([V1, FORCES.replace("1594244138305243", "9" * 5000)], "line 2: .*'EndNs'"),
+        ([V1, FORCES.replace(" [clone", '" [clone')], "no CSV"),
+        ([V1.replace("VALUBusy", "scratch")], "'scratch'"),
+        ([AGENTS.rstrip()], "no launches"),
     ],
 )
-def test_a_damaged_file_says_where_and_what(tmp_path, lines, message):
-    with pytest.raises(ValueError, match=rf"damaged\.csv.*{re.escape(message)}"):
+def test_errors_name_the_damaged_line(tmp_path, lines, message):
+    with pytest.raises(ValueError, match=rf"damaged\.csv.*{message}"):
         parse_rocprof(written(tmp_path, "damaged.csv", *lines))
 
 
-def test_a_file_that_was_cut_off_keeps_its_whole_launches(tmp_path):
+def test_whole_launches_of_a_cut_file_are_read(tmp_path):
     path = written(tmp_path, "r.csv", V1, FORCES, FORCES.replace("0,", "1,", 1))
     text = path.read_text()
     path.write_text(text[:-100])
     found = parse_rocprof(path)
     assert len(found) == 1
-    assert found.attrs["notes"] == ("line 3 is cut off and left out: the file is not whole",)
+    (note,) = found.attrs["notes"]
+    assert note.startswith("line 3 ")
     path.write_text(text[:-1])
     found = parse_rocprof(path)
     assert len(found) == 2
-    assert "the last line has no end" in found.attrs["notes"][0]
+    (note,) = found.attrs["notes"]
+    assert "last line" in note
 
 
-def test_figures_that_no_hardware_counts_are_left_out(tmp_path):
+def test_impossible_figures_are_left_out(tmp_path):
     lines = [counted(n, "FETCH_SIZE", value) for n, value in enumerate((1, -1, np.nan, np.inf, 1e300, 1e17))]
     found = parse_rocprof(written(tmp_path, "r.csv", V3, *lines))
     assert found["dram_bytes_read"].isna().tolist() == [False, True, True, True, True, True]
-    assert any("3 figures are negative, or beyond 64 bits" in note for note in found.attrs["notes"])
+    assert any(note.startswith("3 figures ") for note in found.attrs["notes"])
 
 
-def test_a_counter_is_never_taken_for_a_column(tmp_path):
+def test_counters_never_replace_columns(tmp_path):
     found = parse_rocprof(written(tmp_path, "r.csv", V3, counted(1, "time_ms", 7), counted(1, "kernel", 1)))
     assert found["time_ms"].tolist() == [0.05]
     assert found["kernel"].tolist() == [ADD]
     assert any("kernel, time_ms" in note for note in found.attrs["notes"])
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path):
+def test_pipes_binaries_and_missing_files_are_refused(tmp_path):
     import os
 
     os.mkfifo(tmp_path / "pipe.csv")

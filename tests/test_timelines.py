@@ -87,9 +87,9 @@ def test_bytes_of_a_name_give_its_bandwidth(tmp_path):
     assert found.loc["relu", "bandwidth_gb_s"] == pytest.approx(65_537 / 4e3)
     assert found.loc["relu_backward", "bandwidth_gb_s"] == pytest.approx(65_537 / 8e3)
     assert found.loc["other", "bandwidth_gb_s"] == pytest.approx(400.0)
-    with pytest.raises(ValueError, match="bytes: unknown name 'rleu': did you mean 'relu'"):
+    with pytest.raises(ValueError, match=r"'rleu'.*'relu'"):
         parse_chrome_trace(path, bytes={"rleu": (1, 1)})
-    with pytest.raises(ValueError, match=r"bytes of relu are 3: \(bytes_read, bytes_written\) are needed"):
+    with pytest.raises(ValueError, match=r"\brelu are 3\b"):
         parse_chrome_trace(path, bytes={"relu": 3})
 
 
@@ -98,15 +98,14 @@ def test_copies_and_fills_have_the_bytes_that_were_recorded(tmp_path):
     events = [copy("HtoD", 1000, 1.0), copy("HtoD", 1000, 3.0), copy("DtoD", 500, 1.0), copy("DtoH", 8, 1.0), fill]
     found = parse_chrome_trace(trace(tmp_path, [*events, copy("PtoP", 9, 1.0)])).set_index("kernel")
     rows = found[["bytes_read", "bytes_written"]].astype(object).where(found["bytes_read"].notna(), None)
-    assert rows.loc["Memcpy HtoD (x -> y)"].tolist() == [0, 1000]
-    assert rows.loc["Memcpy DtoD (x -> y)"].tolist() == [500, 500]
-    assert rows.loc["Memcpy DtoH (x -> y)"].tolist() == [8, 0]
+    expected = {"HtoD": [0, 1000], "DtoD": [500, 500], "DtoH": [8, 0], "PtoP": [None, None]}
+    for way, moved in expected.items():
+        assert rows.loc[copy(way, 0, 0)["name"]].tolist() == moved
     assert rows.loc["Memset (Device)"].tolist() == [0, 4000]
-    assert rows.loc["Memcpy PtoP (x -> y)"].tolist() == [None, None]
     assert found.loc["Memset (Device)", "bandwidth_gb_s"] == pytest.approx(2.0)
 
 
-def test_calls_of_different_bytes_have_all_bytes_over_all_time(tmp_path):
+def test_bandwidth_of_calls_with_different_bytes_is_all_bytes_over_all_time(tmp_path):
     events = [copy("HtoD", size, us) for size, us in ((1000, 1.0), (9000, 9.0), (2000, 2.0))]
     events += [kernel("relu", 2.0), kernel("relu", 8.0), kernel("other", 1.0)]
     bytes_by_name = {"relu": [(1000, 1000), (6000, 2000)], "other": [(500, 500)]}
@@ -118,7 +117,7 @@ def test_calls_of_different_bytes_have_all_bytes_over_all_time(tmp_path):
     assert relu["bandwidth_gb_s"] == pytest.approx(1.0)
     assert other["bandwidth_gb_s"] == pytest.approx(1.0)
     assert found["flags"].notna().tolist() == [True, True, False]
-    with pytest.raises(ValueError, match=r"bytes of relu are those of 1 call: it has 2"):
+    with pytest.raises(ValueError, match=r"relu .*\b1 call\b.*\b2"):
         parse_chrome_trace(trace(tmp_path, events), bytes={"relu": [(1, 1)]})
 
 
@@ -130,6 +129,12 @@ def test_on_a_cpu_operators_are_rows(tmp_path):
     assert set(found["kind"]) == {"operator"}
     assert found["share_pct"].tolist() == [80.0, 20.0]  # of the 100 us that the trace spans
     assert "no kernels" in found.attrs["notes"][0]
+
+
+def test_impossible_begins_do_not_extend_a_trace(tmp_path):
+    events = [operator("aten::mm", 80.0, 100.0), operator("aten::relu", 20.0, 180.0), operator("late", 0.0, 1e301)]
+    found = parse_chrome_trace(trace(tmp_path, events)).set_index("kernel")
+    assert found["share_pct"].to_dict() == {"aten::mm": 80.0, "aten::relu": 20.0, "late": 0.0}
 
 
 def test_lists_packed_files_and_files_without_an_end_are_read(tmp_path):
@@ -145,8 +150,8 @@ def test_lists_packed_files_and_files_without_an_end_are_read(tmp_path):
     assert parse_chrome_trace(tmp_path / "t.json.gz")["count"].tolist() == [1, 1]
 
 
-def test_events_beyond_one_window_are_all_read(tmp_path):
-    """Some megabytes: events lie across what is read at once."""
+def test_events_across_windows_are_read(tmp_path):
+    """The trace has some megabytes, and is read in windows of one."""
     padding = {"Input Dims": [[1, 2]] * 400}
     events = [kernel("a" if n % 3 else "b", float(n), **padding) for n in range(400)]
     path = trace(tmp_path, events, traceId="x" * 1_500_000)
@@ -157,7 +162,7 @@ def test_events_beyond_one_window_are_all_read(tmp_path):
 
 
 @pytest.mark.parametrize("cut", range(1, 40))
-def test_a_trace_that_was_cut_off_keeps_its_whole_events(tmp_path, cut):
+def test_whole_events_of_a_cut_trace_are_read(tmp_path, cut):
     text = json.dumps({"traceEvents": [kernel("a", 1.0), kernel('b \u00e9 \\ "', 2.0, x=[None, True, 1e9])]})
     path = tmp_path / "cut.json"
     path.write_bytes(text.encode()[: -6 * cut])
@@ -173,36 +178,36 @@ def test_a_trace_that_was_cut_off_keeps_its_whole_events(tmp_path, cut):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: it begins with ''"),
-        ("hello", "it begins with 'h'"),
-        ("3", "it begins with '3'"),
-        ("{}", "line 1: there is '}' before any traceEvents"),
-        ('{"a": 1,\n"b" 2}', "line 2: no ':' follows 'b'"),
+        ("", "line 1: .*''"),
+        ("hello", "line 1: .*'h'"),
+        ("3", "line 1: .*'3'"),
+        ("{}", r"line 1: .*'\}'.*traceEvents"),
+        ('{"a": 1,\n"b" 2}', "line 2: .*':'.*'b'"),
         ('{"traceEvents": 3}', "traceEvents is no list"),
-        ('{"traceEvents": [\n{"ph": "X",,}\n]}            ', "line 2: this is no JSON"),
-        ('{"traceEvents": [\n{"ph": oops}]}          ', "line 2: this is no JSON"),
-        ('{"traceEvents": []}', "categories of its events: none"),
-        ('[{"ph": "X", "cat": "bwprof", "name": "a", "dur": 1}]', "categories of its events: bwprof (1)"),
+        ('{"traceEvents": [\n{"ph": "X",,}\n]}            ', "line 2: .*no JSON"),
+        ('{"traceEvents": [\n{"ph": oops}]}          ', "line 2: .*no JSON"),
+        ('{"traceEvents": []}', "categories.*none"),
+        ('[{"ph": "X", "cat": "bwprof", "name": "a", "dur": 1}]', r"categories.*bwprof \(1\)"),
         ("[" * 100_000, "nested too deep"),
-        ('[{"dur": ' + "9" * 5000 + "}]", "a value cannot be read"),
+        ('[{"dur": ' + "9" * 5000 + "}]", "line 1: .*cannot be read"),
         ('{"a": ' + "[" * 100_000, "nested too deep"),
     ],
 )
-def test_an_error_names_the_line_of_what_is_no_trace(tmp_path, text, message):
+def test_errors_name_the_line_of_a_bad_trace(tmp_path, text, message):
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+    with pytest.raises(ValueError, match=message):
         parse_chrome_trace(tmp_path / "bad.json")
-    assert message in str(caught.value)
 
 
-def test_events_that_cannot_be_are_left_out(tmp_path):
+def test_impossible_events_are_left_out(tmp_path):
     odd = (-1.0, float("nan"), float("inf"), "5", None, True, 10**400, 1e300)
     text = json.dumps([kernel("good", 1.0), *(kernel("odd", us) for us in odd), kernel("good", 3.0)])
     (tmp_path / "t.json").write_text(text + " ")
     found = parse_chrome_trace(tmp_path / "t.json")
     assert found["kernel"].tolist() == ["good"]
     assert found["total_ms"].tolist() == [0.004]
-    assert found.attrs["notes"] == ("8 events have no name, or no time that could be, and are left out",)
+    (note,) = found.attrs["notes"]
+    assert note.startswith("8 events ")
     shapes = [
         kernel("f", 1.0, grid=[0, -1, 2], block="x", device=[1]),
         kernel("f", 1.0, **{"registers per thread": -1}),
@@ -226,13 +231,13 @@ def test_gzip_streams_that_are_damaged_or_endless_are_refused(tmp_path, monkeypa
     path.write_bytes(packed[:-200])
     found = parse_chrome_trace(path)
     assert 0 < len(found) < 2000
-    assert any("gzip stream has no end" in note for note in found.attrs["notes"])
+    assert any("gzip" in note for note in found.attrs["notes"])
     path.write_bytes(packed[:60] + b"damaged!" + packed[68:])
     with pytest.raises(ValueError, match=r"t\.json\.gz"):
         parse_chrome_trace(path)
     monkeypatch.setattr(chrome, "_MOST_UNPACKED", 1 << 20)
     path.write_bytes(gzip.compress(b"[" + b" " * (2 << 20) + b"]"))
-    with pytest.raises(ValueError, match=r"more than 1 MiB.* come out of it: unpack it first"):
+    with pytest.raises(ValueError, match=r"more than 1 MiB"):
         parse_chrome_trace(path)
 
 
@@ -322,45 +327,46 @@ def test_copies_fills_and_graphs_of_an_export(tmp_path):
 @pytest.mark.parametrize(
     ("script", "rows", "message"),
     [
-        ("CREATE TABLE other (a)", (), "it has no table CUPTI_ACTIVITY_KIND_KERNEL (tables: other)"),
-        (f"{NOW}; {STRINGS}", (), "no kernel ran while it was recorded"),
+        ("CREATE TABLE other (a)", (), "CUPTI_ACTIVITY_KIND_KERNEL .*other"),
+        (f"{NOW}; {STRINGS}", (), "no kernel"),
         ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, name INT)", (), "no columns start, end"),
+        ("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT)", (), "no column demangledName"),
+        ("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT)", (), "CUPTI_ACTIVITY_KIND_MEMCPY .*bytes"),
         (
             "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS"
             " (SELECT 1 UNION ALL SELECT start FROM n) SELECT start, 2 AS end, 'x' AS name FROM n",
             (),
-            "is no table but a view",
+            "CUPTI_ACTIVITY_KIND_KERNEL .*view",
         ),
         (
             "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, name TEXT AS (printf('%.*c', 1e9, 'x')))",
             (),
-            "has columns that are computed",
+            "CUPTI_ACTIVITY_KIND_KERNEL .*computed",
         ),
         (
             "CREATE VIRTUAL TABLE CUPTI_ACTIVITY_KIND_KERNEL USING fts4(start, end, name)",
             (),
-            "is no table but a view or",
+            "CUPTI_ACTIVITY_KIND_KERNEL .*virtual",
         ),
         (
             f"{NOW}; CREATE VIEW StringIds AS SELECT 1 AS id, 'x' AS value",
             (launched(1, 0, 5, 1, 1),),
-            "StringIds is no",
+            "StringIds .*view",
         ),
-        (f"{NOW}; {STRINGS}", (launched(1, "a'; --", 5, 1, 1),), 'row 1 has start "a\'; --" and end'),
+        (f"{NOW}; {STRINGS}", (launched(1, "a'; --", 5, 1, 1),), "row 1 .*a'; --"),
     ],
 )
-def test_what_is_no_export_is_refused_and_nothing_of_it_runs(tmp_path, script, rows, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+def test_bad_exports_are_refused_and_nothing_of_them_runs(tmp_path, script, rows, message):
+    with pytest.raises(ValueError, match=rf"r\.sqlite.*{message}"):
         parse_nsys(export(tmp_path, script, *rows))
-    assert message in str(caught.value)
-    assert "r.sqlite" in str(caught.value)
 
 
-def test_names_of_an_export_are_text_whatever_they_say(tmp_path):
+def test_names_of_an_export_never_run(tmp_path):
+    injection = "'); DROP TABLE StringIds; --"
     path = export(
         tmp_path,
         f"{NOW}; {STRINGS}; CREATE TRIGGER t AFTER INSERT ON StringIds BEGIN SELECT 1; END",
-        *strings(n1="'); DROP TABLE StringIds; --", n2="=1+1"),
+        *strings(n1=injection, n2="=1+1"),
         launched(1, 0, 30, 1, 1),
         launched(2, 0, 20, 1, 1),
         launched(77, 0, 10, 1, 1),
@@ -368,8 +374,8 @@ def test_names_of_an_export_are_text_whatever_they_say(tmp_path):
     )
     before = path.read_bytes()
     found = parse_nsys(path)
-    assert found["kernel"].tolist() == ["'); DROP TABLE StringIds; --", "=1+1", "kernel 77"]
-    assert "1 rows of CUPTI_ACTIVITY_KIND_KERNEL end before they begin" in found.attrs["notes"][0]
+    assert found["kernel"].tolist() == [injection, "=1+1", "kernel 77"]
+    assert found.attrs["notes"][0].startswith("1 rows of CUPTI_ACTIVITY_KIND_KERNEL")
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["r.sqlite"]  # no journal beside it
 
@@ -380,12 +386,12 @@ def test_damaged_exports_are_refused(tmp_path):
     whole = path.read_bytes()
     for content in (whole[:100], whole[: len(whole) // 2], whole[:4096] + b"\xff" * 4096 + whole[8192:]):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"r\.sqlite.*(SQLite cannot read it|no table)"):
+        with pytest.raises(ValueError, match=r"r\.sqlite.*(SQLite cannot|no table)"):
             parse_nsys(path)
     for content, message in (
-        (b"", "it is empty"),
-        (b"\x7fELF\0", "no SQLite file and no text"),
-        (b"a,b\n1,2\n", "no line of it"),
+        (b"", "empty"),
+        (b"\x7fELF\0", "no SQLite"),
+        (b"a,b\n1,2\n", "header"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
@@ -410,10 +416,10 @@ def test_a_summary_of_nsys_stats_is_read(tmp_path):
     assert found["time_ms"].tolist() == [0.0015]  # the mean
     assert "mean" in found.attrs["notes"][0]
     path.write_text(f"{header}\n1,x,2,3,4,5,6,7,gemm\n")
-    with pytest.raises(ValueError, match=r"line 2: column 'Total Time \(ns\)' holds 'x'"):
+    with pytest.raises(ValueError, match=r"line 2: .*Total Time.*'x'"):
         parse_nsys(path)
     path.write_text(f"{header}\n1,2\n")
-    with pytest.raises(ValueError, match="line 2: it has 2 cells where the header has 9"):
+    with pytest.raises(ValueError, match=r"line 2: .*\b2 cells\b.*\b9\b"):
         parse_nsys(path)
 
 
@@ -430,19 +436,22 @@ def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):
     path = trace(tmp_path, [kernel(us=10.0), kernel(us=20.0), kernel("relu", 5.0), copy("DtoD", 30_000, 2.0)])
     assert command("trace", path) == 0
     printed = capsys.readouterr().out
-    assert "trace.json: 4 launches of 3 kernels (torch.profiler)" in printed
-    assert re.search(r"2 *\|gemm<float> *\| *0\.015 *\| *0\.03 *\| *81\.08", printed)
-    assert re.search(r"Memcpy DtoD .*\| *30 *\|", printed)
+    first, _, table = printed.partition("\n")
+    assert re.findall(r"trace\.json|\d+", first) == ["trace.json", "4", "3"]
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if "|" in line]
+    assert rows[1][:5] == ["2", "gemm<float>", "15", "0.03", "81.1"]
+    assert rows[-1][1].startswith("Memcpy DtoD")
+    assert "30.0" in rows[-1]
     exported = export(tmp_path, f"{NOW}; {STRINGS}", *strings(n1="=1+1"), launched(1, 0, 30, 1, 1))
     assert command("nsys", exported, "--csv", "-") == 0
     header, row = capsys.readouterr().out.splitlines()
     assert header.startswith("kernel,case,")
     assert row.startswith("'=1+1,'=1+1,")  # no spreadsheet runs it
     assert command("trace", exported) == 2
-    assert "r.sqlite, line 1: it begins with 'S'" in capsys.readouterr().err
+    assert "r.sqlite, line 1:" in capsys.readouterr().err
 
 
-def test_files_are_known_by_what_is_in_them(tmp_path):
+def test_kinds_of_files_are_detected_by_content(tmp_path):
     from bwprof.importers.detect import detect_kind, load
 
     path = trace(tmp_path, [kernel()])
@@ -458,7 +467,7 @@ def test_files_are_known_by_what_is_in_them(tmp_path):
     assert detect_kind(tmp_path / "page.txt") == "ncu"  # and no list of JSON
 
 
-def test_a_summary_of_countless_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_of_countless_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bwprof.importers import nsys
 
     monkeypatch.setattr(nsys, "MOST_NAMES", 100)

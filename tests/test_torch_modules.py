@@ -1,8 +1,9 @@
-"""bwprof.torch.profile and bwprof.torch_profiler_rows: with PyTorch where it is installed, else what needs none."""
+"""bwprof.torch.profile and bwprof.torch_profiler_rows; tests that need PyTorch run where it is installed."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import warnings
@@ -19,7 +20,7 @@ from bwprof.profiler.torch_calls import CallState, bytes_of, count_moved, tensor
 KIB = 1 << 10
 
 
-# ---- what a call moves, on tensors that only look like PyTorch's ----
+# ---- bytes of a call, on stand-ins for PyTorch's tensors ----
 
 
 class Storage:
@@ -75,7 +76,7 @@ def test_bytes_of_a_call() -> None:
 
 def test_views_and_writes_in_place() -> None:
     x = Toy(1024)
-    assert of_call(x, [], Toy(512, of=x)) == (0, 0), "a view of what was given"
+    assert of_call(x, [], Toy(512, of=x)) == (0, 0), "a view of an argument"
     before = CallState([x], [])
     x._version += 1
     assert count_moved(before, x) == count_moved(before, None)
@@ -85,7 +86,7 @@ def test_views_and_writes_in_place() -> None:
     assert of_call(x, [], x) == (0, 0)
 
 
-def test_what_is_expanded_counts_once() -> None:
+def test_expanded_elements_count_once() -> None:
     x = Toy(64, 1024)
     x.steps = (0, 1)
     assert bytes_of(x) == 4096
@@ -117,7 +118,7 @@ def test_quantised_weights_have_their_stored_bytes() -> None:
     assert sum(map(bytes_of, weights_of(hidden))) == 8
 
 
-def test_a_causal_query_attends_the_keys_up_to_its_own() -> None:
+def test_a_causal_query_attends_the_keys_up_to_its_position() -> None:
     """4 queries of 3 keys: 1 + 2 + 3 + 3 pairs; 2 of 5: 1 + 2."""
     for queries, keys, pairs in ((4, 3, 9), (2, 5, 3), (3, 3, 6)):
         q, k = (2, 1, queries, 8), (2, 1, keys, 8)
@@ -126,7 +127,7 @@ def test_a_causal_query_attends_the_keys_up_to_its_own() -> None:
         assert torch_modules._attention_flops(4, q, k, k) == 2 * 2 * queries * keys * (8 + 8)
 
 
-def test_containers_that_hold_themselves_have_an_end() -> None:
+def test_recursive_containers_are_searched_once() -> None:
     x = Toy(4)
     container: list[Any] = [x]
     container.append(container)
@@ -145,7 +146,7 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("bwprof.torch needs PyTorch, which cannot be imported: ")
+    assert done.stdout.startswith("bwprof.torch needs PyTorch")
 
 
 # ---- with PyTorch ----
@@ -190,7 +191,7 @@ def test_modules_of_a_model(torch: Any) -> None:
     assert all(row.time_ms > 0 for name, row in rows.items() if name != "(outside modules)")
 
 
-def test_what_models_are_called_with_and_return(torch: Any) -> None:
+def test_arguments_and_results_of_any_shape_are_counted(torch: Any) -> None:
     class Odd(torch.nn.Module):
         def forward(self, x: Any, *, scale: Any = None, runs: int = 0) -> Any:
             return {"a": (x * scale, [x + runs]), "n": None}
@@ -219,7 +220,7 @@ def test_what_models_are_called_with_and_return(torch: Any) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
-def test_hooks_are_removed_whatever_happens(torch: Any, error: type[BaseException], at: int) -> None:
+def test_hooks_are_removed_after_any_error(torch: Any, error: type[BaseException], at: int) -> None:
     """In the warm-up, the counting, the rehearsal and the timing."""
 
     class Fails(torch.nn.Module):
@@ -249,7 +250,7 @@ def test_others_hooks_stay(torch: Any) -> None:
     assert hooks_on(model) == 1
 
 
-def test_random_numbers_are_drawn_as_without_it(torch: Any) -> None:
+def test_random_numbers_are_the_same_after_profiling(torch: Any) -> None:
     model = torch.nn.Sequential(torch.nn.Dropout(0.5))
     torch.manual_seed(1)
     wanted = torch.rand(4)
@@ -308,17 +309,17 @@ def test_sparse_and_quantised_tensors(torch: Any) -> None:
 
 
 def test_bad_models(torch: Any) -> None:
-    with pytest.raises(TypeError, match=r"model is 3: a torch\.nn\.Module is needed"):
+    with pytest.raises(TypeError, match=r"model is 3: .*torch\.nn\.Module"):
         bwprof.torch.profile(3)
     model = torch.nn.Linear(4, 4)
-    with pytest.raises(ValueError, match="runs is 0: at least 1 is needed"):
+    with pytest.raises(ValueError, match="runs is 0"):
         bwprof.torch.profile(model, torch.ones(4), runs=0)
-    with pytest.raises(ValueError, match="timer is 'kernels': this device has monotonic"):
+    with pytest.raises(ValueError, match=r"timer is 'kernels': .*monotonic"):
         bwprof.torch.profile(model, torch.ones(4), timer="kernels", roofs=False)
     with pytest.raises(ValueError, match=r"several devices \(cpu, meta\)"):
         bwprof.torch.profile(model, torch.ones(4, device="meta"))
     model._orig_mod = None
-    with pytest.raises(ValueError, match="a compiled model runs as one"):
+    with pytest.raises(ValueError, match=r"\bcompiled\b"):
         bwprof.torch.profile(model, torch.ones(4))
 
     class Bypass(torch.nn.Module):
@@ -329,7 +330,7 @@ def test_bad_models(torch: Any) -> None:
         def forward(self, x: Any) -> Any:
             return torch.nn.functional.linear(x, self.inner.weight)
 
-    with pytest.raises(ValueError, match="none of the model's modules was called as a module"):
+    with pytest.raises(ValueError, match=r"^none\b.*\bmodules\b"):
         profiled(Bypass(), torch.ones(4))
     assert [row.operation for row in profiled(Bypass(), torch.ones(4), units=[Bypass]).values()] == ["Bypass", None]
 
@@ -349,9 +350,9 @@ def test_a_module_that_runs_in_some_calls_only(torch: Any) -> None:
     first, second, rest = rows["first"], rows["second"], rows["(outside modules)"]
     assert (first.calls, first.samples, first.bytes_read) == (1, 2, 4 * (32 + 64 + 8))
     assert first.bandwidth_gb_s == pytest.approx((first.bytes_read + 128) / first.time_ms / 1e6)
-    assert first.reason.startswith("ran 0 to 1 times in a call of the model: this is of 1")
+    assert re.findall(r"\d+", first.reason.partition(";")[0]) == ["0", "1", "1"]
     assert (second.calls, second.samples, second.bytes_read, second.bandwidth_gb_s) == (1, 2, None, None)
-    assert "its bytes were not counted" in second.reason
+    assert "bytes were not counted" in second.reason
     assert second.time_ms > 0
     assert first.share_pct + second.share_pct + rest.share_pct == pytest.approx(100)
 
@@ -395,7 +396,7 @@ def test_modules_that_run_as_one(torch: Any) -> None:
     quantised[0].weight = None
     unknown = profiled(quantised, x)["0"]
     assert (unknown.bytes_read, unknown.bytes_written, unknown.bandwidth_gb_s) == (None, None, None)
-    assert "the bytes of its packed weights are not known" in unknown.reason
+    assert "not known" in unknown.reason
 
 
 def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
@@ -404,7 +405,7 @@ def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
     class Cache(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("held", torch.ones(0, 16))
+            self.register_buffer("container", torch.ones(0, 16))
 
         def forward(self, x: Any) -> Any:
             self.container = torch.ones(10 + len(self.container), 16)
@@ -416,7 +417,7 @@ def test_a_cache_that_grows_from_call_to_call(torch: Any) -> None:
 
 
 @pytest.mark.parametrize(("causal", "pairs"), [(False, 12 * 20), (True, 12 * 13 // 2)])
-def test_causal_attention_has_the_flops_of_the_pairs_that_it_attends(torch: Any, causal: bool, pairs: int) -> None:
+def test_flops_of_causal_attention_are_those_of_attended_pairs(torch: Any, causal: bool, pairs: int) -> None:
     class Attend(torch.nn.Module):
         def forward(self, q: Any, k: Any) -> Any:
             return torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=causal)
@@ -440,14 +441,14 @@ def test_compiled_and_scripted_parts(torch: Any) -> None:
     assert list(rows) == ["0", "1", "3", "(outside modules)"]
     for name in ("0", "1"):
         assert (rows[name].operation, rows[name].calls, rows[name].bytes_read) == ("Sequential", 1, 416)
-    assert "with 2: nothing can be hooked on scripted modules" in rows["(outside modules)"].reason
+    assert rows["(outside modules)"].reason.startswith("with 2: ")
     for whole in (in_place, model[0], model[2], torch.jit.trace(part(), x)):
-        with pytest.raises(ValueError, match="model runs as one, without its modules: pass what it was made of"):
+        with pytest.raises(ValueError, match=r"\b(compiled|scripted)\b"):
             profiled(whole, x)
     assert hooks_on(model) == 0
 
 
-def test_flops_that_pytorchs_counter_passes_over(torch: Any) -> None:
+def test_flops_that_pytorchs_counter_lacks(torch: Any) -> None:
     class Does(torch.nn.Module):
         def __init__(self, work: Any) -> None:
             super().__init__()
@@ -474,17 +475,17 @@ def test_flops_that_pytorchs_counter_passes_over(torch: Any) -> None:
     assert torch_modules._UNCOUNTED["_cudnn_rnn"]((5, 3, 8), [(24, 8), (24, 6), (24,), (24,)], 4) == 2 * 15 * 24 * 14
 
 
-def test_what_is_no_model_or_unit(torch: Any) -> None:
+def test_bad_models_and_units_are_refused(torch: Any) -> None:
     class Later(torch.nn.Module):
         async def forward(self, x: Any) -> Any:
             return x
 
-    with pytest.raises(TypeError, match="the model returned a coroutine"):
+    with pytest.raises(TypeError, match=r"\bmodel returned a coroutine"):
         profiled(Later(), torch.ones(1))
     for units in (3, torch.nn.Linear, None):
-        with pytest.raises(TypeError, match=r"units is .*: types of modules are needed, as \[Attention\]"):
+        with pytest.raises(TypeError, match=r"units is .*\[Attention\]"):
             profiled(torch.nn.Linear(1, 1), torch.ones(1), units=units)
-    with pytest.raises(TypeError, match="units has 'L': types of modules are needed"):
+    with pytest.raises(TypeError, match="units has 'L'"):
         profiled(torch.nn.Linear(1, 1), torch.ones(1), units="Linear")
 
 

@@ -1,8 +1,12 @@
-"""bwprof.torch_profiler_rows, and what rows of modules say of their times, on events that only look like PyTorch's."""
+"""bwprof.torch_profiler_rows, and the flags of rows of modules, on stand-ins for PyTorch's events."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 import toy_roofs
 
 import bwprof
+from bwprof import _core
 from bwprof.measuring.row import Context
 from bwprof.profiler import torch_calls
 from bwprof.profiler.torch_calls import TimedPart, make_row
@@ -68,7 +73,7 @@ def test_rows_of_calls_with_different_bytes() -> None:
     assert "list" in row.reason
     row = rows_of(*events, bytes={"sdpa": [(8, 8)] * 3})["sdpa"]
     assert (row.bytes_read, row.flags) == (8, "")
-    with pytest.raises(ValueError, match="bytes of sdpa are those of 2 calls: it has 3"):
+    with pytest.raises(ValueError, match=r"sdpa .*\b2 calls\b.*\b3"):
         rows_of(*events, bytes={"sdpa": [(8, 8)] * 2})
 
 
@@ -91,19 +96,49 @@ def test_kernels_belong_to_the_module_that_launched_them() -> None:
     assert torch_calls._sum_kernels([host("bwprof:whole", 0.0)], 1) == (None, "torch.profiler saw no kernel")
 
 
-def test_a_profile_that_is_none() -> None:
+@pytest.mark.parametrize(("late", "holds"), [([True, True, False, False], 4), ([True] * 6, 6)], ids=["twice", "always"])
+def test_the_stream_is_blocked_longer_where_the_host_is_late(
+    late: list[bool], holds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a stand-in for a GPU: two calls, of which a late one is tried again with twice the time, at most twice."""
+    slept: list[int] = []
+    queries = iter(late)
+    cuda = SimpleNamespace(
+        synchronize=lambda place: None,
+        get_device_properties=lambda place: SimpleNamespace(clock_rate=1_000_000),
+        _sleep=slept.append,
+        Event=lambda: SimpleNamespace(record=lambda: None, query=lambda: next(queries)),
+    )
+    monkeypatch.setattr(torch_calls.hardware, "stream_handle", lambda stream, index: 0)
+
+    @contextmanager
+    def observe(start: Any, stop: Any) -> Iterator[None]:
+        yield
+
+    with _core.Device("cpu") as device:
+        call = partial(time.sleep, 0.001)
+        times = torch_calls._time_marks(cuda, device, 0, call, observe, 2)
+    assert len(slept) == holds
+    assert [round(cycles / slept[0], 3) for cycles in slept[:3]] == [1, 2, 4]
+    assert slept[0] >= 1.5e6  # 1.5 times a millisecond at 1 GHz
+    assert len(times.times_ms["whole"]) == 2
+    assert times.flags == ("event_bias",)
+    assert len(times.notes) == all(late)
+
+
+def test_bad_profiles_are_refused() -> None:
     def unfinished() -> None:
         raise AssertionError
 
-    with pytest.raises(TypeError, match=r"prof is 3: a torch\.profiler\.profile is needed"):
+    with pytest.raises(TypeError, match=r"prof is 3: .*torch\.profiler\.profile"):
         bwprof.torch_profiler_rows(3)
     with pytest.raises(ValueError, match="has not ended"):
         bwprof.torch_profiler_rows(SimpleNamespace(events=unfinished))
-    with pytest.raises(ValueError, match="did you mean 'aten::mm'"):
+    with pytest.raises(ValueError, match=r"'aten::nm'.*'aten::mm'"):
         rows_of(event("aten::mm", 0, 1), bytes={"aten::nm": (1, 1)})
-    with pytest.raises(ValueError, match=r"bytes of a are 3: \(bytes_read, bytes_written\) are needed"):
+    with pytest.raises(ValueError, match=r"\ba are 3\b"):
         rows_of(event("a", 0, 1), bytes={"a": 3})
-    with pytest.raises(ValueError, match="bytes_read of a is -1"):
+    with pytest.raises(ValueError, match=r"bytes_read .*-1"):
         rows_of(event("a", 0, 1), bytes={"a": (-1, 0)})
     assert not rows_of()
     running = SimpleNamespace(events=lambda: [], profiler=SimpleNamespace(kineto_results=None))
@@ -113,7 +148,7 @@ def test_a_profile_that_is_none() -> None:
         bwprof.torch_profiler_rows(type("profile", (), {"events": lambda self: []}))
 
 
-def test_on_a_cpu_the_devices_number_is_a_process() -> None:
+def test_a_cpus_device_index_is_ignored() -> None:
     (row,) = rows_of(event("aten::mm", 0, 1, device_index=22376), roofs="stored").values()
     assert (row.backend, row.case) == ("cpu", "aten::mm")
 
@@ -123,12 +158,12 @@ def rowed(times_ms: list[float], **how: Any) -> bwprof.Row:
     return make_row(TimedPart("part", "Linear", times_ms, 1 << 20, 1 << 20, 0, "fp32", **how), context)
 
 
-def test_times_that_lie_far_apart_are_flagged() -> None:
+def test_scattered_times_are_flagged() -> None:
     steady, wild = [1.0, 1.01, 1.02, 1.03, 1.04], [1.0, 1.0, 1.2, 9.0, 9.0]
     assert (rowed(steady, alike=True).noise, rowed(steady, alike=True).flags) == (pytest.approx(0.02 / 1.02), "")
     row = rowed(wild, alike=True)
     assert (row.noise, row.flags) == (pytest.approx(8 / 1.2), "noisy")
-    assert row.reason == "wide spread: half of the times lie 667% apart"
+    assert "667%" in row.reason
     assert (rowed(wild).noise, rowed(wild).flags) == (None, ""), "a name's calls need not be alike"
 
 
@@ -137,4 +172,4 @@ def test_roofs_in_doubt_are_flagged() -> None:
     context = Context("run", "cpu", {}, doubted)
     row = make_row(TimedPart("part", "Linear", [1.0], 1 << 20, 1 << 20), context)
     assert "noisy_roof" in row.flags
-    assert "was measured while other processes took 50 % of the processors" in row.reason
+    assert "50 %" in row.reason

@@ -8,6 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
@@ -17,7 +18,7 @@ from bwprof.importers.reader import file_error, open_binary
 from bwprof.importers.timeline import UNKNOWN, EventBytes, LaunchKind, LaunchSetup, TimelineLaunches, to_count
 from bwprof.results import schema
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import parse_path, quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ _ON_DEVICE: dict[str, LaunchKind] = {
 _ON_HOST = ("cpu_op", "operator", "user_annotation")
 _DEVICE_KEYS = ("device", "registers per thread", "shared memory", "est. achieved occupancy %")
 _MOST_MS = 1e12  # thirty years
-_MOST_SETUPS = 100_000  # of the table that makes equal ones once
+_MOST_US = 1e300  # of an event's begin
 _MOST_CATEGORIES = 100
 
 
@@ -61,16 +62,29 @@ class TraceEvents:
 
     def __iter__(self) -> Iterator[Any]:
         with open_binary(self._path) as raw:
-            yield from self._events(_Window(self._path, _read_text(self._path, raw, self.notes)))
+            window = _Window(self._path, _read_text(self._path, raw, self.notes))
+            self._find_list(window)
+            count = 0
+            while (letter := window.next_letter(_BETWEEN)) != "]":
+                count += 1
+                if count % _MANY == 0 and window.letters < _SHORTEST * count:
+                    raise window.error(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
+                if not letter:
+                    self.notes.append("the list of events has no end: the file is not whole")
+                    return
+                window.at -= 1
+                value, whole = window.value_or_cut()
+                if not whole:
+                    self.notes.append("the last event is cut off and left out: the file is not whole")
+                    return
+                yield value
 
-    def _events(self, window: _Window) -> Iterator[Any]:
+    def _find_list(self, window: _Window) -> None:
+        """Read up to the beginning of the list of events."""
         opening = window.next_letter()
-        if opening == "[":
-            yield from self._listed(window)
-            return
-        if opening != "{":
-            raise window.error(f"it begins with {repr_short(opening or '')}: {_NEEDED}")
-        while True:
+        if opening not in ("[", "{"):
+            raise window.error(f"it begins with {repr_short(opening)}: {_NEEDED}")
+        while opening == "{":
             letter = window.next_letter(_BETWEEN)
             if letter != '"':
                 what = "it ends" if not letter else f"there is {repr_short(letter)}"
@@ -81,35 +95,13 @@ class TraceEvents:
             name = window.value()
             if window.next_letter() != ":":
                 raise window.error(f"no ':' follows {repr_short(name)}: {_NEEDED}", back=1)
-            if name != _EVENTS:
-                value = window.value()
-                if name == _DEVICES:  # other values may have any size
-                    self.devices = value
-                continue
-            if window.next_letter() != "[":
-                raise window.error(f"{_EVENTS} is no list: {_NEEDED}", back=1)
-            yield from self._listed(window)
-            return
-
-    def _listed(self, window: _Window) -> Iterator[Any]:
-        """Yield the events of the list that was just opened; leave out one that is cut off."""
-        count = 0
-        while True:
-            count += 1
-            if count % _MANY == 0 and window.letters < _SHORTEST * count:
-                raise window.error(f"its {count} events have fewer than {_SHORTEST} letters each: {_NEEDED}")
-            letter = window.next_letter(_BETWEEN)
-            if letter == "]":
+            if name == _EVENTS:
+                if window.next_letter() != "[":
+                    raise window.error(f"{_EVENTS} is no list: {_NEEDED}", back=1)
                 return
-            if not letter:
-                self.notes.append("the list of events has no end: the file is not whole")
-                return
-            window.at -= 1
-            value, whole = window.value_or_cut()
-            if not whole:
-                self.notes.append("the last event is cut off and left out: the file is not whole")
-                return
-            yield value
+            value = window.value()
+            if name == _DEVICES:  # other values may have any size
+                self.devices = value
 
 
 class _Window:
@@ -235,14 +227,11 @@ def parse_chrome_trace(path: str | PathLike[str], *, bytes: EventBytes | None = 
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For what is no trace or damaged, with its line; for a name in `bytes` that it does not have.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> from bwprof.importers import parse_chrome_trace
     >>> frame = parse_chrome_trace("trace.json.gz", bytes={"*gemm*": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
     >>> frame[["kernel", "count", "time_ms", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
@@ -269,7 +258,7 @@ class _TraceReader:
 
     def __init__(self, path: Path, trace: TraceEvents) -> None:
         self._trace = trace
-        self._setups: dict[Any, LaunchSetup] = {}
+        self._make_setup = lru_cache(maxsize=100_000)(self._make_setup_once)  # most launches of a name have the same
         self.left_out = 0
         self.on_device, self.on_host = TimelineLaunches(path), TimelineLaunches(path)
         self.categories: Counter[str] = Counter()
@@ -284,8 +273,10 @@ class _TraceReader:
             if kind is not None:
                 self._add(self.on_device, event, kind, self._setup(event.get("args")))
             elif category.lower() in _ON_HOST:
-                if self._add(self.on_host, event, "operator", UNKNOWN):
-                    self._extend_span(event)
+                begin = finite_or_none(event.get("ts"))
+                if self._add(self.on_host, event, "operator", UNKNOWN) and begin is not None and abs(begin) < _MOST_US:
+                    self.begin_us = min(self.begin_us, begin)
+                    self.end_us = max(self.end_us, begin + event["dur"])
             elif category in self.categories or len(self.categories) < _MOST_CATEGORIES:
                 self.categories[schema.clean_text(category)[:80]] += 1
 
@@ -300,32 +291,20 @@ class _TraceReader:
         launches.add(name, kind, time_us / 1e3, setup, count)
         return True
 
-    def _extend_span(self, event: Mapping[str, Any]) -> None:
-        begin: Any = event.get("ts")
-        if type(begin) in (int, float) and abs(begin) < 1e300:
-            self.begin_us = min(self.begin_us, begin)
-            self.end_us = max(self.end_us, begin + event["dur"])
-
     def _setup(self, args: Any) -> LaunchSetup:
         if not isinstance(args, dict):
             return UNKNOWN
         axes = (_parse_axes(args.get("grid")), _parse_axes(args.get("block")))
         numbers = [value if type(value) in (int, float) else None for value in map(args.get, _DEVICE_KEYS)]
-        key = (axes, *numbers)
-        setup = self._setups.get(key)
-        if setup is None:
-            if len(self._setups) >= _MOST_SETUPS:
-                self._setups.clear()
-            number, registers, shared, occupancy = numbers
-            percent = occupancy if occupancy is not None and 0 <= occupancy <= 100 else None
-            device = self._device(number)
-            setup = LaunchSetup.make(number, device, axes, to_count(registers), to_count(shared), percent)
-            self._setups[key] = setup
-        return setup
+        return self._make_setup(axes, *numbers)
 
-    def _device(self, number: Any) -> Mapping[str, Any]:
+    def _make_setup_once(
+        self, axes: Any, number: Any, registers: Any, shared: Any, occupancy: float | None
+    ) -> LaunchSetup:
         devices = self._trace.devices if isinstance(self._trace.devices, list) else []
-        return next((facts for facts in devices if isinstance(facts, dict) and facts.get("id") == number), {})
+        device = next((facts for facts in devices if isinstance(facts, dict) and facts.get("id") == number), {})
+        percent = occupancy if occupancy is not None and 0 <= occupancy <= 100 else None
+        return LaunchSetup.make(number, device, axes, to_count(registers), to_count(shared), percent)
 
 
 def _parse_axes(sizes: Any) -> tuple[int, ...] | None:

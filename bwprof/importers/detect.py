@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.parse import is_report, parse_ncu
 from bwprof.importers.nsys import SQLITE, parse_nsys
 from bwprof.importers.reader import detect_encoding, find_csv_files, open_binary
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 from bwprof.results import json_file
 from bwprof.results.exchange import is_table
 from bwprof.text.parsing import parse_path
@@ -42,17 +43,10 @@ _PRINTED = re.compile(r"\), (?:[^,]+, )?Context [0-9]+, Stream [0-9]+")  # a lau
 
 
 def detect_kind(path: str | PathLike[str]) -> str:
-    """Return whose results a file or folder holds: "bwprof", "saved" (see `SAVED`), "ncu", "rocprof", "trace", "nsys".
-
-    Raises
-    ------
-    OSError
-        When it cannot be read.
-    """
+    """Return whose results a file or folder holds: "bwprof", "saved" (`SAVED`), "ncu", "rocprof", "trace" or "nsys"."""
     place = parse_path(path, "path")
     if place.is_dir():
-        ours = (place / "results.json").exists()
-        return "rocprof" if not ours and any(map(_is_rocprof, _find_tables(place))) else OURS
+        return "rocprof" if not (place / "results.json").exists() and _has_rocprof(place) else OURS
     if not place.is_file():
         return OURS  # its reader raises the error
     with place.open("rb") as stream:
@@ -62,22 +56,16 @@ def detect_kind(path: str | PathLike[str]) -> str:
     if is_report(place):
         return "ncu"
     if start.startswith(_GZIP):
-        return OURS if _is_packed_run(start) else "trace"
+        packed = b""
+        with suppress(zlib.error):
+            packed = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _BEGINNING)
+        return OURS if json_file.FORMAT.encode() in packed or packed.startswith(b"operation,") else "trace"
     text = start.decode(detect_encoding(start), "replace")
     if frames.is_saved_json(text):
         return SAVED
     if text.lstrip()[:1] in ("{", "[") and not _PRINTED.search(text):  # ncu's page as text begins with "[process]"
         return "trace" if '"traceEvents"' in text or '"ph"' in text else OURS
     return _detect_table(text)
-
-
-def _is_packed_run(start: bytes) -> bool:
-    """Whether gzip packed results of bwprof."""
-    try:
-        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _BEGINNING)
-    except zlib.error:
-        return False
-    return json_file.FORMAT.encode() in text or text.startswith(b"operation,")
 
 
 def _detect_table(text: str) -> str:
@@ -97,21 +85,15 @@ def _detect_table(text: str) -> str:
     return "ncu" if "==PROF==" in text else OURS
 
 
-def _find_tables(folder: Path) -> list[Path]:
-    """Return the first CSV files below a folder; none where too many files lie there."""
-    try:
-        return find_csv_files(folder)[:_MOST_TABLES]
-    except ValueError:
-        return []
-
-
-def _is_rocprof(path: Path) -> bool:
-    try:
-        with open_binary(path) as stream:
-            start = stream.read(_BEGINNING)
-    except (OSError, ValueError):  # ValueError: a pipe, for example
-        return False
-    return _detect_table(start.decode(detect_encoding(start), "replace")) == "rocprof"
+def _has_rocprof(folder: Path) -> bool:
+    """Whether one of the first CSV files below a folder is of rocprof; False where too many files lie there."""
+    with suppress(ValueError):
+        for path in find_csv_files(folder)[:_MOST_TABLES]:
+            with suppress(OSError, ValueError), open_binary(path) as stream:  # ValueError: a pipe, for example
+                start = stream.read(_BEGINNING)
+                if _detect_table(start.decode(detect_encoding(start), "replace")) == "rocprof":
+                    return True
+    return False
 
 
 def load(path: str | PathLike[str]) -> pd.DataFrame:
@@ -131,15 +113,11 @@ def load(path: str | PathLike[str]) -> pd.DataFrame:
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For a file that is none of these, or is damaged.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> import bwprof
-    >>> from bwprof.importers import load
     >>> bwprof.diagnose(load("profile.json")).attrs["answers"]  # doctest: +SKIP
     """
     from bwprof.results import reader

@@ -7,9 +7,7 @@ import io
 import json
 import math
 import re
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +22,7 @@ from bwprof.results.exchange import FORMAT, is_document
 from bwprof.results.json_file import to_json_value
 from bwprof.results.schema import ValueKind
 from bwprof.text.formatting import is_missing
-from bwprof.text.parsing import quote_text, repr_short
+from bwprof.text.parsing import finite_or_none, number_or_nan, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,19 +68,13 @@ COLUMNS: tuple[ImportedColumn, ...] = (
     ImportedColumn("pct_peak", "%", "number", "DRAM bandwidth / peak"),
     *_shared("dram_pct", "sm_pct", "tensor_pct", "fma_pct", "occupancy_pct"),
     ImportedColumn("theoretical_occupancy_pct", "%", "number", "warps that could be resident, of the most possible"),
-    ImportedColumn(
-        "occupancy_limiter", "", "text", "what allows no more: registers, shared, warps, blocks or barriers"
-    ),
+    ImportedColumn("occupancy_limiter", "", "text", "what allows no more: registers, shared, warps, blocks, barriers"),
     *_shared("waves"),
     ImportedColumn("multiprocessors", "", "integer", "of the device"),
     *_shared("sm_clock_mhz", "mem_clock_mhz", "stall_reasons", "bank_conflicts", "shared_wavefronts"),
     *_shared("sectors_per_load", "sectors_per_store"),
-    ImportedColumn(
-        "load_efficiency_pct", "%", "number", "bytes used, of the sectors that loads from global memory fetched"
-    ),
-    ImportedColumn(
-        "store_efficiency_pct", "%", "number", "bytes written, of the sectors that stores to global memory took"
-    ),
+    ImportedColumn("load_efficiency_pct", "%", "number", "bytes used, of the sectors that global loads fetched"),
+    ImportedColumn("store_efficiency_pct", "%", "number", "bytes written, of the sectors that global stores took"),
     *_shared("local_bytes", "lines_per_load", "shared_pct", "l1_pct", "l2_pct"),
     ImportedColumn("l1_hit_pct", "%", "number", "sectors found in the L1 cache"),
     ImportedColumn("l2_hit_pct", "%", "number", "sectors found in the L2 cache"),
@@ -95,7 +87,6 @@ COLUMNS: tuple[ImportedColumn, ...] = (
     ImportedColumn("estimated", "", "text", "which figures were estimated, and how"),
 )
 
-_BATCH = 500  # records of a CSV file
 _KINDS = {column.name: column.kind for column in COLUMNS}
 _SAVED_JSON = re.compile(
     rf'\s*\{{\s*("format"\s*:\s*"{FORMAT}"|"source"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"tool"\s*:)', re.DOTALL
@@ -108,15 +99,8 @@ def make_frame(
 ) -> pd.DataFrame:
     """Make a frame of whole columns, in the order and type of `COLUMNS`, then the others.
 
-    Parameters
-    ----------
-    data : mapping of str to array or list
-        Numbers are NumPy arrays, NaN where unknown; text is a list of one-line texts and None. Integers beyond 64 bits
-        become unknown.
-    source, tool : str
-        The file and the profiler, for `attrs`.
-    notes : iterable of str
-        The notes of `attrs`.
+    Numbers are arrays, NaN where unknown; text is a list of one-line texts and None. Integers beyond 64 bits become
+    unknown. `source` (the file), `tool` (the profiler) and `notes` go to `attrs`.
     """
     import pandas as pd
 
@@ -181,15 +165,7 @@ def _to_cell(value: Any) -> str:
 
 
 def read_saved(path: Path) -> pd.DataFrame:
-    """Read a frame that `to_json` or `to_csv` wrote; a CSV file has no `attrs`.
-
-    Raises
-    ------
-    ValueError
-        For any other file, or a damaged one, with the row or the line.
-    OSError
-        When it cannot be read.
-    """
+    """Read a frame that `to_json` or `to_csv` wrote; a CSV file has no `attrs`. ValueError has the damaged line."""
     with open_text(path) as stream:
         if stream.read(1 << 12).lstrip()[:1] == "{":
             return _read_json(path)
@@ -222,62 +198,33 @@ def _fits(value: Any, kind: ValueKind | None) -> bool:
     """Whether a JSON value can stand in a column; `kind` is None for one that may hold numbers or text."""
     if value is None or (isinstance(value, str) and kind in ("text", None)):
         return True
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or kind == "text":
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a number of more digits than a float has
-        return False
+    return kind != "text" and type(value) in (int, float) and finite_or_none(value) is not None
 
 
 def _read_csv(path: Path, lines: FileLines) -> pd.DataFrame:
     notes: list[str] = []
-    records = read_complete(path, lines, notes)
-    _, header = next(records, (0, []))
-    columns = [_SavedColumn(unquoted_formula(name)) for name in header]
-    while batch := list(islice(records, _BATCH)):
-        for column, cells in zip(columns, zip(*(cells for _, cells in batch), strict=True), strict=True):
-            place = column.add(cells)
-            if place is not None:
-                problem = f"{quote_text(column.name)} is '{quote_text(cells[place])}': a number is needed"
-                raise file_error(path, batch[place][0], problem)
-    return _build_frame(path, {column.name: column.values for column in columns}, {"notes": notes})
+    records = list(read_complete(path, lines, notes))
+    data: dict[str, list[Any]] = {}
+    for title, *cells in zip(*(cells for _, cells in records), strict=True):
+        name = unquoted_formula(title)
+        figures = [] if _KINDS.get(name) == "text" else list(map(_parse_figure, cells))
+        if name in _KINDS and None in figures:
+            place = figures.index(None)
+            problem = f"{quote_text(name)} is '{quote_text(cells[place])}': a number is needed"
+            raise file_error(path, records[place + 1][0], problem)
+        if _KINDS.get(name) == "text" or None in figures:
+            data[name] = [unquoted_formula(cell) or None for cell in cells]
+        else:
+            data[name] = figures
+    return _build_frame(path, data, {"notes": notes})
 
 
-class _SavedColumn:
-    """A column of a CSV file: `values` are numbers until a cell is none, unless the column is known to be text."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._kind = _KINDS.get(name)
-        self.values: array[float] | list[str | None] = [] if self._kind == "text" else array("d")
-
-    def add(self, cells: Sequence[str]) -> int | None:
-        """Append cells; return the place of the first that the column cannot hold, if any."""
-        if isinstance(self.values, array):
-            figures = _parse_figures(cells)
-            if isinstance(figures, array):
-                self.values.extend(figures)
-                return None
-            if self._kind is not None:
-                return figures
-            self.values = [None if math.isnan(value) else repr(value) for value in self.values]
-        self.values += [schema.clean_text(unquoted_formula(cell)) if cell else None for cell in cells]
+def _parse_figure(cell: str) -> float | None:
+    """Parse a number, NaN for an empty cell; None for what is none."""
+    value = number_or_nan(cell)
+    if cell and (not math.isfinite(value) or "_" in cell):  # Python reads 1_0 as 10
         return None
-
-
-def _parse_figures(cells: Sequence[str]) -> array[float] | int:
-    """Parse numbers, NaN for empty cells; return the place of the first cell that is none."""
-    figures = array("d")
-    for place, cell in enumerate(cells):
-        try:
-            value = float(cell or "nan")
-        except ValueError:
-            return place
-        if cell and (not math.isfinite(value) or "_" in cell):  # Python reads 1_0 as 10
-            return place
-        figures.append(value)
-    return figures
+    return value
 
 
 def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mapping[str, Any]) -> pd.DataFrame:
@@ -298,8 +245,6 @@ def _build_frame(path: Path, data: Mapping[str, Sequence[Any]], document: Mappin
 
 
 def _build_column(name: str, values: Sequence[Any]) -> Any:
-    if isinstance(values, array):
-        return np.frombuffer(values) if values else np.zeros(0)
     if _KINDS.get(name, "text" if any(isinstance(value, str) for value in values) else "number") == "text":
         return [schema.clean_value(value) for value in values]
-    return np.array([math.nan if value is None else value for value in values], np.float64)
+    return np.array(values, np.float64)

@@ -15,14 +15,14 @@ from bwprof.analysis.diagnosis.hypothesis import BANDWIDTH, CANNOT_TELL, SUPPORT
 from bwprof.analysis.diagnosis.judges import COMPULSORY_BYTES
 from bwprof.importers.ncu.command import ncu_command
 from bwprof.importers.reader import base_name
-from bwprof.importers.rocprof.session import RocprofSession
+from bwprof.importers.rocprof_session import RocprofSession
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import finite_or_none, is_bool
 
 PROGRAM = "YOUR_PROGRAM"
 _FILE = "FILE"  # the file that is diagnosed
 _COUNTED = "counted"  # the folder of rocprofv3's files
-_ROOFS = ("memory_bound", "compute_bound")
+_ROOFS = {"memory_bound", "compute_bound"}
 _NO_KERNELS = ("copy", "fill")  # of a time line
 _MEASURE = 'bwprof.measure(fn, ..., counters=True, metrics="all", roofs="auto")'
 
@@ -42,7 +42,7 @@ def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
     bwprof measures its own rows again with counters; ncu measures the rest, on one launch.
     """
     row = diagnosis.row
-    if _is_at_roof(diagnosis) or not _is_countable(row):
+    if not _ROOFS.isdisjoint(entry.hypothesis.name for entry in diagnosis.of(SUPPORTED)) or not _is_countable(row):
         return []
     needs = _open_needs(diagnosis)
     counters = [need for need in needs if need.option.startswith("--") and need != COMPULSORY_BYTES]
@@ -51,42 +51,34 @@ def suggest_commands(diagnosis: Diagnosis) -> list[NextCommand]:
     if (case := _case_options(row)) is not None:
         sweep = ["bwprof", "sweep", *case, "--counters", "--metrics", "all"]
         once = ["python", "-m", "bwprof.sweep", *case, "--once"]
-        return [*_command(sweep, counters), *_ncu_command(once, None, rest)]
+        return [*_command(shlex.join(sweep), counters), *_ncu_command(once, None, rest)]
     kernel = _kernel(row)
     if not is_missing(row.get("timer")):  # a function that bwprof measured
-        measure = [NextCommand(_MEASURE, _figures(counters), in_python=True)] if counters else []
-        return [*measure, *_ncu_command([PROGRAM], kernel, rest)]
+        return [*_command(_MEASURE, counters, in_python=True), *_ncu_command([PROGRAM], kernel, rest)]
     state = ["bwprof", "diagnose", _FILE, "--bytes", f"*{kernel}*=READ,WRITTEN"]
     unstated = [COMPULSORY_BYTES] if COMPULSORY_BYTES in needs and kernel else []
-    return [*_ncu_command([PROGRAM], kernel, metrics), *_command(state, unstated)]
+    return [*_ncu_command([PROGRAM], kernel, metrics), *_command(shlex.join(state), unstated)]
 
 
 def suggest_rocprof(diagnosis: Diagnosis) -> list[NextCommand]:
     """Suggest the command that counts an AMD card's bytes, where they were not counted."""
     needs = [need for need in _open_needs(diagnosis) if need.figure == BANDWIDTH.figure]
     counted = any(not is_missing(diagnosis.row.get(name)) for name in ("dram_bytes_read", "dram_gb_s"))
-    return [] if counted or not needs else _command(RocprofSession(_COUNTED).build_command(PROGRAM), needs[:1])
+    return _command(shlex.join(RocprofSession(_COUNTED).build_command(PROGRAM)), [] if counted else needs[:1])
 
 
 def _open_needs(diagnosis: Diagnosis) -> list[Need]:
     return list(dict.fromkeys(need for entry in diagnosis.of(CANNOT_TELL) for need in entry.judgement.needs))
 
 
-def _command(words: Sequence[str], needs: Sequence[Need]) -> list[NextCommand]:
-    return [NextCommand(shlex.join(words), _figures(needs))] if needs else []
+def _command(command: str, needs: Sequence[Need], *, in_python: bool = False) -> list[NextCommand]:
+    figures = tuple(dict.fromkeys(need.figure for need in needs))
+    return [NextCommand(command, figures, in_python)] if needs else []
 
 
 def _ncu_command(target: list[str], kernel: str | None, needs: Sequence[Need]) -> list[NextCommand]:
     presets = {need.preset for need in needs}
-    return _command(ncu_command(target, kernel, presets.pop() if len(presets) == 1 else "full"), needs)
-
-
-def _figures(needs: Sequence[Need]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(need.figure for need in needs))
-
-
-def _is_at_roof(diagnosis: Diagnosis) -> bool:
-    return any(entry.hypothesis.name in _ROOFS for entry in diagnosis.of(SUPPORTED))
+    return _command(shlex.join(ncu_command(target, kernel, presets.pop() if len(presets) == 1 else "full")), needs)
 
 
 def _is_countable(row: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -36,25 +37,24 @@ from bwprof.importers.timeline import (
     to_count,
 )
 from bwprof.results import schema
-from bwprof.text.parsing import parse_path, quote_text, repr_short
+from bwprof.text.parsing import number_or_nan, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-try:
-    import sqlite3
-except ImportError:  # a Python that was built without it reads all but such files
-    sqlite3 = None  # type: ignore[assignment]
-
 SQLITE = b"SQLite format 3\0"
 _TOOL = "Nsight Systems"
 _NEEDED = "an export of Nsight Systems is needed: nsys export --type sqlite REPORT.nsys-rep"
-_KERNELS = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")
-_COPIES, _FILLS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _GPUS, _GPU_COLUMNS = "TARGET_INFO_GPU", ("id", "name", "computeMajor", "computeMinor", "smCount")
-_STRINGS = (("StringIds", "id"), ("StringTable", "_id_"))  # of Nsight Systems, of nvprof before it
-_NAMES = ("demangledName", "shortName", "mangledName", "name")
+_STRINGS = "StringIds"
+# Tables of launches: their kind, and the columns that tell what was launched, of which the first there is counts.
+_KEYS: dict[str, tuple[LaunchKind, tuple[str, ...]]] = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("kernel", ("demangledName", "shortName", "mangledName", "name")),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("copy", ("copyKind",)),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("fill", ()),
+}
 
 # CUpti_ActivityMemcpyKind, in the words of nsys stats.
 _COPY_KINDS = dict(enumerate(("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"), 1))
@@ -65,8 +65,8 @@ _MOST_BYTES = 4 << 20  # of one value: longer ones are refused
 _LONGEST_TEXT = 1 << 20  # bytes of a name
 _MOST = 1e18  # of a figure
 _UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "\u03bcs": 1e-3, "\u00b5s": 1e-3, "ns": 1e-6}
-_TITLE = re.compile(r"(total time|avg|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
-_FIGURES = {"total time": "total_ms", "avg": "average", "med": "time_ms", "min": "min_ms", "max": "max_ms"}
+_TITLE = re.compile(r"(total time|med|min|max)\w*\s*(?:\((s|ms|us|\u03bcs|\u00b5s|ns)\))?", re.IGNORECASE)
+_FIGURES = {"total time": "total_ms", "med": "time_ms", "min": "min_ms", "max": "max_ms"}
 
 
 def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) -> pd.DataFrame:
@@ -88,14 +88,11 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For what is no export or damaged, with the table's row or the line; for a name in `bytes` that it does not have.
-    OSError
-        When it cannot be read.
 
     Examples
     --------
-    >>> from bwprof.importers import parse_nsys
     >>> parse_nsys("report.sqlite")[["kernel", "count", "time_ms", "share_pct"]]  # doctest: +SKIP
     """
     place = parse_path(path, "path")
@@ -111,34 +108,23 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
 
 def _read_export(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
-    if sqlite3 is None:
-        raise file_error(place, None, "this is an SQLite file, and this Python has no SQLite: read it with another one")
+    notes: list[str] = []
+    address = f"file:{quote(str(place.absolute()))}?mode=ro&immutable=1"  # for reading alone
     try:
-        with closing(_connect(place)) as database:
-            export = _Export(place, database)
-            launches = export.launches()
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.execute("PRAGMA cell_size_check = ON")
+            database.set_authorizer(_authorize)
+            launches = _Export(place, database, notes).launches()
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise file_error(place, None, f"SQLite cannot read it: {quote_text(error)}; {_NEEDED}") from None
     except UnicodeDecodeError:
         raise file_error(place, None, f"a name in it is no text; {_NEEDED}") from None
     if not len(launches):
         raise file_error(place, None, "no kernel ran while it was recorded: nsys profile --trace=cuda records them")
-    return launches.frame(source=place.name, tool=_TOOL, notes=export.notes, bytes=bytes)
-
-
-def _connect(place: Path) -> sqlite3.Connection:
-    """Open the file for reading alone, so that nothing of its schema runs."""
-    database = sqlite3.connect(f"file:{quote(str(place.absolute()))}?mode=ro&immutable=1", uri=True)
-    try:
-        database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
-        database.execute("PRAGMA trusted_schema = OFF")
-        database.execute("PRAGMA cell_size_check = ON")
-        database.set_authorizer(_authorize)
-    except BaseException:
-        database.close()
-        raise
-    return database
+    return launches.frame(source=place.name, tool=_TOOL, notes=notes, bytes=bytes)
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
@@ -152,32 +138,29 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
 class _Export:
     """An export's tables, in any of their layouts."""
 
-    def __init__(self, place: Path, database: sqlite3.Connection) -> None:
-        self._place, self._database = place, database
-        self.notes: list[str] = []
+    def __init__(self, place: Path, database: sqlite3.Connection, notes: list[str]) -> None:
+        self._place, self._database, self._notes = place, database, notes
         tables = database.execute("SELECT name, type, rootpage FROM sqlite_master").fetchall()
         self._tables = {name: (kind, root) for name, kind, root in tables if kind in ("table", "view")}
 
     def launches(self) -> TimelineLaunches:
-        table = next((name for name in _KERNELS if name in self._tables), None)
-        launches = TimelineLaunches(self._place)
-        if table is not None:
-            self._read_kernels(table, launches)
-        if _COPIES in self._tables:
-            self._read_transfers(_COPIES, "copy", launches)
-        if _FILLS in self._tables:
-            self._read_transfers(_FILLS, "fill", launches)
-        if _GRAPHS in self._tables:
-            self.notes.append("CUDA graphs were recorded whole, and are left out: nsys profile --cuda-graph-trace=node")
-        if table is None and not len(launches):
+        if not _KEYS.keys() & self._tables.keys():
             some = ", ".join(sorted(map(str, self._tables))[:5]) or "none"
-            raise self._error(f"it has no table {_KERNELS[0]} (tables: {quote_text(some)}): {_NEEDED}")
+            raise self._error(f"it has no table {next(iter(_KEYS))} (tables: {quote_text(some)}): {_NEEDED}")
+        launches = TimelineLaunches(self._place)
+        for table, (kind, keys) in _KEYS.items():
+            if table in self._tables:
+                self._read_launches(table, kind, keys, launches)
+        if _GRAPHS in self._tables:
+            self._notes.append(
+                "CUDA graphs were recorded whole, and are left out: nsys profile --cuda-graph-trace=node"
+            )
         return launches
 
     def _error(self, problem: str) -> ValueError:
         return file_error(self._place, None, problem)
 
-    def _columns(self, table: str) -> list[str]:
+    def _columns(self, table: str, *needed: str) -> list[str]:
         """Return a table's columns; ValueError for a view, a virtual table and computed columns."""
         kind, root = self._tables[table]
         if kind != "table" or not isinstance(root, int) or root <= 0:
@@ -185,56 +168,71 @@ class _Export:
         columns = self._database.execute(f'PRAGMA table_xinfo("{table}")').fetchall()
         if any(column[6] for column in columns):
             raise self._error(f"{table} has columns that are computed: {_NEEDED}")
-        return [str(column[1]) for column in columns]
+        names = [str(column[1]) for column in columns]
+        if not set(needed) <= set(names):
+            raise self._error(f"{table} has no columns {', '.join(needed)}: {_NEEDED}")
+        return names
 
-    def _batches(self, table: str, columns: tuple[str, ...], after: str = "") -> Iterator[list[tuple[Any, ...]]]:
+    def _batches(self, table: str, *columns: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield rows in batches; the names are this module's own, never the file's."""
-        names = ", ".join(f'"{name}"' for name in columns)
-        cursor = self._database.execute(f'SELECT {names} FROM "{table}" NOT INDEXED {after}')
+        cursor = self._database.execute(f'SELECT {", ".join(columns)} FROM "{table}" NOT INDEXED')
         while batch := cursor.fetchmany(_BATCH):
             yield batch
 
-    def _read_kernels(self, table: str, launches: TimelineLaunches) -> None:
-        columns = self._columns(table)
-        title = next((name for name in _NAMES if name in columns), None)
-        if title is None or "start" not in columns or "end" not in columns:
-            raise self._error(f"{table} has no columns start, end and {_NAMES[0]}: {_NEEDED}")
-        codes, codes_of_rows, times_ms = self._read_times(table, title)
-        texts = self._read_texts(list(codes))
-        setups = self._read_setups(table, title, columns, texts)
-        places = [launches.place(text, "kernel", setups.get(text, UNKNOWN)) for text in map(texts.__getitem__, codes)]
-        launches.add_many(np.array(places, np.int64)[codes_of_rows], times_ms)
+    def _read_launches(self, table: str, kind: LaunchKind, keys: tuple[str, ...], launches: TimelineLaunches) -> None:
+        columns = self._columns(table, "start", "end", *(() if kind == "kernel" else ("bytes",)))
+        key = next((name for name in keys if name in columns), "NULL")
+        if keys and key == "NULL":
+            raise self._error(f"{table} has no column {keys[0]}: {_NEEDED}")
+        codes, times_ms, moved, values = self._read_events(table, key, "NULL" if kind == "kernel" else "bytes")
+        setups: dict[str, LaunchSetup] = {}
+        if kind == "kernel":
+            texts = self._read_texts(values)
+            setups = self._read_setups(table, key, columns, texts)
+            names = list(map(texts.__getitem__, values))
+        elif kind == "copy":
+            names = [f"[CUDA memcpy {_COPY_KINDS.get(way, repr_short(way))}]" for way in values]
+        else:
+            names = ["[CUDA memset]"] * len(values)
+        places = np.array([launches.place(name, kind, setups.get(name, UNKNOWN)) for name in names], np.int64)
+        launches.add_many(places[codes], times_ms, moved)
 
-    def _read_times(self, table: str, title: str) -> tuple[dict[Any, int], NDArray[np.int64], NDArray[np.float64]]:
-        """Read names with their codes, and each row's code and time, ms; leave out rows with impossible times."""
-        codes: dict[Any, int] = {}
-        codes_of_rows, times_ns = array("q"), array("q")
+    def _read_events(
+        self, table: str, key: str, size: str
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], list[Any]]:
+        """Read each row's code, time, ms, and bytes, and what the codes stand for; leave out impossible times."""
+        values: dict[Any, int] = {}
+        codes, times_ns, moved = array("q"), array("q"), array("d")
         rows = 0
-        for batch in self._batches(table, ("start", "end", title)):
-            begins, ends, names = zip(*batch, strict=True)
+        for batch in self._batches(table, "start", '"end"', key, size):
+            begins, ends, keys, sizes = zip(*batch, strict=True)
             bounds = np.array((begins, ends))
             if bounds.dtype.kind != "i":
-                raise self._error(f"{table}, {_odd_row(batch, rows)}: times of whole nanoseconds are needed")
+                odd = next((row for row in batch if type(row[0]) is not int or type(row[1]) is not int), batch[0])
+                problem = (
+                    f"row {rows + batch.index(odd) + 1} has start {repr_short(odd[0])} and end {repr_short(odd[1])}"
+                )
+                raise self._error(f"{table}, {problem}: times of whole nanoseconds are needed")
             times = bounds[1] - bounds[0]
             possible = (times >= 0) & (times < 10**18)
             times_ns.frombytes(times[possible].tobytes())
-            codes_of_rows.extend(codes.setdefault(name, len(codes)) for name in compress(names, possible))
-            if len(codes) > MOST_NAMES:
+            codes.extend(values.setdefault(value, len(values)) for value in compress(keys, possible))
+            counts = (to_count(count) if type(count) is int else None for count in compress(sizes, possible))
+            moved.extend(np.nan if count is None else count for count in counts)
+            if len(values) > MOST_NAMES:
                 raise names_error(self._place)
             rows += len(batch)
-        if left_out := rows - len(codes_of_rows):
-            self.notes.append(f"{left_out} rows of {table} end before they begin, and are left out")
-        return codes, np.array(codes_of_rows, np.int64), np.array(times_ns, np.int64) / 1e6
+        if left_out := rows - len(codes):
+            self._notes.append(f"{left_out} rows of {table} end before they begin, and are left out")
+        return np.array(codes, np.int64), np.array(times_ns, np.int64) / 1e6, np.array(moved), list(values)
 
     def _read_texts(self, names: list[Any]) -> dict[Any, str]:
         """Return the texts of names: the names themselves, or numbers of the table of strings."""
         numbers = {name for name in names if type(name) is int}
         texts: dict[Any, str] = {name: schema.clean_text(name) for name in names if isinstance(name, str)}
-        table, key = next((strings for strings in _STRINGS if strings[0] in self._tables), ("", ""))
-        if table and numbers:
-            if not {key, "value"} <= set(self._columns(table)):
-                raise self._error(f"{table} has no columns {key} and value: {_NEEDED}")
-            for number, value in chain.from_iterable(self._batches(table, (key, "value"))):
+        if _STRINGS in self._tables and numbers:
+            self._columns(_STRINGS, "id", "value")
+            for number, value in chain.from_iterable(self._batches(_STRINGS, "id", "value")):
                 if number in numbers and isinstance(value, str):
                     texts[number] = schema.clean_text(value[:_LONGEST_TEXT])
         return {name: texts.get(name) or f"kernel {repr_short(name)}" for name in names}
@@ -244,13 +242,11 @@ class _Export:
     ) -> dict[str, LaunchSetup]:
         """Read how kernels were launched, by name, as far as all their launches have it in common."""
         columns = [name for name in (*_SETUP, *_SHARED) if name in columns]
-        if not columns:
-            return {}
-        extremes = ", ".join(f'min("{name}"), max("{name}")' for name in columns)
-        query = f'SELECT "{title}", {extremes} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
         devices = self._read_devices()
         setups: dict[str, LaunchSetup] = {}
-        for name, *values in self._database.execute(query):
+        extremes = "".join(f', min("{name}"), max("{name}")' for name in columns)
+        query = f'SELECT "{title}"{extremes} FROM "{table}" NOT INDEXED GROUP BY "{title}"'
+        for name, *values in self._database.execute(query) if columns else ():
             pairs = zip(columns, values[::2], values[1::2], strict=True)
             same = {column: to_count(low) for column, low, high in pairs if type(low) is int and low == high}
             if name in texts:
@@ -259,44 +255,20 @@ class _Export:
         return setups
 
     def _read_devices(self) -> dict[Any, dict[str, Any]]:
-        columns = self._columns(_GPUS) if _GPUS in self._tables else []
-        names = tuple(name for name in _GPU_COLUMNS if name in columns)
-        if "id" not in names:
-            return {}
-        rows = next(self._batches(_GPUS, names, "LIMIT 1000"), [])
+        columns = self._columns(_GPUS, "id") if _GPUS in self._tables else []
+        names = [name for name in _GPU_COLUMNS if name in columns]
+        rows = next(self._batches(_GPUS, *names), []) if names else []
         return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
-
-    def _read_transfers(self, table: str, kind: LaunchKind, launches: TimelineLaunches) -> None:
-        needed = ("start", "end", "bytes", "copyKind") if kind == "copy" else ("start", "end", "bytes")
-        if not set(needed) <= set(self._columns(table)):
-            self.notes.append(f"{table} has no columns {', '.join(needed)}, and is left out")
-            return
-        left_out = 0
-        for begin, end, count, *way in chain.from_iterable(self._batches(table, needed)):
-            if type(begin) is not int or type(end) is not int or not 0 <= end - begin < 10**18:
-                left_out += 1
-                continue
-            name = f"[CUDA memcpy {_COPY_KINDS.get(way[0], repr_short(way[0]))}]" if way else "[CUDA memset]"
-            bytes_moved = to_count(count) if type(count) is int else None
-            launches.add(name, kind, (end - begin) / 1e6, UNKNOWN, bytes_moved)
-        if left_out:
-            self.notes.append(f"{left_out} rows of {table} have no time that could be, and are left out")
-
-
-def _odd_row(batch: list[tuple[Any, ...]], before: int) -> str:
-    for number, (begin, end, *_) in enumerate(batch, start=before + 1):
-        if type(begin) is not int or type(end) is not int:
-            return f"row {number} has start {repr_short(begin)} and end {repr_short(end)}"
-    return f"row {before + 1} or after it has odd times"
 
 
 def _make_setup(same: Mapping[str, int | None], devices: Mapping[Any, Mapping[str, Any]]) -> LaunchSetup:
-    grid, block = ([size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))] for word in ("grid", "block"))
-    axes = (grid if len(grid) == 3 else None, block if len(block) == 3 else None)
+    axes = [[size for axis in "XYZ" if (size := same.get(f"{word}{axis}"))] for word in ("grid", "block")]
+    grid, block = (sizes if len(sizes) == 3 else None for sizes in axes)
     number = same.get("deviceId")
-    static, dynamic = (same.get(name) for name in _SHARED)
-    shared_bytes = None if static is None or dynamic is None else static + dynamic
-    return LaunchSetup.make(number, devices.get(number, {}), axes, same.get("registersPerThread"), shared_bytes)
+    shared = [count for column in _SHARED if (count := same.get(column)) is not None]
+    shared_bytes = sum(shared) if len(shared) == len(_SHARED) else None
+    registers = same.get("registersPerThread")
+    return LaunchSetup.make(number, devices.get(number, {}), (grid, block), registers, shared_bytes)
 
 
 def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
@@ -314,10 +286,14 @@ def _read_summary(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
             if len(names) > MOST_NAMES:
                 raise names_error(place)
             for name, (at, scale) in columns.items():
-                figures[name].append(_parse_figure(place, line, titles[at], cells[at]) * scale)
+                value = number_or_nan(cells[at].replace(",", ""))
+                if not 0 <= value < _MOST:
+                    problem = f"column {repr_short(titles[at])} holds {repr_short(cells[at])}"
+                    raise file_error(place, line, f"{problem}: a number from 0 on is needed")
+                figures[name].append(value * scale)
     if not names:
         raise file_error(place, None, f"it has a header and no kernels; {_NEEDED}")
-    values = {name: np.array(figures[name]) for name in figures if name != "average"}
+    values = {name: np.array(figures[name]) for name in figures}
     data: dict[str, Any] = {"kernel": names, "case": list(map(shorten_name, names)), "status": ["ok"] * len(names)}
     notes = []
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -345,14 +321,3 @@ def _find_header(
                 return titles, columns
     problem = f"no line of it is a header of nsys stats (Total Time, Instances, ..., Name): {_NEEDED}"
     raise file_error(place, None, problem)
-
-
-def _parse_figure(place: Path, line: int, title: str, cell: str) -> float:
-    try:
-        value = float(cell.replace(",", ""))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < _MOST:
-        problem = f"column {repr_short(title)} holds {repr_short(cell)}: a number from 0 on is needed"
-        raise file_error(place, line, problem)
-    return value

@@ -11,16 +11,21 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+import numpy as np
 
 from bwprof.results.csv_file import split_cells
 from bwprof.text.parsing import quote_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _LONGEST = 64  # letters of a short name
 _READ = 1024  # letters of a long name that are read
@@ -402,6 +407,18 @@ def parse_number(written: str, *, decimal_comma: bool = False) -> float | None:
                 return None
     value = float(text.replace(",", ""))
     return value if math.isfinite(value) else math.nan
+
+
+def parse_numbers(cells: Sequence[str], *, decimal_comma: bool = False) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Parse a column's cells as `parse_number` does; return its figures, and the cells that are text by their place."""
+    if not decimal_comma:  # nearly all columns are plain numbers
+        with suppress(ValueError):
+            return np.array(list(map(float, cells))), {}
+        if all(map(_NUMBER.fullmatch, cells)):
+            return np.array([float(cell.replace(",", "")) for cell in cells]), {}
+    values = [parse_number(cell, decimal_comma=decimal_comma) for cell in cells]
+    texts = {at: cells[at] for at, value in enumerate(values) if value is None}
+    return np.array(values, np.float64), texts
 
 
 def has_decimal_comma(cells: Iterable[str]) -> bool:

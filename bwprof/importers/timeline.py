@@ -24,7 +24,6 @@ LaunchKind = Literal["kernel", "copy", "fill", "operator"]
 MOST_NAMES = 300_000  # of kernels and operators: a program has some thousand
 _MOST_LETTERS = 64 << 20  # of all names together
 _DIRECTIONS = (("DtoD", (1, 1)), ("HtoD", (0, 1)), ("DtoH", (1, 0)))  # reads and writes of the device's memory
-_FILLING = (0, 1)
 _TEXTS = ("device", "compute_capability", "grid", "block")
 _KINDS = {column.name: column.kind for column in COLUMNS}
 
@@ -56,26 +55,20 @@ class LaunchSetup(NamedTuple):
         occupancy_pct: float | None = None,
     ) -> LaunchSetup:
         """Make a setup of a device's number and its facts in the file, and of the axes of grid and block."""
-        sizes = ["x".join(map(str, sizes)) if sizes else None for sizes in axes]
+        texts = ["x".join(map(str, sizes)) if sizes else None for sizes in axes]
         products = [math.prod(sizes) if sizes else None for sizes in axes]
-        device_columns = _describe_device(number, device)
-        return cls._make([*device_columns, *sizes, *products, registers, shared_bytes, occupancy_pct])
+        name = capability = processors = None
+        if type(number) is int and 0 <= number < 10_000:
+            known, major, minor = (device.get(key) for key in ("name", "computeMajor", "computeMinor"))
+            name = schema.clean_text(known) if isinstance(known, str) else f"GPU {number}"
+            if type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000:
+                capability = f"{major}.{minor}"
+            processors = to_count(device.get("numSms", device.get("smCount")))
+        return cls._make([name, capability, processors, *texts, *products, registers, shared_bytes, occupancy_pct])
 
     def common(self, other: LaunchSetup) -> LaunchSetup:
         """Return what two launches have in common."""
         return LaunchSetup._make(mine if mine == yours else None for mine, yours in zip(self, other, strict=True))
-
-
-def _describe_device(number: Any, facts: Mapping[str, Any]) -> tuple[str | None, str | None, int | None]:
-    if type(number) is not int or not 0 <= number < 10_000:
-        return None, None, None
-    name, major, minor = (facts.get(key) for key in ("name", "computeMajor", "computeMinor"))
-    known = type(major) is int and type(minor) is int and 0 < major < 1000 and 0 <= minor < 1000
-    return (
-        schema.clean_text(name) if isinstance(name, str) else f"GPU {number}",
-        f"{major}.{minor}" if known else None,
-        to_count(facts.get("numSms", facts.get("smCount"))),
-    )
 
 
 def to_count(value: Any) -> int | None:
@@ -120,11 +113,13 @@ class TimelineLaunches:
         self._times_ms.append(time_ms)
         self._bytes.append(np.nan if bytes_moved is None else bytes_moved)
 
-    def add_many(self, places: NDArray[np.int64], times_ms: NDArray[np.float64]) -> None:
+    def add_many(
+        self, places: NDArray[np.int64], times_ms: NDArray[np.float64], bytes_moved: NDArray[np.float64]
+    ) -> None:
         """Add launches of names at these places."""
         self._codes.frombytes(places.tobytes())
         self._times_ms.frombytes(times_ms.tobytes())
-        self._bytes.extend(array("d", [np.nan]) * len(places))
+        self._bytes.frombytes(bytes_moved.tobytes())
 
     def place(self, name: str, kind: LaunchKind, setup: LaunchSetup = UNKNOWN) -> int:
         """Return the place of a name; a new name gets this setup."""
@@ -211,7 +206,7 @@ def bytes_columns(
                 value = value(_row(data, setups, place))
             (read[place], written[place], _), varies[place] = exchange.mean_call_bytes(name, value, counts[place])
         elif means[place] >= 0:
-            ways = _FILLING if data["kind"][place] == "fill" else _find_direction(name)
+            ways = _find_direction(name, data["kind"][place])
             read[place], written[place] = (means[place] * way for way in ways)
         if varies[place]:
             times_ms[place] = data["total_ms"][place] / counts[place]
@@ -229,19 +224,13 @@ def _row(data: Mapping[str, Any], setups: Sequence[LaunchSetup], place: int) -> 
     return row | (setups[place]._asdict() if setups else {})
 
 
-def _find_direction(name: str) -> tuple[float, float]:
-    """Return how often a copy reads and writes the device's memory; NaN where its name has no direction."""
-    return next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
+def _find_direction(name: str, kind: str) -> tuple[float, float]:
+    """Return how often a copy or a fill reads and writes the device's memory; NaN where its name has no direction."""
+    return (0, 1) if kind == "fill" else next((ways for word, ways in _DIRECTIONS if word in name), (np.nan, np.nan))
 
 
 def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
-    """Add `bytes_read`, `bytes_written` and `bandwidth_gb_s` to rows, by kernel name or pattern.
-
-    Raises
-    ------
-    ValueError
-        For a name that no kernel has, and for values that are no bytes.
-    """
+    """Add `bytes_read`, `bytes_written` and `bandwidth_gb_s` to rows, by kernel name or pattern."""
     if "kernel" not in frame.columns:
         raise ValueError("bytes are for kernels of a profiler's file: rows of bwprof have theirs")
     data = {"kernel": frame["kernel"].fillna("").tolist(), "time_ms": np.full(len(frame), np.nan)}
@@ -251,13 +240,7 @@ def add_bytes(frame: pd.DataFrame, bytes: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def add_peak(frame: pd.DataFrame, peak_gb_s: float) -> pd.DataFrame:
-    """Add the memory's theoretical bandwidth to rows that have none, and their share of it.
-
-    Raises
-    ------
-    ValueError
-        Where all rows have one.
-    """
+    """Add the memory's theoretical bandwidth to rows that have none, and their share of it; ValueError if all do."""
     if "peak_gb_s" in frame.columns and frame["peak_gb_s"].notna().all():
         raise ValueError("--peak is for rows that have no peak_gb_s: all have one, leave it out")
     filled = _add_columns(frame, {"peak_gb_s": np.full(len(frame), peak_gb_s)}, replace=False)

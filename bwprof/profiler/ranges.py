@@ -9,14 +9,13 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from bwprof import _core, hardware
 from bwprof.hardware import Device
 from bwprof.measuring.callables import check_callable, is_generator_function, name_callable
-from bwprof.profiler.schedule import ScheduleArgument, ScheduleFollower, make_schedule
+from bwprof.profiler.schedule import Phase, ScheduleArgument, make_schedule
 from bwprof.results.atomic import atomic_write
 from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
@@ -43,23 +42,14 @@ _FLOOR_RANGES = 101
 _NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceLocation:
-    """The device and the stream, or thread, of ranges; exact: their times are no floats of CUDA events."""
-
-    device: str
-    track: str
-    exact: bool
-
-
-def trace_text(location: TraceLocation, events: Mapping[str, Sequence[Event]], most: int) -> str:
-    """Return a trace of ranges by name, at most the latest `most`; time begins with the first of them."""
+def trace_text(device: str, track: str, events: Mapping[str, Sequence[Event]], most: int, *, exact: bool) -> str:
+    """Return a trace of the latest `most` ranges, by name; `exact`: times are no floats of CUDA events."""
     begins = sorted(begin for runs in events.values() for begin, *_ in runs)
     left_out = max(0, len(begins) - most)
     zero = begins[left_out] if begins else 0.0
     slices: list[Slice] = []
     trace = TraceDocument({"ranges": len(begins), "left_out": left_out})
-    process = trace.process(location.device)
+    process = trace.process(device)
     for name, runs in events.items():
         own = []
         for begin, ns, read, written in runs:
@@ -71,7 +61,7 @@ def trace_text(location: TraceLocation, events: Mapping[str, Sequence[Event]], m
             own.append(Slice(name, (begin - zero) / 1e3, ns / 1e3, figures))
         slices += own
         trace.counter(process, f"GB/s {name}", counter_points(own, "bandwidth_gb_s"))
-    trace.track(process, location.track, slices, slack_us=0.0 if location.exact else _SLACK_US)
+    trace.track(process, track, slices, slack_us=0.0 if exact else _SLACK_US)
     return trace.text()
 
 
@@ -94,13 +84,7 @@ class Range:
         self._stop(self._name)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Wrap a function, so that each call is a range.
-
-        Raises
-        ------
-        TypeError
-            For a coroutine function or a generator function: a call of it does not run it.
-        """
+        """Wrap a function, so that each call is a range; TypeError for one that a call does not run (coroutines)."""
         if not callable(function):
             raise TypeError(f"{repr_short(function)} is no function: a range is put around a function's calls")
         if is_generator_function(function):
@@ -115,11 +99,12 @@ class Range:
         return wrapped
 
 
-class Profiler(hardware.Holder, ScheduleFollower):
+class Profiler(hardware.Holder):
     """Times named ranges of a program, on the GPU's own clock or the processor's, without waiting.
 
-    On a GPU `start` and `stop` record one event each on the stream; only reading the times waits for the stream. A
-    range is the time from its first to its last work on that stream. Event pairs have a bias of a few microseconds:
+    ``start(name)`` begins a range, and ``stop(name)`` ends the latest one of that name in its thread; ValueError where
+    none runs. On a GPU they record one event each on the stream, and only reading the times waits for it. A range is
+    the time from its first to its last work on that stream. Event pairs have a bias of a few microseconds:
     ranges near it have the flag `near_timer_floor`. Ranges may nest, overlap and repeat, in any thread; those of one
     name are joined. Ranges in a captured graph cannot be timed: reading them raises. Each run of a range takes 40 bytes
     until `reset`, or until the next cycle of a schedule.
@@ -128,10 +113,8 @@ class Profiler(hardware.Holder, ScheduleFollower):
     ----------
     enabled : bool
         False: the device stays untouched, and start and stop do nothing. May be set later.
-    stream : optional
-        As in `bwprof.measure`; it is looked up when the Profiler is first enabled.
-    device, backend : optional
-        As in `bwprof.measure`.
+    stream, device, backend : optional
+        As in `bwprof.measure`; the stream is looked up when the Profiler is first enabled.
     capacity : int
         Unread ranges before more events are made.
     schedule : Schedule, mapping or callable, optional
@@ -143,12 +126,6 @@ class Profiler(hardware.Holder, ScheduleFollower):
         warn (RuntimeWarning) where none does. False: no NVTX ranges.
     on_trace_ready : callable, optional
         Called with the Profiler after the active steps of a cycle, also by `close`.
-
-    Attributes
-    ----------
-    start, stop : callable
-        ``start(name)`` begins a range, ``stop(name)`` ends the latest one of that name in its thread. Stopping a range
-        that does not run raises ValueError.
 
     Examples
     --------
@@ -162,21 +139,9 @@ class Profiler(hardware.Holder, ScheduleFollower):
     """
 
     __slots__ = (
-        "__weakref__",
-        "_bytes",
-        "_capacity",
-        "_core",
-        "_device",
-        "_first_bytes",
-        "_nvtx",
-        "_stream",
-        "_where",
-        "start",
-        "stop",
+        *("__weakref__", "_bytes", "_capacity", "_core", "_device", "_first_bytes", "_in_callback", "_nvtx", "_phase"),
+        *("_ready", "_schedule", "_step", "_stream", "_where", "start", "stop"),
     )
-
-    start: Callable[[str], None]
-    stop: Callable[[str], None]
 
     def __init__(
         self,
@@ -199,9 +164,13 @@ class Profiler(hardware.Holder, ScheduleFollower):
         self._nvtx = None if nvtx is None else parse_bool(nvtx, "nvtx")
         self._bytes: dict[str, RangeBytes] = {}
         self._first_bytes: dict[str, RangeBytes] = {}
-        self.start = self._core.start
-        self.stop = self._core.stop
-        self._follow(make_schedule(schedule), enabled=enabled, ready=on_trace_ready)
+        self.start, self.stop = self._core.start, self._core.stop
+        self._ready, self._step, self._phase, self._in_callback = on_trace_ready, 0, Phase.OFF, False
+        choose_phase = make_schedule(schedule)
+        self._schedule = choose_phase if enabled else None
+        self.enabled = enabled and choose_phase is None
+        if self._schedule is not None:
+            self._enter(self._schedule(0))
 
     @property
     def enabled(self) -> bool:
@@ -247,27 +216,16 @@ class Profiler(hardware.Holder, ScheduleFollower):
             self._core.move(name, *moved)
 
     def times_ms(self, name: str) -> list[float]:
-        """Return all times of a range, ms, in the order of their ends; waits for the last one.
-
-        Raises
-        ------
-        ValueError
-            For a range that was never started.
-        TypeError
-            For a name that is no text.
-        """
-        return self._runs(name).times_ms
+        """Return all times of a range, ms, in the order of their ends; ValueError for one that was never started."""
+        return [ns / 1e6 for _, ns, _, _ in self._runs(name)]
 
     def elapsed_ms(self, name: str) -> float:
         """Return the median time of a range, ms; NaN before its first end."""
-        return _median(self.times_ms(name))
+        return float(self._row(name)["time_ms"])
 
     def bandwidth_gb_s(self, name: str) -> float:
-        """Return a range's bytes (`set_bytes`) over its median time, GB/s; NaN where one is unknown.
-
-        Where runs moved different bytes: all bytes over all time.
-        """
-        return self._runs(name).bandwidth_gb_s
+        """Return a range's bytes over its median time, GB/s (of bytes that vary: all over all time); NaN if unknown."""
+        return float(self._row(name)["bandwidth_gb_s"])
 
     def frame(self) -> pd.DataFrame:
         """Return one row per range, in the order of their first start.
@@ -284,20 +242,15 @@ class Profiler(hardware.Holder, ScheduleFollower):
 
         found = self._events()
         floor_ms = self._floor_ms() if found else float("nan")
-        rows = [
-            self._row(name, RangeRuns.of(events, self._bytes.get(name)), floor_ms) for name, events in found.items()
-        ]
+        rows = [_make_row(name, events, self._bytes.get(name), floor_ms) for name, events in found.items()]
         columns = ["range", "count", *_NUMBERS[:4], "bytes_read", "bytes_written", "bandwidth_gb_s", "flags"]
         frame = pd.DataFrame(rows, columns=columns, dtype=object)  # a float holds no bytes beyond 2**53
         kinds = dict.fromkeys(_NUMBERS, "float64") | {"count": "Int64", "bytes_read": "Int64", "bytes_written": "Int64"}
         frame = frame.astype(kinds | {"range": "string", "flags": "string"})
-        device = self._device
-        frame.attrs = {
-            "timer": "" if device is None else _core.backend_facts(device.backend)["range_clock"],
-            "floor_us": floor_ms * 1e3,
-            "backend": "" if device is None else device.backend,
-            "device": "" if device is None else hardware.facts(device)["name"],
-        }
+        frame.attrs = {"timer": "", "floor_us": floor_ms * 1e3, "backend": "", "device": ""}
+        if (device := self._device) is not None:
+            clock, name = _core.backend_facts(device.backend)["range_clock"], hardware.facts(device)["name"]
+            frame.attrs |= {"timer": clock, "backend": device.backend, "device": name}
         return frame
 
     def _floor_ms(self) -> float:
@@ -316,26 +269,6 @@ class Profiler(hardware.Holder, ScheduleFollower):
         finally:
             core.close()
 
-    def _row(self, name: str, runs: RangeRuns, floor_ms: float) -> dict[str, Any]:
-        from bwprof.roofs.limiter import FLOOR_FACTOR
-
-        times, median = runs.times_ms, _median(runs.times_ms)
-        flags = ["near_timer_floor"] if median < FLOOR_FACTOR * floor_ms else []
-        if runs.varied:
-            flags.append("bytes_vary")
-        return {
-            "range": name,
-            "count": len(times),
-            "total_ms": sum(times),
-            "time_ms": median,
-            "time_ms_min": min(times, default=None),
-            "time_ms_max": max(times, default=None),
-            "bytes_read": runs.moved and runs.moved[0],
-            "bytes_written": runs.moved and runs.moved[1],
-            "bandwidth_gb_s": runs.bandwidth_gb_s,
-            "flags": ";".join(flags),
-        }
-
     def report(self, style: str = "table") -> str:
         """Return the rows of `frame` as text.
 
@@ -343,12 +276,7 @@ class Profiler(hardware.Holder, ScheduleFollower):
         ----------
         style : {"table", "classic"}
             A row for each range, with at most 200 characters of its name; or a block for each, with its bytes, as the
-            C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes).
-
-        Raises
-        ------
-        ValueError
-            For another style.
+            C library's `bwprof_profiler_print_report` writes it (a MB is 10^6 bytes). ValueError for another one.
 
         Examples
         --------
@@ -368,64 +296,101 @@ class Profiler(hardware.Holder, ScheduleFollower):
         """
         if style not in ("table", "classic"):
             raise ValueError(describe_unknown("style", style, ["table", "classic"]))
+        from bwprof.text.terminal import format_ascii_table
+
         rows: list[Any] = self.frame().to_dict("records")
-        return "".join(map(_block, rows)) if style == "classic" else _table(rows)
+        if style == "classic":
+            return "".join(map(_block, rows))
+        lines = []
+        for row in rows:
+            cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
+            lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
+        numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
+        return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
     def write_chrome_trace(self, path: str | PathLike[str], *, most: int = 200_000) -> None:
         """Write the ranges into a file in the Trace Event format, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
         It has one track for the stream, more for ranges that overlap without nesting, and a counter of GB/s for each
-        range with bytes. Waits for the last range, and replaces a file of that name.
+        range with bytes. Waits for the last range.
 
         Parameters
         ----------
         path : path
-            The file.
+            The file; an old one is replaced, and stays untouched where the new one cannot be written (OSError).
         most : int
-            The number of ranges to write, the latest; the file says how many are left out.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For anything but a path, and a number below 1.
-        OSError
-            When it cannot be written; an old file then stays untouched.
+            The number of ranges to write, the latest, from 1 on; the file says how many are left out.
 
         Examples
         --------
-        >>> import bwprof, json, pathlib, tempfile
-        >>> with bwprof.Profiler(device="cpu") as profiler, tempfile.TemporaryDirectory() as folder:
-        ...     with profiler.range("sum"):
-        ...         _ = sum(range(1000))
-        ...     profiler.write_chrome_trace(f"{folder}/trace.json")
-        ...     events = json.loads(pathlib.Path(folder, "trace.json").read_text())["traceEvents"]
-        >>> [event["name"] for event in events if event["ph"] == "X"]
-        ['sum']
+        >>> profiler.write_chrome_trace("trace.json")  # doctest: +SKIP
         """
         target = parse_path(path, "path")
         count = parse_int(most, "most")
         if count < 1:
             raise ValueError(f"most is {repr_short(most)}: at least 1 is needed")
-        atomic_write(target, trace_text(self._location(), self._events(), count))
-
-    def _location(self) -> TraceLocation:
-        device = self._device
-        if device is None:
-            return TraceLocation("no device", "ranges", exact=True)
-        facts = _core.backend_facts(device.backend)
-        name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
-        stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
-        return TraceLocation(name, "thread" if stream is None else f"stream {stream:#x}", exact=facts["runs_on_host"])
+        name, track, exact = "no device", "ranges", True
+        if (device := self._device) is not None:
+            facts = _core.backend_facts(device.backend)
+            name = f"{device.backend}:{device.index} {hardware.facts(device)['name']}"
+            stream = hardware.stream_handle(self._stream, device.index) if facts["has_streams"] else None
+            track, exact = "thread" if stream is None else f"stream {stream:#x}", facts["runs_on_host"]
+        atomic_write(target, trace_text(name, track, self._events(), count, exact=exact))
 
     def reset(self) -> None:
         """Forget all times and ranges; ranges that run continue."""
         if self._device is not None:
             self._core.forget()
 
+    @property
+    def step_num(self) -> int:
+        """The number of steps so far."""
+        return self._step
+
+    def step(self) -> None:
+        """End a step of the program; the schedule chooses what the next one is for.
+
+        Without a schedule steps are only counted. The end of a warm-up, and that of a cycle, wait for the ranges that
+        were timed. Ranges that run meanwhile continue, unless the next step is not timed: then they are dropped.
+        """
+        if self._in_callback:
+            raise RuntimeError("on_trace_ready calls step(): the program does that, after each of its steps")
+        before = self._phase
+        self._step += 1
+        if self._schedule is None:
+            return
+        phase = self._schedule(self._step)
+        if before is Phase.LAST:
+            self._call_back()
+        warm = before is Phase.WARM_UP and phase is not Phase.WARM_UP
+        if warm or (before is Phase.LAST and phase is not Phase.OFF):
+            self.reset()
+        self._enter(phase)
+
+    def _enter(self, phase: Phase) -> None:
+        on = phase is not Phase.OFF
+        if on and not self.enabled and self._phase is Phase.OFF and self._step:
+            self.reset()
+        if on != self.enabled:
+            self.enabled = on
+        self._phase = phase
+
+    def _call_back(self) -> None:
+        if self._ready is None:
+            return
+        self._in_callback = True
+        try:
+            self._ready(self)
+        finally:
+            self._in_callback = False
+
     def close(self) -> None:
         """Release the events and the device, and forget the times. A second call does nothing."""
+        active = self._phase in (Phase.ACTIVE, Phase.LAST)
+        self._phase, self._schedule = Phase.OFF, None
         try:
-            self._finish_steps()
+            if active:
+                self._call_back()
         finally:
             self._core.close()
             if self._device is not None:
@@ -450,55 +415,50 @@ class Profiler(hardware.Holder, ScheduleFollower):
             for name, events in self._core.events().items()
         }
 
-    def _runs(self, name: str) -> RangeRuns:
+    def _runs(self, name: str) -> list[Event]:
         events = self._events()
         if _check_name(name) not in events:
             raise ValueError(describe_unknown("range", name, events))
-        return RangeRuns.of(events[name], self._bytes.get(name))
+        return events[name]
+
+    def _row(self, name: str) -> dict[str, Any]:
+        return _make_row(name, self._runs(name), self._bytes.get(name), math.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRuns:
-    """A range's runs: their times, the bytes of one run (the mean where they vary), and their rate."""
+def _make_row(name: str, events: Sequence[Event], set_last: RangeBytes | None, floor_ms: float) -> dict[str, Any]:
+    """Make a range's row; the bytes of its runs are means where they vary, and the rate is all bytes over all time."""
+    from bwprof.roofs.limiter import FLOOR_FACTOR
 
-    times_ms: list[float]
-    moved: RangeBytes | None
-    varied: bool
-    bandwidth_gb_s: float
-
-    @classmethod
-    def of(cls, events: Sequence[Event], set_last: RangeBytes | None) -> RangeRuns:
-        """Summarize events; without any, the bytes are those that were set last."""
-        times = [ns / 1e6 for _, ns, _, _ in events]
-        each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
-        moved = each[0] if each else set_last
-        if len(set(each)) < 2:
-            rate = math.nan if moved is None else float(_core.bandwidth_gb_s(sum(moved), _median(times) / 1e3))
-            return cls(times, moved, False, rate)
-        total_read, total_written = (sum(one) for one in zip(*each, strict=True))
-        rate = float(_core.bandwidth_gb_s(total_read + total_written, sum(times) / 1e3))
-        return cls(times, (round(total_read / len(each)), round(total_written / len(each))), True, rate)
+    times = [ns / 1e6 for _, ns, _, _ in events]
+    time_ms = statistics.median(times) if times else math.nan
+    each = [(read, written) for _, _, read, written in events if read is not None and written is not None]
+    varied = len(set(each)) > 1
+    read, written = each[0] if each else set_last or (None, None)
+    rate = math.nan
+    if varied:
+        totals = [sum(counts) for counts in zip(*each, strict=True)]
+        rate = float(_core.bandwidth_gb_s(sum(totals), sum(times) / 1e3))
+        read, written = (round(total / len(each)) for total in totals)
+    elif read is not None and written is not None:
+        rate = float(_core.bandwidth_gb_s(read + written, time_ms / 1e3))
+    return {
+        "range": name,
+        "count": len(times),
+        "total_ms": sum(times),
+        "time_ms": time_ms,
+        "time_ms_min": min(times, default=None),
+        "time_ms_max": max(times, default=None),
+        "bytes_read": read,
+        "bytes_written": written,
+        "bandwidth_gb_s": rate,
+        "flags": ";".join(["near_timer_floor"] * (time_ms < FLOOR_FACTOR * floor_ms) + ["bytes_vary"] * varied),
+    }
 
 
 def _check_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"a range's name is a str, not {repr_short(name)}")
     return name
-
-
-def _median(times: list[float]) -> float:
-    return statistics.median(times) if times else float("nan")
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    from bwprof.text.terminal import format_ascii_table
-
-    numbers = ["count", "total ms", "median ms", "min ms", "max ms", "GB/s"]
-    lines = []
-    for row in rows:
-        cells = [f"{row[name]:.4g}" if row[name] == row[name] else "-" for name in _NUMBERS]
-        lines.append([quote_text(row["range"]), str(row["count"]), *cells, row["flags"]])
-    return format_ascii_table(["range", *numbers, "flags"], lines, numbers=numbers)
 
 
 def _block(row: dict[str, Any]) -> str:

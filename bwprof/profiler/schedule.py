@@ -80,10 +80,8 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
                 raise ValueError(describe_unknown("name", name, names, where="schedule"))
         return Schedule(**schedule)
     if not callable(schedule):
-        raise TypeError(
-            f"schedule is {repr_short(schedule)}: a bwprof.Schedule is needed, a mapping of its numbers, or one of "
-            "torch.profiler.schedule"
-        )
+        needed = "a bwprof.Schedule is needed, a mapping of its numbers, or one of torch.profiler.schedule"
+        raise TypeError(f"schedule is {repr_short(schedule)}: {needed}")
     choose = schedule
 
     def phase(step: int) -> Phase:
@@ -92,79 +90,8 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
             return action
         name = str(getattr(action, "name", action))
         if name not in _ACTIONS:
-            raise ValueError(
-                f"the schedule says {repr_short(action)} of step {step}: {', '.join(_ACTIONS)} are allowed"
-            )
+            allowed = ", ".join(_ACTIONS)
+            raise ValueError(f"the schedule says {repr_short(action)} of step {step}: allowed are {allowed}")
         return _ACTIONS[name]
 
     return phase
-
-
-class ScheduleFollower:
-    """A base class that switches `enabled` on and off by a schedule; without one it stays as it is."""
-
-    __slots__ = ("_in_callback", "_phase", "_ready", "_schedule", "_step")
-
-    enabled: Any  # a property of the subclass
-
-    def reset(self) -> None:
-        """Forget what was timed."""
-        raise NotImplementedError
-
-    def _follow(
-        self, schedule: Callable[[int], Phase] | None, *, enabled: bool, ready: Callable[[Any], object] | None
-    ) -> None:
-        self._ready, self._step, self._phase, self._in_callback = ready, 0, Phase.OFF, False
-        self._schedule = schedule if enabled else None
-        self.enabled = enabled and schedule is None
-        if self._schedule is not None:
-            self._enter(self._schedule(0))
-
-    @property
-    def step_num(self) -> int:
-        """The number of steps so far."""
-        return self._step
-
-    def step(self) -> None:
-        """End a step of the program; the schedule chooses what the next one is for.
-
-        Without a schedule steps are only counted. The end of a warm-up, and that of a cycle, wait for the ranges that
-        were timed. Ranges that run meanwhile continue, unless the next step is not timed: then they are dropped.
-        """
-        if self._in_callback:
-            raise RuntimeError("on_trace_ready calls step(): the program does that, after each of its steps")
-        before = self._phase
-        self._step += 1
-        if self._schedule is None:
-            return
-        phase = self._schedule(self._step)
-        if before is Phase.LAST:
-            self._call_back()
-        warm = before is Phase.WARM_UP and phase is not Phase.WARM_UP
-        if warm or (before is Phase.LAST and phase is not Phase.OFF):
-            self.reset()
-        self._enter(phase)
-
-    def _enter(self, phase: Phase) -> None:
-        if phase is not Phase.OFF and not self.enabled:
-            if self._phase is Phase.OFF and self._step:
-                self.reset()
-            self.enabled = True
-        elif phase is Phase.OFF and self.enabled:
-            self.enabled = False
-        self._phase = phase
-
-    def _call_back(self) -> None:
-        if self._ready is None:
-            return
-        self._in_callback = True
-        try:
-            self._ready(self)
-        finally:
-            self._in_callback = False
-
-    def _finish_steps(self) -> None:
-        active = self._phase in (Phase.ACTIVE, Phase.LAST)
-        self._phase, self._schedule = Phase.OFF, None
-        if active:
-            self._call_back()

@@ -1,4 +1,4 @@
-"""Time calls of PyTorch modules, and count the bytes that they must move.
+"""Time calls of PyTorch modules, count the bytes that they must move, and make rows of them and of profiles.
 
 Times come from kernels' timestamps, from pairs of events, or from a CPU's clock. Nothing here imports PyTorch: whatever
 has a tensor's attributes is a tensor.
@@ -15,26 +15,27 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bwprof import _core, hardware
+from bwprof.environment import new_run_id
 from bwprof.measuring import grade
 from bwprof.measuring.callables import iterate_leaves
+from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context, describe_origin
-from bwprof.results import schema
+from bwprof.results import foreign, schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
-from bwprof.roofs.model import NOISE_LIMIT
+from bwprof.roofs.model import NOISE_LIMIT, RoofsArgument, check_roofs
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import repr_short
+from bwprof.text.parsing import check_mapping, repr_short
 
 WHOLE = "whole"  # the name of the model's call; modules have numbers
-_FLOOR = "floor"
-_PREFIX = "bwprof:"
+_FLOOR, _PREFIX = "floor", "bwprof:"
+_HOST = "CPU"  # as PyTorch's DeviceType spells it
 _KERNELS, _EVENTS = "kernels", "events"
-_HOLD_FACTOR = 1.5  # of the time that the host takes to enqueue a call
+_HOLD_FACTORS = (1.5, 3, 6)  # of the time that the host takes to enqueue a call, until one is enough
 _MOST_HOLD_S = 0.5
-_TRIES = 3
 _PRECISIONS = {
     "float32": "fp32",
     "float16": "fp16",
@@ -45,16 +46,14 @@ _PRECISIONS = {
     "qint8": "int8",
     "quint8": "int8",
 }
-_SPARSE = ("crow_indices", "col_indices", "values")
 _PARTS = {
     "sparse_coo": ("_indices", "_values"),
-    "sparse_csr": _SPARSE,
-    "sparse_bsr": _SPARSE,
-    "sparse_csc": ("ccol_indices", "row_indices", "values"),
-    "sparse_bsc": ("ccol_indices", "row_indices", "values"),
+    **dict.fromkeys(("sparse_csr", "sparse_bsr"), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys(("sparse_csc", "sparse_bsc"), ("ccol_indices", "row_indices", "values")),
     "jagged": ("values", "offsets"),
 }
 
+ModelCall = Callable[[], None]
 # A context that calls one function at each part's begin, by name, and the other at its end.
 CallObserver = Callable[[Callable[[str], object], Callable[[str], object]], AbstractContextManager[None]]
 
@@ -97,8 +96,8 @@ def make_row(part: TimedPart, context: Context) -> Row:
         timer_floor_us=None if part.floor_ms is None else part.floor_ms * 1e3,
         arithmetic_intensity=part.flops / moved if part.flops is not None and moved else None,
         **describe_origin(context),
+        **part.labels,
     )
-    row.update(part.labels)
     notes = list(part.notes)
     if part.times_ms:
         _add_times(row, part, context, notes)
@@ -141,12 +140,6 @@ def _add_doubts(row: schema.RowDict, context: Context, flags: list[str], notes: 
         notes.append(f"wide spread: half of the times lie {row['noise']:.0%} apart")
 
 
-def precision_of(tensor: Any) -> str:
-    """Return a tensor's type as rows spell it."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    return _PRECISIONS.get(name, name)
-
-
 def is_tensor(value: object) -> bool:
     """Return whether a value has the attributes of a tensor."""
     return all(hasattr(value, name) for name in ("element_size", "numel", "dtype", "device"))
@@ -168,16 +161,14 @@ def parts_of(tensor: Any) -> list[Any]:
 
 def bytes_of(tensor: Any) -> int:
     """Return the distinct bytes of a tensor's elements; expanded ones count once."""
-    return sum(_dense_bytes(part) for part in parts_of(tensor))
-
-
-def _dense_bytes(tensor: Any) -> int:
-    size = int(tensor.element_size())
-    count = int(tensor.numel())
-    with suppress(AttributeError, RuntimeError, NotImplementedError, TypeError):
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        count = min(count, prod(int(length) for length, step in steps if step != 0))
-    return count * size
+    total = 0
+    for part in parts_of(tensor):
+        count = int(part.numel())
+        with suppress(AttributeError, RuntimeError, NotImplementedError, TypeError):
+            steps = zip(part.shape, part.stride(), strict=True)
+            count = min(count, prod(int(length) for length, step in steps if step != 0))
+        total += count * int(part.element_size())
+    return total
 
 
 def weights_of(module: Any) -> list[Any]:
@@ -204,13 +195,6 @@ def storage_of(tensor: Any) -> int:
     return id(tensor)
 
 
-def _memory_key(tensor: Any) -> Hashable:
-    """Return a key that tensors have in common that are the same memory."""
-    with suppress(AttributeError, RuntimeError, NotImplementedError):
-        return storage_of(tensor), int(parts_of(tensor)[-1].storage_offset()), bytes_of(tensor)
-    return storage_of(tensor), 0, 0
-
-
 def version_of(tensor: Any) -> int | None:
     """Return how often a tensor was written in place; None where nothing counts (inference mode)."""
     try:
@@ -221,24 +205,24 @@ def version_of(tensor: Any) -> int | None:
 
 def distinct_tensors(tensors: Iterable[Any]) -> list[Any]:
     """Return the tensors without repeated memory."""
-    return list({_memory_key(tensor): tensor for tensor in tensors}.values())
+    distinct: dict[Hashable, Any] = {}
+    for tensor in tensors:
+        place, size = 0, 0
+        with suppress(AttributeError, RuntimeError, NotImplementedError):
+            place, size = int(parts_of(tensor)[-1].storage_offset()), bytes_of(tensor)
+        distinct[storage_of(tensor), place, size] = tensor
+    return list(distinct.values())
 
 
-@dataclass(slots=True)
 class CallState:
     """The tensors of a module's call before it runs: arguments, the module's own, and the versions of all."""
 
-    arguments: list[Any]
-    own: list[Any]
-    versions: list[int | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.arguments, self.own = distinct_tensors(self.arguments), distinct_tensors(self.own)
+    def __init__(self, arguments: Iterable[Any], own: Iterable[Any]) -> None:
+        self.arguments, self.own = distinct_tensors(arguments), distinct_tensors(own)
         self.versions = [version_of(tensor) for tensor in (*self.arguments, *self.own)]
 
 
-@dataclass(frozen=True, slots=True)
-class MovedBytes:
+class MovedBytes(NamedTuple):
     """The bytes that a call moves at least, and the precision of its result."""
 
     read: int
@@ -249,8 +233,8 @@ class MovedBytes:
 def count_moved(before: CallState, output: Any, *, looked_up: int | None = None, in_place: bool = False) -> MovedBytes:
     """Count the bytes of a call: parameters, buffers and arguments read once, new and changed tensors written.
 
-    A returned view costs nothing, nor does a call that returns nothing but views. `looked_up` bytes of an embedding's
-    rows replace the module's own. `in_place`: the module writes its arguments, where they have no versions to show it.
+    Views cost nothing. `looked_up` bytes of an embedding's rows replace the module's own. `in_place`: the module writes
+    its arguments, where they have no versions to show it.
     """
     known = [*before.arguments, *before.own]
     silent = [in_place] * len(before.arguments) + [False] * len(before.own)  # of tensors without versions
@@ -262,16 +246,17 @@ def count_moved(before: CallState, output: Any, *, looked_up: int | None = None,
     results = list(tensors_in(output))
     storages = {storage_of(tensor) for tensor in known}
     new = distinct_tensors(tensor for tensor in results if storage_of(tensor) not in storages)
-    precision = next((precision_of(tensor) for tensor in [*results, *before.arguments] if _is_floating(tensor)), None)
+    precision = next(filter(None, map(_precision_of, [*results, *before.arguments])), None)
     if results and not new and not changed:
         return MovedBytes(0, 0, precision)
     own = sum(map(bytes_of, before.own)) if looked_up is None else looked_up
     return MovedBytes(sum(map(bytes_of, before.arguments)) + own, sum(map(bytes_of, [*new, *changed])), precision)
 
 
-def _is_floating(tensor: Any) -> bool:
+def _precision_of(tensor: Any) -> str | None:
+    """Return a tensor's floating or quantised type as rows spell it; None for any other."""
     name = str(tensor.dtype).removeprefix("torch.")
-    return "float" in name or name in _PRECISIONS
+    return _PRECISIONS.get(name, name if "float" in name else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,13 +272,7 @@ class PartTimes:
 
 
 def time_calls(
-    torch: Any,
-    device: _core.Device,
-    place: Any,
-    call: Callable[[], None],
-    observe: CallObserver,
-    runs: int,
-    timer: str | None,
+    torch: Any, device: _core.Device, place: Any, call: ModelCall, observe: CallObserver, runs: int, timer: str | None
 ) -> PartTimes:
     """Time so many calls; raise ValueError for a timer that the device lacks, and during a capture."""
     facts = _core.backend_facts(device.backend)
@@ -301,23 +280,21 @@ def time_calls(
     if timer is not None and timer not in offered:
         raise ValueError(f"timer is {repr_short(timer)}: this device has {', '.join(offered)}")
     if facts["runs_on_host"]:
-        return _StreamMarks(torch, device, place, call, on_host=True).time(observe, runs)
+        return _time_marks(None, device, place, call, observe, runs)
     if torch.cuda.is_current_stream_capturing():
         raise ValueError("the stream is captured into a graph: nothing on it can be timed")
     device.release_profilers()  # PyTorch's profiler cannot run beside ours
-    why = ""
-    if timer != _EVENTS:
-        times, why = _time_kernels(torch, place, call, observe, runs)
-        if times is not None:
-            return times
-        if timer is not None:
-            raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
-    times = _StreamMarks(torch, device, place, call, on_host=False).time(observe, runs)
-    return replace(times, notes=(*times.notes, why)) if why else times
+    times, why = (None, "") if timer == _EVENTS else _time_kernels(torch, place, call, observe, runs)
+    if times is None and timer == _KERNELS:
+        raise _core.UnavailableError(f"timer {timer} cannot be had: {why}")
+    if times is None:
+        times = _time_marks(torch.cuda, device, place, call, observe, runs)
+        times = replace(times, notes=(*times.notes, why) if why else times.notes)
+    return times
 
 
 def _time_kernels(
-    torch: Any, place: Any, call: Callable[[], None], observe: CallObserver, runs: int
+    torch: Any, place: Any, call: ModelCall, observe: CallObserver, runs: int
 ) -> tuple[PartTimes | None, str]:
     """Return the times that `torch.profiler` records, or why it records none; the model's own errors pass through."""
     profiler = torch.profiler
@@ -378,82 +355,192 @@ def _kernels_us(event: Any) -> Iterator[float]:
         yield from _kernels_us(inner)
 
 
-class _StreamMarks:
-    """Marks before and after each part. A GPU's stream is blocked until the host has enqueued a call."""
+def _time_marks(
+    cuda: Any, device: _core.Device, place: Any, call: ModelCall, observe: CallObserver, runs: int
+) -> PartTimes:
+    """Time calls by marks before and after each part; a GPU's stream is blocked until the host has enqueued a call."""
+    core = _core.Profiler()
+    core.open(device, 0 if cuda is None else hardware.stream_handle(None, device.index))
+    calls: list[dict[str, list[float]]] = []
+    late = waited = False
+    try:
+        core.switch(True)
+        with observe(core.start, core.finish):
+            if cuda is not None:
+                cuda.synchronize(place)
+            host_s, _ = _enqueue(core, cuda, place, call, 0.0)
+            for _ in range(runs):
+                for factor in _HOLD_FACTORS:
+                    core.forget()
+                    _, late = _enqueue(core, cuda, place, call, factor * host_s)
+                    if not late:
+                        break
+                waited = waited or late
+                calls.append({name: [ns / 1e6 for ns in times] for name, times in core.read().items()})
+    finally:
+        core.close()
+    clock = str(_core.backend_facts(device.backend)["range_clock"])
+    notes = ("the GPU waited for the host in a call: its times hold some of that",) if waited else ()
+    return _sum_marks(calls, PartTimes({}, {}, clock, None, () if cuda is None else ("event_bias",), notes))
 
-    def __init__(
-        self, torch: Any, device: _core.Device, place: Any, call: Callable[[], None], *, on_host: bool
-    ) -> None:
-        self._device, self._place, self._call = device, place, call
-        self._cuda = None if on_host else torch.cuda
-        self._late = False
 
-    def time(self, observe: CallObserver, runs: int) -> PartTimes:
-        """Time so many calls, after one that measures the host's time."""
-        core = _core.Profiler()
-        core.open(self._device, 0 if self._cuda is None else hardware.stream_handle(None, self._device.index))
-        calls: list[dict[str, list[float]]] = []
-        late = False
-        try:
-            core.switch(True)
-            with observe(core.start, core.finish):
-                self._wait()
-                host_s = self._enqueue(core, 0.0)
-                for _ in range(runs):
-                    self._run(core, host_s)
-                    late |= self._late
-                    calls.append({name: [ns / 1e6 for ns in times] for name, times in core.read().items()})
-        finally:
-            core.close()
-        return self._sum_parts(calls, late=late)
+def _sum_marks(calls: list[dict[str, list[float]]], found: PartTimes) -> PartTimes:
+    """Add the times of parts in each call, less the time of an empty pair of events where these have a bias."""
+    floor_ms = median(times[_FLOOR][0] for times in calls)
+    bias_ms = floor_ms if found.flags else 0.0
+    names = dict.fromkeys(name for times in calls for name, part in times.items() if part and name != _FLOOR)
+    times_ms = {name: [sum(max(0.0, ms - bias_ms) for ms in times.get(name, ())) for times in calls] for name in names}
+    counts = {name: [len(times.get(name, ())) for times in calls] for name in names}
+    return replace(found, times_ms=times_ms, counts=counts, floor_ms=floor_ms)
 
-    def _sum_parts(self, calls: list[dict[str, list[float]]], *, late: bool) -> PartTimes:
-        floor_ms = median(times[_FLOOR][0] for times in calls)
-        bias_ms = 0.0 if self._cuda is None else floor_ms
-        names = dict.fromkeys(name for times in calls for name, part in times.items() if part and name != _FLOOR)
-        times_ms = {
-            name: [sum(max(0.0, ms - bias_ms) for ms in call.get(name, ())) for call in calls] for name in names
-        }
-        counts = {name: [len(call.get(name, ())) for call in calls] for name in names}
-        clock = str(_core.backend_facts(self._device.backend)["range_clock"])
-        notes = ("the GPU waited for the host in a call: its times hold some of that",) if late else ()
-        return PartTimes(times_ms, counts, clock, floor_ms, () if self._cuda is None else ("event_bias",), notes)
 
-    def _run(self, core: _core.Profiler, host_s: float) -> None:
-        hold_s = host_s * _HOLD_FACTOR
-        for _ in range(_TRIES):
-            core.forget()
-            self._enqueue(core, hold_s)
-            if not self._late:
-                return
-            hold_s *= 2
-
-    def _enqueue(self, core: _core.Profiler, hold_s: float) -> float:
-        """Enqueue a call behind a stream that is blocked for so long; return the host's seconds."""
-        passed = self._block(hold_s)
-        began = time.perf_counter()
-        core.start(WHOLE)
-        try:
-            self._call()
-        finally:
-            core.finish(WHOLE)
-        seconds = time.perf_counter() - began
-        core.start(_FLOOR)
-        core.finish(_FLOOR)
-        self._late = passed is not None and bool(passed.query())
-        self._wait()
-        return seconds
-
-    def _block(self, seconds: float) -> Any:
-        """Block the stream; return an event that passes when it continues, None where nothing can block it."""
-        if self._cuda is None or not seconds or not hasattr(self._cuda, "_sleep"):
-            return None
-        rate = getattr(self._cuda.get_device_properties(self._place), "clock_rate", 2_000_000) * 1e3
-        self._cuda._sleep(int(min(seconds, _MOST_HOLD_S) * rate))
-        passed = self._cuda.Event()
+def _enqueue(core: _core.Profiler, cuda: Any, place: Any, call: ModelCall, hold_s: float) -> tuple[float, bool]:
+    """Enqueue a call on a stream that is blocked for so long; return the host's seconds, and whether it was late."""
+    passed = None
+    if cuda is not None and hold_s and hasattr(cuda, "_sleep"):
+        rate = getattr(cuda.get_device_properties(place), "clock_rate", 2_000_000) * 1e3
+        cuda._sleep(int(min(hold_s, _MOST_HOLD_S) * rate))
+        passed = cuda.Event()
         passed.record()
-        return passed
+    began = time.perf_counter()
+    core.start(WHOLE)
+    try:
+        call()
+    finally:
+        core.finish(WHOLE)
+    seconds = time.perf_counter() - began
+    core.start(_FLOOR)
+    core.finish(_FLOOR)
+    late = passed is not None and bool(passed.query())
+    if cuda is not None:
+        cuda.synchronize(place)
+    return seconds, late
 
-    def _wait(self) -> None:
-        if self._cuda is not None:
-            self._cuda.synchronize(self._place)
+
+@dataclass(slots=True)
+class _NamedEvents:
+    """The events of one name: their device, their times, ms, and the shapes of their arguments, where recorded."""
+
+    kind: str
+    device: str
+    times_ms: list[float] = field(default_factory=list)
+    shapes: set[str] = field(default_factory=set)
+
+
+def torch_profiler_rows(
+    prof: Any, bytes: Mapping[str, Any] | None = None, *, roofs: RoofsArgument = False
+) -> list[Row]:
+    """Return what a `torch.profiler.profile` recorded, as bwprof's rows.
+
+    Each name of a kernel, copy or fill is a row, and each operator or `record_function` that `bytes` names, with the
+    time of all its kernels. Without kernels (on a CPU) each operator is a row, with the operators that it called.
+
+    Parameters
+    ----------
+    prof : torch.profiler.profile
+        A profile that has ended.
+    bytes : mapping, optional
+        The bytes of one call, by name or pattern ("*gemm*"): (bytes_read, bytes_written), a `bwprof.Cost`, or a list of
+        one for each call where these differ: such a row has the flag ``bytes_vary``, mean bytes, and the rate of all
+        bytes over all time. Rows of other names have no bandwidth.
+    roofs : {False, "auto", "stored"} or Roofs
+        The roofs to grade rows by; all but False open the device.
+
+    Returns
+    -------
+    list of Row
+        The longest first; ``case`` is the name, ``time_ms`` the median of its calls, ``calls`` their number,
+        ``total_ms`` their sum and ``share_pct`` its share of all kernels' time, or on a CPU of the profile's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything but a profile that has ended, a name that it does not have, and impossible bytes.
+
+    Examples
+    --------
+    >>> import bwprof, torch  # doctest: +SKIP
+    >>> with torch.profiler.profile() as prof:  # doctest: +SKIP
+    ...     c = a @ b
+    >>> rows = bwprof.torch_profiler_rows(prof, {"aten::mm": (a.nbytes + b.nbytes, c.nbytes)})  # doctest: +SKIP
+    """
+    roofs = check_roofs(roofs)
+    works = check_mapping(bytes, "bytes")
+    if isinstance(prof, type) or not callable(getattr(prof, "events", None)):
+        raise TypeError(f"prof is {repr_short(prof)}: a torch.profiler.profile is needed")
+    events = None
+    if getattr(getattr(prof, "profiler", None), "kineto_results", prof) is not None:  # else it has none so far
+        with suppress(AssertionError, RuntimeError, AttributeError):
+            events = list(prof.events() or ())
+    if events is None:
+        raise ValueError("the profile has not ended: its rows are there when its with block is over")
+    groups, total_ms = _group_events(events, works)
+    names = foreign.match_patterns(works, groups)
+    context = _make_context(groups, roofs)
+    rows = []
+    for name, group in sorted(groups.items(), key=lambda item: -sum(item[1].times_ms)):
+        time_ms = sum(group.times_ms)
+        share = 100 * time_ms / total_ms if total_ms else None
+        labels = {"calls": len(group.times_ms), "total_ms": time_ms, "share_pct": share}
+        part = TimedPart(name, group.kind, group.times_ms, timer="torch.profiler", labels=labels)
+        if name in names:
+            work, varies = foreign.mean_call_bytes(name, works[names[name]], len(group.times_ms))
+            part.bytes_read, part.bytes_written, part.flops = work
+            if not varies and len(group.shapes) > 1:
+                part.notes = ["its calls have different shapes: give a list of the bytes of each"]
+            part.flags = ["bytes_vary"] * (varies or len(group.shapes) > 1)
+        rows.append(make_row(part, context))
+    return rows
+
+
+def _group_events(events: list[Any], works: Mapping[str, Any]) -> tuple[dict[str, _NamedEvents], float]:
+    """Return the events of each row by name, and the ms of the whole profile."""
+    on_host: list[Any] = []
+    groups: dict[str, _NamedEvents] = {}
+    for event in events:
+        kind = str(event.device_type).rpartition(".")[2]
+        if kind == _HOST:
+            on_host.append(event)
+        elif not (getattr(event, "is_user_annotation", False) or event.name.startswith("ProfilerStep")):
+            # the others are host ranges, which the profile repeats on the device, around their kernels
+            device = f"{kind.lower()}:{max(0, int(event.device_index or 0))}"
+            _add(groups, event, "kernel", event.time_range.elapsed_us(), device)
+    if not groups:
+        for event in on_host:  # of which device_index is a process's number
+            _add(groups, event, "operator", event.time_range.elapsed_us(), f"{_HOST.lower()}:0")
+        times = [time for event in events for time in (event.time_range.start, event.time_range.end)] or [0.0]
+        return groups, (max(times) - min(times)) / 1e3
+    total_ms = sum(sum(group.times_ms) for group in groups.values())
+    return groups | _group_operators(on_host, groups, works), total_ms
+
+
+def _group_operators(
+    events: list[Any], kernels: Mapping[str, _NamedEvents], works: Mapping[str, Any]
+) -> dict[str, _NamedEvents]:
+    """Return the operators that `works` names, with the time of their kernels."""
+    device = next(iter(kernels.values())).device
+    operators: dict[str, _NamedEvents] = {}
+    for event in events:
+        named = any(foreign.matches_pattern(event.name, pattern) for pattern in works)
+        if named and event.name not in kernels and event.device_time_total:
+            _add(operators, event, "operator", event.device_time_total, device)
+    return operators
+
+
+def _add(groups: dict[str, _NamedEvents], event: Any, kind: str, time_us: float, device: str) -> None:
+    group = groups.setdefault(event.name, _NamedEvents(kind, device))
+    group.times_ms.append(time_us / 1e3)
+    group.shapes.add(str(getattr(event, "input_shapes", "")))
+
+
+def _make_context(groups: Mapping[str, _NamedEvents], roofs: RoofsArgument) -> Context:
+    """Return the rows' context; without roofs no device is opened."""
+    devices = list(dict.fromkeys(group.device for group in groups.values()))
+    if roofs is False or not devices:
+        return Context(new_run_id(), devices[0].partition(":")[0] if devices else "", {}, None)
+    if len(devices) > 1:
+        raise ValueError(f"the profile is of several devices ({', '.join(devices)}): roofs are one's, pass roofs=False")
+    choice = hardware.choose_device(None, devices[0])
+    with hardware.borrow_device(choice.backend, choice.index) as device:
+        facts = hardware.facts(device)
+        return Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))

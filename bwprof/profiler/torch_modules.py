@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TORCH = "torch"  # the module of PyTorch, which this package imports only when it is used
-_REST = "(outside modules)"
-_META = "meta"
-TensorShape = Sequence[int]
 
 
 def import_torch() -> Any:
@@ -48,7 +45,7 @@ def import_torch() -> Any:
         torch = importlib.import_module(TORCH)
     except ImportError as error:
         raise ImportError(f"bwprof.torch needs PyTorch, which cannot be imported: {error}") from error
-    if int(str(torch.__version__).split(".")[0]) < 2:
+    if int(str(torch.__version__).partition(".")[0]) < 2:
         raise ImportError(f"bwprof.torch needs PyTorch 2.0 or newer, this is {torch.__version__}")
     return torch
 
@@ -80,50 +77,31 @@ class WatchedModule:
             self.bytes_written = (self.bytes_written + first.bytes_written) // 2
             self.flops = None if self.flops is None or first.flops is None else (self.flops + first.flops) // 2
 
-    @property
-    def kind(self) -> str:
-        """The type's name; of a compiled module that of the original."""
-        return type(getattr(self.module, "_orig_mod", self.module)).__name__
+
+@contextmanager
+def hook_modules(torch: Any, watched: list[WatchedModule]) -> Iterator[Hooks]:
+    """Put hooks on modules, and remove all of them at the end, whatever happens."""
+    hooks = Hooks(torch, watched)
+    with ExitStack() as stack:
+        for number, entry in enumerate(watched):
+            before, after = hooks.make(str(number), entry)
+            stack.callback(entry.module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            stack.callback(entry.module.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
+        yield hooks
 
 
 class Hooks:
-    """Hooks on modules that mark the begin and end of each call, or count its bytes.
-
-    They return nothing, so that they change no argument and no result.
-    """
+    """Hooks that mark the begin and end of each call, or count its bytes; they change no argument and no result."""
 
     def __init__(self, torch: Any, watched: list[WatchedModule]) -> None:
         self._torch = torch
         self._watched = watched
-        self._handles: list[Any] = []
         self._thread = threading.get_ident()
         self._start: Callable[[str], object] | None = None
         self._stop: Callable[[str], object] | None = None
         self._counts = False
         self._flops: Callable[[], int] | None = None
         self._running: list[tuple[CallState, int | None]] = []
-
-    def __enter__(self) -> Hooks:
-        try:
-            for number, entry in enumerate(self._watched):
-                before, after = self._make_hooks(number, entry)
-                self._handles.append(entry.module.register_forward_pre_hook(before, with_kwargs=True))
-                self._handles.append(entry.module.register_forward_hook(after, with_kwargs=True, always_call=True))
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._remove()
-
-    def _remove(self) -> None:
-        self._start = self._stop = None  # a hook that cannot be removed does nothing
-        self._counts = False
-        with ExitStack() as stack:  # removes all of them, whatever one raises
-            for handle in self._handles:
-                stack.callback(handle.remove)
-        self._handles = []
 
     @contextmanager
     def timing(self, start: Callable[[str], object], stop: Callable[[str], object]) -> Iterator[None]:
@@ -147,32 +125,27 @@ class Hooks:
             self._counts = False
             self._running.clear()
 
-    def _make_hooks(self, number: int, entry: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
-        name = str(number)
+    def make(self, name: str, entry: WatchedModule) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return the hooks before and after a module's calls, which work in this thread alone."""
 
         def before(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            if threading.get_ident() != self._thread:
-                return
-            entry.depth += 1
-            if entry.depth > 1:
-                return
-            if self._counts:
-                own = weights_of(module)
-                state = CallState(list(tensors_in((arguments, keywords))), own)
-                self._running.append((state, self._flops() if self._flops else None))
-            if self._start is not None:
-                self._start(name)
+            if threading.get_ident() == self._thread:
+                entry.depth += 1
+                if entry.depth == 1:
+                    if self._counts:
+                        state = CallState(tensors_in((arguments, keywords)), weights_of(module))
+                        self._running.append((state, self._flops() if self._flops else None))
+                    if self._start is not None:
+                        self._start(name)
 
         def after(module: Any, _arguments: tuple[Any, ...], _keywords: dict[str, Any], output: Any) -> None:
-            if threading.get_ident() != self._thread or entry.depth == 0:
-                return
-            entry.depth -= 1
-            if entry.depth:
-                return
-            if self._stop is not None:
-                self._stop(name)
-            if self._counts and self._running:
-                self._count(entry, module, output)
+            if threading.get_ident() == self._thread and entry.depth:
+                entry.depth -= 1
+                if not entry.depth:
+                    if self._stop is not None:
+                        self._stop(name)
+                    if self._counts and self._running:
+                        self._count(entry, module, output)
 
         if getattr(entry.module, "_compiled_call_impl", None) is not None:  # the hooks would be compiled, too
             disable = self._torch.compiler.disable
@@ -182,7 +155,11 @@ class Hooks:
     def _count(self, entry: WatchedModule, module: Any, output: Any) -> None:
         before, flops = self._running.pop()
         try:
-            looked_up = self._looked_up_bytes(module, before)
+            looked_up = None
+            if isinstance(module, (self._torch.nn.Embedding, self._torch.nn.EmbeddingBag)):  # as many rows as indices
+                indices = int(before.arguments[0].numel()) if before.arguments else 0
+                whole = bytes_of(module.weight)
+                looked_up = min(whole, indices * (whole // max(1, int(module.weight.shape[0]))))
             moved = count_moved(before, output, looked_up=looked_up, in_place=bool(getattr(module, "inplace", False)))
         except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError) as error:
             entry.notes[f"its bytes cannot be counted: {error}"] = None
@@ -200,16 +177,6 @@ class Hooks:
                 entry.is_known = False
                 entry.notes["the bytes of its packed weights are not known"] = None
 
-    def _looked_up_bytes(self, module: Any, before: CallState) -> int | None:
-        """Return the bytes of an embedding's rows: as many as there are indices, at most all; None for others."""
-        nn = self._torch.nn
-        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-            return None
-        indices = int(before.arguments[0].numel()) if before.arguments else 0
-        table = module.weight
-        whole = bytes_of(table)
-        return min(whole, indices * (whole // max(1, int(table.shape[0]))))
-
 
 def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[WatchedModule], list[str]]:
     """Return the modules to watch: those that compute by themselves, and units; and the names of scripted ones."""
@@ -224,45 +191,48 @@ def find_modules(torch: Any, model: Any, units: Iterable[type]) -> tuple[list[Wa
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside):
             continue
-        scripted = isinstance(module, torch.jit.ScriptModule)  # hooks cannot be added to it
-        is_unit = not scripted and (_is_unit(torch, module) or isinstance(module, types))
-        if scripted:
+        is_unit = (  # it computes with its parts' parameters, without calling them
+            isinstance(module, (torch.nn.MultiheadAttention, *types))
+            or hasattr(module, "_packed_params")
+            or isinstance(getattr(module, "parametrizations", None), torch.nn.ModuleDict)
+            or _is_compiled(module)
+        )
+        if isinstance(module, torch.jit.ScriptModule):  # hooks cannot be added to it
+            is_unit = True
             scripted_names.append(name)
         elif is_unit or _computes_alone(torch, module):
             watched.append(WatchedModule(name or "(model)", module))
-        if is_unit or scripted:
+        if is_unit:
             inside.append(f"{name}." if name else "")
     return watched, scripted_names
 
 
 def _computes_alone(torch: Any, module: Any) -> bool:
-    callable_ones = [
+    itself, *parts = (
         "forward" in vars(entry) or type(entry).forward is not torch.nn.Module.forward for entry in module.modules()
-    ]  # itself first
-    return callable_ones[0] and not any(callable_ones[1:])
-
-
-def _is_unit(torch: Any, module: Any) -> bool:
-    """Return whether a module computes with its parts' parameters, without calling them."""
-    return (
-        isinstance(module, torch.nn.MultiheadAttention)
-        or hasattr(module, "_packed_params")
-        or isinstance(getattr(module, "parametrizations", None), torch.nn.ModuleDict)
-        or _is_compiled(module)
     )
+    return itself and not any(parts)
 
 
 def _is_compiled(module: Any) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def find_device(model: Any, inputs: Iterable[Any]) -> Any:
+def _check_model(torch: Any, model: Any) -> None:
+    """Refuse anything but a module whose parts are called."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is {repr_short(model)}: a torch.nn.Module is needed")
+    if _is_compiled(model) or isinstance(model, torch.jit.ScriptModule):
+        kind = "compiled" if _is_compiled(model) else "scripted, or traced,"
+        raise ValueError(f"a {kind} model runs as one, without its modules: pass what it was made of")
+
+
+def _find_device(model: Any, inputs: Iterable[Any]) -> Any:
     """Return the one device of a model and its inputs; None where they have no tensor."""
     tensors = [*model.parameters(), *model.buffers(), *inputs]
     devices = list(dict.fromkeys(tensor.device for tensor in tensors))
     if len(devices) > 1:
-        names = ", ".join(map(str, devices))
-        raise ValueError(f"the model and its inputs are on several devices ({names}): one is needed")
+        raise ValueError(f"the model and its inputs are on several devices ({', '.join(map(str, devices))})")
     return devices[0] if devices else None
 
 
@@ -304,8 +274,7 @@ def profile(
         ones always are.
     timer : {"kernels", "events"}, optional
         On a GPU: timestamps of kernels, which `torch.profiler` collects (default, where available), or pairs of events
-        on the current stream, less the time of an empty pair; the stream is then blocked until the host has enqueued a
-        call, so that gaps of the host are not timed. On a CPU "monotonic".
+        on the current stream, less the time of an empty pair. On a CPU "monotonic".
     roofs : {"auto", "stored", False} or Roofs
         The roofs to grade rows by; see `bwprof.measure`.
 
@@ -314,55 +283,46 @@ def profile(
     pandas.DataFrame
         A frame as `bwprof.frame` makes it: a row per module in the order of their names (``case`` its name,
         ``operation`` its type), and one for what runs outside them. ``time_ms`` is the median over runs of all its
-        calls in one call of the model, ``calls`` their number, ``share_pct`` their share of the time of all runs;
-        `noisy` where half of the runs lie more than 10 % apart. Where runs differ in ``calls``, ``reason`` says so.
-        Modules that move nothing have no bandwidth. On the meta device nothing runs: rows are predicted, with bytes
-        alone. ``attrs["model"]`` has total_ms, runs, and the names of modules that were not called.
+        calls in one call of the model, ``calls`` their number, ``share_pct`` their share of the time of all runs. On
+        the meta device nothing runs: rows are predicted, with bytes alone. ``attrs["model"]`` has total_ms, runs, and
+        the names of modules that were not called.
 
     Raises
     ------
-    ImportError
-        Without PyTorch 2.0.
-    TypeError, ValueError
-        For anything but a module, for several devices, and a model that calls none of its modules.
-    Exception
-        Whatever the model raises.
+    ImportError, TypeError, ValueError
+        Without PyTorch 2.0; for anything but a module, several devices, and a model that calls none of its modules.
 
     Examples
     --------
-    >>> import bwprof, torch  # doctest: +SKIP
-    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU())  # doctest: +SKIP
-    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64), roofs=False)  # doctest: +SKIP
-    >>> rows[["case", "calls", "bytes_read", "bytes_written"]].values.tolist()  # doctest: +SKIP
-    [['0', 1, 68608, 8192], ['1', 1, 8192, 8192], ['(outside modules)', <NA>, <NA>, <NA>]]
+    >>> rows = bwprof.torch.profile(model, torch.ones(8, 64))  # doctest: +SKIP
+    >>> rows[["case", "calls", "time_ms", "bytes_read", "bandwidth_gb_s"]]  # doctest: +SKIP
     """
     torch = import_torch()
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model is {repr_short(model)}: a torch.nn.Module is needed")
-    if _is_compiled(model) or isinstance(model, torch.jit.ScriptModule):
-        kind = "compiled" if _is_compiled(model) else "scripted, or traced,"
-        raise ValueError(f"a {kind} model runs as one, without its modules: pass what it was made of")
+    _check_model(torch, model)
     roofs = check_roofs(roofs)
     keywords = merge_keywords(kwargs, more_kwargs, "kwargs")
-    runs, warmup = _check_count(runs, "runs", 1), _check_count(warmup, "warmup", 0)
-    place = find_device(model, tensors_in((inputs, keywords)))
+    runs, warmup = parse_int(runs, "runs"), parse_int(warmup, "warmup")
+    if runs < 1 or warmup < 0:
+        raise ValueError(f"runs is {runs} and warmup is {warmup}: at least 1 and 0 are needed")
+    place = _find_device(model, tensors_in((inputs, keywords)))
     watched, scripted = find_modules(torch, model, units)
 
     def call() -> None:
         check_finished(model(*inputs, **keywords), "the model")
 
-    if place is not None and place.type == _META:
-        with Hooks(torch, watched) as hooks:
+    if place is not None and place.type == "meta":
+        with hook_modules(torch, watched) as hooks:
             _count(hooks, call)
-        context = Context(new_run_id(), _META, {}, None)
-        return _make_frame([_make_part(entry, [], {}) for entry in watched if entry.calls], context, watched, None, 0)
-    choice = hardware.choose_current(*((_host_backend(), None) if place is None else (None, place)))
-    with _preserve_random_state(torch, choice), hardware.borrow_device(choice.backend, choice.index) as device:
+        context = Context(new_run_id(), "meta", {}, None)
+        nothing = PartTimes({}, {}, "")
+        return _make_frame([_make_part(entry, "", nothing) for entry in watched if entry.calls], context, watched, [])
+    choice, seeded = _choose_device(place)
+    with torch.random.fork_rng(**seeded), hardware.borrow_device(choice.backend, choice.index) as device:
         facts = hardware.facts(device)
         context = Context(new_run_id(), choice.backend, facts, find_roofs(device, facts, roofs, ("cold",)))
         for _ in range(warmup):
             call()
-        with Hooks(torch, watched) as hooks:
+        with hook_modules(torch, watched) as hooks:
             _count(hooks, call)
             first = [replace(entry) for entry in watched]
             times = time_calls(torch, device, place, call, hooks.timing, runs, timer)
@@ -374,29 +334,31 @@ def profile(
                 ]
         for entry, count in zip(watched, first, strict=True):
             entry.average(count)
-    return _join_times(watched, scripted, times, context)
+    return _make_frame(_make_parts(watched, scripted, times), context, watched, times.times_ms[WHOLE])
 
 
-def _check_count(value: Any, name: str, least: int) -> int:
-    number = parse_int(value, name)
-    if number < least:
-        raise ValueError(f"{name} is {repr_short(value)}: at least {least} is needed")
-    return number
+def _choose_device(place: Any) -> tuple[hardware.Choice, dict[str, Any]]:
+    """Return bwprof's device of PyTorch's, and the arguments that preserve its random numbers."""
+    host = next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
+    choice = hardware.choose_current(*((host, None) if place is None else (None, place)))
+    seeded: dict[str, Any] = {"devices": [choice.index], "device_type": choice.backend}
+    return choice, {"devices": []} if choice.backend == host else seeded
 
 
-def _host_backend() -> str:
-    return next(name for name in registry.backend_names() if _core.backend_facts(name)["runs_on_host"])
+def _make_frame(
+    parts: list[TimedPart], context: Context, watched: list[WatchedModule], whole: list[float]
+) -> pd.DataFrame:
+    from bwprof.results.frame import frame
+
+    data = frame([make_row(part, context) for part in parts])
+    names = {part.name for part in parts}
+    unused = [entry.name for entry in watched if entry.name not in names]
+    total_ms = median(whole) if whole else None
+    data.attrs["model"] = {"total_ms": total_ms, "runs": len(whole), "not_called": unused}
+    return data
 
 
-@contextmanager
-def _preserve_random_state(torch: Any, choice: hardware.Choice) -> Iterator[None]:
-    on_host = _core.backend_facts(choice.backend)["runs_on_host"]
-    options: dict[str, Any] = {"devices": []} if on_host else {"devices": [choice.index], "device_type": choice.backend}
-    with torch.random.fork_rng(**options):
-        yield
-
-
-def _recurrent_flops(x: TensorShape, *weights: TensorShape) -> int:
+def _recurrent_flops(x: Sequence[int], *weights: Sequence[int]) -> int:
     """Multiply each row of the input, and each state, by the matrices among the weights."""
     return 2 * math.prod(x[:-1]) * sum(math.prod(entry) for entry in weights if len(entry) == 2)
 
@@ -424,10 +386,8 @@ def _attention_flops(place: int, *arguments: Any, **keywords: Any) -> int:
 
 # FLOPs by shapes of operators that PyTorch's counter lacks, in some versions.
 _UNCOUNTED: dict[str, Callable[..., int]] = {
-    "mv": lambda a, *_, **__: 2 * math.prod(a),
+    **dict.fromkeys(("mv", "dot", "vdot"), lambda a, *_, **__: 2 * math.prod(a)),
     "addmv": lambda _, a, *__, **___: 2 * math.prod(a),
-    "dot": lambda a, *_, **__: 2 * math.prod(a),
-    "vdot": lambda a, *_, **__: 2 * math.prod(a),
     "addbmm": lambda _, a, b, *__, **___: 2 * math.prod(a) * b[-1],
     "_int_mm": lambda a, b, *_, **__: 2 * math.prod(a) * b[-1],
     "mkldnn_rnn_layer": lambda x, w, u, *_, **__: _recurrent_flops(x, w, u),
@@ -438,114 +398,72 @@ _UNCOUNTED: dict[str, Callable[..., int]] = {
 def _formulas(counters: Any) -> dict[Any, Callable[..., int]]:
     """Return formulas for the operators that PyTorch's counter lacks, and for causal attention."""
     operators = importlib.import_module(TORCH).ops.aten
-    attention = {name: functools.partial(_attention_flops, place) for name, place in _CAUSAL.items()}
-    formulas = {getattr(operators, name, None): (name, formula) for name, formula in (_UNCOUNTED | attention).items()}
-    return {
-        operator: formula
-        for operator, (name, formula) in formulas.items()
-        if operator is not None and (name in _CAUSAL or operator not in counters.flop_registry)
-    }
+    formulas = {getattr(operators, name, None): formula for name, formula in _UNCOUNTED.items()}
+    formulas = {operator: formula for operator, formula in formulas.items() if operator not in counters.flop_registry}
+    formulas |= {getattr(operators, name, None): partial(_attention_flops, place) for name, place in _CAUSAL.items()}
+    formulas.pop(None, None)  # of operators that this version lacks
+    return formulas
 
 
 def _count(hooks: Hooks, call: Callable[[], None]) -> None:
-    try:
-        counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
-        counter = counters.FlopCounterMode(display=False, custom_mapping=_formulas(counters))
-    except (ImportError, AttributeError):
-        counter = None
-    if counter is None:
-        with hooks.counting(None):
-            call()
-        return
-    with counter, _without_fast_path(), hooks.counting(counter.get_total_flops):
+    flops: Callable[[], int] | None = None
+    with ExitStack() as stack:
+        with suppress(ImportError, AttributeError):  # a PyTorch without a counter
+            counters: Any = importlib.import_module(f"{TORCH}.utils.flop_counter")
+            counter = counters.FlopCounterMode(display=False, custom_mapping=_formulas(counters))
+            flops = stack.enter_context(counter).get_total_flops
+        switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
+        if flops is not None and switch is not None and switch.get_fastpath_enabled():
+            switch.set_fastpath_enabled(False)  # the counter knows attention's products, and not the fused call
+            stack.callback(switch.set_fastpath_enabled, True)
+        stack.enter_context(hooks.counting(flops))
         call()
 
 
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    """Run attention as its products: the counter does not know the fused call."""
-    switch: Any = getattr(importlib.import_module(f"{TORCH}.backends"), "mha", None)
-    enabled = bool(switch is not None and switch.get_fastpath_enabled())
-    try:
-        if enabled:
-            switch.set_fastpath_enabled(False)
-        yield
-    finally:
-        if enabled:
-            switch.set_fastpath_enabled(True)
-
-
-def _join_times(watched: list[WatchedModule], scripted: list[str], times: PartTimes, context: Context) -> pd.DataFrame:
-    by_name = times.times_ms
-    called = [(str(number), entry) for number, entry in enumerate(watched) if str(number) in by_name]
-    if not called:
-        raise ValueError(
-            "none of the model's modules was called as a module: a scripted, traced or compiled model runs without "
-            "them; pass what it was made of"
-        )
-    whole = by_name[WHOLE]
-    shared = {"timer": times.timer, "floor_ms": times.floor_ms, "notes": times.notes, "flags": times.flags}
-    parts = [_make_timed_part(entry, by_name[name], times.counts[name], shared, whole) for name, entry in called]
-    rest = [max(0.0, total - sum(by_name[name][run] for name, _ in called)) for run, total in enumerate(whole)]
+def _make_parts(watched: list[WatchedModule], scripted: list[str], times: PartTimes) -> list[TimedPart]:
+    """Return the modules that were called, and what ran outside them; ValueError where none was called."""
+    numbers = [number for number in range(len(watched)) if str(number) in times.times_ms]
+    if not numbers:
+        raise ValueError("none of the modules was called: pass what a scripted, traced or compiled model was made of")
+    parts = [_make_part(watched[number], str(number), times) for number in numbers]
+    whole = times.times_ms[WHOLE]
+    inside = [sum(times.times_ms[str(number)][run] for number in numbers) for run in range(len(whole))]
+    rest = [max(0.0, total - modules) for total, modules in zip(whole, inside, strict=True)]
     names = ", ".join(map(quote_text, scripted))
     notes = [f"with {names}: nothing can be hooked on scripted modules"] if scripted else []
-    labels = _labels(0, rest, whole)
-    parts.append(TimedPart(_REST, "", rest, timer=times.timer, notes=notes, labels=labels, alike=True))
-    return _make_frame(parts, context, watched, median(whole), len(whole))
+    labels = {"calls": 0, "share_pct": _share_pct(rest, whole)}
+    return [*parts, TimedPart("(outside modules)", "", rest, timer=times.timer, notes=notes, labels=labels, alike=True)]
 
 
-def _make_timed_part(
-    entry: WatchedModule, times: list[float], counts: list[int], shared: Mapping[str, Any], whole: Sequence[float]
-) -> TimedPart:
+def _share_pct(times: Sequence[float], whole: Sequence[float]) -> float | None:
+    return 100 * sum(times) / sum(whole) if sum(whole) else None
+
+
+def _make_part(entry: WatchedModule, number: str, times: PartTimes) -> TimedPart:
     """Return a module's times, of the runs in which it was called as often as when its bytes were counted."""
-    part = _make_part(entry, times, shared, whole)
-    if set(counts) == {entry.calls}:
-        return part
-    known = entry.calls > 0 and entry.calls in counts
-    calls = entry.calls if known else next(filter(None, counts))
-    part.times_ms = [time for time, count in zip(times, counts, strict=True) if count == calls]
-    part.labels = dict(part.labels) | {"calls": calls}
-    notes = [*part.notes]
-    if not known:
-        part.bytes_read = part.bytes_written = part.flops = None
-        notes += ["its bytes were not counted"] * (not entry.notes)
+    all_times, counts = times.times_ms.get(number, []), times.counts.get(number, [])
+    calls = entry.calls
+    if counts and (calls == 0 or calls not in counts):
+        calls = next(filter(None, counts))
+    known = calls == entry.calls
+    moved = known and entry.is_known
+    notes = [*entry.notes, *times.notes]
+    if not known and not entry.notes:
+        notes.append("its bytes were not counted")
     if len(set(counts)) > 1:
         notes.append(f"ran {min(counts)} to {max(counts)} times in a call of the model: this is of {calls}")
-    part.notes = notes
-    return part
-
-
-def _labels(calls: int, times: list[float], whole: Sequence[float]) -> dict[str, Any]:
-    return {"calls": calls, "share_pct": 100 * sum(times) / sum(whole) if sum(whole) else None}
-
-
-def _make_part(
-    entry: WatchedModule, times: list[float], shared: Mapping[str, Any], whole: Sequence[float] = ()
-) -> TimedPart:
     return TimedPart(
         entry.name,
-        entry.kind,
-        times,
-        entry.bytes_read if entry.is_known else None,
-        entry.bytes_written if entry.is_known else None,
-        entry.flops if entry.bytes_read or entry.bytes_written else None,
+        type(getattr(entry.module, "_orig_mod", entry.module)).__name__,
+        [time for time, count in zip(all_times, counts, strict=True) if count == calls],
+        entry.bytes_read if moved else None,
+        entry.bytes_written if moved else None,
+        entry.flops if known and entry.bytes_read + entry.bytes_written else None,
         entry.precision,
-        timer=shared.get("timer", ""),
-        floor_ms=shared.get("floor_ms"),
-        notes=[*entry.notes, *shared.get("notes", ())],
-        flags=[*shared.get("flags", ()), *(["bytes_vary"] if entry.varied else [])],
-        labels=_labels(entry.calls, times, whole),
+        timer=times.timer,
+        floor_ms=times.floor_ms,
+        notes=notes,
+        flags=[*times.flags, *["bytes_vary"] * entry.varied],
+        labels={"calls": calls, "share_pct": _share_pct(all_times, times.times_ms.get(WHOLE, []))},
         alike=True,
     )
-
-
-def _make_frame(
-    parts: list[TimedPart], context: Context, watched: list[WatchedModule], total: float | None, runs: int
-) -> pd.DataFrame:
-    from bwprof.results.frame import frame
-
-    data = frame([make_row(part, context) for part in parts])
-    names = {part.name for part in parts}
-    unused = [entry.name for entry in watched if entry.name not in names]
-    data.attrs["model"] = {"total_ms": total, "runs": runs, "not_called": unused}
-    return data

@@ -6,6 +6,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,8 +104,6 @@ def ncu_command(
 
     Examples
     --------
-    >>> import shlex
-    >>> from bwprof.importers import ncu_command
     >>> shlex.join(ncu_command("python3 bench.py", "regex:attention", output="first"))
     'ncu --set full --target-processes all --kernel-name regex:attention -o first python3 bench.py'
     """
@@ -113,7 +112,9 @@ def ncu_command(
     program = _split_target(target)
     command = ["ncu", *PRESETS[preset], "--target-processes", "all"]
     if clock_control is not None:
-        command += ["--clock-control", _check_clocks(clock_control)]
+        if not isinstance(clock_control, str) or clock_control not in CLOCKS:
+            raise ValueError(describe_unknown("clock_control", clock_control, CLOCKS))
+        command += ["--clock-control", clock_control]
     if kernel is not None:
         command += ["--kernel-name", _check_name(kernel, "kernel")]
     if launch_count is not None:
@@ -126,12 +127,6 @@ def ncu_command(
     else:
         command += ["-o", _check_name(fspath(output), "output")]
     return command + program
-
-
-def _check_clocks(clocks: str) -> str:
-    if not isinstance(clocks, str) or clocks not in CLOCKS:
-        raise ValueError(describe_unknown("clock_control", clocks, CLOCKS))
-    return clocks
 
 
 def _split_target(target: Target) -> list[str]:
@@ -197,26 +192,21 @@ def ncu_capture(
 
     Examples
     --------
-    >>> from bwprof.importers import ncu_capture
     >>> launches = ncu_capture("./engine --once", "regex:gemm", "memory", launch_count=3)  # doctest: +SKIP
     """
     limit = None if timeout_s is None else parse_seconds(timeout_s, "timeout_s")
-    clocks = _check_clocks(clock_control)
-
-    def build(report: str | PathLike[str]) -> list[str]:
-        return ncu_command(target, kernel, preset, report, launch_count=launch_count, clock_control=clocks)
-
+    build = partial(ncu_command, target, kernel, preset, launch_count=launch_count, clock_control=clock_control)
     with tempfile.TemporaryDirectory(prefix="bwprof-ncu-") as folder:
         report = Path(folder) / "profile" if output is None else _check_output(output)
         path = report.with_name(f"{report.name}{_SUFFIX}")
-        command = build(report)
+        command = build(output=report)
         if path.exists():
             raise ValueError(f"{quote_text(path)} exists already: give another output")
         ncu = environment.find_profiler("ncu")
         if ncu is None:
             raise UnavailableError(
                 "ncu is not installed (it comes with the CUDA toolkit, or as Nsight Compute): no PATH and no toolkit "
-                f"has it. On a machine that has: {shlex.join(build(output or 'profile'))}"
+                f"has it. On a machine that has: {shlex.join(build(output=output or 'profile'))}"
             )
         with (Path(folder) / "output.txt").open("w+b") as stream:
             end = run_program([ncu, *command[1:]], limit, stream)
@@ -230,7 +220,7 @@ def ncu_capture(
             lines = "; ".join(line.strip() for line in text.splitlines() if line.strip())
             raise RuntimeError(f"ncu wrote no report (exit code {end.code}): {escape_controls(lines)[-_MOST:]}")
         launches = parse_ncu(path)
-        notes = [*launches.attrs["notes"], _UNLOCKED if clocks == "none" else _LOCKED]
+        notes = [*launches.attrs["notes"], _UNLOCKED if clock_control == "none" else _LOCKED]
         if end.code:
             notes.append(f"ncu or its program ended with code {end.code}: it may have done only some of its work")
         launches.attrs["notes"] = tuple(notes)

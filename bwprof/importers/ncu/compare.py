@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from bwprof.analysis import values
 from bwprof.importers.detect import load
 from bwprof.importers.frames import COLUMNS as KNOWN
 from bwprof.importers.reader import simplify_name
-from bwprof.text.formatting import is_missing, plural
+from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import finite_or_none, quote_text, repr_short
 
 if TYPE_CHECKING:
@@ -70,15 +70,8 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For a file without launches (a time line, results of bwprof), and two files without a kernel in common.
-    OSError
-        When a file cannot be read.
-
-    Notes
-    -----
-    ncu locks the clocks by default, flushes the caches before each pass and runs launches one by one: its times compare
-    with each other alone. `bwprof.ab` and `bwprof.compare` measure a change without a profiler.
 
     Examples
     --------
@@ -99,11 +92,10 @@ def ncu_compare(base: str | PathLike[str] | pd.DataFrame, new: str | PathLike[st
     text = dict.fromkeys(("case", "kernel", "side", "figure", "unit"), "string")
     numbers = dict.fromkeys(("base", "new", "difference", "ratio"), "float64")
     frame = frame.astype({**text, "pair": "int64", "base_launch": "Int64", "new_launch": "Int64", **numbers})
-    both = [(old, now) for old, now, _ in pairs if old and now]
     frame.attrs = {
         "base": str(before.attrs.get("source") or "base"),
         "new": str(after.attrs.get("source") or "new"),
-        "notes": (*notes, *_device_notes(both), *_clock_notes(both), *_counter_notes(both)),
+        "notes": (*notes, *_describe_sides([(old, now) for old, now, _ in pairs if old and now])),
     }
     return frame
 
@@ -135,9 +127,11 @@ def _pair_launches(before: list[_Row], after: list[_Row], notes: list[str]) -> I
     old, new = _by_name(before, set(map(_name, after))), _by_name(after, set(map(_name, before)))
     if not set(old) & set(new):
         if len(old) != 1 or len(new) != 1:
+            sides = [[quote_text(_case(rows[0])) for rows in groups.values()] for groups in (old, new)]
+            has = [", ".join([*names[:3], "..."] if len(names) > 3 else names) or "none" for names in sides]
             raise ValueError(
-                f"no kernel is on both sides: one has {_list_kernels(old)}, the other {_list_kernels(new)}; --kernel "
-                "TEXT chooses one kernel of each side, whose names contain it"
+                f"no kernel is on both sides: one has {has[0]}, the other {has[1]}; --kernel TEXT chooses one kernel "
+                "of each side, whose names contain it"
             )
         (name,), (rows,) = old, new.values()
         notes.append(f"kernels of different names are compared: {_case(old[name][0])} and {_case(rows[0])}")
@@ -163,20 +157,11 @@ def _by_name(rows: list[_Row], others: Set[str]) -> dict[str, list[_Row]]:
     groups: dict[str, list[_Row]] = {}
     for row in rows:
         name = _name(row)
+        letters = iter(name)
         other = shorter.get(name, name)
-        groups.setdefault(other if _is_subsequence(other, name) else name, []).append(row)
+        is_shorter = all(letter in letters for letter in other)  # all of its letters, in their order
+        groups.setdefault(other if is_shorter else name, []).append(row)
     return groups
-
-
-def _is_subsequence(shorter: str, name: str) -> bool:
-    letters = iter(name)
-    return all(letter in letters for letter in shorter)
-
-
-def _list_kernels(groups: Mapping[str, list[_Row]]) -> str:
-    names = [quote_text(_case(rows[0])) for rows in list(groups.values())[:3]]
-    more = f" and {plural(len(groups) - 3, 'other')}" if len(groups) > 3 else ""
-    return f"{', '.join(names) or 'none'}{more}"
 
 
 def _case(row: _Row) -> str:
@@ -213,35 +198,31 @@ def _number(value: Any) -> float:
     return math.nan if number is None else number
 
 
-def _device_notes(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
-    devices = {(str(old.get("device") or ""), str(now.get("device") or "")) for old, now in pairs}
-    for old, now in sorted(devices):
-        if old != now and not any(_UNNAMED.fullmatch(name) for name in (old, now)):
+def _describe_sides(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
+    """Yield other differences of the sides: devices, clocks, and what was counted."""
+    for old, now in sorted({(_device(old), _device(now)) for old, now in pairs}):
+        if old != now and not _UNNAMED.fullmatch(old) and not _UNNAMED.fullmatch(now):
             yield f"the devices differ: {quote_text(old)} and {quote_text(now)}"
-
-
-def _clock_notes(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
-    clocks = [(_number(old.get("sm_clock_mhz")), _number(now.get("sm_clock_mhz"))) for old, now in pairs]
-    most = max((abs(math.log(now / old)) for old, now in clocks if old > 0 and now > 0), default=0.0)
+    ratios = [_number(now.get("sm_clock_mhz")) / (_number(old.get("sm_clock_mhz")) or math.nan) for old, now in pairs]
+    most = max((abs(math.log(ratio)) for ratio in ratios if ratio > 0), default=0.0)
     if most > math.log1p(_SAME_CLOCK):
         yield f"the multiprocessors' clocks differ by up to {100 * math.expm1(most):.0f} %, and times with them"
-
-
-def _counter_notes(pairs: list[tuple[_Row, _Row]]) -> Iterator[str]:
-    """Yield the figures that one side lacks in all pairs and the other has."""
     for side, name in enumerate(("base", "new")):
-        lacks = [
-            figure
-            for figure in FIGURES
-            if pairs and all(_has(pair[1 - side], figure) and not _has(pair[side], figure) for pair in pairs)
-        ]
-        if lacks:
+        if lacks := _list_lacking(pairs, side):
             more = ", ..." if len(lacks) > _MOST_NAMES else ""
             yield f"{name} was not counted with: {', '.join(lacks[:_MOST_NAMES])}{more}"
 
 
-def _has(row: _Row, figure: str) -> bool:
-    return not math.isnan(_number(row.get(figure)))
+def _device(row: _Row) -> str:
+    return str(row.get("device") or "")
+
+
+def _list_lacking(pairs: list[tuple[_Row, _Row]], side: int) -> list[str]:
+    """Return the figures that one side lacks in all pairs and the other has in all."""
+    unknown = {
+        name: [[math.isnan(_number(row.get(name))) for row in pair] for pair in pairs] for name in FIGURES if pairs
+    }
+    return [name for name, found in unknown.items() if all(pair[side] and not pair[1 - side] for pair in found)]
 
 
 def sum_times(compared: pd.DataFrame) -> tuple[float, float, int]:

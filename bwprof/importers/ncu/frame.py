@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from bwprof.importers.frames import make_frame
 from bwprof.importers.ncu import metrics
-from bwprof.importers.ncu.launches import KERNEL_NAMES, Metric, PageLaunches
 from bwprof.importers.ncu.metrics import FigureSource
+from bwprof.importers.ncu.pages import KERNEL_NAMES, Metric, PageLaunches
 from bwprof.importers.reader import parse_number, shorten_name, simplify_name
 from bwprof.results.schema import clean_value
 from bwprof.text.formatting import plural
@@ -127,13 +127,11 @@ class _Figures:
         return np.where((above == 0) & (below == 0), source.nothing, quotient)
 
     def _sum(self, names: tuple[str, ...], unit: str) -> LaunchFigures | None:
-        parts = [self._launches.numbers_of(name) for name in names]
-        if any(part is None for part in parts):
+        parts = [self._launches.metrics[name] for name in names if name in self._launches.metrics]
+        allowed = {unit} if unit == "s" else {unit, ""}  # a page without units has base units
+        if len(parts) < len(names) or (unit and not {part.unit for part in parts} <= allowed):
             return None
-        units = {self._launches.metrics[name].unit for name in names}
-        if unit and not units <= ({unit} if unit == "s" else {unit, ""}):  # a page without units has base units
-            return None
-        return cast("LaunchFigures", np.sum(np.array(parts), axis=0))
+        return cast("LaunchFigures", np.sum([part.values for part in parts], axis=0))
 
 
 def _fill(values: LaunchFigures | None, others: LaunchFigures | None) -> LaunchFigures | None:
@@ -145,8 +143,8 @@ def _fill(values: LaunchFigures | None, others: LaunchFigures | None) -> LaunchF
 
 def divide(above: LaunchFigures, below: LaunchFigures, times: float = 1.0) -> LaunchFigures:
     """Return times * above / below; NaN where below is not positive, or the result is infinite."""
-    quotient = np.where(below > 0, times * above / np.where(below > 0, below, 1.0), np.nan)
-    return np.where(np.isfinite(quotient), quotient, np.nan)
+    quotient = times * above / below
+    return np.where((below > 0) & np.isfinite(quotient), quotient, np.nan)
 
 
 def _sizes(launches: PageLaunches, figures: _Figures) -> dict[str, LaunchFigures | None]:
@@ -156,14 +154,10 @@ def _sizes(launches: PageLaunches, figures: _Figures) -> dict[str, LaunchFigures
         ("grid_blocks", "Grid Size", metrics.GRID),
         ("block_threads", "Block Size", metrics.BLOCK),
     ):
-        texts = launches.identity.get(name)
-        sizes[column] = _fill(None if texts is None else np.array(_each(_product, texts)), figures.first(sources))
+        axes = [_SIZE.fullmatch(text or "") for text in launches.identity.get(name, ())]
+        products = [math.prod(map(int, size.groups())) if size else math.nan for size in axes]
+        sizes[column] = _fill(np.array(products, np.float64) if products else None, figures.first(sources))
     return sizes
-
-
-def _product(text: str | None) -> float:
-    size = _SIZE.fullmatch(text or "")
-    return float(math.prod(map(int, size.groups()))) if size else math.nan
 
 
 def _dram(columns: dict[str, LaunchFigures | None], figures: _Figures) -> dict[str, LaunchFigures | None]:
@@ -228,45 +222,41 @@ def _texts(launches: PageLaunches, figures: _Figures) -> dict[str, Any]:
         "kernel": list(kernels),
         "status": ["ok"] * count,
         "launch": [at if number is None else number for at, number in enumerate(numbers)],
-        "case": _each(lambda name: shorten_name(simplify_name(name)) if name else None, kernels),
+        "case": list(map(_shorten, kernels)),
     }
-    columns |= {column: _each(_parse_integer, identity[name]) for name, column in _NUMBERS.items() if name in identity}
+    for name, column in _NUMBERS.items():
+        if name in identity:
+            columns[column] = list(map(_parse_integer, identity[name]))
     columns["device"] = _name_devices(launches, columns.get("device_index", unknown))
     if "CC" in identity:
         columns["compute_capability"] = identity["CC"]
     for column, name in (("grid", "Grid Size"), ("block", "Block Size")):
         if name in identity:
-            columns[column] = _each(_format_size, identity[name])
-    for column, values in (
-        ("occupancy_limiter", _limiters(count, figures)),
-        ("stall_reasons", _stalls(count, figures)),
-    ):
-        if any(values):
-            columns[column] = values
-    return columns
+            columns[column] = list(map(_format_size, identity[name]))
+    texts = {"occupancy_limiter": _limiters(count, figures), "stall_reasons": _stalls(count, figures)}
+    return columns | {column: values for column, values in texts.items() if any(values)}
+
+
+@lru_cache(maxsize=4096)
+def _shorten(kernel: str | None) -> str | None:
+    return shorten_name(simplify_name(kernel)) if kernel else None
 
 
 def _name_devices(launches: PageLaunches, indices: list[int | None]) -> list[str | None]:
-    names = launches.metrics.get("device__attribute_display_name", Metric(""))
-    return [
-        names.texts.get(launch) or (None if index is None else f"cuda:{index}") for launch, index in enumerate(indices)
-    ]
+    names = launches.metrics.get("device__attribute_display_name", Metric("")).texts
+    return [names.get(at) or (None if index is None else f"cuda:{index}") for at, index in enumerate(indices)]
 
 
-def _each(read: Callable[[str | None], Any], texts: list[str | None]) -> list[Any]:
-    """Apply a function to texts, once to equal ones."""
-    results = {text: read(text) for text in set(texts)}
-    return [results[text] for text in texts]
-
-
-def _parse_integer(text: str | None) -> int | None:
-    value = parse_number(text or "")
-    return int(value) if value is not None and abs(value) < 2**53 else None
-
-
+@lru_cache(maxsize=4096)
 def _format_size(text: str | None) -> str | None:
     size = _SIZE.fullmatch(text or "")
     return "x".join(size.groups()) if size else text or None
+
+
+@lru_cache(maxsize=4096)
+def _parse_integer(text: str | None) -> int | None:
+    value = parse_number(text or "")
+    return int(value) if value is not None and abs(value) < 2**53 else None
 
 
 def _limiters(count: int, figures: _Figures) -> list[str | None]:
@@ -282,16 +272,19 @@ def _limiters(count: int, figures: _Figures) -> list[str | None]:
 def _stalls(count: int, figures: _Figures) -> list[str | None]:
     """Return why warps waited as bwprof's rows have it, the most frequent reason first."""
     reasons = figures.stalls()
+    names, table = list(reasons), np.array(list(reasons.values())).reshape(len(reasons), count).T
     texts: list[str | None] = []
-    for launch in range(count):
-        here = sorted(((float(values[launch]), reason) for reason, values in reasons.items()), key=lambda one: -one[0])
-        texts.append(";".join(f"{reason}={value:.2f}" for value, reason in here if value >= 0.005) or None)
+    for places, values in zip(np.argsort(-table, kind="stable").tolist(), table.tolist(), strict=True):
+        texts.append(";".join(f"{names[at]}={values[at]:.2f}" for at in places if values[at] >= 0.005) or None)
     return texts
 
 
 def _round_digits(values: LaunchFigures) -> LaunchFigures:
     """Round to the digits that scaling leaves exact; NaN for infinite figures."""
-    return np.array([float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else math.nan for value in values.tolist()])
+    rounded = np.where(np.isfinite(values), values, np.nan)
+    long = np.flatnonzero((values % 1 != 0) | (np.abs(values) >= 10**_DIGITS))  # all digits of others are exact
+    rounded[long] = [float(f"{value:.{_DIGITS}g}") for value in rounded[long].tolist()]
+    return rounded
 
 
 def _others(launches: PageLaunches) -> dict[str, Any]:
@@ -302,8 +295,8 @@ def _others(launches: PageLaunches) -> dict[str, Any]:
         if name not in _USED
     }
     for name, metric in launches.metrics.items():
-        columns[name] = np.frombuffer(metric.values)
+        columns[name] = metric.values
         if metric.texts:
-            values = [None if math.isnan(value) else value for value in metric.values]
+            values = [None if math.isnan(value) else value for value in metric.values.tolist()]
             columns[name] = [metric.texts.get(at, value) for at, value in enumerate(values)]
     return columns

@@ -20,7 +20,7 @@ from bwprof import environment
 from bwprof.errors import UnavailableError
 from bwprof.importers.ncu import ncu_report_module, pages
 from bwprof.importers.ncu.frame import build_frame
-from bwprof.importers.ncu.launches import PageLaunches
+from bwprof.importers.ncu.pages import PageLaunches
 from bwprof.importers.reader import FileLines, file_error, open_binary, open_text, parse_unit
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import parse_path, parse_seconds, quote_text
@@ -57,13 +57,7 @@ class ProgramEnd(NamedTuple):
 
 
 def run_program(command: Sequence[str], limit_s: float | None, output: IO[bytes]) -> ProgramEnd:
-    """Run a program, its output to a file; its whole process group ends with it.
-
-    Raises
-    ------
-    UnavailableError
-        When it cannot be started, or takes longer than the limit.
-    """
+    """Run a program, its output to a file; its process group ends with it. UnavailableError beyond the limit."""
     with tempfile.TemporaryFile() as errors:
         try:
             child = subprocess.Popen(
@@ -93,13 +87,11 @@ def is_report(path: Path) -> bool:
     """Whether a file is ncu's own report, by its name or its first bytes."""
     if path.name.lower().endswith(_SUFFIXES):
         return True
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as stream:
-            return stream.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as stream:
+                return stream.read(len(_MAGIC)) == _MAGIC
+    return False
 
 
 def build_import_command(path: Path, ncu: str = "ncu") -> list[str]:
@@ -162,20 +154,21 @@ def _read_through_module(path: Path, origin: str, limit: float) -> PageLaunches:
         launches = PageLaunches(path, "report")
         with open_text(page) as text:
             for line in FileLines(page, text):
-                _take(launches, json.loads(line))
+                kernel = json.loads(line)
+                figures = kernel["figures"]
+                parts = {
+                    column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()
+                }
+                written = {
+                    column: _FORMS[len(values)].format(*values) for column, values in parts.items() if all(values)
+                }
+                identity = {"ID": str(launches.count), **_UNKNOWN, "Kernel Name": kernel["kernel"], **written}
+                launch = launches.begin(identity)
+                for name, (value, unit) in figures.items():
+                    launches.put(launch + 1, launch, launches.intern(name), value, parse_unit(unit))
     if not launches.count:
         raise file_error(path, None, _NO_LAUNCH)
     return launches.finish()
-
-
-def _take(launches: PageLaunches, kernel: dict[str, Any]) -> None:
-    """Add a kernel with the columns that a page has."""
-    figures = kernel["figures"]
-    parts = {column: [figures.get(name, ("", ""))[0] for name in names] for column, names in _IDENTITY.items()}
-    written = {column: _FORMS[len(values)].format(*values) for column, values in parts.items() if all(values)}
-    launch = launches.begin({"ID": str(launches.count), **_UNKNOWN, "Kernel Name": kernel["kernel"], **written})
-    for name, (value, unit) in figures.items():
-        launches.put(launch + 1, launch, launches.intern(name), value, parse_unit(unit))
 
 
 def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) -> pd.DataFrame:
@@ -202,25 +195,21 @@ def parse_ncu(path: str | PathLike[str] | Any, *, timeout_s: float = SECONDS) ->
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         For any other file, with the line and the reason.
-    OSError
-        For a file that cannot be opened.
     bwprof.errors.UnavailableError
         For a report where neither ncu nor `ncu_report` is installed: the message has the command to run elsewhere.
 
     Notes
     -----
-    peak_gb_s is DRAM's bytes per cycle times its clock during the launch. A page that lacks either has ncu's own DRAM
-    throughput (`dram_pct`) as pct_peak, with a note. bank_conflicts and shared_wavefronts are those of loads and
-    stores. sectors_per_load is 0 where no load was requested (a bulk copy requests none), and load_efficiency_pct is
-    NaN then; stores likewise. flops count an instruction on half precision as one on a pair, as ncu's roofline does:
-    `estimated` marks those rows.
+    peak_gb_s is DRAM's bytes per cycle times its clock during the launch; pct_peak is ncu's own DRAM throughput where a
+    page lacks either. bank_conflicts and shared_wavefronts are those of loads and stores. sectors_per_load is 0 where
+    no load was requested (a bulk copy requests none), and load_efficiency_pct is NaN then; stores likewise. flops count
+    an instruction on half precision as one on a pair, as ncu's roofline does: `estimated` marks those rows.
 
     Examples
     --------
-    >>> import bwprof.importers
-    >>> launches = bwprof.importers.parse_ncu("raw.csv")  # doctest: +SKIP
+    >>> launches = parse_ncu("raw.csv")  # doctest: +SKIP
     >>> launches[["case", "time_ms", "dram_gb_s", "pct_peak"]]  # doctest: +SKIP
       case   time_ms    dram_gb_s   pct_peak
     0  cpy  0.501504  4235.754467  88.031665

@@ -1,1 +1,0 @@
-"""Read what rocprof and rocprofv3 measured."""
