@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 
 import bwprof
 from bwprof.cli import main
-from bwprof.cli.commands.importers import as_text, block
+from bwprof.cli.commands.importers import as_text, launch_table
 from bwprof.importers.rocprof_session import RocprofSession
 
 LONG = "void at::<unnamed>::fill<" + "at::native::functor<float>, " * 40 + "int>(float*)"
@@ -33,13 +31,11 @@ ROW: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_launch_fits_the_screen(width: int, snapshot: Callable[..., None]) -> None:
-    lines = block(ROW, width)
-    assert lines[0].startswith("launch 3: fill<...> ")
-    assert str(len(LONG)) in lines[0]
-    assert max(map(len, lines)) <= width
-    snapshot("\n".join(lines))
+def figures(*rows: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The cells of each figure's line."""
+    table = launch_table(rows)
+    assert table is not None
+    return {line[0]: line[2:] for line in table.lines}
 
 
 def test_launches_stand_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,11 +53,9 @@ def test_launches_stand_beside_each_other(tmp_path: Path, capsys: pytest.Capture
     assert "stall selected" not in found
 
 
-def test_missing_accesses_have_no_share() -> None:
-    (line,) = (line for line in block(ROW, 120) if line.startswith("  access"))
-    assert re.findall(r"\d+", line) == ["4", "100"]
-    assert "store" in line
-    assert "load" not in line
+def test_figures_that_no_launch_has_are_left_out() -> None:
+    assert "sectors_per_load" not in figures(ROW)
+    assert figures(ROW)["store_efficiency_pct"] == ("100",)
 
 
 def test_long_names_are_left_out_of_markdown() -> None:
@@ -70,10 +64,9 @@ def test_long_names_are_left_out_of_markdown() -> None:
 
 
 def test_bytes_of_a_caller_have_a_line() -> None:
-    row = ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288}
-    (line,) = (line for line in block(row, 120) if "must move" in line)
-    for value in ("1 MiB read", "0 B written", "5.24 GB/s"):
-        assert value in line
+    found = figures(ROW | {"bytes_read": 1 << 20, "bytes_written": 0, "bandwidth_gb_s": 5.24288})
+    names = ("bytes_read", "bytes_written", "bandwidth_gb_s")
+    assert [found[name] for name in names] == [("1 MiB",), ("0 B",), ("5.24288",)]
 
 
 def test_an_error_names_the_missing_dashes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,8 +112,8 @@ def test_a_counter_has_the_latest_running_slice(
 
 def test_times_of_events_touch() -> None:
     """A range that ends half a microsecond after the next begins, by rounding, shares its track."""
-    where = TraceLocation("cuda:0 toy", "stream 0x0", exact=False)
-    text = trace_text(where, {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}, 9)
+    events = {"a": [(0.0, 1000.5e3, None, None)], "b": [(1000e3, 10e3, None, None)]}
+    text = trace_text("cuda:0 toy", "stream 0x0", events, 9, exact=False)
     assert track_names(checked(text)) == ["stream 0x0"]
 
 

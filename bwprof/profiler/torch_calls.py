@@ -23,7 +23,7 @@ from bwprof.measuring import grade
 from bwprof.measuring.callables import iterate_leaves
 from bwprof.measuring.contexts import find_roofs
 from bwprof.measuring.row import Context, describe_origin
-from bwprof.results import foreign, schema
+from bwprof.results import exchange, schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF
 from bwprof.roofs.model import NOISE_LIMIT, RoofsArgument, check_roofs
@@ -475,7 +475,7 @@ def torch_profiler_rows(
     if events is None:
         raise ValueError("the profile has not ended: its rows are there when its with block is over")
     groups, total_ms = _group_events(events, works)
-    names = foreign.match_patterns(works, groups)
+    names = exchange.match_patterns(works, groups)
     context = _make_context(groups, roofs)
     rows = []
     for name, group in sorted(groups.items(), key=lambda item: -sum(item[1].times_ms)):
@@ -484,7 +484,7 @@ def torch_profiler_rows(
         labels = {"calls": len(group.times_ms), "total_ms": time_ms, "share_pct": share}
         part = TimedPart(name, group.kind, group.times_ms, timer="torch.profiler", labels=labels)
         if name in names:
-            work, varies = foreign.mean_call_bytes(name, works[names[name]], len(group.times_ms))
+            work, varies = exchange.mean_call_bytes(name, works[names[name]], len(group.times_ms))
             part.bytes_read, part.bytes_written, part.flops = work
             if not varies and len(group.shapes) > 1:
                 part.notes = ["its calls have different shapes: give a list of the bytes of each"]
@@ -521,7 +521,7 @@ def _group_operators(
     device = next(iter(kernels.values())).device
     operators: dict[str, _NamedEvents] = {}
     for event in events:
-        named = any(foreign.matches_pattern(event.name, pattern) for pattern in works)
+        named = any(exchange.matches_pattern(event.name, pattern) for pattern in works)
         if named and event.name not in kernels and event.device_time_total:
             _add(operators, event, "operator", event.device_time_total, device)
     return operators

@@ -21,7 +21,7 @@ from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
 from bwprof.importers.ncu.parse import parse_ncu
 from bwprof.importers.nsys import parse_nsys
-from bwprof.importers.rocprof.parse import parse_rocprof
+from bwprof.importers.rocprof import parse_rocprof
 from bwprof.text import document as doc
 from bwprof.text.formatting import format_bytes, format_short, is_missing, plural
 from bwprof.text.parsing import quote_text
