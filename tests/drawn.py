@@ -10,8 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bwprof.plot.canvas import Drawing
-from bwprof.plot.styles import DARK
+from bwprof.plot.canvas import DARK, Drawing
 
 
 def render(picture: Drawing, *, dark: bool = False) -> Axes:

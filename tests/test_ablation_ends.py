@@ -204,7 +204,7 @@ def test_a_picture_that_cannot_be_written_costs_nothing_else(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("bwprof.plot.ablations.save_ablation", fails)
+    monkeypatch.setattr("bwprof.plot.gains.save_ablation", fails)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 3
     assert f"x.svg, the picture, is not written: {error.args[-1]}\n" in err
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_written_costs_nothing_else(
 def test_a_signal_after_the_last_rung_costs_the_picture_alone(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bwprof.plot.ablations.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("bwprof.plot.gains.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 130
     assert "bwprof: interrupted: what was measured until then, 3 variants, is kept\n" in err

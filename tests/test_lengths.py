@@ -16,11 +16,10 @@ from past import timed, write
 from rows import row
 
 import bwprof
-from bwprof import _core, registry
+from bwprof import _core, plot, registry
 from bwprof.cli import main, options
 from bwprof.cli.commands.plot import means
 from bwprof.measuring.operation import Spec
-from bwprof.plot import bars, heatmaps, series, stacked
 from bwprof.plot.canvas import cut
 from bwprof.results import frame, pairs
 from bwprof.results.json_file import parse_row
@@ -245,7 +244,7 @@ def test_nothing_is_merged_or_named_alike(tmp_path: Path) -> None:
 def test_pictures_tell_them_apart() -> None:
     long = "attention_decode num_heads=8 num_kv_heads=2 head_dim=64"
     data = frame.from_rows(frame.to_rows(frame.from_rows(ragged(long))))
-    for kind in (bars.comparison, stacked.speedup):
+    for kind in (plot.comparison, plot.speedup):
         ax = kind(data)
         labels = [tick.get_text() for tick in ax.get_yticklabels()] + [text.get_text() for text in ax.texts]
         for said in LISTS[:-1]:
@@ -283,19 +282,19 @@ def grid(*lists: str | None) -> pd.DataFrame:
 
 
 def test_a_cell_of_a_heatmap_stands_for_one_list() -> None:
-    ax = heatmaps.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
+    ax = plot.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
     told = " ".join(texts(ax))
     assert "kv_lens=64,32,16" in told
     assert "not drawn: 4 rows of other kv_lens" in told
     assert "fastest of several" not in told
     assert {"108", "116", "132"} <= set(told.split())
-    alone = " ".join(texts(heatmaps.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
+    alone = " ".join(texts(plot.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
     assert "kv_lens=64,32,16" in alone
     assert "not drawn" not in alone
 
 
 def test_lines_are_called_by_their_lengths() -> None:
-    ax = series.lines(grid("64;32;16;8", "64;16;32;8", None), x="num_heads")
+    ax = plot.lines(grid("64;32;16;8", "64;16;32;8", None), x="num_heads")
     labels = {text.get_text() for text in ax.get_legend().get_texts()}
     assert {registry.case_name("", "64;32;16;8"), registry.case_name("", "64;16;32;8")} <= labels
 

@@ -15,8 +15,8 @@ from rows import row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot import regressions, rooflines, series, styles
-from bwprof.plot.series import count_formatter
+from bwprof.plot import regressions, rooflines, styles, sweeps
+from bwprof.plot.sweeps import count_formatter
 from bwprof.results import frame
 
 # ---- dates ----
@@ -76,7 +76,7 @@ def test_ticks_that_are_near_to_each_other_are_left_out() -> None:
 
 def joined(rows: list[Any], **options: Any) -> set[tuple[float, ...]]:
     """The places along the parameter that each line of a picture joins."""
-    axes = series.lines(frame.from_rows(rows), **options)
+    axes = sweeps.lines(frame.from_rows(rows), **options)
     own = [
         line for line in axes.lines if line.get_linestyle() != "None" and line.get_color() == styles.style("fp32").color
     ]

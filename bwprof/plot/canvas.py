@@ -10,14 +10,13 @@ import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from bwprof.plot.styles import DARK
 from bwprof.results.atomic import atomic_write
 from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, quote_text, repr_short
 
@@ -25,30 +24,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-P = ParamSpec("P")
+# The import of matplotlib fails for a backend that it refuses; files need no screen.
+if (_backend := os.environ.get("MPLBACKEND")) and "matplotlib" not in sys.modules:
+    del os.environ["MPLBACKEND"]
+    with contextlib.suppress(ImportError, ValueError):  # the first function that draws reports an ImportError
+        import matplotlib as _matplotlib
 
-
-def _import_matplotlib() -> None:
-    """Import matplotlib without a backend in MPLBACKEND that it refuses: files need no screen."""
-    backend = os.environ.pop("MPLBACKEND", None)
-    try:
-        import matplotlib
-    finally:
-        if backend is not None:
-            os.environ["MPLBACKEND"] = backend
-    if backend:
-        with contextlib.suppress(ValueError):
-            matplotlib.rcParams["backend"] = backend
-
-
-if os.environ.get("MPLBACKEND") and "matplotlib" not in sys.modules:
-    with contextlib.suppress(ImportError):  # the first function that draws reports it
-        _import_matplotlib()
+        _matplotlib.rcParams["backend"] = _backend
+    os.environ["MPLBACKEND"] = _backend
 
 log = logging.getLogger("bwprof.plot")
+P = ParamSpec("P")
 Inches = tuple[float, float]  # width and height
+DARK = "#14171A"  # a dark ground
 MOST_LINES = 150  # cases of a picture with a line for each
 LEAST_INCHES = 0.12  # height of such a line
+LEGEND_INCHES = 0.17  # height of a legend's line of 8 points
+_AROUND_INCHES = 1.05  # title and axis
 _DPI = (10, 2000)
 
 
@@ -87,7 +79,7 @@ class Drawing:
 def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
     """Turn a function that returns a Drawing into one that draws it on its second argument, `ax`.
 
-    Its docstring gets the section on what it returns; `inspect.unwrap` returns the function again.
+    Its docstring gets what all have: the axes. `inspect.unwrap` returns the function again.
     """
 
     @wraps(build)
@@ -120,9 +112,29 @@ def check_axes(ax: Any) -> None:
         raise ValueError("ax belongs to no figure: it was removed from it")
 
 
-def count_lines(height: float) -> int:
-    """Return how many readable lines fit a height in inches."""
-    return max(1, min(MOST_LINES, int(height / LEAST_INCHES + 1e-6)))
+def draw_lines(
+    names: Sequence[str],
+    each: float,
+    draw: Callable[[Axes, int, Inches], object],
+    *,
+    width: float = 9.5,
+    height: float | None = None,
+    points: float = 8.5,
+    least: float = LEAST_INCHES,
+) -> Drawing:
+    """Return a picture with a line for each name; `draw(axes, count, inches)` draws the first ones.
+
+    A line is `each` inches high, or less in a picture of a certain `height`, but not less than `least`. Names have
+    `points`.
+    """
+    drawn = names[:MOST_LINES]
+    inner = len(drawn) * each + 3 * LEGEND_INCHES if height is None else height - _AROUND_INCHES
+
+    def draw_first(ax: Axes, room: Inches) -> None:
+        draw(ax, max(1, min(len(drawn), int((room[1] - 2 * LEGEND_INCHES) / least + 1e-6))), room)
+
+    names_width = max((measure_width(name, points) for name in drawn), default=0.0) + 0.3
+    return Drawing((width, inner + _AROUND_INCHES), (width - names_width, inner), draw_first)
 
 
 def note_left_out(drawn: int, count: int, what: str) -> list[str]:
@@ -177,11 +189,6 @@ def measure_width(text: str, points: float) -> float:
     return float(width) / 72
 
 
-def measure_labels(names: Iterable[str], points: float) -> float:
-    """Return the width that tick labels take at the left of axes, with their margin, inches."""
-    return max((measure_width(name, points) for name in names), default=0.0) + 0.3
-
-
 def count_columns(labels: Sequence[str], width: float, points: float) -> int:
     """Return how many columns of a legend fit a width in inches."""
     widths = [measure_width(label, points) + 4.5 * points / 72 for label in labels]
@@ -210,11 +217,9 @@ def check_dpi(value: Any, name: str) -> int:
 
 def check_ending(target: Path) -> None:
     """Raise ValueError for a file whose ending is no format of a picture."""
-    known = endings()
-    if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(
-            describe_unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known])
-        )
+    known, ending = [f".{name}" for name in endings()], target.suffix.lower()
+    if ending not in known:
+        raise ValueError(describe_unknown("ending of a picture", target.suffix or target.name, known))
 
 
 def write_figure(
@@ -224,33 +229,25 @@ def write_figure(
 
     It opens no window and changes no global state.
     """
+    from matplotlib.backend_bases import get_registered_canvas_class
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     for target in targets:
         check_ending(target)
     figure = Figure(figsize=size, facecolor=DARK if dark else "white")
-    figure.set_layout_engine("none")
+    figure.set_layout_engine("none")  # with an engine matplotlib draws twice for each file
     FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")  # a letter that the font lacks
         draw(figure)
         for target in targets:
             ending, content = target.suffix.lower().removeprefix("."), io.BytesIO()
-            _lay_out(figure, ending, dpi)
+            figure.dpi = (
+                get_registered_canvas_class(ending)(figure).fixed_dpi or dpi
+            )  # letters' widths differ by format
+            ConstrainedLayoutEngine().execute(figure)
             figure.savefig(content, dpi=dpi, format=ending, facecolor="auto")
             atomic_write(target, content.getvalue())
     return list(targets)
-
-
-def _lay_out(figure: Figure, ending: str, dpi: int) -> None:
-    """Lay out a figure with the text widths of a format.
-
-    A figure with a layout engine of its own would be drawn twice for each file.
-    """
-    from matplotlib.backend_bases import get_registered_canvas_class
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    canvas = get_registered_canvas_class(ending)(figure)
-    figure.dpi = canvas.fixed_dpi or dpi
-    ConstrainedLayoutEngine().execute(figure)

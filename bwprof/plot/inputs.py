@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results import columns
@@ -81,14 +81,6 @@ def is_hollow(row: Mapping[str, Any]) -> bool:
     return is_doubtful(row) or is_predicted(row)
 
 
-def explain_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the legend's text for hollow marks; "" where there are none."""
-    rows = list(rows)
-    reasons = {"predicted": any(map(is_predicted, rows)), "see flags": any(map(is_doubtful, rows))}
-    words = [word for word, applies in reasons.items() if applies]
-    return f"hollow: {', or '.join(words)}" if words else ""
-
-
 def note_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the title's notes on rows: how many have no time, and whether nobody checked the results."""
     rows = list(rows)
@@ -144,8 +136,3 @@ def device_facts(frame: pd.DataFrame) -> Mapping[str, Any]:
 def device_names(rows: Iterable[RowDict]) -> list[str]:
     """Return the devices of rows, each once."""
     return list(dict.fromkeys(str(row["device"]) for row in rows if row.get("device")))
-
-
-def split_points(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Return the x and the y values of points."""
-    return [x for x, _ in points], [y for _, y in points]

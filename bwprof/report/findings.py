@@ -88,7 +88,7 @@ def _figures(run: ReportRun, timed: Sequence[RowDict]) -> FactList | None:
 
 def _draw_bandwidths(run: ReportRun) -> Block | None:
     """Return lines of a sweep of one operation over one parameter, a heatmap over two, else bars."""
-    from bwprof.plot.series import count_values
+    from bwprof.plot.sweeps import count_values
 
     data = run.answer.usable
     parameters = len(count_values(run.rows)) if data["operation"].nunique() == 1 else 0

@@ -262,12 +262,12 @@ def _draw_other(
     kind: str | None, files: Sequence[str], targets: Sequence[Path], options: argparse.Namespace, dpi: int
 ) -> None:
     """Draw what is made of more than one run, or of an ablation."""
-    from bwprof.plot import ablations, regressions
+    from bwprof.plot import gains, regressions
 
     if kind == "ablation":
         if len(files) != 1:
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
-        ablations.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
+        gains.build_ablation(files[0]).write(targets, dpi=dpi, dark=options.dark)
     elif kind == "compare":
         from bwprof import compare
 

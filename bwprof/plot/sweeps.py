@@ -1,0 +1,543 @@
+"""Sweeps: a figure over one parameter as lines, and over two as a heatmap."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from bwprof import registry
+from bwprof.analysis.bottleneck import STEP
+from bwprof.analysis.cliffs import find_cliffs_along
+from bwprof.analysis.summarize import ordered_precisions
+from bwprof.plot import canvas, inputs, styles
+from bwprof.plot.canvas import cut
+from bwprof.results import schema
+from bwprof.results.columns import Column
+from bwprof.results.pairs import moved_bytes
+from bwprof.results.schema import RowDict
+from bwprof.text.formatting import format_bytes, format_figure, plural
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text, repr_short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE, INNER = (9.0, 5.2), (7.6, 4.2)  # inches
+_MOST_LINES = 12
+_LONGEST = 44  # letters of a name
+_OTHER_COLUMNS = ("operation", "variant", "cache", "kv_lens", "device", "device_uuid", "hostname", "run_id")
+_LAST_RESORT = ("variant", "run_id")  # split lines only where a line would have two rows at one place
+_UNNAMED = ("device_uuid", "run_id")  # split lines without a name in the legend
+
+# Of lines in one precision.
+_DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (3, 3)), (0, (8, 1, 1, 1, 1, 1)))
+_DOTS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
+_LOG_FROM = 4.0  # largest over smallest value from which on an axis is logarithmic
+_BINARY_FROM = 4096  # numbers with a binary suffix
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Rows along the parameter, and their points; `apart` names it beside other lines of its precision."""
+
+    apart: str
+    precision: str
+    rows: list[RowDict]
+    points: list[tuple[float, float]]
+
+
+@canvas.draws
+def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "bandwidth_gb_s") -> canvas.Drawing:
+    """Draw a figure over a parameter: a line for each precision, beside what plain streams of the same bytes reach.
+
+    Dotted vertical lines show where the bytes that a launch touches fill the cache. Hollow marks are rows with flags,
+    or predictions.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results, with several values of a parameter.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure of pyplot.
+    x : str, optional
+        The parameter, or any other column of numbers; by default the parameter with the most values.
+    y : str
+        The column to draw: bandwidth_gb_s, time_ms or another column of numbers.
+
+    Raises
+    ------
+    ValueError
+        For a missing classic column, no parameter with two values, and nothing to draw.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> frame = bwprof.sweep("gemm", N=[64, 128], K=64, backend="cpu", cache="hot", roofs=False, precision="fp32")
+    >>> bwprof.plot.lines(frame).get_xlabel()
+    'N'
+    """
+    rows, frame = inputs.read_rows(data)
+    inputs.number_column("y", y)
+    usable = [row for row in inputs.require_numbers(rows, y) if inputs.is_drawable(row)]
+    parameters = count_values(usable)
+    if x is not None:
+        _require_column(usable, x, "x")
+    elif not parameters:
+        raise ValueError("no parameter has two values: a line needs a sweep over one (x= names any other column)")
+    name = x if x is not None else next(iter(parameters))
+    drawn = inputs.require_numbers(usable, name)
+    every = _split_lines(drawn, name, y, parameters)
+    if len(every) > _MOST_LINES:
+        every.sort(key=lambda line: len(line.rows) < 2)
+    found = every[:_MOST_LINES]
+    devices = inputs.device_names(drawn)
+    operations = list(dict.fromkeys(str(row["operation"]) for row in drawn))
+    notes = [cut(own[0], _LONGEST) for own in (operations, devices) if len(own) == 1]
+    notes += canvas.note_left_out(len(found), len(every), "lines")
+    notes += inputs.note_rows([row for row in rows if not inputs.is_drawable(row)] + drawn)
+    cache = measured_or_none(inputs.device_facts(frame).get("cache_bytes")) if len(devices) < 2 else None
+
+    def draw(ax: Axes, room: canvas.Inches) -> None:
+        handles = _draw_lines(ax, found, _find_column(name), _find_column(y), cache or math.inf)
+        styles.add_legend_above(ax, handles, room)
+        if len({line.apart for line in found}) > len(_DASHES):
+            _name_ends(ax, found)
+        _label_axes(ax, _find_column(name), _find_column(y))
+        title = f"{_figure_title(_find_column(y))} over {_find_column(name).title or name}"
+        styles.add_title(ax, title, notes, room)
+        styles.finish_axes(ax, grid="both")
+
+    return canvas.Drawing(SIZE, INNER, draw)
+
+
+def count_values(rows: Sequence[RowDict]) -> dict[str, int]:
+    """Count the values of each parameter that has several, and of other numbers of the caller; the most first."""
+    counts = {name: len({row.get(name) for row in rows} - {None}) for name in schema.param_names()}
+    for name in _own_names(rows):
+        own = {row.get(name) for row in rows} - {None}
+        if name not in counts and all(measured_or_none(value) is not None for value in own):
+            counts[name] = len(own)
+    return dict(sorted(((name, count) for name, count in counts.items() if count > 1), key=lambda item: -item[1]))
+
+
+def _own_names(rows: Sequence[RowDict]) -> list[str]:
+    """Return the caller's own columns, without the places of a shape in a model's steps."""
+    return [name for name in schema.extra_names(rows) if name not in ("count", "role", *STEP) or "model" not in rows[0]]
+
+
+def _require_column(rows: Sequence[RowDict], name: str, argument: str) -> None:
+    """Raise ValueError where no row has a column."""
+    if not any(parse_name(name, argument) in row for row in rows):
+        inputs.number_column(argument, name)
+        raise ValueError(f"{argument}: no row has a column {quote_text(name)}")
+
+
+def _find_column(name: str) -> Column:
+    """Return a column of the schema, or one for a name of the caller."""
+    try:
+        return schema.find_column(name)
+    except KeyError:
+        return Column(name, "number", "")
+
+
+def _figure_title(column: Column) -> str:
+    return column.title or column.name.replace("_", " ")
+
+
+def _label_axes(ax: Axes, x: Column, y: Column) -> None:
+    """Label axes; without the unit where that is the column's name."""
+    texts = [column.label if column.unit != column.name else column.name for column in (x, y)]
+    ax.set_xlabel(texts[0], parse_math=False)
+    ax.set_ylabel(texts[1], parse_math=False)
+
+
+def _split_lines(rows: Sequence[RowDict], x: str, y: str, parameters: Mapping[str, int]) -> list[_Line]:
+    """Split rows by precision and by the columns that distinguish them, and sort each line along the parameter."""
+    where = _splitting_columns(rows, x, parameters)
+    groups: dict[tuple[object, ...], list[RowDict]] = {}
+    for row in rows:
+        groups.setdefault((row["precision"], *map(row.get, where)), []).append(row)
+    order = ordered_precisions(rows)
+    result = []
+    for key, own in sorted(groups.items(), key=lambda item: order.index(str(item[0][0]))):
+        pairs = zip(where, key[1:], strict=True)
+        words = [_format_value(name, value, parameters) for name, value in pairs if name not in _UNNAMED]
+        own.sort(key=lambda row: float(row[x]))
+        points = [(float(row[x]), float(row[y])) for row in own]
+        result.append(_Line(cut(" ".join(filter(None, words)), _LONGEST - 8), str(key[0]), own, points))
+    return result
+
+
+def _splitting_columns(rows: Sequence[RowDict], x: str, parameters: Mapping[str, int]) -> list[str]:
+    names = dict.fromkeys((*parameters, *schema.param_names(), *_OTHER_COLUMNS))
+    where = [name for name in names if name not in (x, *_LAST_RESORT) and len({row.get(name) for row in rows}) > 1]
+    for name in _LAST_RESORT:
+        keys = {(row["precision"], row[x], *map(row.get, where)) for row in rows}
+        where += [name] if len(keys) < len(rows) else []
+    for name in ("case", *_own_names(rows)):
+        where += [name] if name not in (x, *where) and _distinguishes(rows, name, where, x) else []
+    return where
+
+
+def _distinguishes(rows: Sequence[RowDict], label: str, where: Sequence[str], x: str) -> bool:
+    """Return whether lines by the columns `where` would join values of a label of which one is at several places."""
+    lines: dict[tuple[object, ...], dict[object, set[object]]] = {}
+    for row in rows:
+        line = lines.setdefault((row["precision"], *map(row.get, where)), {})
+        line.setdefault(row.get(label), set()).add(row[x])
+    return any(len(line) > 1 and any(len(places) > 1 for places in line.values()) for line in lines.values())
+
+
+def _format_value(name: str, value: Any, parameters: Mapping[str, int]) -> str:
+    if value is None:
+        return ""
+    if name == "kv_lens":
+        return registry.case_name("", str(value)) or str(value)
+    return f"{name}={value:g}" if name in parameters else f"({value})" if name == "cache" else str(value)
+
+
+def _draw_lines(ax: Axes, found: Sequence[_Line], x: Column, y: Column, cache_bytes: float) -> list[Any]:
+    """Draw lines, streams, cliffs, and where the cache is full; return the legend's entries."""
+    colors, looks = styles.ink(ax), styles.styles(line.precision for line in found)
+    aparts = list(dict.fromkeys(line.apart for line in found))
+    dashes: dict[str, Any] = {apart: _DASHES[place % len(_DASHES)] for place, apart in enumerate(aparts)}
+    for line in found:
+        look = looks[line.precision]
+        points = styles.split_points(line.points)
+        ax.plot(*points, color=look.color, linewidth=1.5, linestyle=dashes[line.apart], zorder=2.8)
+        hollow = [inputs.is_hollow(row) for row in line.rows]
+        styles.draw_marks(ax, line.points, hollow, look.color, marker=look.marker, markersize=5, zorder=3.2)
+    handles: list[Any] = [
+        styles.line_handle(cut(name, 16).upper(), color=look.color, marker=look.marker, markersize=5)
+        for name, look in looks.items()
+    ]
+    for apart, dash in dashes.items() if len(aparts) > 1 else ():
+        handles.append(styles.line_handle(apart or "(without)", color=colors.text, linestyle=dash))
+    handles += _draw_streams(ax, found, y)
+    handles += _draw_cliffs(ax, found, x, y)
+    _scale_axes(ax, found, y)
+    filled: dict[str, float] = {}
+    for line in found:
+        at = _crossing(line, cache_bytes)
+        if at is not None and filled.setdefault(f"{at:.4g}", at) == at:
+            ax.axvline(at, color=looks[line.precision].color, alpha=0.9, zorder=1, **_DOTS)
+    label = f"bytes fill the cache ({format_bytes(cache_bytes)})"
+    handles += [styles.line_handle(label, color=colors.soft, **_DOTS)] if filled else []
+    return handles + styles.mark_doubts((row for line in found for row in line.rows), colors)
+
+
+def _name_ends(ax: Axes, found: Sequence[_Line]) -> None:
+    """Name lines that differ in colour alone, at the end where they are further apart."""
+    from bwprof.plot.labels import name_points
+
+    first, last = (sorted(line.points[end][1] for line in found) for end in (0, -1))
+    end = 0 if min(b - a for a, b in pairwise(first)) > min(b - a for a, b in pairwise(last)) else -1
+    ends: dict[str, tuple[float, float]] = {}
+    for line in found:
+        ends[line.apart] = max(ends.get(line.apart, (0.0, 0.0)), line.points[end])
+    names = [(name, at, styles.ink(ax).text) for name, at in ends.items() if name]
+    name_points(ax, names, [point for line in found for point in line.points])
+
+
+def _draw_streams(ax: Axes, found: Sequence[_Line], y: Column) -> list[Any]:
+    """Draw what plain streams of the same bytes reach, where bandwidths or times are drawn."""
+    if y.name != "bandwidth_gb_s" and y.unit != "ms":
+        return []
+    looks = styles.styles(line.precision for line in found)
+    look: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
+    drawn: set[tuple[tuple[float, float], ...]] = set()
+    for line in found:
+        rates = [
+            (row, x, measured_or_none(row.get("attainable_gb_s")) or 0.0)
+            for row, (x, _) in zip(line.rows, line.points, strict=True)
+        ]
+        points = [
+            (x, rate if y.unit != "ms" else (moved_bytes(row) or 0) / rate / 1e6) for row, x, rate in rates if rate > 0
+        ]
+        key = tuple((x, round(value, 6)) for x, value in points)
+        if len(points) > 1 and key not in drawn:
+            drawn.add(key)
+            ax.plot(*styles.split_points(points), color=looks[line.precision].color, zorder=2.5, **look)
+    label = f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"
+    return [styles.line_handle(label, color=styles.ink(ax).soft, **look)] if drawn else []
+
+
+def _draw_cliffs(ax: Axes, found: Sequence[_Line], x: Column, y: Column) -> list[Any]:
+    """Draw rings around rows that take more time than their neighbours' work explains."""
+    swept, alarm = x.name in schema.param_names() or not x.group, styles.ink(ax).alarm
+    rows = [cliff.slow for line in found if swept for cliff in find_cliffs_along(line.rows, x.name)]
+    look: dict[str, Any] = {"marker": "o", "markersize": 10, "markeredgecolor": alarm}
+    points = styles.split_points([(float(row[x.name]), float(row[y.name])) for row in rows])
+    ax.plot(*points, color="none", linewidth=0, zorder=3.3, **look)
+    return [styles.ring_handle("cliff: more time than its work explains", alarm, **look)] if rows else []
+
+
+def _scale_axes(ax: Axes, found: Sequence[_Line], y: Column) -> None:
+    xs, ys = styles.split_points([point for line in found for point in line.points])
+    if min(xs) > 0 and max(xs) >= _LOG_FROM * min(xs):
+        ax.set_xscale("log", base=2 if all(x.is_integer() for x in xs) else 10)
+        _set_ticks(ax, sorted(set(xs)))
+    if y.unit == "ms" and min(ys) > 0 and max(ys) >= _LOG_FROM * min(ys):
+        ax.set_yscale("log")
+    elif min(ys) >= 0:
+        ax.set_ylim(bottom=0)
+
+
+def _set_ticks(ax: Axes, xs: Sequence[float]) -> None:
+    """Set ticks at up to 12 values, those apart from others by 3.5 % of the axis, else at powers of two."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+    apart = (max(xs) / min(xs)) ** 0.035
+    places = [xs[0]]
+    for value in xs[1:]:
+        places += [value] if value >= apart * places[-1] else []
+    few = len(xs) <= 12
+    text = count_formatter(places if few else [2.0 ** round(math.log2(value)) for value in xs])
+    ax.xaxis.set_major_locator(FixedLocator(places) if few else LogLocator(base=2, numticks=12))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(lambda value, _: text(value))
+
+
+def count_formatter(values: Sequence[float]) -> Callable[[float], str]:
+    """Return a formatter of an axis' numbers: with binary suffixes (4Ki, 1Mi) if all from 4096 on allow it."""
+    binary = all(value % 2**10 == 0 for value in values if value >= _BINARY_FROM)
+
+    def text(value: float) -> str:
+        for suffix, unit in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)) if binary else ():
+            if value >= max(unit, _BINARY_FROM) and value % unit == 0:
+                return f"{value / unit:g}{suffix}"
+        return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.6g}"
+
+    return text
+
+
+def _crossing(line: _Line, capacity: float) -> float | None:
+    """Return where the bytes that a launch touches grow beyond a capacity; None where they do not."""
+    bytes_ = [measured_or_none(row.get("footprint_bytes")) or float(moved_bytes(row) or 0) for row in line.rows]
+    places = [(x, touched) for (x, _), touched in zip(line.points, bytes_, strict=True) if touched > 0 and x > 0]
+    for (left, few), (right, many) in pairwise(places):
+        if few < capacity <= many and right > left:
+            return float(left * (right / left) ** (math.log(capacity / few) / math.log(many / few)))
+    return None
+
+
+_COLORS = "cividis"  # readable for people with colour-blindness
+_MOST_CELLS = 60  # in one direction
+_Key = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Heatmap:
+    """The parameters and their values, a row for each cell, and the cells of failed rows."""
+
+    names: tuple[str, str]
+    value: str
+    axes: tuple[list[float], list[float]]
+    rows: dict[_Key, RowDict]
+    failed: set[_Key]
+
+    def cells(self, test: Callable[[RowDict], bool] = inputs.is_drawable) -> list[tuple[int, int, float]]:
+        """Return the column, the line and the value of cells whose row passes a test."""
+        xs, ys = self.axes
+        chosen = [(key, float(row[self.value])) for key, row in self.rows.items() if test(row)]
+        return [(xs.index(x), ys.index(y), value) for (x, y), value in chosen]
+
+    @property
+    def predicted(self) -> list[tuple[int, int, float]]:
+        """The cells of predictions; none where all are, as a line through every cell would distinguish none."""
+        cells = self.cells(inputs.is_predicted)
+        return cells if len(cells) < len(self.rows) else []
+
+
+@canvas.draws
+def heatmap(
+    data: Any,
+    ax: Axes | None = None,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    value: str = "bandwidth_gb_s",
+    precision: str | None = None,
+) -> canvas.Drawing:
+    """Draw a figure over two parameters; of several rows of a pair the fastest.
+
+    A cell with a cut corner has flags, one with a line across it is a prediction.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame, path or rows
+        From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results, with two parameters.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure of pyplot.
+    x, y : str, optional
+        The parameters; by default those with the most values.
+    value : str
+        The column to draw: bandwidth_gb_s, time_ms, pct_limit or another column of numbers.
+    precision : str, optional
+        The precision; by default the first one with the most rows.
+
+    Raises
+    ------
+    ValueError
+        For a missing classic column, fewer than two parameters with several values, and nothing to draw.
+
+    Examples
+    --------
+    >>> import bwprof
+    >>> sizes = {"N": [64, 128], "K": [64, 128]}
+    >>> frame = bwprof.sweep("gemm", **sizes, backend="cpu", cache="hot", roofs=False, precision="fp32")
+    >>> bwprof.plot.heatmap(frame, x="N").get_ylabel()
+    'K'
+    """
+    inputs.number_column("value", value)
+    every = inputs.read_rows(data)[0]
+    names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
+    fastest: dict[_Key, RowDict] = {}
+    for row in sorted(drawn, key=lambda row: measured_or_none(row.get("time_ms")) or math.inf):
+        fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
+    notes += ["the fastest of several rows"] if len(fastest) < len(drawn) else []
+    xs, ys = (sorted({key[place] for key in fastest}) for place in (0, 1))
+    for name, values in zip(names, (xs, ys), strict=True):
+        notes += canvas.note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
+    axes = (xs[:_MOST_CELLS], ys[:_MOST_CELLS])
+    cells = {key: row for key, row in fastest.items() if key[0] in axes[0] and key[1] in axes[1]}
+    places = {tuple(measured_or_none(row.get(name)) for name in names) for row in failed} - cells.keys()
+    found = _Heatmap(names, value, axes, cells, {(x, y) for x in axes[0] for y in axes[1] if (x, y) in places})
+    notes += _explain_marks(found, [*drawn, *failed])
+    inner = (max(5.0, min(len(axes[0]) * 0.72, 14.0)), max(3.2, min(len(axes[1]) * 0.42, 12.0)))
+
+    def draw(ax: Axes, room: canvas.Inches) -> None:
+        _draw_heatmap(ax, found, room)
+        figure = _figure_title(_find_column(value))
+        styles.add_title(ax, f"{figure} over {names[0]} and {names[1]}", notes, room)
+
+    return canvas.Drawing((inner[0] + 1.9, inner[1] + 1.2), inner, draw)
+
+
+def _choose_rows(
+    every: Sequence[RowDict], x: str | None, y: str | None, value: str, precision: str | None
+) -> tuple[tuple[str, str], list[RowDict], list[RowDict], list[str]]:
+    """Return the parameters, the rows of one operation, precision and list of lengths, those that failed, and notes."""
+    if precision is not None and not isinstance(precision, str):
+        raise TypeError(f"precision is {repr_short(precision)}: a name is needed")
+    rows = inputs.require_numbers(filter(inputs.is_drawable, every), value)
+    if precision is not None:
+        name = registry.check_precision(precision, list(dict.fromkeys(row["precision"] for row in rows)))
+        rows = [row for row in rows if row["precision"] == name]
+    group = Counter((row["operation"], row["precision"]) for row in rows).most_common(1)[0][0]
+    rows = [row for row in rows if (row["operation"], row["precision"]) == group]
+    names = _choose_parameters(rows, x, y)
+    rows = inputs.require_numbers(rows, *names)
+    lists = _choose_lists(rows, names)
+    drawn = [row for row in rows if row["kv_lens"] in lists]
+    others = len(rows) - len(drawn)
+    same = [row for row in every if (row["operation"], row["precision"]) == group and not inputs.is_drawable(row)]
+    failed = [row for row in same if not others or row["kv_lens"] in lists]
+    lengths = drawn[0]["kv_lens"]
+    notes = [
+        cut(str(group[0]), _LONGEST),
+        cut(str(group[1]), 16).upper(),
+        *(cut(name, _LONGEST) for name in inputs.device_names(drawn)[:1]),
+        registry.case_name("", lengths) if lengths and len(lists) == 1 else "",
+        f"not drawn: {plural(others, 'row')} of other kv_lens" if others else "",
+    ]
+    return names, drawn, failed, notes
+
+
+def _choose_parameters(rows: Sequence[RowDict], x: str | None, y: str | None) -> tuple[str, str]:
+    for argument, name in (("x", x), ("y", y)):
+        if name is not None:
+            _require_column(rows, name, argument)
+    counts = count_values(rows)
+    rest = [name for name in counts if name not in (x, y)]
+    first, second = (name if name is not None else (rest.pop(0) if rest else None) for name in (x, y))
+    if first is None or second is None:
+        there = ", ".join(counts) or "none"
+        raise ValueError(f"a heatmap needs two parameters with several values each, and there are: {there}")
+    if first == second:
+        raise ValueError(f"x and y are both {quote_text(first)}: a heatmap needs two parameters")
+    return first, second
+
+
+def _choose_lists(rows: Sequence[RowDict], names: tuple[str, str]) -> set[str | None]:
+    """Return all lists of lengths; where a cell would have several, the one with the most rows."""
+    cells = {tuple(row[name] for name in names) for row in rows}
+    lists = Counter(row["kv_lens"] for row in rows)
+    several = len({(*(row[name] for name in names), row["kv_lens"]) for row in rows}) > len(cells)
+    return {lists.most_common(1)[0][0]} if several else set(lists)
+
+
+def _explain_marks(found: _Heatmap, rows: Sequence[RowDict]) -> list[str]:
+    marks = (
+        (found.cells(inputs.is_predicted), "\u2571 predicted" if found.predicted else "predicted"),
+        (found.cells(inputs.is_doubtful), "\u25e5 see flags"),
+        (found.failed, "\u00d7 failed or skipped"),
+    )
+    others = [note for note in inputs.note_rows(rows) if not (found.failed and note.startswith("not drawn"))]
+    return [*(note for cells, note in marks if cells), *others]
+
+
+def _draw_heatmap(ax: Axes, found: _Heatmap, room: canvas.Inches) -> None:
+    import numpy as np
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize
+
+    xs, ys = found.axes
+    grid, column = np.full((len(ys), len(xs)), np.nan), _find_column(found.value)
+    for x, y, value in found.cells():
+        grid[y, x] = value
+    low, high = (0.0, 100.0) if column.unit == "%" else (float(np.nanmin(grid)), float(np.nanmax(grid)))
+    norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
+    edges = [np.arange(len(values) + 1) - 0.5 for values in found.axes]
+    look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": styles.ink(ax).ground, "linewidth": 0.5}
+    image = ax.pcolormesh(*edges, np.ma.masked_invalid(grid), **look)
+
+    def paint(value: float) -> Any:
+        return colors(norm(value))
+
+    _mark_cells(ax, found, room, paint)
+    _write_numbers(ax, found, room, paint)
+    for axis, values, inches in ((ax.xaxis, xs, room[0]), (ax.yaxis, ys, room[1])):
+        step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
+        axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
+    ax.set_xlim(-0.5, len(xs) - 0.5)
+    ax.set_ylim(-0.5, len(ys) - 0.5)
+    _label_axes(ax, _find_column(found.names[0]), _find_column(found.names[1]))
+    styles.finish_axes(ax)
+    ax.tick_params(length=0)
+    outer, scale, figure = styles.ink(ax, outside=True), ax.inset_axes((1.02, 0.0, 0.025, 1.0)), ax.get_figure()
+    figure.colorbar(image, cax=scale).outline.set_visible(False)  # type: ignore[union-attr]
+    scale.tick_params(color=outer.soft, labelcolor=outer.text, labelsize=8)
+    scale.set_ylabel(column.label, color=outer.text, fontsize=9)
+
+
+def _mark_cells(ax: Axes, found: _Heatmap, room: canvas.Inches, paint: Callable[[float], Any]) -> None:
+    from matplotlib.collections import PolyCollection
+
+    xs, ys = found.axes
+    width, height = 0.18, 0.18 * room[0] / len(xs) * len(ys) / room[1]  # of a corner, as wide as high
+    ways = [[(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y, _ in found.predicted]
+    styles.draw_ways(ax, ways, [styles.readable(paint(value)) for *_, value in found.predicted], 0.7)
+    doubtful = found.cells(inputs.is_doubtful)
+    corners = [[(x + 0.5 - width, y + 0.5), (x + 0.5, y + 0.5), (x + 0.5, y + 0.5 - height)] for x, y, _ in doubtful]
+    paints = [styles.readable(paint(value)) for *_, value in doubtful]
+    ax.add_collection(PolyCollection(corners, facecolors=paints, linewidths=0), autolim=False)
+    failed = [(float(xs.index(x)), float(ys.index(y))) for x, y in found.failed]
+    ax.plot(*styles.split_points(failed), "x", color=styles.ink(ax).soft, markersize=5)
+
+
+def _write_numbers(ax: Axes, found: _Heatmap, room: canvas.Inches, paint: Callable[[float], Any]) -> None:
+    """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
+    texts = [(x, y, value, format_figure(value, whole_from=100)) for x, y, value in found.cells()]
+    width, height = (inches / len(values) for inches, values in zip(room, found.axes, strict=True))
+    widest = max(canvas.measure_width(text, 10.0) for *_, text in texts)
+    points = min(8.0, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
+    crossed = {(x, y) for x, y, _ in found.predicted}
+    for x, y, value, text in texts if points >= 4.5 else ():
+        color = paint(value)
+        gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if (x, y) in crossed else None
+        look: dict[str, Any] = {"fontsize": points, "color": styles.readable(color), "bbox": gap}
+        ax.text(x, y, text, ha="center", va="center_baseline", **look)
