@@ -21,7 +21,8 @@ from rows import HOSTILE, hostile_frame, pair, row
 
 import bwprof
 from bwprof.cli.commands.show import main_report
-from bwprof.report import conditions, findings, pictures, write
+from bwprof.report import run as pictures
+from bwprof.report import sections, write
 from bwprof.report.html import embed_svg, page
 from bwprof.report.run import ReportRun, read_runs
 from bwprof.report.write import WrittenReport, build_document, choose_kind, write_report
@@ -282,7 +283,7 @@ def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
 def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
     data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
-    found = conditions.describe_command(ReportRun("r", data))
+    found = sections.describe_command(ReportRun("r", data))
     assert found is not None
     assert found.blocks[0] == text_document.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
@@ -293,14 +294,14 @@ def test_what_is_mostly_doubtful_says_so_first() -> None:
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
     said = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
     for kept, held in ((rows, True), (rows[1:], False)):
-        found = findings.summarize(ReportRun("r", bwprof.frame(kept)))
+        found = sections.summarize(ReportRun("r", bwprof.frame(kept)))
         assert found is not None
         assert found.blocks[0].text.startswith(said) == held  # type: ignore[union-attr]
 
 
 def test_flags_name_their_rows_and_what_they_say() -> None:
     rows = [row("a", "fp32", flags="noisy;throttled"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
-    found = conditions.describe_conditions(ReportRun("r", bwprof.frame(rows)))
+    found = sections.describe_conditions(ReportRun("r", bwprof.frame(rows)))
     assert found is not None
     table = next(block for block in found.blocks if isinstance(block, text_document.DocumentTable))
     assert [(line[0], line[2]) for line in table.lines] == [
@@ -319,10 +320,14 @@ def test_large_runs_stay_small_pages(tmp_path: Path, no_pictures: None) -> None:
     assert time.process_time() - begun < 60  # it takes one or two; each row once more would take hundreds
 
 
-def test_pictures_show_a_bounded_number_of_cases() -> None:
-    base = bwprof.load_example(EXAMPLE)
-    few, count = pictures._first_cases(base, 3)
-    assert (sorted(few["case"].unique()), count) == (["stream_copy", "stream_read", "stream_write"], 18)
+def test_pictures_show_a_bounded_number_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "_MOST_CASES", 3)
+    picture = pictures.draw_kind("comparison", bwprof.load_example(EXAMPLE), "bars")
+    assert isinstance(picture, text_document.SvgPicture)
+    assert set(re.findall(r">((?:stream|kv|decode|prefill|ffn|batch)\w+)</text>", picture.svg)) == {
+        f"stream_{name}" for name in ("copy", "read", "write")
+    }
+    assert re.findall(r"\d+", picture.caption) == ["3", "18"]
 
 
 def test_a_drawing_holds_nothing_but_shapes() -> None:
@@ -471,8 +476,8 @@ def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
 
 
 def test_sentences_keep_names_as_they_are() -> None:
-    assert findings.as_sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
-    assert findings.as_sentence("most of it. ") == "Most of it. ."[:-2] + " ."
+    assert sections.as_sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
+    assert sections.as_sentence("most of it. ") == "Most of it. ."[:-2] + " ."
 
 
 def test_columns_of_a_frame_have_one_name_each(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from browser import Browser
 from rows import hostile_frame
 
 import bwprof
-from bwprof.report import pictures
+from bwprof.report import run as pictures
 from bwprof.report.write import write_report
 
 pytestmark = pytest.mark.skipif(not browsers.found(), reason=f"no browser: none of {', '.join(browsers.NAMES)} is here")

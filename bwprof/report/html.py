@@ -30,7 +30,6 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}\b")
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 _FONTS = re.compile(r"font-family:[^;]*;? ?")
-_SPACES = re.compile(r"\s+")
 _VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by colour
 _LONGEST_WORD = 32  # letters of a cell that stays in one line
 _LEAST_SEARCHED = 9  # lines of a table with a search field
@@ -91,17 +90,30 @@ def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
 
 
 def _attributes(element: ElementTree.Element, ids: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the attributes of an element on a page, with colours as the page's variables."""
+    """Yield the attributes of an element on a page, with colours as the page's variables; white letters stay white."""
 
     def rename(found: re.Match[str]) -> str:
         return f"url(#{ids.get(found[1], '')})"
 
+    def use_variable(found: re.Match[str]) -> str:
+        variable = "" if letters and found[0].lower() == "#ffffff" else _VARIABLES.get(found[0].lower())
+        return f"var({variable})" if variable else found[0].lower()
+
+    def shorten(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    letters = element.tag in _TEXTS
     for name, value in element.attrib.items():
         if name in _ATTRIBUTES:
-            yield name, _round_lengths(value) if name in _LENGTHS else _REFERENCE.sub(rename, value)
+            yield (
+                name,
+                " ".join(_LONG_NUMBER.sub(shorten, value).split())
+                if name in _LENGTHS
+                else _REFERENCE.sub(rename, value),
+            )
     paint = [f"{name}: {color}" for name in ("fill", "stroke") if (color := element.get(name))]
     declarations = _FONTS.sub("", "; ".join([*paint, element.get("style", "")]))
-    if style := _use_variables(declarations, letters=element.tag in _TEXTS).strip("; "):
+    if style := _COLOR.sub(use_variable, declarations).strip("; "):
         yield "style", _REFERENCE.sub(rename, style)
     if (own := element.get("id", "")) in ids:
         yield "id", ids[own]
@@ -112,31 +124,8 @@ def _attributes(element: ElementTree.Element, ids: dict[str, str]) -> Iterator[t
         yield "href", link
 
 
-def _round_lengths(value: str) -> str:
-    rounded = _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), value)
-    return _SPACES.sub(" ", rounded).strip()
-
-
-def _use_variables(style: str, *, letters: bool) -> str:
-    """Replace the colours of a style by the page's variables; white letters stay white."""
-
-    def replace(found: re.Match[str]) -> str:
-        color = found[0].lower()
-        return (
-            color if letters and color == "#ffffff" else f"var({_VARIABLES[color]})" if color in _VARIABLES else color
-        )
-
-    return _COLOR.sub(replace, style)
-
-
-def inks(*, dark: bool) -> str:
-    """Return the declarations of a page's colours, on a light or a `dark` ground.
-
-    Examples
-    --------
-    >>> inks(dark=True).split("; ")[-1]
-    '--ink4: #14171a'
-    """
+def _inks(*, dark: bool) -> str:
+    """Return the declarations of a page's colours, on a light or a `dark` ground."""
     return "; ".join(f"{_VARIABLES[light.lower()]}: {(on if dark else light).lower()}" for light, on in ON_DARK.items())
 
 
@@ -150,10 +139,10 @@ def page(document: parts.Document) -> str:
         subtitle=_text(document.subtitle),
         lead="".join(f"{_block(block, drawn)}\n" for block in document.lead),
         links="".join(links),
-        sections="\n".join(_section(section, drawn, 2) for section in document.sections),
+        sections="\n".join(_block(section, drawn) for section in document.sections),
         style=_read("page.css"),
-        inks=inks(dark=False),
-        dark_inks=inks(dark=True),
+        inks=_inks(dark=False),
+        dark_inks=_inks(dark=True),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=escape(_core.__version__),
@@ -170,16 +159,11 @@ def _text(text: str) -> str:
     return escape(parts.to_printable(text))
 
 
-def _section(section: parts.Section, drawn: dict[int, EmbeddedSvg], level: int) -> str:
-    blocks = [
-        _section(block, drawn, min(level + 1, 4)) if isinstance(block, parts.Section) else _block(block, drawn)
-        for block in section.blocks
-    ]
-    head = f'<section id="{escape(section.name)}"><h{level}>{_text(section.title)}</h{level}>'
-    return "\n".join([head, *blocks, "</section>"])
-
-
-def _block(block: parts.Block, drawn: dict[int, EmbeddedSvg]) -> str:
+def _block(block: parts.Block | parts.Section, drawn: dict[int, EmbeddedSvg], level: int = 2) -> str:
+    if isinstance(block, parts.Section):
+        head = f'<section id="{escape(block.name)}"><h{level}>{_text(block.title)}</h{level}>'
+        inner = (_block(part, drawn, min(level + 1, 4)) for part in block.blocks)
+        return "\n".join([head, *inner, "</section>"])
     if isinstance(block, parts.Paragraph):
         return f"<p{' class=lead' if block.lead else ''}>{_text(block.text)}</p>"
     if isinstance(block, parts.Items):
@@ -193,7 +177,10 @@ def _block(block: parts.Block, drawn: dict[int, EmbeddedSvg]) -> str:
         return "<pre>{}</pre>".format("\n".join(map(_text, block.text.splitlines())))
     if isinstance(block, parts.DocumentTable):
         return _table(block)
-    return _picture(block, *drawn[id(block)])
+    svg, width = drawn[id(block)]
+    caption = f"<figcaption>{_text(block.caption)}</figcaption>" if block.caption else ""
+    attributes = f'role="img" aria-label="{_text(block.text)}" style="max-width: {width:.0f}px"'
+    return f'<figure>{_scroll(block.text)}<div class="drawing" {attributes}>{svg}</div></div>{caption}</figure>'
 
 
 def _table(table: parts.DocumentTable) -> str:
@@ -224,9 +211,3 @@ def _cell(text: str, heading: str, number: bool) -> str:
 
 def _scroll(label: str) -> str:
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(label)}">'
-
-
-def _picture(picture: parts.SvgPicture, svg: str, width: float) -> str:
-    caption = f"<figcaption>{_text(picture.caption)}</figcaption>" if picture.caption else ""
-    attributes = f'role="img" aria-label="{_text(picture.text)}" style="max-width: {width:.0f}px"'
-    return f'<figure>{_scroll(picture.text)}<div class="drawing" {attributes}>{svg}</div></div>{caption}</figure>'

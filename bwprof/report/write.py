@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from bwprof.report import conditions, findings
+from bwprof.report import sections
 from bwprof.report.html import page
 from bwprof.report.run import ReportRun, read_runs
 from bwprof.results.atomic import atomic_write, has_content
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
 
 _HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
-ReportKind = Literal["run", "optimisation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +159,15 @@ def _check_folder(target: Path) -> None:
         raise OSError(code, os.strerror(code), str(target))
 
 
-def choose_kind(kind: str | None, target: Path) -> ReportKind:
+def choose_kind(kind: str | None, target: Path) -> str:
     """Return the kind of report, by default by the name of its file."""
-    if kind is None:
-        name = target.stem.lower().replace("optimization", "optimisation")
-        return "optimisation" if name == "optimisation_report" else "run"
-    if not isinstance(kind, str):
+    if kind is not None and not isinstance(kind, str):
         raise TypeError(f"kind is {repr_short(kind)}: allowed are run, optimisation")
-    if kind not in ("run", "optimisation", "optimization"):
+    if kind not in (None, "run", "optimisation", "optimization"):
         raise ValueError(describe_unknown("kind", kind, ("run", "optimisation")))
-    return "run" if kind == "run" else "optimisation"
+    names = ("optimisation_report", "optimization_report")
+    by_name = "optimisation" if target.stem.lower() in names else "run"
+    return (kind or by_name).replace("optimization", "optimisation")
 
 
 def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Document:
@@ -177,39 +175,24 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
     devices = list(dict.fromkeys(name for run in runs for name in run.values("device")))
     on = f" on {', '.join(devices[:3])}" if devices else ""
     if len(runs) == 1:
-        model = runs[0].part("model").get("architecture")
+        run = runs[0]
+        model = run.part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(
-            title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), present_sections(_sections(runs[0]))
-        )
-    sections = [findings.list_runs(runs)]
-    sections += [findings.compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
+        version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
+        words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
+        subtitle = " · ".join(word for word in words if word)
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", subtitle, _describe(run))
+    parts = [sections.list_runs(runs)]
+    parts += [sections.compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
     for number, run in enumerate(runs, 1):
-        parts = (_add_prefix(part, f"run{number}-") for part in present_sections(_sections(run)))
-        sections.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *parts))
+        own = (_add_prefix(part, f"run{number}-") for part in _describe(run))
+        parts.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *own))
     names = ", ".join(run.name for run in runs)
-    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(sections))
+    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(parts))
 
 
-def _subtitle(run: ReportRun) -> str:
-    version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
-    words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
-    return " · ".join(word for word in words if word)
-
-
-def _sections(run: ReportRun) -> list[Section | None]:
-    return [
-        findings.summarize(run),
-        conditions.describe_device(run),
-        findings.compare_precisions(run),
-        findings.draw_roofline(run),
-        findings.list_losses(run),
-        findings.describe_model(run),
-        findings.list_rows(run),
-        conditions.describe_conditions(run),
-        conditions.describe_method(run),
-        conditions.describe_command(run),
-    ]
+def _describe(run: ReportRun) -> tuple[Section, ...]:
+    return present_sections(describe(run) for describe in sections.OF_A_RUN)
 
 
 def _add_prefix(block: Any, prefix: str) -> Any:

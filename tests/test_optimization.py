@@ -1,11 +1,10 @@
-"""Reports of an optimisation: what was wrong, what each change did, which goals are reached; nothing that was not
-measured.
-"""
+"""Reports of an optimization: its steps, their figures, and its goals."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rows import row
 import bwprof
 from bwprof.analysis.rules import RULES
 from bwprof.cli.commands.show import main_report
-from bwprof.report import pictures
+from bwprof.report import run as pictures
 from bwprof.report.optimization_steps import FIGURES, NO_PEER, Goal, Story, read_goals, read_story
 from bwprof.report.run import read_runs
 from bwprof.report.write import write_report
@@ -89,93 +88,114 @@ def story(given: list[Any], **options: Any) -> Story:
     return read_story(read_runs(given), **options)
 
 
+def tables(text: str) -> dict[str, list[list[str]]]:
+    """The lines of each table by its first heading, as lists of cells."""
+    found: dict[str, list[list[str]]] = {}
+    for block in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+        first, _, *lines = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines())
+        found.setdefault(first[0], []).extend(lines)
+    return found
+
+
+def facts(text: str, heading: str) -> dict[str, str]:
+    """The facts below a heading."""
+    block = re.split(r"^#+ ", text, flags=re.MULTILINE)
+    (own,) = (part.partition("\n")[2] for part in block if part.startswith(f"{heading}\n"))
+    return dict(re.findall(r"^(?:\* )?([^:\n]+): (.*)$", own, re.MULTILINE))
+
+
+def test_a_report(text: str, snapshot: Callable[[str], None]) -> None:
+    snapshot(text)
+
+
 def test_its_sections_stand_in_their_order(text: str) -> None:
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
 
 
-def test_its_tables_are_those_that_were_promised(text: str) -> None:
-    assert "| Fix | Metric Improved | Before | After | Speedup |" in text
-    assert "| Priority | Kernel | Issue | Impact | Fix | Expected gain | Evidence |" in text
-    assert "| Version | Speedup vs PyTorch | Memory BW | Occupancy | Key Change |" in text
-    # 4 x the compulsory bytes, then 1 x; 400 us to 100 us; then the share of the roof, 76 of 100 and of 80 us.
-    assert "| stored to fused | bytes over the compulsory ones | 4x | 1x | 4.00x |" in text
-    assert "| run-3 | share of the roof | 76.0 % | 95 % | 1.25x |" in text
-    assert "| Baseline | not measured | 200 GB/s | 25 % | original | 1.00x |" in text
-    assert "| fused | not measured | 800 GB/s | 50 % | variant: stored to fused | 4.00x |" in text
+def test_its_tables(text: str) -> None:
+    """4 x the compulsory bytes, then 1 x; 400 us to 100 us; then the share of the roof, 76 of 100 and of 80 us."""
+    found = tables(text)
+    assert [line[2:] for line in found["Fix"][:2]] == [["4x", "1x", "4.00x"], ["76.0 %", "95 %", "1.25x"]]
+    assert [line[0] for line in found["Fix"]] == ["stored to fused", "run-3"] * 2
+    assert found["Fix"][0][1] == FIGURES["materialised"][0]
+    assert found["Version"][:2] == [
+        ["Baseline", "not measured", "200 GB/s", "25 %", "original", "1.00x"],
+        ["fused", "not measured", "800 GB/s", "50 %", "variant: stored to fused", "4.00x"],
+    ]
+    assert len(found["Priority"]) == 1
 
 
 def test_its_figures_are_those_of_the_rows(text: str) -> None:
-    assert "Performance: 0.4 ms @ S=512 (not measured vs PyTorch)" in text
-    assert "Performance: 0.08 ms @ S=512 (not measured vs PyTorch)" in text
-    assert "Memory bandwidth: 1000 GB/s (80.0% of peak)" in text
-    assert "Occupancy: 75% (theoretical not measured)" in text
-    assert "Speed-up over the first run: 5.00x" in text
-    assert "Correctness: verified against float64, 8 of 64 rows, error 0.001 of the 0.01 allowed" in text
+    first, last = facts(text, "Initial State"), facts(text, "Final Results")
+    assert first["Performance"].split()[:4] == ["0.4", "ms", "@", "S=512"]
+    assert last["Performance"].split()[:4] == ["0.08", "ms", "@", "S=512"]
+    assert re.findall(r"[\d.]+", last["Memory bandwidth"]) == ["1000", "80.0"]
+    assert last["Occupancy"].split()[0] == "75%"
+    assert [text for name, text in last.items() if name.startswith("Speed-up")] == ["5.00x"]
+    assert re.findall(r"[\d.]+", last["Correctness"]) == ["64", "8", "64", "0.001", "0.01"]
 
 
-def test_what_is_at_its_roof_has_no_gap_and_nothing_is_allowed_it(tmp_path: Path, no_pictures: None) -> None:
-    given = [bwprof.frame([step(0.06, "fused", 1)]), bwprof.frame([step(0.05, "fused", 2)])]  # of 76 us
-    told = write_report(given, tmp_path / "r.md", kind="optimisation").path.read_text()
-    assert "0.06 ms at the start. It is at the roof that applies to it, or above." in told
-    assert re.search(r"^\* Identify: share of the roof = 126.7 %, target >= 90 %$", told, re.MULTILINE)
-    assert "decode fp16" not in told[told.index("## Bottlenecks") : told.index("## Fixes")]
+def test_a_row_above_its_roof_has_no_gap(tmp_path: Path, no_pictures: None) -> None:
+    rows = [bwprof.frame([step(0.06, "fused", 1)]), bwprof.frame([step(0.05, "fused", 2)])]  # the roof is 76 us
+    text = write_report(rows, tmp_path / "r.md", kind="optimisation").path.read_text()
+    identify = facts(text, "Fix 1: run-2")["Identify"]
+    assert (re.findall(r"[\d.]+", identify), "gap" in identify) == (["126.7", "90"], False)
+    assert "Priority" not in tables(text)
 
 
-def test_each_fix_is_told_in_five_lines(text: str) -> None:
-    block = text[text.index("### Fix 1: stored to fused") : text.index("### Fix 2: run-3")]
-    names = re.findall(r"^\* (\w+):", block, re.MULTILINE)
-    assert names == ["Identify", "Hypothesize", "Implement", "Validate", "Document"]
-    assert "bytes over the compulsory ones = 4x, target <= 1.50x, gap 167 %" in block  # (4 - 1.5) / 1.5
-    assert "intermediates go through memory" in block
-    assert "Predicted: up to 5.26x at the roof; 4.00x by fewer bytes" in block  # 400 / 76
-    assert "variant: stored to fused" in block
-    assert "0.4 ms to 0.1 ms, speed-up 4.00x (95 %:" in block
-    assert "faster; verified against float64" in block
+def test_a_fix_has_five_facts(text: str) -> None:
+    found = facts(text, "Fix 1: stored to fused")
+    assert list(found) == ["Identify", "Hypothesize", "Implement", "Validate", "Document"]
+    assert re.findall(r"[\d.]+", found["Identify"]) == ["4", "1.50", "167"]  # (4 - 1.5) / 1.5
+    assert re.findall(r"[\d.]+x", found["Hypothesize"].partition("Predicted")[2]) == ["5.26x", "4.00x"]  # 400 / 76
+    assert found["Implement"] == "variant: stored to fused"
+    assert re.findall(r"[\d.]+ ms|[\d.]+x", found["Validate"])[2:5] == ["0.4 ms", "0.1 ms", "4.00x"]
+    assert {"faster", "verified"} <= set(re.findall(r"\w+", found["Validate"]))
 
 
-def test_what_was_learnt_is_predicted_beside_measured(text: str) -> None:
-    learnt = text[text.index("## Key Learnings") : text.index("## References")]
-    # Of 324 us lost 300 are won; then of 24 us 20.
-    won = "it helped: {} % of the time that was lost is won back"
-    assert f"| stored to fused | - | up to 5.26x | 4.00x | 4.00x | {won.format(93)} |" in learnt
-    assert f"| run-3 | - | up to 1.32x | the same bytes | 1.25x | {won.format(83)} |" in learnt
+def test_predictions_stand_beside_measurements(text: str) -> None:
+    """Of 324 us lost 300 are won; then of 24 us 20."""
+    one, other = tables(text)["Fix"][2:]
+    assert one[1:5] == ["-", "up to 5.26x", "4.00x", "4.00x"]
+    assert other[1:5] == ["-", "up to 1.32x", "the same bytes", "1.25x"]
+    assert [re.findall(r"\d+ %", line[5]) for line in (one, other)] == [["93 %"], ["83 %"]]
 
 
-def test_a_rung_of_a_ladder_was_predicted_before(tmp_path: Path, no_pictures: None) -> None:
+def test_the_registry_predicts_a_variant(tmp_path: Path, no_pictures: None) -> None:
     before, after = bwprof.operations()["gemm"]["variants"]["cpu"][:2]
-    given = [bwprof.frame([step(ms, found["name"], 1)]) for ms, found in ((BEFORE, before), (BETWEEN, after))]
-    text = write_report(given, tmp_path / "r.md", kind="optimisation").path.read_text()
-    assert f"| {before['name']} to {after['name']} | {after['predicted']:.2f}x at {after['at']} |" in text
-    assert f"| {after['changes']} | 4.00x |" in text
-    assert f"variant: {before['name']} to {after['name']}. {after['text']}" in text
+    rows = [bwprof.frame([step(ms, found["name"], 1)]) for ms, found in ((BEFORE, before), (BETWEEN, after))]
+    text = write_report(rows, tmp_path / "r.md", kind="optimisation").path.read_text()
+    name = f"{before['name']} to {after['name']}"
+    assert tables(text)["Fix"][-1][:2] == [name, f"{after['predicted']:.2f}x at {after['at']}"]
+    assert tables(text)["Version"][-1][4:] == [after["changes"], "4.00x"]
+    assert facts(text, f"Fix 1: {name}")["Implement"] == f"variant: {name}. {after['text']}"
     other = [bwprof.frame([step(ms, name, 1)]) for ms, name in ((BEFORE, after["name"]), (BETWEEN, before["name"]))]
-    assert story(other).steps[0].variant == {}  # down, not up
+    assert story(other).steps[0].variant == {}  # to the simpler variant
 
 
-def test_nothing_is_learnt_of_what_does_not_differ(tmp_path: Path, no_pictures: None) -> None:
+def test_equal_times_teach_nothing(tmp_path: Path, no_pictures: None) -> None:
     same = [bwprof.frame([step(BEFORE, "stored", number)]) for number in (1, 2)]
     text = write_report(same, tmp_path / "r.md", kind="optimisation").path.read_text()
-    assert "| no difference beyond noise |" in text
-    assert "Implement: not recorded: variant, commit and version are the same in both runs" in text
+    assert tables(text)["Fix"][-1][5].startswith("no difference")
+    assert facts(text, "Fix 1: run-2")["Implement"].startswith("not recorded")
 
 
-def test_a_kernels_own_columns_are_told(tmp_path: Path, no_pictures: None) -> None:
+def test_a_profilers_columns_are_in_the_report(tmp_path: Path, no_pictures: None) -> None:
     more = {"tile": "64x32", "block_threads": 256, "shared_bytes": 4096, "theoretical_occupancy_pct": 100.0}
-    given = [bwprof.frame([step(BEFORE, "stored", 1, **more)]), bwprof.frame([step(AFTER, "fused", 3, **more)])]
-    text = write_report(given, tmp_path / "r.md", kind="optimisation").path.read_text()
-    assert "Kernel: tile: 64x32, threads a block: 256, bytes of shared memory a block: 4096" in text
-    assert "Occupancy: 75% (75% of theoretical)" in text
+    rows = [bwprof.frame([step(BEFORE, "stored", 1, **more)]), bwprof.frame([step(AFTER, "fused", 3, **more)])]
+    text = write_report(rows, tmp_path / "r.md", kind="optimisation").path.read_text()
+    assert re.findall(r": (\w+)", facts(text, "Initial State")["Kernel"]) == ["64x32", "256", "4096"]
+    assert facts(text, "Final Results")["Occupancy"] == "75% (75% of theoretical)"
 
 
-def test_pytorchs_row_of_the_same_bytes_is_the_peer() -> None:
+def test_the_peer_is_pytorchs_row_of_the_same_bytes() -> None:
     peer = step(0.04, "torch", 3, case="sdpa")
     other = step(0.001, "torch", 3, case="sdpa", bytes_read=8)  # of other work
     found = story([bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([peer, other, step(AFTER, "fused", 3)])])
     assert [round(found.vs_torch(each), 3) for each in (found.first, found.last)] == [0.1, 0.5]
 
 
-def test_an_absurd_number_is_none() -> None:
-    """Its place takes what is known otherwise, or nothing."""
+def test_absurd_numbers_count_as_missing() -> None:
     peer = step(0.04, "torch", 3, case="sdpa")
     last = step(AFTER, "fused", 3, speedup_vs_torch=1e200)
     found = story([bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([peer, last])])
@@ -183,18 +203,18 @@ def test_an_absurd_number_is_none() -> None:
     assert all(math.isnan(measured_or_nan(value)) for value in (1e200, -1e200, 1e-200, "3", None, True))
 
 
-def test_it_is_about_the_row_that_lost_the_most_time_or_the_one_asked_for() -> None:
+def test_the_row_that_lost_the_most_time_or_the_named_one_is_chosen() -> None:
     small = {"case": "other", "time_ms": 0.01, "time_ms_lo": 0.01, "time_ms_hi": 0.01, "pct_limit": 5.0}
     given = [bwprof.frame([step(1, "fused", number, **small), step(BEFORE, "stored", number)]) for number in (1, 2)]
-    assert story(given).track.name == "decode fp16"
-    assert story(given, case="other").track.name == "other fp16"
-    with pytest.raises(ValueError, match="no case 'none' is in all runs: there are other, decode"):
+    assert story(given).name == "decode fp16"
+    assert story(given, case="other").name == "other fp16"
+    with pytest.raises(ValueError, match=r"case 'none'.* other, decode"):
         story(given, case="none")
-    with pytest.raises(ValueError, match="no precision 'fp8' is in all runs: there are fp16"):
+    with pytest.raises(ValueError, match=r"precision 'fp8'.* fp16"):
         story(given, precision="fp8")
 
 
-def test_a_bottleneck_is_gone_when_less_than_half_of_it_is_left() -> None:
+def test_a_bottleneck_is_fixed_when_less_than_half_is_left() -> None:
     # 324 us are lost at first; 163 and 161 later: half is 162.
     for ms, gone in ((0.239, 0), (0.237, 1)):
         given = [bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([step(ms, "fused", 2)])]
@@ -202,7 +222,7 @@ def test_a_bottleneck_is_gone_when_less_than_half_of_it_is_left() -> None:
         assert (len(found), len(fixed)) == (1, gone)
 
 
-def test_the_row_that_it_is_about_is_among_the_bottlenecks(tmp_path: Path, no_pictures: None) -> None:
+def test_the_chosen_row_is_among_the_bottlenecks(tmp_path: Path, no_pictures: None) -> None:
     """Three others lose more time than it does; it is named first, and judged with them."""
     others = [step(BEFORE, "stored", 1, case=f"other {number}") for number in range(3)]
     given = [bwprof.frame([*others, step(ms, "stored", 1, case="small", pct_limit=0.25 / ms)]) for ms in (0.010, 0.003)]
@@ -213,18 +233,19 @@ def test_the_row_that_it_is_about_is_among_the_bottlenecks(tmp_path: Path, no_pi
     text = write_report(given, tmp_path / "r.md", kind="optimisation", case="small").path.read_text()
     identified = text.partition("## Bottlenecks Identified")[2].partition("## Fixes Applied")[0]
     assert "| small fp16" in identified.splitlines()[4]
-    assert "Of the 3 bottlenecks named above, 1 costs less than half of that time now." in text
+    fixed_text = next(line for line in text.splitlines() if line.startswith("Of the "))
+    assert re.findall(r"\d+", fixed_text) == ["3", "1"]
 
 
 def test_runs_need_a_case_in_common() -> None:
     with pytest.raises(ValueError, match="two runs at least"):
         story([bwprof.frame([step(1, "fused", 1)])])
     other = bwprof.frame([step(1, "fused", 1, case="other", seq_len=7)])
-    with pytest.raises(ValueError, match="no case in common that each has a time of"):
+    with pytest.raises(ValueError, match="no case in common"):
         story([bwprof.frame([step(1, "fused", 1)]), other])
 
 
-def test_every_rule_tells_a_figure_or_doubts_or_says_yes() -> None:
+def test_every_rule_has_a_figure_or_is_known_to_have_none() -> None:
     yes_or_no = {"throttled", "noisy", "latency", "compute", "at_memory_roof"}
     assert {rule.id for rule in RULES} == {*FIGURES, *yes_or_no}
 
@@ -232,7 +253,7 @@ def test_every_rule_tells_a_figure_or_doubts_or_says_yes() -> None:
 # ---- goals ----
 
 
-def test_goals_are_held_against_the_last_run(tmp_path: Path, no_pictures: None) -> None:
+def test_goals_are_compared_with_the_last_run(tmp_path: Path, no_pictures: None) -> None:
     wanted = {
         "speedup": ">=5",
         "speedup_vs_torch": ">=0.5",
@@ -245,6 +266,7 @@ def test_goals_are_held_against_the_last_run(tmp_path: Path, no_pictures: None) 
     }
     found = write_report(runs(), tmp_path / "r.md", kind="optimisation", goals=wanted)
     results = {goal.name: (goal.result, goal.figure) for goal in found.goals}
+    figures = {goal.name: goal.figure for goal in found.goals}
     assert results == {
         "speedup": ("pass", "5.00x"),
         "speedup_vs_torch": ("fail", f"not measured: {NO_PEER}"),
@@ -253,13 +275,14 @@ def test_goals_are_held_against_the_last_run(tmp_path: Path, no_pictures: None) 
         "time_ms": ("pass", "0.08 ms"),
         "bottlenecks_fixed": ("pass", "1"),
         "verified": ("pass", "yes"),
-        "tensor_pct": ("fail", "not measured: --metrics all measures it"),
+        "tensor_pct": ("fail", figures["tensor_pct"]),
     }
+    assert "--metrics all" in figures["tensor_pct"]
     assert not found.passed
-    assert "| bandwidth_gb_s | > 1000 GB/s | 1000 GB/s | fail |" in found.path.read_text()
+    assert tables(found.path.read_text())["Goal"][2] == ["bandwidth_gb_s", "> 1000 GB/s", "1000 GB/s", "fail"]
 
 
-def test_one_wrong_result_fails_the_goal_of_right_ones(tmp_path: Path, no_pictures: None) -> None:
+def test_one_wrong_result_fails_the_goal_verified(tmp_path: Path, no_pictures: None) -> None:
     wrong = step(0.5, "fused", 3, case="other", verified=False)
     found = write_report(runs(wrong), tmp_path / "r.md", kind="optimisation", goals={"verified": True}, case="decode")
     assert [(goal.figure, goal.passed) for goal in found.goals] == [("no", False)]
@@ -269,7 +292,7 @@ def test_one_wrong_result_fails_the_goal_of_right_ones(tmp_path: Path, no_pictur
     ("text", "code"),
     [('speedup = ">=5"', 0), ('[goals]\nspeedup = ">5"', 1), ("verified = true", 0), ("speedup = 5", 2)],
 )
-def test_the_exit_code_is_that_of_the_goals(
+def test_goals_decide_the_exit_code(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     no_pictures: None,
@@ -283,10 +306,10 @@ def test_the_exit_code_is_that_of_the_goals(
     assert main_report([*names, "-o", "OPTIMIZATION_REPORT.md", "--goals", "goals.toml"]) == code
     shown = capsys.readouterr()
     if code == 2:
-        assert 'goals.toml: speedup is 5: a comparison is needed, as ">=0.5"' in shown.err
+        assert "goals.toml: speedup is 5" in shown.err
         assert not Path("OPTIMIZATION_REPORT.md").exists()
     else:
-        assert "bwprof: the report is OPTIMIZATION_REPORT.md" in shown.err
+        assert "OPTIMIZATION_REPORT.md" in shown.err
         assert ("fail" if code else "pass") in shown.out
 
 
@@ -301,21 +324,21 @@ def test_the_exit_code_is_that_of_the_goals(
         ({}, "holds no goals"),
     ],
 )
-def test_what_is_no_goal(given: dict[str, Any], said: str) -> None:
+def test_invalid_goals_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         read_goals(given)
 
 
-def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+def test_an_invalid_toml_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "goals.toml"
     path.write_text("speedup >= 5")
-    with pytest.raises(ValueError, match=r"goals\.toml is not a TOML file"):
+    with pytest.raises(ValueError, match=r"goals\.toml .* TOML"):
         read_goals(path)
 
 
-def test_no_goal_beside_the_others_is_ignored() -> None:
+def test_a_goal_outside_the_table_is_refused() -> None:
     for given in ({"goals": {"speedup": ">1"}, "verified": True}, {"goals": {}, "verified": True}):
-        with pytest.raises(ValueError, match="verified stands outside goals, and would be ignored"):
+        with pytest.raises(ValueError, match=r"verified .* goals"):
             read_goals(given)
 
 
@@ -328,5 +351,5 @@ def test_a_goal_at_its_limit() -> None:
 def test_runs_of_different_devices_are_refused() -> None:
     given = runs()
     given[-1] = given[-1].assign(device="another card")
-    with pytest.raises(ValueError, match=r"the runs are of different devices \(.*another card\).*--kind run"):
+    with pytest.raises(ValueError, match=r"another card.*--kind run"):
         story(given)
