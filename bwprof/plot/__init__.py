@@ -115,13 +115,7 @@ def write(
 
 
 def draw_kinds(data: Any) -> Iterator[tuple[str, Drawing | str]]:
-    """Yield each kind's name with its picture of the data, or with what it needs.
-
-    Raises
-    ------
-    TypeError, FileNotFoundError, ValueError
-        For data without results.
-    """
+    """Yield each kind's name with its picture of the data, or with what it needs."""
     frame = read_frame(data)
     KINDS["comparison"].picture(frame)
     several = frame["operation"].nunique() > 1

@@ -353,13 +353,7 @@ def _near_peak(rows: Sequence[RowDict], longest: float) -> float | None:
 
 
 def save_panels(means: Mapping[str, Mapping[str, float]], target: Path, *, dpi: int) -> None:
-    """Write a picture with a panel for each case, of its bandwidths by precision in GB/s.
-
-    Raises
-    ------
-    ValueError
-        When there is nothing to draw.
-    """
+    """Write a picture with a panel for each case, of its bandwidths by precision in GB/s."""
     if not means:
         raise ValueError("there are no rows to draw")
     cases = list(means)[:_MOST_PANELS]

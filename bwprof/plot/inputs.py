@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_frame(data: Any) -> pd.DataFrame:
-    """Return the frame of a frame, an object with the attribute `frame`, a path to results, a row, or rows.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    FileNotFoundError, ValueError
-        For a path without results, and rows without an operation or a precision.
-    """
+    """Return the frame of a frame, an object with the attribute `frame`, a path to results, a row, or rows."""
     import pandas as pd
 
     data = to_pandas(data)

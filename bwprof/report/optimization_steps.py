@@ -99,18 +99,7 @@ class Goal:
 
 
 def read_goals(goals: str | PathLike[str] | Mapping[str, Any] | None) -> list[Goal]:
-    """Read goals from a mapping of figures to comparisons, or from a TOML file of such lines.
-
-    Raises
-    ------
-    ValueError
-        For an unknown figure, and for text that is no comparison.
-
-    Examples
-    --------
-    >>> [goal.target for goal in read_goals({"bandwidth_gb_s": ">200", "verified": True})]
-    ['> 200 GB/s', 'all results verified']
-    """
+    """Read goals from a mapping of figures to comparisons, as {"bandwidth_gb_s": ">200"}, or from such a TOML file."""
     if goals is None:
         return []
     table, where = goals, "goals"
@@ -356,13 +345,7 @@ class Story:
 
 
 def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision: str | None = None) -> Story:
-    """Read the optimization that runs are the steps of.
-
-    Raises
-    ------
-    ValueError
-        For a single run, runs of different devices, and runs without a case in common, or without the one named.
-    """
+    """Read the optimization that runs are the steps of; they need one device, and a case in common."""
     if len(runs) < 2:
         raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
     first, *others = (load_source(run.data, name=run.name) for run in runs)

@@ -89,15 +89,7 @@ class ReportRun:
 
 
 def read_runs(runs: Any) -> list[ReportRun]:
-    """Read the runs of a path, a frame, or a list of them, and give each a name of its own.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        For a path that cannot be read, and for no runs.
-    TypeError
-        For anything else.
-    """
+    """Read the runs of a path, a frame, or a list of them, and give each a name of its own."""
     import pandas as pd
 
     runs = to_pandas(runs)

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,15 +25,18 @@ from bwprof.roofs.limiter import find_grade
 from bwprof.text.document import (
     Block,
     Code,
+    Document,
     FactList,
     Paragraph,
     Section,
+    SvgPicture,
     make_facts,
     make_frame_table,
     make_list,
     make_paragraph,
     make_section,
     make_table,
+    present_sections,
 )
 from bwprof.text.formatting import format_bytes, format_figure, format_seconds, format_short, is_missing, plural
 from bwprof.text.parsing import finite_or_none, measured_or_none
@@ -65,13 +69,7 @@ def summarize(run: ReportRun) -> Section | None:
 
 
 def as_sentence(line: str) -> str:
-    """Return a line as a sentence; names and figures at its start stay as they are.
-
-    Examples
-    --------
-    >>> as_sentence("none of 3 rows has a time"), as_sentence("fp16 instead of fp32: 2x")
-    ('None of 3 rows has a time.', 'fp16 instead of fp32: 2x.')
-    """
+    """Return a line as a sentence; names and figures at its start stay as they are."""
     text = line[:1].upper() + line[1:] if line.partition(" ")[0].isalpha() else line
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -315,13 +313,7 @@ def _when(run: ReportRun) -> str:
 
 
 def format_time(text: str) -> str:
-    """Return a time of ISO 8601 for people; any other text as it is.
-
-    Examples
-    --------
-    >>> format_time("2026-11-22T09:55:50.123+00:00"), format_time("yesterday")
-    ('2026-11-22 09:55:50 UTC', 'yesterday')
-    """
+    """Return a time of ISO 8601 for people, as 2026-11-22 09:55:50 UTC; any other text as it is."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -462,7 +454,7 @@ def describe_command(run: ReportRun) -> Section | None:
     return make_section("again", "How to reproduce it", command, make_facts(pairs))
 
 
-OF_A_RUN = (
+_OF_A_RUN = (
     summarize,
     describe_device,
     compare_precisions,
@@ -474,3 +466,35 @@ OF_A_RUN = (
     describe_method,
     describe_command,
 )
+
+
+def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Document:
+    """Return the report of a run, or of several: the later ones beside the first, then a section for each."""
+    devices = list(dict.fromkeys(name for run in runs for name in run.values("device")))
+    on = f" on {', '.join(devices[:3])}" if devices else ""
+    if len(runs) == 1:
+        run = runs[0]
+        model = run.part("model").get("architecture")
+        name = model.get("name") if isinstance(model, Mapping) else ""
+        version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
+        words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
+        subtitle = " · ".join(word for word in words if word)
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", subtitle, _describe(run))
+    parts = [list_runs(runs)]
+    parts += [compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
+    for number, run in enumerate(runs, 1):
+        own = (_add_prefix(part, f"run{number}-") for part in _describe(run))
+        parts.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *own))
+    names = ", ".join(run.name for run in runs)
+    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(parts))
+
+
+def _describe(run: ReportRun) -> tuple[Section, ...]:
+    return present_sections(describe(run) for describe in _OF_A_RUN)
+
+
+def _add_prefix(block: Any, prefix: str) -> Any:
+    """Return a block whose names, and those of the blocks in it, begin with a prefix."""
+    if isinstance(block, Section):
+        block = replace(block, blocks=tuple(_add_prefix(part, prefix) for part in block.blocks))
+    return replace(block, name=f"{prefix}{block.name}") if isinstance(block, (Section, SvgPicture)) else block
