@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof.analysis import values
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot import inputs, styles
-from bwprof.plot.canvas import Drawing, Inches, cut, distinguish_names, draws, log, wrap_name
+from bwprof.plot.canvas import Drawing, Inches, cut, distinguish_names, draws, wrap_name
 from bwprof.plot.styles import Style
 from bwprof.results import pairs, schema
 from bwprof.results.schema import RowDict
@@ -77,8 +77,8 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
 
     There is a roof of memory, and one of arithmetic for each precision. Solid roofs are measured, or predicted where no
     row is measured; dashed roofs are theoretical. A line joins the precisions of one shape of a case. Words that all
-    names share are in the title. Hollow marks are rows with flags, or predictions. Cases without FLOPs, which only move
-    bytes, are named below the axis.
+    names share are in the title. Hollow marks are rows with flags, or predictions. Up to 30 cases with the longest
+    times have names, where there is room. Cases without FLOPs, which only move bytes, are named below the axis.
 
     Parameters
     ----------
@@ -122,7 +122,6 @@ def _read_content(rows: Sequence[RowDict]) -> _Roofline:
         *(cut(name, 60) for name in inputs.device_names(own)[:1]),
         cut(shared, 80),
         f"the first of {len(devices)} devices" if len(devices) > 1 else "",
-        _note_names(points),
         *inputs.note_rows(own),
     ]
     copies = list(dict.fromkeys(name for _, name, point in every if not point))
@@ -154,13 +153,6 @@ def _read_point(row: RowDict, name: str) -> _RoofPoint | None:
         return None
     shape = tuple(map(row.get, schema.param_names()))
     return _RoofPoint(name, shape, row["precision"], (intensity, rate), time_ms, inputs.is_hollow(row))
-
-
-def _note_names(points: Sequence[_RoofPoint]) -> str:
-    if len({point.case for point in points}) <= _MOST_NAMES:
-        return ""
-    log.warning("the picture names the %d cases that take longest", _MOST_NAMES)
-    return f"named: of the {_MOST_NAMES} cases that take longest those with room"
 
 
 def _read_roofs(rows: Sequence[RowDict], precisions: Sequence[str]) -> tuple[_Roof, _Roof]:
@@ -210,7 +202,7 @@ def _draw(ax: Axes, content: _Roofline, room: Inches) -> None:
     names = [*_draw_ridges(ax, content, looks), *_name_points(content.points, colors.text)]
     name_points(ax, names, [point.at for point in content.points], lines)
     copies = (
-        wrap_name(f"without FLOPs: {', '.join(content.copies)}", int(10 * room[0]) + 1, 2) if content.copies else ""
+        wrap_name(f"without FLOPs: {', '.join(content.copies)}", int(12 * room[0]) + 1, 2) if content.copies else ""
     )
     label = schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic ")
     ax.set_xlabel(f"{label}\n{copies}".rstrip(), parse_math=False)

@@ -326,30 +326,14 @@ def _crossing(line: _Line, capacity: float) -> float | None:
 
 _COLORS = "cividis"  # readable for people with colour-blindness
 _MOST_CELLS = 60  # in one direction
-_Key = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Heatmap:
-    """The parameters and their values, a row for each cell, and the cells of failed rows."""
-
-    names: tuple[str, str]
-    value: str
-    axes: tuple[list[float], list[float]]
-    rows: dict[_Key, RowDict]
-    failed: set[_Key]
-
-    def cells(self, test: Callable[[RowDict], bool] = inputs.is_drawable) -> list[tuple[int, int, float]]:
-        """Return the column, the line and the value of cells whose row passes a test."""
-        xs, ys = self.axes
-        chosen = [(key, float(row[self.value])) for key, row in self.rows.items() if test(row)]
-        return [(xs.index(x), ys.index(y), value) for (x, y), value in chosen]
-
-    @property
-    def predicted(self) -> list[tuple[int, int, float]]:
-        """The cells of predictions; none where all are, as a line through every cell would distinguish none."""
-        cells = self.cells(inputs.is_predicted)
-        return cells if len(cells) < len(self.rows) else []
+class _Cell:
+    x: int
+    y: int
+    value: float
+    row: RowDict
 
 
 @canvas.draws
@@ -395,24 +379,40 @@ def heatmap(
     inputs.number_column("value", value)
     every = inputs.read_rows(data)[0]
     names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
-    fastest: dict[_Key, RowDict] = {}
+    fastest: dict[tuple[float, float], RowDict] = {}
     for row in sorted(drawn, key=lambda row: measured_or_none(row.get("time_ms")) or math.inf):
         fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
     notes += ["the fastest of several rows"] if len(fastest) < len(drawn) else []
     xs, ys = (sorted({key[place] for key in fastest}) for place in (0, 1))
     for name, values in zip(names, (xs, ys), strict=True):
         notes += canvas.note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
-    axes = (xs[:_MOST_CELLS], ys[:_MOST_CELLS])
-    cells = {key: row for key, row in fastest.items() if key[0] in axes[0] and key[1] in axes[1]}
-    places = {tuple(measured_or_none(row.get(name)) for name in names) for row in failed} - cells.keys()
-    found = _Heatmap(names, value, axes, cells, {(x, y) for x in axes[0] for y in axes[1] if (x, y) in places})
-    notes += _explain_marks(found, [*drawn, *failed])
-    inner = (max(5.0, min(len(axes[0]) * 0.72, 14.0)), max(3.2, min(len(axes[1]) * 0.42, 12.0)))
+        del values[_MOST_CELLS:]
+    places = {(x, y): (xs.index(x), ys.index(y)) for x in xs for y in ys}
+    cells = [_Cell(*places[key], float(row[value]), row) for key, row in fastest.items() if key in places]
+    keys = {tuple(measured_or_none(row.get(name)) for name in names) for row in failed} - fastest.keys()
+    gaps = [place for key, place in places.items() if key in keys]
+    predicted = [cell for cell in cells if inputs.is_predicted(cell.row)]
+    crossed = predicted if len(predicted) < len(cells) else []  # lines through all cells would distinguish none
+    notes += ["\u2571 predicted" if crossed else "predicted"] if predicted else []
+    notes += ["\u25e5 see flags"] if any(inputs.is_doubtful(cell.row) for cell in cells) else []
+    notes += ["\u00d7 failed or skipped"] if gaps else []
+    notes += [note for note in inputs.note_rows([*drawn, *failed]) if not (gaps and note.startswith("not drawn"))]
+    inner = (max(5.0, min(len(xs) * 0.72, 14.0)), max(3.2, min(len(ys) * 0.42, 12.0)))
 
     def draw(ax: Axes, room: canvas.Inches) -> None:
-        _draw_heatmap(ax, found, room)
-        figure = _figure_title(_find_column(value))
-        styles.add_title(ax, f"{figure} over {names[0]} and {names[1]}", notes, room)
+        size = (room[0] / len(xs), room[1] / len(ys))
+        paint = _draw_cells(ax, cells, (xs, ys), _find_column(value))
+        _mark_cells(ax, cells, crossed, size, paint)
+        _write_numbers(ax, cells, crossed, size, paint)
+        ax.plot(*styles.split_points(gaps), "x", color=styles.ink(ax).soft, markersize=5)
+        for axis, values, inches in ((ax.xaxis, xs, room[0]), (ax.yaxis, ys, room[1])):
+            step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
+            axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
+        _label_axes(ax, _find_column(names[0]), _find_column(names[1]))
+        title = f"{_figure_title(_find_column(value))} over {names[0]} and {names[1]}"
+        styles.add_title(ax, title, notes, room)
+        styles.finish_axes(ax)
+        ax.tick_params(length=0)
 
     return canvas.Drawing((inner[0] + 1.9, inner[1] + 1.2), inner, draw)
 
@@ -470,74 +470,58 @@ def _choose_lists(rows: Sequence[RowDict], names: tuple[str, str]) -> set[str | 
     return {lists.most_common(1)[0][0]} if several else set(lists)
 
 
-def _explain_marks(found: _Heatmap, rows: Sequence[RowDict]) -> list[str]:
-    marks = (
-        (found.cells(inputs.is_predicted), "\u2571 predicted" if found.predicted else "predicted"),
-        (found.cells(inputs.is_doubtful), "\u25e5 see flags"),
-        (found.failed, "\u00d7 failed or skipped"),
-    )
-    others = [note for note in inputs.note_rows(rows) if not (found.failed and note.startswith("not drawn"))]
-    return [*(note for cells, note in marks if cells), *others]
-
-
-def _draw_heatmap(ax: Axes, found: _Heatmap, room: canvas.Inches) -> None:
+def _draw_cells(
+    ax: Axes, cells: Sequence[_Cell], axes: tuple[Sequence[float], Sequence[float]], column: Column
+) -> Callable[[float], Any]:
+    """Draw the cells and the scale of their colours; return the function from a value to its colour."""
     import numpy as np
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
-    xs, ys = found.axes
-    grid, column = np.full((len(ys), len(xs)), np.nan), _find_column(found.value)
-    for x, y, value in found.cells():
-        grid[y, x] = value
+    grid = np.full((len(axes[1]), len(axes[0])), np.nan)
+    for cell in cells:
+        grid[cell.y, cell.x] = cell.value
     low, high = (0.0, 100.0) if column.unit == "%" else (float(np.nanmin(grid)), float(np.nanmax(grid)))
     norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
-    edges = [np.arange(len(values) + 1) - 0.5 for values in found.axes]
+    edges = [np.arange(len(values) + 1) - 0.5 for values in axes]
     look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": styles.ink(ax).ground, "linewidth": 0.5}
     image = ax.pcolormesh(*edges, np.ma.masked_invalid(grid), **look)
-
-    def paint(value: float) -> Any:
-        return colors(norm(value))
-
-    _mark_cells(ax, found, room, paint)
-    _write_numbers(ax, found, room, paint)
-    for axis, values, inches in ((ax.xaxis, xs, room[0]), (ax.yaxis, ys, room[1])):
-        step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
-        axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
-    ax.set_xlim(-0.5, len(xs) - 0.5)
-    ax.set_ylim(-0.5, len(ys) - 0.5)
-    _label_axes(ax, _find_column(found.names[0]), _find_column(found.names[1]))
-    styles.finish_axes(ax)
-    ax.tick_params(length=0)
+    ax.set_xlim(-0.5, len(axes[0]) - 0.5)
+    ax.set_ylim(-0.5, len(axes[1]) - 0.5)
     outer, scale, figure = styles.ink(ax, outside=True), ax.inset_axes((1.02, 0.0, 0.025, 1.0)), ax.get_figure()
     figure.colorbar(image, cax=scale).outline.set_visible(False)  # type: ignore[union-attr]
     scale.tick_params(color=outer.soft, labelcolor=outer.text, labelsize=8)
     scale.set_ylabel(column.label, color=outer.text, fontsize=9)
+    return lambda value: colors(norm(value))
 
 
-def _mark_cells(ax: Axes, found: _Heatmap, room: canvas.Inches, paint: Callable[[float], Any]) -> None:
+def _mark_cells(
+    ax: Axes, cells: Sequence[_Cell], crossed: Sequence[_Cell], size: canvas.Inches, paint: Callable[[float], Any]
+) -> None:
+    """Draw a line across predictions, and cut a corner off doubtful cells."""
     from matplotlib.collections import PolyCollection
 
-    xs, ys = found.axes
-    width, height = 0.18, 0.18 * room[0] / len(xs) * len(ys) / room[1]  # of a corner, as wide as high
-    ways = [[(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y, _ in found.predicted]
-    styles.draw_ways(ax, ways, [styles.readable(paint(value)) for *_, value in found.predicted], 0.7)
-    doubtful = found.cells(inputs.is_doubtful)
-    corners = [[(x + 0.5 - width, y + 0.5), (x + 0.5, y + 0.5), (x + 0.5, y + 0.5 - height)] for x, y, _ in doubtful]
-    paints = [styles.readable(paint(value)) for *_, value in doubtful]
+    width, height = 0.18, 0.18 * size[0] / size[1]  # of a corner, as wide as high
+    ways = [[(cell.x - 0.5, cell.y - 0.5), (cell.x + 0.5, cell.y + 0.5)] for cell in crossed]
+    styles.draw_ways(ax, ways, [styles.readable(paint(cell.value)) for cell in crossed], 0.7)
+    doubtful = [cell for cell in cells if inputs.is_doubtful(cell.row)]
+    corners = [
+        [(right - width, top), (right, top), (right, top - height)]
+        for right, top in ((cell.x + 0.5, cell.y + 0.5) for cell in doubtful)
+    ]
+    paints = [styles.readable(paint(cell.value)) for cell in doubtful]
     ax.add_collection(PolyCollection(corners, facecolors=paints, linewidths=0), autolim=False)
-    failed = [(float(xs.index(x)), float(ys.index(y))) for x, y in found.failed]
-    ax.plot(*styles.split_points(failed), "x", color=styles.ink(ax).soft, markersize=5)
 
 
-def _write_numbers(ax: Axes, found: _Heatmap, room: canvas.Inches, paint: Callable[[float], Any]) -> None:
+def _write_numbers(
+    ax: Axes, cells: Sequence[_Cell], crossed: Sequence[_Cell], size: canvas.Inches, paint: Callable[[float], Any]
+) -> None:
     """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
-    texts = [(x, y, value, format_figure(value, whole_from=100)) for x, y, value in found.cells()]
-    width, height = (inches / len(values) for inches, values in zip(room, found.axes, strict=True))
-    widest = max(canvas.measure_width(text, 10.0) for *_, text in texts)
-    points = min(8.0, 10.0 * 0.85 * width / widest, 72 * height * 0.6)
-    crossed = {(x, y) for x, y, _ in found.predicted}
-    for x, y, value, text in texts if points >= 4.5 else ():
-        color = paint(value)
-        gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if (x, y) in crossed else None
+    texts = [format_figure(cell.value, whole_from=100) for cell in cells]
+    widest = max(canvas.measure_width(text, 10.0) for text in texts)
+    points = min(8.0, 10.0 * 0.85 * size[0] / widest, 72 * size[1] * 0.6)
+    for cell, text in zip(cells, texts, strict=True) if points >= 4.5 else ():
+        color = paint(cell.value)
+        gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if cell in crossed else None
         look: dict[str, Any] = {"fontsize": points, "color": styles.readable(color), "bbox": gap}
-        ax.text(x, y, text, ha="center", va="center_baseline", **look)
+        ax.text(cell.x, cell.y, text, ha="center", va="center_baseline", **look)
