@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -35,10 +34,8 @@ _MOST_BARS = 20  # cases: more are dots
 _LEAST_POINTS = 6.0  # height of a bar
 _LONGEST_NAME, _LONGEST_PRECISION = 64, 16  # letters
 _MOST_PANELS = 60
-_MOST_PARTS = 7  # of a step; the rest is one
 _MODEL_COLUMNS = ("phase", "role", "count", "step_batch", "context", "weights", "kv")
 _STEP_COLUMNS = ("phase", "step_batch", "context", "weights", "kv", "device")
-_OTHERS = "others"  # the small operations of a step
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
 _Line = tuple[str, PrecisionGroup | None]  # a case with its label, or a family's heading
 
@@ -54,8 +51,6 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> ca
     ----------
     data : pandas.DataFrame, path or rows
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results; the nine classic columns are enough.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot of a fitting size.
     layout : {"page", "slide"}
         A page of any length, or a slide of 16:9 with the cases by family.
 
@@ -405,8 +400,6 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> can
     ----------
     data : pandas.DataFrame, path, rows or ModelStep
         From `bwprof.model_step`, or the folder or the file of a run of `bwprof model`.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
     phase : str, optional
         "decode", where each sequence gets a token, or "prefill"; by default the first phase of the data.
 
@@ -481,7 +474,8 @@ def _name_step(row: RowDict, several: set[str]) -> str:
 
 def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: canvas.Inches) -> None:
     colors = styles.ink(ax)
-    looks = {role: styles.part_style(place) for place, role in enumerate(_merge_small_roles(steps))}
+    roles = dict.fromkeys(role for step in steps for role in step.times)
+    looks = {role: styles.part_style(place) for place, role in enumerate(roles)}
     handles = [styles.bar_handle(cut(role, 24), *look, colors.ground) for role, look in looks.items()]
     handles += styles.explain_bars([row for step in steps for rows in step.rows.values() for row in rows], colors)
     each = styles.add_legend_over_lines(ax, handles, len(steps), room)
@@ -508,21 +502,6 @@ def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: ca
     title = "Time per token by operation: a step gives each sequence one" if token else "Time of a step by operation"
     styles.add_title(ax, title, notes, room)
     styles.finish_lines(ax, [step.name for step in steps], each)
-
-
-def _merge_small_roles(steps: Sequence[_Step]) -> list[str]:
-    """Return the operations in their order; of more than 7 merge the smallest, in each step, into one."""
-    shares: Counter[str] = Counter()
-    for step in steps:
-        shares.update({role: time / step.total for role, time in step.times.items()})
-    if len(shares) <= _MOST_PARTS:
-        return list(shares)
-    large = {role for role, _ in shares.most_common(_MOST_PARTS - 1)}
-    for step in steps:
-        for role in [role for role in step.times if role not in large]:
-            step.times[_OTHERS] = step.times.get(_OTHERS, 0.0) + step.times.pop(role)
-            step.rows.setdefault(_OTHERS, []).extend(step.rows.pop(role))
-    return [*(role for role in shares if role in large), _OTHERS]
 
 
 def _describe_step(step: _Step) -> str:

@@ -76,10 +76,20 @@ class Drawing:
         return write_figure(self.size, draw, targets, dpi=dpi, dark=dark)
 
 
+_AXES_TEXT = """\
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure of pyplot of a fitting size.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+"""
+
+
 def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
     """Turn a function that returns a Drawing into one that draws it on its second argument, `ax`.
 
-    Its docstring gets what all have: the axes. `inspect.unwrap` returns the function again.
+    Its docstring gets what all say of the axes. `inspect.unwrap` returns the function again.
     """
 
     @wraps(build)
@@ -87,8 +97,7 @@ def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
         ax: Any = args[1] if len(args) > 1 else kwargs.get("ax")
         return build(*args, **kwargs).on(ax)
 
-    returns = "\n    Returns\n    -------\n    matplotlib.axes.Axes\n"
-    draw.__doc__ = (build.__doc__ or "").replace("\n    Raises\n", f"{returns}\n    Raises\n")
+    draw.__doc__ = (build.__doc__ or "").replace("\n    Raises\n", f"{_AXES_TEXT}\n    Raises\n")
     draw.__signature__ = inspect.signature(build).replace(return_annotation="Axes")  # type: ignore[attr-defined]
     return draw
 

@@ -40,8 +40,6 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     ----------
     data : pandas.DataFrame, path or rows
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results; the nine classic columns are enough.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
     from_, to : str, optional
         The precisions; by default FP32 and FP16 where the data have them, else the first two.
 
@@ -151,8 +149,6 @@ def ablation(data: pd.DataFrame | str | PathLike[str], ax: Axes | None = None) -
     ----------
     data : pandas.DataFrame or path
         From `bwprof.ablation`, or the file that ``bwprof ablation --json`` (or ``--csv``) wrote.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot of a fitting size.
 
     Raises
     ------
@@ -224,7 +220,7 @@ def _predict(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
 def _draw_speeds(ax: Axes, rows: Sequence[Mapping[str, Any]], room: canvas.Inches) -> float:
     """Draw a bar for each variant, and a diamond where it was predicted; return the height of a line, inches."""
     colors, predicted, speeds = styles.ink(ax), _predict(rows), list(map(_speed, rows))
-    base, reach = _scale_axis(ax, [value for value in (*speeds, *predicted) if value])
+    base, reach = _scale_axis(ax, [value for value in (*speeds, *predicted) if value], room[0])
     diamond: dict[str, Any] = {"marker": "D", "markersize": 5.5, "linewidth": 0}
     diamond |= {"color": colors.alarm, "markerfacecolor": colors.ground}
     handles = [styles.line_handle("predicted, over the variant before", **diamond)] if any(predicted) else []
@@ -264,7 +260,7 @@ def _write_result(ax: Axes, row: Mapping[str, Any], end: tuple[float, float]) ->
     styles.write_after(ax, text, end, colors.text, fontsize=8, **look)
 
 
-def _scale_axis(ax: Axes, values: Sequence[float]) -> tuple[float, float]:
+def _scale_axis(ax: Axes, values: Sequence[float], inches: float) -> tuple[float, float]:
     """Scale the axis; return where bars begin, and the length of a number.
 
     Bars begin at 0, and the length is a difference; on a logarithmic axis they begin at 1, and it is a factor.
@@ -273,12 +269,7 @@ def _scale_axis(ax: Axes, values: Sequence[float]) -> tuple[float, float]:
     if high / low < _LOG_FROM:
         ax.set_xlim(0, right := high * (1.02 + _NUMBER_SHARE))
         return 0.0, right * _NUMBER_SHARE
-    around = (high / low) ** 0.08
-    left, right = min(low, 1.0) / around, high * around * max(1.5, (high / low) ** 0.12)
-    steps = (1, 2, 5) if right / left < 100 else (1,)
-    ticks = [step * 10.0**power for power in range(-6, 9) for step in steps if left <= step * 10.0**power <= right]
-    ax.set_xscale("log")
-    ax.set_xlim(left, right)
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
+    ax.set_xscale("log", base=2)
+    _set_factors(ax, [1.0, *values], inches)
+    left, right = ax.get_xlim()
     return 1.0, (right / left) ** _NUMBER_SHARE

@@ -6,7 +6,6 @@ import math
 import numbers
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
@@ -17,7 +16,7 @@ from bwprof.plot.canvas import Drawing, Inches, cut, draws
 from bwprof.plot.inputs import require_columns
 from bwprof.results import schema
 from bwprof.text.formatting import is_missing, plural
-from bwprof.text.parsing import measured_or_nan, measured_or_none
+from bwprof.text.parsing import measured_or_nan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,18 +38,6 @@ _FACTORS = (1, 0.1, 10, 0.01, 100, 0.001, 1000, 0.5, 2, 0.2, 5, 0.3, 3, 0.7, 1.5
 _RATIO_COLUMNS = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
 
-@dataclass(frozen=True, slots=True)
-class _Ratio:
-    """A case: its ratio, new / base, with the interval, and the logarithm of the threshold."""
-
-    name: str
-    verdict: str
-    ratio: float
-    low: float
-    high: float
-    limit: float
-
-
 @draws
 def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
     """Draw each case's ratio, new / base, with its 95 % interval, sorted, over the band of noise.
@@ -59,8 +46,6 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
     ----------
     data : pandas.DataFrame
         From `bwprof.compare`; of more than 150 cases the largest changes are drawn.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot of a fitting size.
 
     Raises
     ------
@@ -86,90 +71,85 @@ def build_ratios(data: pd.DataFrame, *, most: int = canvas.MOST_LINES) -> Drawin
     """Return `ratios` as a Drawing, of at most `most` of the largest changes."""
     data = require_columns(data, *_RATIO_COLUMNS, what="a comparison, which bwprof.compare makes")
     every = _read_ratios(data)
-    largest = sorted(every, key=lambda line: -abs(math.log(line.ratio)))[:most]
-    lines = sorted(largest, key=lambda line: -line.ratio)
+    lines = every.loc[every["ratio"].abs().nlargest(most).index].sort_values("ratio", ascending=False, kind="stable")
     apart = len(data) - len(every)
     notes = [f"the {len(lines)} largest changes of {len(every)}"] if len(lines) < len(every) else []
-    notes += [f"not drawn: {plural(apart, 'case')} that could not be compared"] if apart else []
-    if len(lines) < len(every) and most == canvas.MOST_LINES:
+    if notes and most == canvas.MOST_LINES:
         canvas.log.warning("the picture shows %s", notes[0])
+    notes += [f"not drawn: {plural(apart, 'case')} that could not be compared"] if apart else []
     sides = [cut(str(data.attrs[name]), 48) for name in ("new", "base") if data.attrs.get(name)]
     title = " against ".join(sides) if len(sides) == 2 else ""
+    names = lines["name"].tolist()
 
     def draw(ax: Axes, _: int, room: Inches) -> None:
         each = _draw_ratios(ax, lines, str(data.attrs.get("metric", "time_ms")), room)
         styles.add_title(ax, title, notes, room, points=9.0)
-        styles.finish_lines(ax, [line.name for line in lines], each, points=8.0)
+        styles.finish_lines(ax, names, each, points=8.0)
 
-    return canvas.draw_lines([line.name for line in lines], 0.21, draw, width=9.0, points=8.0)
+    return canvas.draw_lines(names, 0.21, draw, width=9.0, points=8.0)
 
 
-def _read_ratios(data: pd.DataFrame) -> list[_Ratio]:
-    """Return the cases that were compared."""
-    lines = []
-    for record in data.to_dict(orient="records"):
-        ratio = measured_or_none(record["ratio"])
-        if ratio is None or ratio <= 0 or record["verdict"] not in _VERDICTS:
-            continue
-        words = (record["case"], record["precision"], record.get("parameters"))
-        name = cut(" ".join(str(word) for word in words if not is_missing(word) and word), 60)
-        low, high, threshold = (
-            float(value) if isinstance(value, numbers.Real) else math.nan  # an end may be infinite
-            for value in (record[column] for column in ("ratio_lo", "ratio_hi", "threshold_pct"))
-        )
-        limit = abs(math.log1p(threshold / 100)) if threshold > -100 else math.nan
-        lines.append(_Ratio(name, record["verdict"], ratio, low, high, limit))
-    if not lines:
+def _read_ratios(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the cases that were compared: name, verdict; logarithms of the ratio, its interval and the threshold."""
+    import numpy as np
+    import pandas as pd
+
+    words = data.reindex(columns=["case", "precision", "parameters"]).itertuples(index=False)
+    names = [cut(" ".join(str(word) for word in own if not is_missing(word) and word), 60) for own in words]
+    found = pd.DataFrame({"name": names, "verdict": data["verdict"].tolist()})
+    low, high, threshold = (  # an end may be infinite
+        np.array([float(value) if isinstance(value, numbers.Real) else math.nan for value in data[name].tolist()])
+        for name in ("ratio_lo", "ratio_hi", "threshold_pct")
+    )
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found["ratio"] = np.log([measured_or_nan(value) for value in data["ratio"].tolist()])
+        found["low"], found["high"] = np.log(low), np.log(high)
+        found["limit"] = np.abs(np.log1p(threshold / 100))
+    compared: pd.DataFrame = found[np.isfinite(found["ratio"]) & found["verdict"].isin(list(_VERDICTS))]
+    if compared.empty:
         raise ValueError("there is nothing to draw: no case was compared")
-    return lines
+    return compared
 
 
-def _draw_ratios(ax: Axes, lines: Sequence[_Ratio], metric: str, room: Inches) -> float:
+def _draw_ratios(ax: Axes, lines: pd.DataFrame, metric: str, room: Inches) -> float:
     """Draw a mark for each case over its band of noise; return the height of a line, inches."""
+    import numpy as np
     from matplotlib.patches import Patch
 
-    colors, counts = styles.ink(ax), Counter(line.verdict for line in lines)
+    colors, counts = styles.ink(ax), lines["verdict"].value_counts()
+    looks = {verdict: (color or colors.soft, mark) for verdict, (color, mark) in _VERDICTS.items() if verdict in counts}
     handles = [
-        styles.line_handle(f"{verdict} ({counts[verdict]})", color=color or colors.soft, marker=mark, linewidth=1.4)
-        for verdict, (color, mark) in _VERDICTS.items()
-        if counts[verdict]
+        styles.line_handle(f"{verdict} ({counts[verdict]})", color=color, marker=mark, linewidth=1.4)
+        for verdict, (color, mark) in looks.items()
     ]
     handles.append(Patch(facecolor=colors.grid, label="taken for noise"))
     each = styles.add_legend_over_lines(ax, handles, len(lines), room)
-    low, high, logarithmic = _find_range(lines)
-
-    def at(ratio: float) -> float:
-        """Return the x of a ratio: the ratio itself, or the change in percent."""
-        ratio = min(max(ratio, low), high)
-        return ratio if logarithmic else 100 * (ratio - 1)
-
+    # The axis holds all ratios, and bands and intervals up to three times as far.
+    far = 3 * lines["ratio"].abs().max() + 0.05
+    ends = np.concatenate([lines["low"], lines["high"], lines["limit"], -lines["limit"]])
+    values = [*lines["ratio"], *ends[np.isfinite(ends)].clip(-far, far), -0.01, 0.01]
+    low, high = 1.08 * min(values), 1.08 * max(values)
+    logarithmic = max(-low, high) > math.log(_LOG_FROM)
     if logarithmic:
         ax.set_xscale("log")
-    for place, line in enumerate(lines):
-        color, mark = _VERDICTS[line.verdict][0] or colors.soft, _VERDICTS[line.verdict][1]
-        limit = min(line.limit, 50.0)
-        left, right = at(math.exp(-limit)), at(math.exp(limit))
-        ax.barh(place, right - left, left=left, height=1.0, color=colors.grid, linewidth=0)
-        ax.plot([at(line.low), at(line.high)], [place, place], color=color, linewidth=1.4, solid_capstyle="butt")
-        ax.plot([at(line.ratio)], [place], color=color, marker=mark, markersize=min(5.5, 24 * each), linestyle="none")
-    ax.axvline(at(1.0), color=colors.text, linewidth=0.8)
+
+    def at(logarithm: Any) -> Any:
+        """Return the x of ratios: the ratio itself, or the change in percent."""
+        ratio = np.exp(np.clip(logarithm, low, high))
+        return ratio if logarithmic else 100 * (ratio - 1)
+
+    places = np.arange(len(lines))
+    left, right = at(-lines["limit"].to_numpy()), at(lines["limit"].to_numpy())
+    ax.barh(places, right - left, left=left, height=1.0, color=colors.grid, linewidth=0)
+    for verdict, (color, mark) in looks.items():
+        own = (lines["verdict"] == verdict).to_numpy()
+        ax.hlines(places[own], at(lines["low"][own]), at(lines["high"][own]), color=color, linewidth=1.4)
+        x = at(lines["ratio"][own])
+        ax.plot(x, places[own], color=color, marker=mark, markersize=min(5.5, 24 * each), linestyle="none")
+    ax.axvline(at(0.0), color=colors.text, linewidth=0.8)
     ax.set_xlim(at(low), at(high))
     _set_ratio_ticks(ax, metric, logarithmic=logarithmic)
     return each
-
-
-def _find_range(lines: Sequence[_Ratio]) -> tuple[float, float, bool]:
-    """Return the ends of the axis, and whether it is logarithmic.
-
-    It holds all ratios, and bands and intervals up to three times as far.
-    """
-    middles = [math.log(line.ratio) for line in lines]
-    ends = [math.log(end) for line in lines for end in (line.low, line.high) if 0 < end < math.inf]
-    ends += [sign * line.limit for line in lines if math.isfinite(line.limit) for sign in (-1, 1)]
-    room = 3 * max(map(abs, middles)) + 0.05
-    values = [*middles, *(min(max(end, -room), room) for end in ends), -0.01, 0.01]
-    low, high = 1.08 * min(values), 1.08 * max(values)
-    return math.exp(low), math.exp(high), max(-low, high) > math.log(_LOG_FROM)
 
 
 def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:

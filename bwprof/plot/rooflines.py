@@ -84,8 +84,6 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
     ----------
     data : pandas.DataFrame, path or rows
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results; of several devices the first one.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
 
     Raises
     ------

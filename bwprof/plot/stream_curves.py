@@ -45,8 +45,6 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
     ----------
     data : bwprof.Roofs, pandas.DataFrame or path
         Roofs, a frame or the folder or file of a run that measured them, or a file of `bwprof roofs export`.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
 
     Raises
     ------
@@ -165,8 +163,6 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     ----------
     data : pandas.DataFrame, path or rows, optional
         Results of a device of the catalogue; its measured ridges are marked.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
     precisions : sequence of str, optional
         The precisions of the arithmetic; by default FP32, FP16 and FP8.
 

@@ -79,8 +79,8 @@ def styles(precisions: Iterable[str]) -> dict[str, Style]:
 
 
 def part_style(place: int) -> tuple[str, str]:
-    """Return the colour and the hatch of a part of a whole."""
-    return _PARTS[place % len(_PARTS)]
+    """Return the colour and the hatch of a part of a whole; 49 parts differ."""
+    return _PARTS[place % len(_PARTS)][0], _PARTS[(place + place // len(_PARTS)) % len(_PARTS)][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,6 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     ----------
     data : pandas.DataFrame, path or rows
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results, with several values of a parameter.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
     x : str, optional
         The parameter, or any other column of numbers; by default the parameter with the most values.
     y : str
@@ -354,8 +352,6 @@ def heatmap(
     ----------
     data : pandas.DataFrame, path or rows
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results, with two parameters.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
     x, y : str, optional
         The parameters; by default those with the most values.
     value : str
