@@ -146,14 +146,18 @@ class _Chart:
         self.ax, self.ink, self.room, self.slide = ax, styles.ink(ax), room, slide
         self.labels = [label for label, _ in lines]
         self.cases = [(place, group) for place, (_, group) in enumerate(lines) if group is not None]
-        self.rows = [row for _, group in self.cases for row in group.rows.values()]
-        self.precisions, self.looks = precisions, styles.styles(precisions)
+        self.looks = styles.styles(precisions)
         self.thickness = 0.8 / len(precisions)  # of a bar, as a share of its case's line
+        self.rows: list[tuple[RowDict, float]] = []  # with the middle of their bar
+        for place, group in self.cases:
+            own = [group.rows[name] for name in precisions if name in group.rows]
+            first = place - (len(own) - 1) / 2 * self.thickness
+            self.rows += [(row, first + slot * self.thickness) for slot, row in enumerate(own)]
         height = (room[1] - 3 * canvas.LEGEND_INCHES) / len(lines)
         self.dots = len(self.cases) > _MOST_BARS or 72 * self.thickness * height < _LEAST_POINTS
-        values = [value for row in self.rows for value in (_bandwidth(row), _roof(row)[0]) if value]
+        values = [value for row, _ in self.rows for value in (_bandwidth(row), _roof(row)[0]) if value]
         self.longest = max(values, default=1.0)
-        self.peak = _near_peak(self.rows, self.longest)
+        self.peak = _near_peak([row for row, _ in self.rows], self.longest)
         self.longest = max(self.longest, self.peak or 0.0)
         self.gains = [(place, group, gain) for place, group in self.cases if (gain := _gain(group))]
         right = 0.62 if self.gains else 0.05  # inches
@@ -163,123 +167,103 @@ class _Chart:
 
     def draw(self, count: int, shared: str) -> None:
         """Draw everything; `count` cases would be drawn where there was room."""
-        ax, points = self.ax, 10.0 if self.slide else 8.0
+        ax, points, rows = self.ax, 10.0 if self.slide else 8.0, [row for row, _ in self.rows]
         head = 2.2 * points / 72 if self.gains else 0.0  # height of the gains' heading
-        count_lines = len(self.labels)
-        self.each = styles.add_legend_over_lines(ax, self._handles(), count_lines, self.room, points=points, more=head)
+        handles = self._handles([row for row in rows if _bandwidth(row) is not None])
+        self.each = styles.add_legend_over_lines(ax, handles, len(self.labels), self.room, points=points, more=head)
         if self.dots:
             self._draw_dots()
-        for place, group in self.cases if not self.dots else ():
-            for precision, center in self._centers(group, place).items():
-                self._draw_bar(group.rows[precision], center, precision)
+        for row, middle in self.rows if not self.dots else ():
+            self._draw_bar(row, middle)
         for place, group, gain in self.gains:
-            self._write_gain(group, gain, place)
-        if self.peak is not None:
-            ax.axvline(self.peak, color=self.ink.soft, zorder=0.5, **_PEAK_LOOK)
+            both = [group.rows[name] for name in PAIR if name in group.rows]
+            about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
+            star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
+            size = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
+            self._write_right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, size, "center")
         if self.gains:
             self._write_right("FP16 gain\nin time", -0.55, points * 0.85, "bottom")
+        if self.peak is not None:
+            ax.axvline(self.peak, color=self.ink.soft, zorder=0.5, **_PEAK_LOOK)
         ax.set_xlim(0, self.reach)
         ax.set_xlabel(schema.find_column("bandwidth_gb_s").label, fontsize=points + 2)
-        devices = inputs.device_names(self.rows)
+        devices = inputs.device_names(rows)
         notes = [cut(devices[0], _LONGEST_NAME) if len(devices) == 1 else "", shared]
         notes += canvas.note_left_out(len(self.cases), count, "cases")
         # The lines of rows without a bar have the reason.
-        notes += [note for note in inputs.note_rows(self.rows) if not note.startswith("not drawn")]
+        notes += [note for note in inputs.note_rows(rows) if not note.startswith("not drawn")]
         title = "Effective memory bandwidth by precision"
         styles.add_title(ax, title, notes, self.room, points=14 if self.slide else 11)
         styles.finish_lines(ax, self.labels, self.each, points=_SLIDE_POINTS if self.slide else 8.5)
         ax.tick_params(axis="x", labelsize=points + 1)
-        for place in {*range(count_lines)} - {place for place, _ in self.cases}:
+        for place in {*range(len(self.labels))} - {place for place, _ in self.cases}:
             ax.get_yticklabels()[place].set_fontweight("bold")
 
-    def _centers(self, group: PrecisionGroup, place: int) -> dict[str, float]:
-        names = [name for name in self.precisions if name in group.rows]
-        return {name: place + (slot - (len(names) - 1) / 2) * self.thickness for slot, name in enumerate(names)}
-
-    def _draw_bar(self, row: RowDict, center: float, precision: str) -> None:
+    def _draw_bar(self, row: RowDict, middle: float) -> None:
         """Draw a bar with its roof and its number, which covers neither the roof nor the bar's hatch."""
-        value, look = _bandwidth(row), self.looks[precision]
+        value, look = _bandwidth(row), self.looks[row["precision"]]
         points = min(14.0 if self.slide else 7.0, 72 * self.each * self.thickness * 0.85)
         if value is None:
-            text = f"{cut(precision, _LONGEST_PRECISION).upper()} {_missing_word(row)}"
-            self._write(0.004 * self.longest, center, text, points, self.ink.soft, style="italic")
+            text = f"{cut(row['precision'], _LONGEST_PRECISION).upper()} {_missing_word(row)}"
+            self._write(0.004 * self.longest, middle, text, points, self.ink.soft, style="italic")
             return
         hollow, height = inputs.is_predicted(row), self.thickness * 0.92
-        color = styles.draw_bar(self.ax, 0.0, center, value, height, look.color, hollow=hollow, hatch=look.hatch)
-        roof = self._draw_roof(row, center)
+        color = styles.draw_bar(self.ax, 0.0, middle, value, height, look.color, hollow=hollow, hatch=look.hatch)
+        roof, arithmetic = _roof(row)
+        if roof is not None:  # a line across the bar, with a diamond where it is arithmetic
+            shade, ends = self.ink.alarm if arithmetic else self.ink.text, [middle - height / 2, middle + height / 2]
+            self.ax.plot([roof] * 2, ends, color=shade, linewidth=1.6, solid_capstyle="butt")
+            if arithmetic:
+                self.ax.plot(roof, middle, color=shade, marker="D", markersize=2.6, linewidth=0)
         text = format_figure(value, whole_from=100) + ("*" if inputs.is_doubtful(row) else "")
         width, gap = canvas.measure_width(text, points) / self.inches, 0.04 / self.inches
         if value > width * 1.6 + 2 * gap:  # within the bar: at its end, or before a roof that the bar goes beyond
             covers = roof is not None and max(value - width - 2 * gap, width + 2 * gap) < roof < value
             end = (roof - gap if covers and roof is not None else value) - gap
             tag = {"facecolor": color, "edgecolor": "none", "pad": 0.8}
-            self._write(end, center, text, points, styles.readable(color), ha="right", bbox=tag)
+            self._write(end, middle, text, points, styles.readable(color), ha="right", bbox=tag)
         elif roof is not None and value - gap < roof < value + width + 2 * gap:
-            self._write(roof + 2 * gap, center, text, points, self.ink.text)
+            self._write(roof + 2 * gap, middle, text, points, self.ink.text)
         else:
-            self._write(value + 1.5 * gap, center, text, points, self.ink.text)
-
-    def _draw_roof(self, row: RowDict, center: float) -> float | None:
-        """Draw and return the nearer roof: a line across the bar, with a diamond where it is arithmetic."""
-        roof, arithmetic = _roof(row)
-        if roof is not None:
-            half, color = self.thickness * 0.46, self.ink.alarm if arithmetic else self.ink.text
-            ends = [center - half, center + half]
-            self.ax.plot([roof] * 2, ends, color=color, linewidth=1.6, solid_capstyle="butt")
-            if arithmetic:
-                self.ax.plot(roof, center, color=color, marker="D", markersize=2.6, linewidth=0)
-        return roof
+            self._write(value + 1.5 * gap, middle, text, points, self.ink.text)
 
     def _draw_dots(self) -> None:
         """Draw dots, with a line from each to its roof, and why there is none."""
         size = min(5.0, 72 * self.each * self.thickness * 1.15)
-        dots: dict[str, list[tuple[float, float, RowDict]]] = {name: [] for name in self.looks}
         for place, group in self.cases:
-            centers = self._centers(group, place)
-            self._explain_missing(group, centers)
-            for precision, y in centers.items():
-                value = _bandwidth(group.rows[precision])
-                dots[precision] += [(value, y, group.rows[precision])] if value is not None else []
+            self._explain_missing(list(group.rows.values()), place)
         roofs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}  # by whether they are arithmetic
-        for precision, own in dots.items():
-            look, ways = self.looks[precision], []
-            for value, y, row in own:
-                roof, arithmetic = _roof(row)
+        for precision, look in self.looks.items():
+            points, hollow, ways = [], [], []
+            for row, y in self.rows:
+                value, (roof, arithmetic) = _bandwidth(row), _roof(row)
+                if value is None or row["precision"] != precision:
+                    continue
+                points.append((value, y))
+                hollow.append(inputs.is_hollow(row))
                 if roof is not None:
                     ways.append([(value, y), (roof, y)])
                     roofs[arithmetic].append((roof, y))
             styles.draw_ways(self.ax, ways, look.color, 0.9, alpha=0.6)
-            points, hollow = [(value, y) for value, y, _ in own], [inputs.is_hollow(row) for *_, row in own]
             styles.draw_marks(self.ax, points, hollow, look.color, marker=look.marker, markersize=size, zorder=3)
         for arithmetic, places in roofs.items():
             color, marker, share = (self.ink.alarm, "D", 0.6) if arithmetic else (self.ink.text, "|", 1.1)
             mark: dict[str, Any] = {"color": color, "marker": marker, "markersize": size * share}
             self.ax.plot(*styles.split_points(places), linewidth=0, zorder=2.9, markeredgewidth=1.2, **mark)
 
-    def _explain_missing(self, group: PrecisionGroup, centers: Mapping[str, float]) -> None:
+    def _explain_missing(self, rows: Sequence[RowDict], place: int) -> None:
         """Write which precisions of a case have no dot, and why, clear of its other dots."""
         reasons: dict[str, list[str]] = {}
-        ends: list[float] = []
-        for name in centers:
-            value, row = _bandwidth(group.rows[name]), group.rows[name]
-            if value is None:
-                reasons.setdefault(_missing_word(row), []).append(cut(name, _LONGEST_PRECISION).upper())
-            else:
-                ends += [value, _roof(row)[0] or value]
-        if not reasons:
-            return
+        for row in (row for row in rows if _bandwidth(row) is None):
+            reasons.setdefault(_missing_word(row), []).append(cut(row["precision"], _LONGEST_PRECISION).upper())
+        ends = [
+            end for row in rows if (value := _bandwidth(row)) is not None for end in (value, _roof(row)[0] or value)
+        ]
         text = "; ".join(f"{', '.join(names)} {reason}" for reason, names in reasons.items())
         points, start = min(6.5, 72 * self.each * 0.7), 0.004 * self.longest
         if ends and min(ends) < start + (canvas.measure_width(text, points) + 0.1) / self.inches:
             start = max(ends) + 0.1 / self.inches
-        self._write(start, sum(centers.values()) / len(centers), text, points, self.ink.soft)
-
-    def _write_gain(self, group: PrecisionGroup, gain: float, place: int) -> None:
-        points = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
-        both = [group.rows[name] for name in PAIR if name in group.rows]
-        about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
-        star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
-        self._write_right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, points, "center")
+        self._write(start, place, text, points, self.ink.soft)
 
     def _write_right(self, text: str, y: float, points: float, va: str) -> None:
         ground = {"facecolor": self.ink.ground, "edgecolor": "none", "pad": 0.6}
@@ -290,15 +274,16 @@ class _Chart:
         look |= {"va": "center_baseline", "parse_math": False, "clip_on": True}
         self.ax.text(x, y, text, fontsize=points, color=color, **look)
 
-    def _handles(self) -> list[Any]:
+    def _handles(self, rows: Sequence[RowDict]) -> list[Any]:
         """Return the legend's entries, of what is drawn alone."""
-        timed = [row for row in self.rows if _bandwidth(row) is not None]
         handles: list[Any] = []
-        for name in (name for name in self.precisions if any(row["precision"] == name for row in timed)):
-            look, label = self.looks[name], cut(name, _LONGEST_PRECISION).upper()
+        there = {row["precision"] for row in rows}
+        for name, look in self.looks.items():
+            label = cut(name, _LONGEST_PRECISION).upper()
             dot = styles.line_handle(label, color=look.color, marker=look.marker, linewidth=0, markersize=5)
-            handles.append(dot if self.dots else styles.bar_handle(label, look.color, look.hatch, self.ink.ground))
-        roofs = {arithmetic for roof, arithmetic in map(_roof, timed) if roof}
+            bar = styles.bar_handle(label, look.color, look.hatch, self.ink.ground)
+            handles += [dot if self.dots else bar] if name in there else []
+        roofs = {arithmetic for roof, arithmetic in map(_roof, rows) if roof}
         mark: dict[str, Any] = {"linewidth": 0, "markeredgewidth": 1.6}
         if False in roofs:
             label = f"{schema.find_column('attainable_gb_s').title}: a plain stream of the same bytes"
@@ -309,7 +294,7 @@ class _Chart:
         if self.peak is not None:
             label = schema.find_column("peak_gb_s").title
             handles.append(styles.line_handle(label, color=self.ink.soft, **_PEAK_LOOK))
-        return handles + (styles.mark_doubts(timed, self.ink) if self.dots else styles.explain_bars(timed, self.ink))
+        return handles + (styles.mark_doubts if self.dots else styles.explain_bars)(rows, self.ink)
 
 
 def _bandwidth(row: Mapping[str, Any]) -> float | None:

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -200,13 +199,15 @@ def measure_width(text: str, points: float) -> float:
 
 def count_columns(labels: Sequence[str], width: float, points: float) -> int:
     """Return how many columns of a legend fit a width in inches."""
+    import numpy as np
+
     widths = [measure_width(label, points) + 4.5 * points / 72 for label in labels]
-    for columns in range(min(8, len(labels)), 1, -1):
-        lines, longer = divmod(len(labels), columns)
-        ends = [0, *accumulate(lines + (place < longer) for place in range(columns))]
-        if sum(max(widths[first:end]) for first, end in pairwise(ends)) <= width:
-            return columns
-    return 1
+    fits = (
+        columns
+        for columns in range(min(8, len(labels)), 1, -1)
+        if sum(max(part) for part in np.array_split(widths, columns)) <= width
+    )
+    return next(fits, 1)
 
 
 def endings() -> list[str]:
@@ -253,9 +254,8 @@ def write_figure(
         draw(figure)
         for target in targets:
             ending, content = target.suffix.lower().removeprefix("."), io.BytesIO()
-            figure.dpi = (
-                get_registered_canvas_class(ending)(figure).fixed_dpi or dpi
-            )  # letters' widths differ by format
+            # Letters' widths differ by format.
+            figure.dpi = get_registered_canvas_class(ending)(figure).fixed_dpi or dpi
             ConstrainedLayoutEngine().execute(figure)
             figure.savefig(content, dpi=dpi, format=ending, facecolor="auto")
             atomic_write(target, content.getvalue())

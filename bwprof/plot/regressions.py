@@ -245,15 +245,11 @@ def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, 
         names = dict.fromkeys(str(name) for name in data["device"].dropna()) if "device" in data else {}
         device = [cut(next(iter(names)), _LONGEST) if len(names) == 1 else f"{len(names)} devices"] if names else []
         left_out = [f"the first {len(panels)} of {len(every)} cases"] if len(panels) < len(every) else []
-        title, color = (
-            ", ".join(["Time of a launch, median and 95 % interval", *device, *left_out]),
-            styles.ink(axes[0]).text,
-        )
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, parse_math=False, color=color)
-        legend = (
-            "\u25b2 slower, \u25bc faster than the run before; hollow: see flags; dotted: driver, version, variant or"
-        )
-        figure.supxlabel(f"{legend} device changed", fontsize=8, color=color)
+        title = ", ".join(["Time of a launch, median and 95 % interval", *device, *left_out])
+        look: dict[str, Any] = {"color": styles.ink(axes[0]).text, "parse_math": False}
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, **look)
+        changes = "hollow: see flags; dotted: driver, version, variant or device changed"
+        figure.supxlabel(f"\u25b2 slower, \u25bc faster than the run before; {changes}", fontsize=8, **look)
 
     size = (9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows)
     return canvas.write_figure(size, draw, targets, dpi=dpi, dark=dark)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof.analysis import values
 from bwprof.analysis.summarize import ordered_precisions
@@ -32,14 +32,10 @@ _Point = tuple[float, float]
 _Name = tuple[str, _Point, str]  # text, point, colour
 
 
-@dataclass(frozen=True, slots=True)
-class _RoofPoint:
+class _RoofPoint(NamedTuple):
     case: str
-    shape: tuple[object, ...]
-    precision: str
+    row: RowDict
     at: _Point  # FLOP/B, TFLOP/s
-    time_ms: float
-    hollow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +53,6 @@ class _Roof:
 
     def ridges(self) -> dict[str, float]:
         return {name: float(ridge(rate, self.gb_s)) for name, rate in self.tflops.items()} if self.gb_s else {}
-
-
-@dataclass(frozen=True, slots=True)
-class _Roofline:
-    """What a roofline shows: rows, cases without FLOPs, the measured and the theoretical roof."""
-
-    points: list[_RoofPoint]
-    rows: list[RowDict]
-    copies: list[str]
-    roofs: tuple[_Roof, _Roof]
-    precisions: list[str]
-    notes: list[str]
 
 
 @draws
@@ -99,33 +83,53 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
     rows = inputs.read_rows(data)[0]
     if not rows:
         raise ValueError("there are no rows to draw")
-    content = _read_content(rows)
-    return Drawing(_SIZE, (_SIZE[0] - 0.9, _SIZE[1] - 1.2), lambda ax, room: _draw(ax, content, room))
-
-
-def _read_content(rows: Sequence[RowDict]) -> _Roofline:
-    """Read the first device that has rows with FLOPs and a time."""
     devices = pairs.group_by_device(rows)
-    for own in devices:
-        timed = [row for row in own if measured_or_none(row.get("time_ms")) and inputs.is_drawable(row)]
-        shared, names = distinguish_names(_name_cases(timed))
-        every = [(row, name, _read_point(row, name)) for row, name in zip(timed, names, strict=True)]
-        drawn = [row for row, _, point in every if point is not None]
-        if drawn:
-            break
-    else:
+    own, shared, points, copies = next((found for found in map(_read_device, devices) if found[2]), ([], "", [], []))
+    if not points:
         raise ValueError("there is nothing to draw: no row has a number in columns flops and time_ms")
-    points = [point for _, _, point in every if point is not None]
-    notes = [
-        *(cut(name, 60) for name in inputs.device_names(own)[:1]),
-        cut(shared, 80),
-        f"the first of {len(devices)} devices" if len(devices) > 1 else "",
-        *inputs.note_rows(own),
-    ]
-    copies = list(dict.fromkeys(name for _, name, point in every if not point))
-    there = {row["precision"] for row in drawn}
+    there = {point.row["precision"] for point in points}
     precisions = [name for name in ordered_precisions(own) if name in there]
-    return _Roofline(points, drawn, copies, _read_roofs(drawn, precisions), precisions, notes)
+    measured, theory = roofs = _read_roofs([point.row for point in points], precisions)
+    predicted = measured.word(there) == "predicted"
+    notes = [cut(name, 60) for name in (*inputs.device_names(own)[:1], shared)]
+    notes += [f"the first of {len(devices)} devices" if len(devices) > 1 else "", *inputs.note_rows(own)]
+
+    def draw(ax: Axes, room: Inches) -> None:
+        from bwprof.plot.labels import name_points
+
+        looks, colors = styles.styles(precisions), styles.ink(ax)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        _set_limits(ax, points, roofs)
+        handles = _make_handles(roofs, looks, colors.text)
+        handles += styles.mark_doubts((point.row for point in points), colors)
+        spots = _group_spots(ax, points, room)
+        if any(len({point.row["precision"] for point in spot}) > 1 for spot in spots):
+            handles.append(styles.line_handle("on one spot: marks inside each other", linewidth=0))
+        styles.add_legend_above(ax, handles, room)
+        lines = _draw_roof(ax, theory, looks, colors.soft, measured.gb_s)
+        lines += _draw_roof(ax, measured, looks, colors.text, theory.gb_s)
+        lines += _join_cases(ax, points)
+        _draw_points(ax, spots, looks)
+        names = [*_draw_ridges(ax, roofs, looks), *_name_points(points, colors.text)]
+        name_points(ax, names, [point.at for point in points], lines)
+        below = wrap_name(f"without FLOPs: {', '.join(copies)}", int(12 * room[0]) + 1, 2) if copies else ""
+        label = schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic ")
+        ax.set_xlabel(f"{label}\n{below}".rstrip(), parse_math=False)
+        ax.set_ylabel(schema.find_column("tflops").label)
+        styles.add_title(ax, "Predicted roofline" if predicted else "Roofline", notes, room)
+        styles.finish_axes(ax, grid="both")
+
+    return Drawing(_SIZE, (_SIZE[0] - 0.9, _SIZE[1] - 1.2), draw)
+
+
+def _read_device(rows: list[RowDict]) -> tuple[list[RowDict], str, list[_RoofPoint], list[str]]:
+    """Return a device's rows, the words that the names of its cases share, its points, and cases without FLOPs."""
+    timed = [row for row in rows if measured_or_none(row.get("time_ms")) and inputs.is_drawable(row)]
+    shared, names = distinguish_names(_name_cases(timed))
+    every = [(row, name, _read_place(row)) for row, name in zip(timed, names, strict=True)]
+    points = [_RoofPoint(name, row, at) for row, name, at in every if at is not None]
+    return rows, shared, points, list(dict.fromkeys(name for _, name, at in every if at is None))
 
 
 def _name_cases(rows: Sequence[RowDict]) -> list[str]:
@@ -139,18 +143,15 @@ def _name_cases(rows: Sequence[RowDict]) -> list[str]:
     return names
 
 
-def _read_point(row: RowDict, name: str) -> _RoofPoint | None:
-    """Return a row's point; None without FLOPs, and for impossible numbers."""
+def _read_place(row: RowDict) -> _Point | None:
+    """Return a row's intensity and rate; None without FLOPs, and for impossible numbers."""
     columns = ("flops", "time_ms", "tflops", "arithmetic_intensity")
     flops, time_ms, rate, intensity = (measured_or_none(row.get(column)) or 0.0 for column in columns)
     if time_ms <= 0:
         return None
     flops, moved = flops or rate * time_ms * 1e9, pairs.moved_bytes(row) or 0
     rate, intensity = rate or flops / time_ms / 1e9, intensity or (flops / moved if moved > 0 else 0.0)
-    if min(flops, rate, intensity) <= 0:
-        return None
-    shape = tuple(map(row.get, schema.param_names()))
-    return _RoofPoint(name, shape, row["precision"], (intensity, rate), time_ms, inputs.is_hollow(row))
+    return (intensity, rate) if min(flops, rate, intensity) > 0 else None
 
 
 def _read_roofs(rows: Sequence[RowDict], precisions: Sequence[str]) -> tuple[_Roof, _Roof]:
@@ -177,66 +178,32 @@ def _read_roofs(rows: Sequence[RowDict], precisions: Sequence[str]) -> tuple[_Ro
     )
 
 
-def _draw(ax: Axes, content: _Roofline, room: Inches) -> None:
-    from bwprof.plot.labels import name_points
-
-    looks, colors = styles.styles(content.precisions), styles.ink(ax)
-    measured, theory = content.roofs
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    _set_limits(ax, content)
-    spots = _group_spots(ax, content.points, room)
-    handles = _make_handles(content, looks, colors.text) + styles.mark_doubts(content.rows, colors)
-    if any(len({point.precision for point in spot}) > 1 for spot in spots):
-        handles.append(styles.line_handle("on one spot: marks inside each other", linewidth=0))
-    styles.add_legend_above(ax, handles, room)
-    lines = _draw_roof(ax, theory, looks, colors.soft, measured.gb_s)
-    lines += _draw_roof(ax, measured, looks, colors.text, theory.gb_s)
-    for case in (joined := _join_cases(content.points)):
-        for (x, y), (next_x, next_y) in pairwise(case):
-            lines += zip(_between(x, next_x, 12), _between(y, next_y, 12), strict=True)
-    styles.draw_ways(ax, joined, colors.soft, 0.5, alpha=0.6, zorder=2)
-    _draw_points(ax, content, spots, looks)
-    names = [*_draw_ridges(ax, content, looks), *_name_points(content.points, colors.text)]
-    name_points(ax, names, [point.at for point in content.points], lines)
-    copies = (
-        wrap_name(f"without FLOPs: {', '.join(content.copies)}", int(12 * room[0]) + 1, 2) if content.copies else ""
-    )
-    label = schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic ")
-    ax.set_xlabel(f"{label}\n{copies}".rstrip(), parse_math=False)
-    ax.set_ylabel(schema.find_column("tflops").label)
-    word = measured.word(set(content.precisions))
-    styles.add_title(ax, "Predicted roofline" if word == "predicted" else "Roofline", content.notes, room)
-    styles.finish_axes(ax, grid="both")
-
-
-def _set_limits(ax: Axes, content: _Roofline) -> None:
-    xs, ys = zip(*(point.at for point in content.points), strict=True)
-    bends = [bend for roof in content.roofs for bend in roof.ridges().values()]
-    rates = [rate for roof in content.roofs for rate in roof.tflops.values()]
-    memory = [roof.gb_s for roof in content.roofs if roof.gb_s]
+def _set_limits(ax: Axes, points: Sequence[_RoofPoint], roofs: Sequence[_Roof]) -> None:
+    xs, ys = zip(*(point.at for point in points), strict=True)
+    bends = [bend for roof in roofs for bend in roof.ridges().values()]
+    rates = [rate for roof in roofs for rate in roof.tflops.values()]
+    memory = [roof.gb_s for roof in roofs if roof.gb_s]
     left, right = min([*xs, *bends]) / 2.5, max([*xs, *bends]) * 4
     high = max([*ys, *rates]) * 1.8 if rates or not memory else max([*ys, right * memory[0] / 1e3])
     ax.set_xlim(left, right)
     ax.set_ylim(min([*ys, *([left * 2.5 * min(memory) / 1e3] if memory else [])]) / 2.5, high)
 
 
-def _make_handles(content: _Roofline, looks: Mapping[str, Style], color: str) -> list[Any]:
+def _make_handles(roofs: Sequence[_Roof], looks: Mapping[str, Style], color: str) -> list[Any]:
     handles = []
     for name, look in looks.items():
-        rates = [
-            f"{format_figure(roof.tflops[name], whole_from=100)} {roof.word({name})}"
-            for roof in content.roofs
-            if name in roof.tflops
-        ]
-        label = cut(name, _LONGEST_PRECISION).upper() + (f": {', '.join(rates)} (TFLOP/s)" if rates else "")
+        own = [roof for roof in roofs if name in roof.tflops]
+        rates = ", ".join(f"{_figure(roof.tflops[name])} {roof.word({name})}" for roof in own)
+        label = cut(name, _LONGEST_PRECISION).upper() + (f": {rates} (TFLOP/s)" if rates else "")
         handles.append(styles.line_handle(label, color=look.color, marker=look.marker, markersize=5, linewidth=1.2))
-    for roof in content.roofs:
-        if roof.gb_s or roof.tflops:
-            memory = f": memory {format_figure(roof.gb_s, whole_from=100)} GB/s" if roof.gb_s else ""
-            word = roof.word(set(content.precisions))
-            handles.append(styles.line_handle(f"roof {word}{memory}", color=color, **roof.look))
+    for roof in (roof for roof in roofs if roof.gb_s or roof.tflops):
+        memory = f": memory {_figure(roof.gb_s)} GB/s" if roof.gb_s else ""
+        handles.append(styles.line_handle(f"roof {roof.word({*looks})}{memory}", color=color, **roof.look))
     return handles
+
+
+def _figure(value: float) -> str:
+    return format_figure(value, whole_from=100)
 
 
 def _draw_roof(ax: Axes, roof: _Roof, looks: Mapping[str, Style], color: str, other_gb_s: float | None) -> list[_Point]:
@@ -276,32 +243,34 @@ def _group_spots(ax: Axes, points: Sequence[_RoofPoint], room: Inches) -> list[l
     return [spot for _, spot in spots]
 
 
-def _draw_points(
-    ax: Axes, content: _Roofline, spots: Sequence[Sequence[_RoofPoint]], looks: Mapping[str, Style]
-) -> None:
+def _draw_points(ax: Axes, spots: Sequence[Sequence[_RoofPoint]], looks: Mapping[str, Style]) -> None:
     """Draw the rows; on one spot the mark of each precision is around the next one's."""
     marks: dict[tuple[int, str], list[_RoofPoint]] = {}  # by how many marks are within this one
     for spot in spots:
-        first = {(point.precision, point.hollow): point for point in reversed(spot)}
-        order = sorted(first, key=lambda key: content.precisions.index(key[0]), reverse=True)
+        first = {(point.row["precision"], inputs.is_hollow(point.row)): point for point in reversed(spot)}
+        order = sorted(first, key=lambda key: list(looks).index(key[0]), reverse=True)
         for within, key in enumerate(order):
             marks.setdefault((within, key[0]), []).append(first[key])
     for (within, name), own in marks.items():
         look: dict[str, Any] = {"marker": looks[name].marker, "markersize": 5.5 + 3 * within, "markeredgewidth": 1.1}
-        points, hollow = [point.at for point in own], [point.hollow for point in own]
+        points, hollow = [point.at for point in own], [inputs.is_hollow(point.row) for point in own]
         styles.draw_marks(ax, points, hollow, looks[name].color, zorder=3 - within / 100, **look)
 
 
-def _join_cases(points: Sequence[_RoofPoint]) -> list[list[_Point]]:
+def _join_cases(ax: Axes, points: Sequence[_RoofPoint]) -> list[_Point]:
+    """Join the precisions of one shape of a case; return points along the lines."""
     cases: dict[tuple[object, ...], list[_Point]] = {}
     for point in points:
-        cases.setdefault((point.case, point.shape), []).append(point.at)
-    return [sorted(own) for own in cases.values() if len(own) > 1]
+        cases.setdefault((point.case, *map(point.row.get, schema.param_names())), []).append(point.at)
+    ways = [way for own in cases.values() for way in pairwise(sorted(own))]
+    styles.draw_ways(ax, ways, styles.ink(ax).soft, 0.5, alpha=0.6, zorder=2)
+    steps = [zip(*(_between(*ends, 12) for ends in zip(*way, strict=True)), strict=True) for way in ways]
+    return [(x, y) for step in steps for x, y in step]
 
 
-def _draw_ridges(ax: Axes, content: _Roofline, looks: Mapping[str, Style]) -> list[_Name]:
+def _draw_ridges(ax: Axes, roofs: Sequence[_Roof], looks: Mapping[str, Style]) -> list[_Name]:
     """Draw a ring on each ridge, and return its name; ridges within 3 % share a name."""
-    roof = next((roof for roof in content.roofs if roof.ridges()), content.roofs[0])
+    roof = next((roof for roof in roofs if roof.ridges()), roofs[0])
     groups: list[tuple[float, list[str]]] = []
     for precision, bend in sorted(roof.ridges().items(), key=lambda item: item[1]):
         if groups and bend <= groups[-1][0] * 1.03:
@@ -313,8 +282,7 @@ def _draw_ridges(ax: Axes, content: _Roofline, looks: Mapping[str, Style]) -> li
         rate, color = roof.tflops[precisions[0]], looks[precisions[0]].color
         ax.plot(bend, rate, marker="o", markersize=7, color="none", markeredgecolor=color, linewidth=0, zorder=2.5)
         words = ", ".join(cut(precision, _LONGEST_PRECISION).upper() for precision in precisions)
-        text = f"ridge {words}: {format_figure(bend, whole_from=100)} FLOP/B"
-        names.append((text, (bend, rate), styles.ink(ax).text))
+        names.append((f"ridge {words}: {_figure(bend)} FLOP/B", (bend, rate), styles.ink(ax).text))
     return names
 
 
@@ -323,7 +291,7 @@ def _name_points(points: Sequence[_RoofPoint], color: str) -> list[_Name]:
     cases: dict[str, list[_RoofPoint]] = {}
     for point in points:
         cases.setdefault(point.case, []).append(point)
-    longest = sorted(cases.items(), key=lambda item: -max(point.time_ms for point in item[1]))
+    longest = sorted(cases.items(), key=lambda item: -max(float(point.row["time_ms"]) for point in item[1]))
     return [
         (wrap_name(name, 34, 3), max(own, key=lambda point: point.at[1]).at, color)
         for name, own in longest[:_MOST_NAMES]
