@@ -6,9 +6,8 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof import registry
 from bwprof.plot import inputs, styles
@@ -142,15 +141,12 @@ def _draw_facts(ax: Axes, facts: Mapping[str, Any]) -> list[Any]:
     return handles
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """A device's ridges by precision, FLOP/B; those that no data sheet confirms, and those that were measured."""
-
-    name: str
-    x: float
-    ridges: dict[str, float]
-    unconfirmed: frozenset[str]
-    measured: Mapping[str, float]
+class _Ridge(NamedTuple):
+    device: str
+    precision: str
+    x: float  # the year, devices of one year side by side
+    value: float  # FLOP/B
+    unconfirmed: bool  # by a data sheet
 
 
 @draws
@@ -185,10 +181,10 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     if not chosen:
         raise ValueError("precisions is empty: at least one is needed")
     measured = {} if data is None else _measured_ridges(inputs.read_rows(data)[0], chosen)
-    devices = _read_devices(chosen, measured)
+    ridges = _read_ridges(chosen)
 
     def draw(ax: Axes, room: Inches) -> None:
-        _draw_ridges(ax, devices, chosen, room)
+        _draw_ridges(ax, ridges, measured, room)
         ax.set_xlabel("year")
         ax.set_ylabel("ridge (FLOP/B)")
         title = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
@@ -198,7 +194,7 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     return Drawing((SIZE[0], 5.6), (INNER[0], 4.6), draw)
 
 
-def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[str, dict[str, float]]:
+def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[tuple[str, str], float]:
     """Return the median measured ridges by the device's id in the catalogue and by precision."""
     from bwprof.analysis.prediction import catalogue
 
@@ -215,69 +211,65 @@ def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict
         names = ", ".join(cut(name, _LONGEST) for name in list(others)[:5]) or "none"
         names += f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise ValueError(f"no device of the rows is in the catalogue with a ridge (devices: {names})")
-    medians: dict[str, dict[str, float]] = defaultdict(dict)
-    for (device, precision), bends in ridges.items():
-        medians[device][precision] = median(bends)
-    return medians
+    return {key: median(bends) for key, bends in ridges.items()}
 
 
-def _read_devices(precisions: Sequence[str], measured: Mapping[str, dict[str, float]]) -> list[_Device]:
-    """Return the catalogue's devices, those of a year side by side, by their highest ridge."""
+def _read_ridges(precisions: Sequence[str]) -> list[_Ridge]:
+    """Return the ridges of the catalogue's devices; those of a year are sorted by their highest one."""
     from bwprof.analysis.prediction import catalogue
 
     years: dict[int, list[tuple[Any, dict[str, float]]]] = defaultdict(list)
     for entry in catalogue.entries():
         rates = {name: float(entry.tflops[name]) for name in precisions if name in entry.tflops}
-        ridges = {name: float(ridge_of(rate, float(entry.bandwidth_gb_s))) for name, rate in rates.items()}
-        years[entry.year] += [(entry, ridges)] if ridges else []
-    devices = []
+        bends = {name: float(ridge_of(rate, float(entry.bandwidth_gb_s))) for name, rate in rates.items()}
+        years[entry.year] += [(entry, bends)] if bends else []
+    ridges = []
     for year, own in sorted(years.items()):
         own.sort(key=lambda pair: max(pair[1].values()))
-        for place, (entry, ridges) in enumerate(own):
+        for place, (entry, bends) in enumerate(own):
             x = year + _YEAR_WIDTH * ((place + 0.5) / len(own) - 0.5)
-            every = "bandwidth_gb_s" in entry.unconfirmed
-            unconfirmed = frozenset(name for name in ridges if every or name in entry.unconfirmed)
-            devices.append(_Device(entry.id, x, ridges, unconfirmed, measured.get(entry.id, {})))
-    return devices
+            doubted = {*bends} if "bandwidth_gb_s" in entry.unconfirmed else {*entry.unconfirmed}
+            ridges += [_Ridge(entry.id, name, x, bend, name in doubted) for name, bend in bends.items()]
+    return ridges
 
 
-def _draw_ridges(ax: Axes, devices: Sequence[_Device], precisions: Sequence[str], room: Inches) -> None:
+def _draw_ridges(ax: Axes, ridges: Sequence[_Ridge], measured: Mapping[tuple[str, str], float], room: Inches) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     from bwprof.plot.labels import name_points
 
-    colors, looks = styles.ink(ax), styles.styles(precisions)
-    tops = [(device.x, max(device.ridges.values())) for device in devices]
-    ways = [[(device.x, min(device.ridges.values())), top] for device, top in zip(devices, tops, strict=True)]
-    styles.draw_ways(ax, ways, colors.soft, 0.6, alpha=0.7, zorder=1.5)
-    handles, points = [], []
+    colors, looks = styles.ink(ax), styles.styles(ridge.precision for ridge in ridges)
+    devices: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for ridge in ridges:
+        devices[ridge.device].append((ridge.x, ridge.value))
+    styles.draw_ways(ax, [sorted(own) for own in devices.values()], colors.soft, 0.6, alpha=0.7, zorder=1.5)
+    handles, crosses = [], []
     for name, look in looks.items():
-        own = [device for device in devices if name in device.ridges]
-        theory = [(device.x, device.ridges[name]) for device in own]
-        hollow = [name in device.unconfirmed for device in own]
-        styles.draw_marks(ax, theory, hollow, look.color, marker=look.marker, markersize=6, zorder=3)
-        if min(round(x) for x, _ in theory) == round(devices[0].x):  # the oldest devices have this arithmetic
-            _draw_trend(ax, theory, look.color)
-        measured = [(device.x, device.measured[name]) for device in own if name in device.measured]
-        ax.plot(*styles.split_points(measured), color=look.color, linewidth=0, zorder=3.5, **_CROSS)
+        own = [ridge for ridge in ridges if ridge.precision == name]
+        points, hollow = [(ridge.x, ridge.value) for ridge in own], [ridge.unconfirmed for ridge in own]
+        styles.draw_marks(ax, points, hollow, look.color, marker=look.marker, markersize=6, zorder=3)
+        if round(own[0].x) == round(ridges[0].x):  # the oldest devices have this arithmetic
+            _draw_trend(ax, points, look.color)
+        found = [(ridge.x, measured[ridge.device, name]) for ridge in own if (ridge.device, name) in measured]
+        ax.plot(*styles.split_points(found), color=look.color, linewidth=0, zorder=3.5, **_CROSS)
         handles.append(
             styles.line_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
         )
-        points += theory + measured
-    if any(device.unconfirmed for device in devices):
+        crosses += found
+    if any(ridge.unconfirmed for ridge in ridges):
         handles.append(styles.ring_handle("hollow: not confirmed by a data sheet", colors.text, markersize=6))
-    if any(device.measured for device in devices):
+    if crosses:
         handles.append(styles.line_handle("measured", color=colors.text, linewidth=0, **_CROSS))
     ax.set_yscale("log")
-    years = range(round(devices[0].x), round(devices[-1].x) + 1)
+    years = range(round(ridges[0].x), round(ridges[-1].x) + 1)
     ax.set_xlim(years[0] - 0.5, years[-1] + 0.5)
     ax.set_xticks(years, list(map(str, years)))
     ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if math.isfinite(value) else "")
     ax.yaxis.set_minor_formatter(NullFormatter())
     styles.add_legend_above(ax, [*handles, styles.line_handle("trend", color=colors.soft, **_TREND)], room)
-    names = [(cut(device.name, _LONGEST), top, colors.text) for device, top in zip(devices, tops, strict=True)]
-    name_points(ax, names, points)
+    names = [(cut(device, _LONGEST), max(own), colors.text) for device, own in devices.items()]
+    name_points(ax, names, [*((ridge.x, ridge.value) for ridge in ridges), *crosses])
 
 
 def _draw_trend(ax: Axes, points: Sequence[tuple[float, float]], color: str) -> None:
