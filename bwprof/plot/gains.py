@@ -208,11 +208,10 @@ def _predict(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
 
     It is None where the prediction is for another shape.
     """
-    before: float | None = None
-    predicted: list[float | None] = []
+    before, predicted = 0.0, []
     for row in rows:
-        applies = before and _speed(row) is not None and row.get("predicted_here") and row["predicted_gain"] is not None
-        predicted.append(before * row["predicted_gain"] if applies and before else None)
+        gain = row["predicted_gain"] if _speed(row) is not None and row.get("predicted_here") else None
+        predicted.append(before * gain if before and gain is not None else None)
         before = _speed(row) or before
     return predicted
 
@@ -250,9 +249,8 @@ def _write_result(ax: Axes, row: Mapping[str, Any], end: tuple[float, float]) ->
         status = str(row["status"])
         words = {"ok": "not verified", "skipped": "does not run here"}.get(status, status)
         reason = f": {row['reason']}" if row.get("reason") is not None else ""
-        styles.write_after(
-            ax, cut(words + reason, _LONGEST_TEXT), end, colors.soft, fontsize=7.5, style="italic", **look
-        )
+        text = cut(words + reason, _LONGEST_TEXT)
+        styles.write_after(ax, text, end, colors.soft, fontsize=7.5, style="italic", **look)
         return
     gain = measured_or_none(row.get("measured_gain"))
     text = f"{format_short(speed, '.2f' if speed < 10 else '.0f')}{_TIMES}{'*' if row.get('flags') else ''}"

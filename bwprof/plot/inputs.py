@@ -109,13 +109,11 @@ def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
     return frame
 
 
-def number_column(argument: str, name: str) -> columns.Column:
-    """Return a column of numbers; raise ValueError for another, with the nearest right name."""
-    parse_name(name, argument)
-    known = {column.name: column for column in columns.all_columns() if column.kind in ("number", "integer")}
-    if name not in known:
+def check_column(argument: str, name: str) -> None:
+    """Raise ValueError for what is no column of numbers, with the nearest right name."""
+    known = [column.name for column in columns.all_columns() if column.kind in ("number", "integer")]
+    if parse_name(name, argument) not in known:
         raise ValueError(f"{argument}: {describe_unknown('column of numbers', name, known, see='bwprof columns')}")
-    return known[name]
 
 
 def device_facts(frame: pd.DataFrame) -> Mapping[str, Any]:

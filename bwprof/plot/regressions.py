@@ -278,16 +278,13 @@ def _read_panels(data: pd.DataFrame) -> list[pd.DataFrame]:
     return sorted(panels, key=lambda own: int(own["series"].iloc[0]))
 
 
-def _is_relative(panels: Sequence[pd.DataFrame]) -> bool:
-    """Return whether the lines of a panel are too far apart for changes of a few percent, and a line has changes."""
-    medians = [rows.groupby("series")["time_ms"].median() for rows in panels]
-    far = any(own.max() > _FAR_APART * own.min() for own in medians)
-    return far and not all(rows["series"].is_unique for rows in panels)
-
-
 def _draw_panel(ax: Axes, rows: pd.DataFrame, panels: Sequence[pd.DataFrame], *, texts: bool) -> None:
     """Draw the rows of a case; all panels have one time axis, and are all relative or none."""
-    relative = _is_relative(panels)
+    medians = [own.groupby("series")["time_ms"].median() for own in panels]
+    far_apart = any(
+        own.max() > _FAR_APART * own.min() for own in medians
+    )  # changes of a few percent would be invisible
+    relative = far_apart and not all(own["series"].is_unique for own in panels)
     scale, unit = (1.0, "ms") if rows["time_ms"].median() >= 1 else (1e3, "us")
     lines = [line for _, line in rows.groupby("series", sort=False)]
     looks = styles.styles(str(line["precision"].iloc[0]) for line in lines)

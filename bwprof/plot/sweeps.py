@@ -78,7 +78,7 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     'N'
     """
     rows, frame = inputs.read_rows(data)
-    inputs.number_column("y", y)
+    inputs.check_column("y", y)
     usable = [row for row in inputs.require_numbers(rows, y) if inputs.is_drawable(row)]
     parameters = count_values(usable)
     if x is not None:
@@ -129,7 +129,7 @@ def _own_names(rows: Sequence[RowDict]) -> list[str]:
 def _require_column(rows: Sequence[RowDict], name: str, argument: str) -> None:
     """Raise ValueError where no row has a column."""
     if not any(parse_name(name, argument) in row for row in rows):
-        inputs.number_column(argument, name)
+        inputs.check_column(argument, name)
         raise ValueError(f"{argument}: no row has a column {quote_text(name)}")
 
 
@@ -248,13 +248,11 @@ def _draw_streams(ax: Axes, found: Sequence[_Line], y: Column) -> list[Any]:
     look: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
     drawn: set[tuple[tuple[float, float], ...]] = set()
     for line in found:
-        rates = [
-            (row, x, measured_or_none(row.get("attainable_gb_s")) or 0.0)
-            for row, (x, _) in zip(line.rows, line.points, strict=True)
-        ]
-        points = [
-            (x, rate if y.unit != "ms" else (moved_bytes(row) or 0) / rate / 1e6) for row, x, rate in rates if rate > 0
-        ]
+        points = []
+        for row, (x, _) in zip(line.rows, line.points, strict=True):
+            rate = measured_or_none(row.get("attainable_gb_s")) or 0.0
+            if rate > 0:
+                points.append((x, rate if y.unit != "ms" else (moved_bytes(row) or 0) / rate / 1e6))
         key = tuple((x, round(value, 6)) for x, value in points)
         if len(points) > 1 and key not in drawn:
             drawn.add(key)
@@ -372,7 +370,7 @@ def heatmap(
     >>> bwprof.plot.heatmap(frame, x="N").get_ylabel()
     'K'
     """
-    inputs.number_column("value", value)
+    inputs.check_column("value", value)
     every = inputs.read_rows(data)[0]
     names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
     fastest: dict[tuple[float, float], RowDict] = {}
