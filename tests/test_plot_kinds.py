@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -83,10 +84,10 @@ def test_words_that_cover_each_other_are_found() -> None:
     axes = figure.add_axes((0.2, 0.2, 0.7, 0.7))
     axes.text(0.5, 0.5, "one")
     axes.text(0.52, 0.51, "two")
-    axes.text(0.9, 0.2, "cut off at the right")
+    axes.text(0.9, 0.2, "at the right edge")
     figure.canvas.draw()
     assert overlapping(axes) == [("one", "two")]
-    assert outside(axes) == ["cut off at the right"]
+    assert outside(axes) == ["at the right edge"]
 
 
 def hollow_marks(axes: Axes) -> set[float]:
@@ -107,7 +108,8 @@ def test_what_is_only_predicted_is_hollow(kind: str) -> None:
     assert hollow_marks(axes) == {77.0}
     assert "hollow: predicted" in legend_words(axes)
     rows[2]["flags"] = "noisy"
-    assert "hollow: predicted, or see flags" in legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
+    both = legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
+    assert any("predicted" in word and "flags" in word for word in both)
     rows[1]["status"] = "ok"
     assert "hollow: see flags" in legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
 
@@ -178,7 +180,7 @@ def test_predicted_rows_have_no_measured_ridge() -> None:
     data = bwprof.load_example("h200")
     assert "measured" in said(render(plot.KINDS["ridge"].picture(data)))
     guessed = data.assign(status=pd.Series(["predicted"] * len(data), data.index, dtype="string"))
-    with pytest.raises(ValueError, match="no device of the rows is in the catalogue with a ridge"):
+    with pytest.raises(ValueError, match="catalogue"):
         plot.KINDS["ridge"].picture(guessed)
 
 
@@ -272,7 +274,7 @@ def test_paths_rows_and_results_of_models_are_drawn(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("given", [5, [1], object(), {1, 2}])
 def test_what_is_no_data_is_refused(given: object) -> None:
-    with pytest.raises(TypeError, match="a frame is needed, a run's folder, a file of results, or rows"):
+    with pytest.raises(TypeError, match=r"^data is"):
         plot_bars.comparison(given)
 
 
@@ -339,7 +341,7 @@ def test_odd_numbers_in_every_row_break_no_picture(kind: str, odd: str) -> None:
         figure.canvas.draw()
     except ValueError as error:
         refused = str(error)
-    assert not refused or refused.startswith(("there is nothing to draw", "there are no rows"))
+    assert not refused or "nothing to draw" in refused or "no rows" in refused
 
 
 @pytest.mark.parametrize("kind", SWEPT)
@@ -371,12 +373,12 @@ def test_a_column_that_is_missing_is_named(kind: str, missing: str, words_of: st
 @pytest.mark.parametrize("kind", plot.KINDS)
 def test_rows_without_any_are_refused(kind: str) -> None:
     """The catalogue needs none."""
-    with pytest.raises(ValueError, match=r"there are no rows|nothing to draw|no device of the rows|not a model's"):
+    with pytest.raises(ValueError, match=r"no rows|nothing|device|model"):
         FUNCTIONS[kind](frame.from_rows([]))
 
 
 def test_rows_lack_what_every_row_needs() -> None:
-    with pytest.raises(ValueError, match="the rows have no column precision"):
+    with pytest.raises(ValueError, match="column precision"):
         plot_bars.comparison([{"operation": "mine", "time_ms": 1.0}])
 
 
@@ -403,8 +405,9 @@ def test_a_roofline_tells_measured_from_theoretical_roofs() -> None:
     text = said(axes)
     assert "ridge FP32: 500 FLOP/B" in text
     guessed = [*rows, *(rows[0] | {"status": "predicted", "peak_gb_s": 120.0, "case": name} for name in "bcd")]
-    assert "roof theoretical: memory 125 GB/s" in said(render(plot.KINDS["roofline"].picture(guessed)))
-    assert "FP32: 50.0 measured, 60.0 theoretical (TFLOP/s)" in text
+    words_of = legend_words(render(plot.KINDS["roofline"].picture(guessed)))
+    assert ["125"] in [re.findall(r"\d+", word) for word in words_of if "theoretical: memory" in word]
+    assert ["50.0", "60.0"] in [re.findall(r"[\d.]+", word.partition(":")[2]) for word in legend_words(axes)]
     assert "without FLOPs: copy" in text
 
 
@@ -443,9 +446,8 @@ def test_lines_have_streams_and_the_cache() -> None:
     assert upright == pytest.approx([50.0, 100.0])
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [list(line.get_ydata()) for line in dotted] == [[150.0, 151.0, 152.0, 153.0]]
-    text = said(axes)
-    assert "attainable: a plain stream of the same bytes" in text
-    assert f"bytes fill the cache ({format_bytes(200_000)})" in text
+    assert {"attainable", "bytes"} <= {word.partition(":")[0].split()[0] for word in legend_words(axes)}
+    assert f"({format_bytes(200_000)})" in said(axes)
     assert axes.get_xscale() == "log"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
 
@@ -461,11 +463,11 @@ def test_lines_over_time_and_what_is_no_column() -> None:
     data = swept({"N": [16, 32], "M": [1, 4]})
     axes = sweeps.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("M", "time (ms)")
-    with pytest.raises(ValueError, match=r"y: unknown column of numbers 'time_m': did you mean 'time_ms'"):
+    with pytest.raises(ValueError, match=r"^y: .*'time_m'.*'time_ms'"):
         sweeps.lines(data, y="time_m")
-    with pytest.raises(ValueError, match="x: unknown column of numbers 'Q'"):
+    with pytest.raises(ValueError, match=r"^x: .*'Q'"):
         sweeps.lines(data, x="Q")
-    with pytest.raises(ValueError, match="no parameter has two values"):
+    with pytest.raises(ValueError, match="no parameter"):
         sweeps.lines(swept({"N": [16]}))
 
 
@@ -474,7 +476,7 @@ def test_a_heatmap_has_a_cell_for_each_pair() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4"]
     assert sorted(text.get_text() for text in axes.texts) == [str(100 + number) for number in range(8)]
-    with pytest.raises(ValueError, match="needs two parameters with several values each, and there are: N"):
+    with pytest.raises(ValueError, match=r"two parameters .*: N$"):
         sweeps.heatmap(swept({"N": [16, 32]}))
     with pytest.raises(ValueError, match="unknown precision 'fp64'"):
         sweeps.heatmap(data_for("heatmap"), precision="fp64")
@@ -485,10 +487,9 @@ def test_a_speedup_is_bytes_times_bandwidths() -> None:
     axes = render(plot.KINDS["speedup"].picture([*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]))
     bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)
     assert np.allclose(bars, [(1, 1.6), (1, 2), (1.6, 2), (2, 2.4)])
-    text = said(axes)
-    assert "1.60\u00d7 = 2.00 \u00d7 0.80" in text
-    assert "2.40\u00d7 = 2.00 \u00d7 1.20" in text
-    with pytest.raises(ValueError, match=r"no case has a time in fp32 and in bf16 \(there are: fp32, fp16\)"):
+    factors = [re.findall(r"[\d.]+", text.get_text()) for text in axes.texts]
+    assert factors == [["1.60", "2.00", "0.80"], ["2.40", "2.00", "1.20"]]
+    with pytest.raises(ValueError, match=r"bf16 .*fp32, fp16"):
         gains.speedup(pair("a", 100.0, 80.0), to="bf16")
 
 
@@ -519,8 +520,8 @@ def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
         points = sorted((point.total_bytes, point.gb_s) for point in first)
         assert np.allclose(read.get_xydata(), points)
     text = said(drawn("roofs"))
-    assert "theoretical peak: 4814 GB/s" in text
-    assert "size of the cache (60 MiB)" in text
+    assert "4814 GB/s" in text
+    assert "(60 MiB)" in text
 
 
 def test_ridges_stand_at_their_years() -> None:
@@ -529,7 +530,7 @@ def test_ridges_stand_at_their_years() -> None:
     squares = [tuple(point) for line in axes.lines if line.get_marker() == "s" for point in line.get_xydata()]
     assert any(abs(y - 206.125) < 1e-3 and round(x) == 2023 for x, y in squares)
     assert "measured" in said(axes), "the recorded run is of a device of the catalogue"
-    with pytest.raises(ValueError, match="unknown arithmetic of the catalogue 'fp31'"):
+    with pytest.raises(ValueError, match="'fp31'"):
         stream_curves.ridge(precisions=["fp31"])
-    with pytest.raises(ValueError, match=r"no device of the rows is in the catalogue.*Test CPU"):
+    with pytest.raises(ValueError, match=r"catalogue.*Test CPU"):
         stream_curves.ridge(pair("a", 100.0, 80.0))

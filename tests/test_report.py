@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from base64 import b64encode
 from html.parser import HTMLParser
@@ -187,7 +188,7 @@ def test_without_matplotlib_words_stand_for_pictures(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     found = write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")
     assert found.pictures == ()
-    assert "No module named" in found.path.read_text() or "import of matplotlib" in found.path.read_text()
+    assert "matplotlib" in found.path.read_text()
 
 
 def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: None) -> None:
@@ -200,7 +201,9 @@ def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: No
     assert "<h2>friday against monday</h2>" in text
     judged = ~base["flags"].str.contains(r"\bnoisy\b|throttled")
     assert judged.sum() > 55
-    assert f"{judged.sum()} slower, 0 faster, 0 same" in text
+    counts = re.search(r"(\d+) slower, (\d+) faster, (\d+) same", text)
+    assert counts is not None
+    assert counts.groups() == (str(judged.sum()), "0", "0")
     seen = Seen(text)
     assert len(seen.values("id")) == len(set(seen.values("id")))
     assert {"run1-answer", "run2-answer", "run2-rows"} <= set(seen.values("id"))
@@ -235,7 +238,7 @@ def test_slow_memory_has_figures_too(no_pictures: None) -> None:
 def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) -> None:
     both = read_runs([bwprof.load_example("h100"), bwprof.load_example(EXAMPLE)])
     text = page(build_document(both))
-    assert "The runs are of other devices" in text
+    assert "other devices" in text
     old, new = (one.data.reset_index(drop=True) for one in both)
     assert (old["case"] == new["case"]).all(), "row beside row"
     apart = (old["time_ms_lo"] > new["time_ms_hi"]) & (old["time_ms"] > 1.03 * new["time_ms"])
@@ -266,14 +269,13 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     text = page(build_document(read_runs(path)))
     assert "<h1>Memory bandwidth</h1>" in text
     assert "roofs were not measured" in text
-    assert "Not known: no roofs are beside the rows." in text
-    assert "The command is not recorded: the rows were measured by a function" in text
+    assert "no roofs are beside" in text
+    assert "not recorded" in text
 
 
 def test_a_run_without_a_time_says_so(no_pictures: None) -> None:
     text = page(build_document(read_runs(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
-    assert "No time in 1 row (failed 1; most often: burnt)." in text
-    assert "burnt" in text
+    assert re.search(r"\(failed 1; .*burnt\)", text)
 
 
 def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
@@ -285,7 +287,9 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
     found = sections.describe_command(ReportRun("r", data))
     assert found is not None
-    assert found.blocks[0] == text_document.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
+    assert isinstance(found.blocks[0], text_document.Code)
+    command = ["bwprof", "sweep", "-p", "N=1,2", "--suite", "my suite.toml"]
+    assert shlex.split(found.blocks[0].text) == command
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
 
 
@@ -305,7 +309,7 @@ def test_flags_name_their_rows_and_what_they_say() -> None:
     assert found is not None
     table = next(block for block in found.blocks if isinstance(block, text_document.DocumentTable))
     assert [(line[0], line[2]) for line in table.lines] == [
-        ("noisy", "a fp32 plain, b fp32 plain"),
+        ("noisy", ", ".join(f"{name} fp32 plain" for name in "ab")),
         ("throttled", "a fp32 plain"),
     ]
 
@@ -342,17 +346,18 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
     )
     found = embed_svg(svg, "p7-")
     assert found.width == 96.0
-    assert found.svg == (
+    expected = (
         '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
         '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-1)">'
         '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-0" /><use /><image />'
         '<text style="fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
+    assert found.svg == expected
 
 
 @pytest.mark.parametrize("svg", ["", "<svg", "<html/>", '<svg viewBox="0 0 1 1"/>'])
 def test_what_is_no_drawing_is_refused(svg: str) -> None:
-    with pytest.raises(ValueError, match="the picture is no SVG"):
+    with pytest.raises(ValueError, match="no SVG"):
         embed_svg(svg, "p")
 
 
@@ -438,10 +443,12 @@ def test_a_file_may_say_its_kind_by_its_name() -> None:
 def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
     assert main_report(["a.json", "-o", "r.html", "--title", "Ours <3"]) == 0
-    assert capsys.readouterr().err == "bwprof: the report is r.html\n"
+    assert "r.html" in capsys.readouterr().err
     assert "<h1>Ours &lt;3</h1>" in (tmp_path / "r.html").read_text()
     assert main_report(["a.json", "-o", "r.html"]) == 2
-    assert capsys.readouterr().err.endswith("r.html exists already: name another file, or replace it (--force)\n")
+    err = capsys.readouterr().err
+    assert "r.html" in err
+    assert "(--force)" in err
     assert main_report(["a.json", "-o", "r.html", "--force"]) == 0
 
 
@@ -492,4 +499,4 @@ def test_a_models_run_without_a_step_is_a_page(no_pictures: None) -> None:
     data = bwprof.load_example("h200_llama").head(14)
     gone = pd.DataFrame(float("nan"), index=data.index, columns=data.columns)
     gone.attrs = dict(data.attrs)
-    assert "No time in 14 rows" in page(build_document(read_runs(gone)))
+    assert "14 rows" in page(build_document(read_runs(gone)))
