@@ -41,7 +41,7 @@ def step(ms: float, variant: str, number: int, **more: Any) -> RowDict:
     """One run's row of the case: 64 MB read and 16 MB written in so many ms, of 1000 GB/s in theory."""
     times = {"time_ms": ms, "time_ms_lo": 0.995 * ms, "time_ms_hi": 1.005 * ms, "bandwidth_gb_s": BYTES / ms / 1e6}
     stored = BYTES * (4 if variant == "stored" else 1)
-    told = {
+    columns = {
         "seq_len": 512,
         "algorithmic_bytes_read": stored // 5 * 4,
         "algorithmic_bytes_written": stored // 5,
@@ -62,7 +62,7 @@ def step(ms: float, variant: str, number: int, **more: Any) -> RowDict:
         "timestamp": f"2026-01-0{number}T00:00:00.000+00:00",
         "occupancy_pct": 25.0 * number,
     }
-    return row("decode", "fp16", bytes_read=BYTES // 5 * 4, variant=variant, **told, **times) | more
+    return row("decode", "fp16", bytes_read=BYTES // 5 * 4, variant=variant, **columns, **times) | more
 
 
 def runs(*more: RowDict, **last: Any) -> list[Any]:
@@ -84,8 +84,8 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: None)
 
 
-def story(given: list[Any], **options: Any) -> Story:
-    return read_story(read_runs(given), **options)
+def story(frames: list[Any], **options: Any) -> Story:
+    return read_story(read_runs(frames), **options)
 
 
 def tables(text: str) -> dict[str, list[list[str]]]:
@@ -205,32 +205,34 @@ def test_absurd_numbers_count_as_missing() -> None:
 
 def test_the_row_that_lost_the_most_time_or_the_named_one_is_chosen() -> None:
     small = {"case": "other", "time_ms": 0.01, "time_ms_lo": 0.01, "time_ms_hi": 0.01, "pct_limit": 5.0}
-    given = [bwprof.frame([step(1, "fused", number, **small), step(BEFORE, "stored", number)]) for number in (1, 2)]
-    assert story(given).name == "decode fp16"
-    assert story(given, case="other").name == "other fp16"
+    frames = [bwprof.frame([step(1, "fused", number, **small), step(BEFORE, "stored", number)]) for number in (1, 2)]
+    assert story(frames).name == "decode fp16"
+    assert story(frames, case="other").name == "other fp16"
     with pytest.raises(ValueError, match=r"case 'none'.* other, decode"):
-        story(given, case="none")
+        story(frames, case="none")
     with pytest.raises(ValueError, match=r"precision 'fp8'.* fp16"):
-        story(given, precision="fp8")
+        story(frames, precision="fp8")
 
 
 def test_a_bottleneck_is_fixed_when_less_than_half_is_left() -> None:
     # 324 us are lost at first; 163 and 161 later: half is 162.
     for ms, gone in ((0.239, 0), (0.237, 1)):
-        given = [bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([step(ms, "fused", 2)])]
-        found, fixed = story(given).fixed()
+        frames = [bwprof.frame([step(BEFORE, "stored", 1)]), bwprof.frame([step(ms, "fused", 2)])]
+        found, fixed = story(frames).fixed()
         assert (len(found), len(fixed)) == (1, gone)
 
 
 def test_the_chosen_row_is_among_the_bottlenecks(tmp_path: Path, no_pictures: None) -> None:
-    """Three others lose more time than it does; it is named first, and judged with them."""
+    """Three other rows lose more time; the chosen one is the first of three."""
     others = [step(BEFORE, "stored", 1, case=f"other {number}") for number in range(3)]
-    given = [bwprof.frame([*others, step(ms, "stored", 1, case="small", pct_limit=0.25 / ms)]) for ms in (0.010, 0.003)]
-    found, fixed = story(given, case="small").fixed()
+    frames = [
+        bwprof.frame([*others, step(ms, "stored", 1, case="small", pct_limit=0.25 / ms)]) for ms in (0.010, 0.003)
+    ]
+    found, fixed = story(frames, case="small").fixed()
     assert [finding.label.split(" fp16")[0] for finding in found] == ["small", "other 0", "other 1"]
     assert fixed == found[:1]
-    assert len(story(given, case="other 2").fixed()[0]) == 3
-    text = write_report(given, tmp_path / "r.md", kind="optimisation", case="small").path.read_text()
+    assert len(story(frames, case="other 2").fixed()[0]) == 3
+    text = write_report(frames, tmp_path / "r.md", kind="optimisation", case="small").path.read_text()
     identified = text.partition("## Bottlenecks Identified")[2].partition("## Fixes Applied")[0]
     assert "| small fp16" in identified.splitlines()[4]
     fixed_text = next(line for line in text.splitlines() if line.startswith("Of the "))
@@ -304,17 +306,17 @@ def test_goals_decide_the_exit_code(
     Path("goals.toml").write_text(text)
     names = [str(bwprof.save(found, f"run{number}.json")) for number, found in enumerate(runs())]
     assert main_report([*names, "-o", "OPTIMIZATION_REPORT.md", "--goals", "goals.toml"]) == code
-    shown = capsys.readouterr()
+    output = capsys.readouterr()
     if code == 2:
-        assert "goals.toml: speedup is 5" in shown.err
+        assert "goals.toml: speedup is 5" in output.err
         assert not Path("OPTIMIZATION_REPORT.md").exists()
     else:
-        assert "OPTIMIZATION_REPORT.md" in shown.err
-        assert ("fail" if code else "pass") in shown.out
+        assert "OPTIMIZATION_REPORT.md" in output.err
+        assert ("fail" if code else "pass") in output.out
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("frames", "content"),
     [
         ({"bandwith_gb_s": ">1"}, "unknown goal 'bandwith_gb_s': did you mean 'bandwidth_gb_s'"),
         ({"device": ">1"}, "unknown goal 'device'"),
@@ -324,9 +326,9 @@ def test_goals_decide_the_exit_code(
         ({}, "holds no goals"),
     ],
 )
-def test_invalid_goals_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
-        read_goals(given)
+def test_invalid_goals_are_refused(frames: dict[str, Any], content: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(content)):
+        read_goals(frames)
 
 
 def test_an_invalid_toml_file_is_refused(tmp_path: Path) -> None:
@@ -337,9 +339,9 @@ def test_an_invalid_toml_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_goal_outside_the_table_is_refused() -> None:
-    for given in ({"goals": {"speedup": ">1"}, "verified": True}, {"goals": {}, "verified": True}):
+    for frames in ({"goals": {"speedup": ">1"}, "verified": True}, {"goals": {}, "verified": True}):
         with pytest.raises(ValueError, match=r"verified .* goals"):
-            read_goals(given)
+            read_goals(frames)
 
 
 def test_a_goal_at_its_limit() -> None:
@@ -349,7 +351,7 @@ def test_a_goal_at_its_limit() -> None:
 
 
 def test_runs_of_different_devices_are_refused() -> None:
-    given = runs()
-    given[-1] = given[-1].assign(device="another card")
+    frames = runs()
+    frames[-1] = frames[-1].assign(device="another card")
     with pytest.raises(ValueError, match=r"another card.*--kind run"):
-        story(given)
+        story(frames)

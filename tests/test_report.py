@@ -70,7 +70,7 @@ class Seen(HTMLParser):
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take longer than all the rest."""
+    """Leave out pictures, which take most of the time."""
     monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: None)
 
 
@@ -105,7 +105,7 @@ def test_a_page_holds_every_section_of_a_run(whole: WrittenReport) -> None:
     assert cells[place + 1 : place + 6] == decode_gemm()
 
 
-def test_a_page_asks_for_nothing_and_runs_one_script(whole: WrittenReport) -> None:
+def test_a_page_loads_nothing_and_runs_one_script(whole: WrittenReport) -> None:
     text = whole.path.read_text()
     seen = Seen(text)
     assert not [tag for tag in seen.tags if tag in ("img", "iframe", "object", "embed", "base", "form")]
@@ -125,11 +125,11 @@ def test_hostile_text_stays_text_in_a_page() -> None:
     assert set(found.tags) <= {*plain.tags, *own, "figcaption", "rect", "clippath", "text", "svg", "tspan"}
     assert found.tags.count("script") == found.tags.count("style") == 1
     assert not [name for _, name, _ in found.attributes if name.startswith("on") or name in ("autofocus", "src")]
-    said = "".join(found.texts)
-    assert HOSTILE[0] in said
-    assert HOSTILE[1] in said
-    assert "\\u202eright to left\\u202c \u05d0\u05d1" in said  # turned around for nobody
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", said)
+    content = "".join(found.texts)
+    assert HOSTILE[0] in content
+    assert HOSTILE[1] in content
+    assert "\\u202eright to left\\u202c \u05d0\u05d1" in content  # turned around for nobody
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", content)
     assert max(map(len, found.texts)) < 20_000  # the page's own style and script are the longest
     assert not [value for _, name, value in found.attributes if name == "aria-label" and "A" * 700 in value]
 
@@ -150,7 +150,7 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "escaped"),
+    ("value", "escaped"),
     [
         ("# no heading", "\\# no heading"),
         ("1. no list", "1\\. no list"),
@@ -162,12 +162,12 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
         ("two\nlines", "two lines"),
     ],
 )
-def test_words_mean_nothing_to_markdown(given: str, escaped: str) -> None:
-    document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(given),)),))
+def test_markup_is_escaped_in_markdown(value: str, escaped: str) -> None:
+    document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(value),)),))
     assert to_markdown(document, lambda _: "").splitlines()[-1] == escaped
 
 
-def test_markdown_says_what_the_page_says(tmp_path: Path) -> None:
+def test_markdown_has_the_sections_of_the_page(tmp_path: Path) -> None:
     found = write_report(bwprof.load_example(EXAMPLE), tmp_path / "r.md")
     text = found.path.read_text()
     assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == SECTIONS
@@ -184,14 +184,14 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_without_matplotlib_words_stand_for_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_matplotlib_texts_replace_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     found = write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")
     assert found.pictures == ()
     assert "matplotlib" in found.path.read_text()
 
 
-def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: None) -> None:
+def test_several_runs_are_compared_with_the_first(tmp_path: Path, no_pictures: None) -> None:
     base = bwprof.load_example(EXAMPLE)
     slower = base.assign(**{name: base[name] * 1.5 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
     for name, data in (("monday", base), ("friday", slower)):
@@ -209,8 +209,8 @@ def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: No
     assert {"run1-answer", "run2-answer", "run2-rows"} <= set(seen.values("id"))
 
 
-def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None:
-    """In sentences of their own: a column of a wide table has room for a word a line."""
+def test_a_cause_of_changed_times_is_listed_once(no_pictures: None) -> None:
+    """The cause is in a list, not in a column of the table."""
     base = bwprof.load_example(EXAMPLE).iloc[:6]
     times = {name: base[name] * 1.4 for name in ("time_ms", "time_ms_lo", "time_ms_hi")}
     both = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7)]
@@ -225,8 +225,8 @@ def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None
     assert cause not in page(build_document(read_runs(other))), "another device needs no cause"
 
 
-def test_slow_memory_has_figures_too(no_pictures: None) -> None:
-    """A CPU's ceilings: 4.2 and 4.4 GB/s are not both 4."""
+def test_ceilings_of_slow_memory_have_decimals(no_pictures: None) -> None:
+    """Ceilings of 4.2 and 4.4 GB/s are not both 4."""
     data = bwprof.load_example(EXAMPLE)
     run = json.loads(json.dumps(data.attrs["run"]))
     for point in run["roofs"]["points"]:
@@ -235,7 +235,7 @@ def test_slow_memory_has_figures_too(no_pictures: None) -> None:
     assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(build_document(read_runs(data))))) == 4
 
 
-def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) -> None:
+def test_runs_of_other_devices_are_compared(no_pictures: None) -> None:
     both = read_runs([bwprof.load_example("h100"), bwprof.load_example(EXAMPLE)])
     text = page(build_document(both))
     assert "other devices" in text
@@ -273,7 +273,7 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     assert "not recorded" in text
 
 
-def test_a_run_without_a_time_says_so(no_pictures: None) -> None:
+def test_a_run_without_a_time_is_explained(no_pictures: None) -> None:
     text = page(build_document(read_runs(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
     assert re.search(r"\(failed 1; .*burnt\)", text)
 
@@ -282,7 +282,7 @@ def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
     assert "<h1>Memory bandwidth</h1>" in page(build_document(read_runs(bwprof.frame([]))))
 
 
-def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
+def test_the_command_is_quoted_for_a_shell() -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
     data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
     found = sections.describe_command(ReportRun("r", data))
@@ -293,17 +293,17 @@ def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
 
 
-def test_what_is_mostly_doubtful_says_so_first() -> None:
+def test_mostly_flagged_rows_come_first_in_the_answer() -> None:
     rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
-    said = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
-    for kept, held in ((rows, True), (rows[1:], False)):
-        found = sections.summarize(ReportRun("r", bwprof.frame(kept)))
+    content = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
+    for chosen, first in ((rows, True), (rows[1:], False)):
+        found = sections.summarize(ReportRun("r", bwprof.frame(chosen)))
         assert found is not None
-        assert found.blocks[0].text.startswith(said) == held  # type: ignore[union-attr]
+        assert found.blocks[0].text.startswith(content) == first  # type: ignore[union-attr]
 
 
-def test_flags_name_their_rows_and_what_they_say() -> None:
+def test_flags_list_their_rows() -> None:
     rows = [row("a", "fp32", flags="noisy;throttled"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
     found = sections.describe_conditions(ReportRun("r", bwprof.frame(rows)))
     assert found is not None
@@ -334,7 +334,7 @@ def test_pictures_show_a_bounded_number_of_cases(monkeypatch: pytest.MonkeyPatch
     assert re.findall(r"\d+", picture.caption) == ["3", "18"]
 
 
-def test_a_drawing_holds_nothing_but_shapes() -> None:
+def test_an_embedded_svg_has_only_shapes() -> None:
     svg = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 72 36">'
         "<metadata>x</metadata><style>*{color:red}</style><script>window.hacked=1</script>"
@@ -356,12 +356,12 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
 
 
 @pytest.mark.parametrize("svg", ["", "<svg", "<html/>", '<svg viewBox="0 0 1 1"/>'])
-def test_what_is_no_drawing_is_refused(svg: str) -> None:
+def test_other_texts_than_svg_are_refused(svg: str) -> None:
     with pytest.raises(ValueError, match="no SVG"):
         embed_svg(svg, "p")
 
 
-def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> None:
+def test_a_file_is_replaced_with_force_only(tmp_path: Path, no_pictures: None) -> None:
     data, path = bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.html"
     path.write_text("mine")
     with pytest.raises(FileExistsError, match="exists already"):
@@ -372,7 +372,7 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> 
     assert [found.name for found in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_beside_markdown_is_replaced_with_force_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = text_document.SvgPicture("comparison", "<svg/>", "bars")
     monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: drawn)
     (tmp_path / "r-comparison.svg").write_text("mine")
@@ -391,7 +391,7 @@ def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkey
         ("closed/r.html", PermissionError),
     ],
 )
-def test_where_nothing_can_be_written_is_said_before_the_work(
+def test_an_unwritable_target_is_refused_before_the_work(
     name: str, error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -409,7 +409,7 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
 
 
 @pytest.mark.parametrize(
-    ("runs", "options", "error", "said"),
+    ("runs", "options", "error", "content"),
     [
         (None, {}, TypeError, "runs is None"),
         ([], {}, ValueError, "runs is empty"),
@@ -422,17 +422,17 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
         ("h", {"force": 1}, TypeError, "force is 1"),
     ],
 )
-def test_what_no_report_can_be_made_of(
-    tmp_path: Path, runs: Any, options: dict[str, Any], error: type[Exception], said: str
+def test_wrong_arguments_are_refused(
+    tmp_path: Path, runs: Any, options: dict[str, Any], error: type[Exception], content: str
 ) -> None:
-    given = bwprof.frame(pair("a", 1.0, 1.0)) if runs == "h" else runs
+    value = bwprof.frame(pair("a", 1.0, 1.0)) if runs == "h" else runs
     path = tmp_path / options.pop("path", "r.html")
-    with pytest.raises(error, match=said.replace("(", r"\(")):
-        write_report(given, path, **options)
+    with pytest.raises(error, match=content.replace("(", r"\(")):
+        write_report(value, path, **options)
     assert not path.exists()
 
 
-def test_a_file_may_say_its_kind_by_its_name() -> None:
+def test_a_files_name_may_decide_the_kind() -> None:
     assert (
         choose_kind(None, Path("OPTIMIZATION_REPORT.md")) == choose_kind("optimization", Path("r.md")) == "optimisation"
     )
@@ -453,7 +453,7 @@ def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "content"),
     [
         (["a.json", "a.json"], "2 runs are given: name a file for their report with -o"),
         (["a.json", "--title", "x"], "--title is of a report as a file"),
@@ -465,12 +465,12 @@ def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 @pytest.mark.usefixtures("here", "no_pictures")
-def test_what_the_command_cannot_use(
-    tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_options_of_the_command_are_refused(
+    tmp_path: Path, arguments: list[str], content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
     assert main_report(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert content in capsys.readouterr().err
 
 
 def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
@@ -487,15 +487,18 @@ def test_sentences_keep_names_as_they_are() -> None:
     assert sections.as_sentence("most of it. ") == "Most of it. ."[:-2] + " ."
 
 
-def test_columns_of_a_frame_have_one_name_each(tmp_path: Path) -> None:
+def test_frames_with_repeated_columns_are_refused(tmp_path: Path) -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
-    for given, said in ((pd.concat([data, data], axis=1), "there twice"), (pd.concat({"x": data}, axis=1), "2 levels")):
-        with pytest.raises(ValueError, match=f"runs: columns .*{said}"):
-            write_report(given, tmp_path / "r.html")
+    for value, content in (
+        (pd.concat([data, data], axis=1), "there twice"),
+        (pd.concat({"x": data}, axis=1), "2 levels"),
+    ):
+        with pytest.raises(ValueError, match=f"runs: columns .*{content}"):
+            write_report(value, tmp_path / "r.html")
 
 
 def test_a_models_run_without_a_step_is_a_page(no_pictures: None) -> None:
-    """Its rows are damaged: nothing of them is left."""
+    """All values of the rows are missing."""
     data = bwprof.load_example("h200_llama").head(14)
     gone = pd.DataFrame(float("nan"), index=data.index, columns=data.columns)
     gone.attrs = dict(data.attrs)
