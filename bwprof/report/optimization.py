@@ -108,7 +108,7 @@ def _methodology(story: Story) -> Section | None:
     timers = dict.fromkeys(str(row["timer"]) for row in story.rows if row.get("timer"))
     lines += [f"Timer: {', '.join(timers)}."] if timers else []
     for step in story.steps:
-        names = [name for name, _ in step.changes]
+        names = list(step.changes)
         if len({*names} - {"driver"}) > 1:
             lines.append(f"From {step.base.name} to {step.new.name} several things changed: {', '.join(names)}.")
     return make_section("methodology", "Methodology", make_list(_METHOD, numbered=True), make_list(lines))
@@ -127,7 +127,7 @@ def _fixes(story: Story) -> Section | None:
         percent = NOT_MEASURED if math.isnan(occupancy) else f"{format_short(occupancy, '.0f')} %"
         name, change = "Baseline", "original"
         if step is not None:
-            changes = ", ".join(f"{name}: {text}" for name, text in step.changes)
+            changes = ", ".join(f"{name}: {text}" for name, text in step.changes.items())
             name = row.get("variant") or run.name
             change = str(step.variant.get("changes") or changes or f"{run.name} (not recorded)")
         figures = (_times(story.vs_torch(row)), _speed(row), percent)
@@ -153,7 +153,7 @@ def _fix(step: OptimizationStep) -> Section | None:
     if step.by_roof > 1:
         roof = f"up to {_times(step.by_roof)} at the roof"
     fewer = "" if math.isnan(step.by_bytes) or step.by_bytes == 1 else f"; {_times(step.by_bytes)} by fewer bytes"
-    change = "; ".join(f"{name}: {text}" for name, text in step.changes)
+    change = "; ".join(f"{name}: {text}" for name, text in step.changes.items())
     change = change or "not recorded: variant, commit and version are the same in both runs"
     if step.before.get("variant") != step.after.get("variant") and (text := _variant_text(step.after)):
         change += f". {text}"

@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -182,7 +181,12 @@ def _make_figure(name: str, unit: str, before: float, after: float, compare: str
 
 @dataclass(frozen=True)
 class OptimizationStep:
-    """The change from one run to the next: the row before and after, and their comparison."""
+    """The change from one run to the next: the row before and after, and their comparison.
+
+    `changes` names what differs, with "old to new". Speed-ups are NaN where they are not known: `by_roof` is what the
+    roof allowed before, `by_bytes` that of fewer bytes alone, `predicted` the row's or the registry's. `variant` is the
+    registry's entry of the variant after, if the one before precedes it.
+    """
 
     number: int
     base: ReportRun
@@ -190,78 +194,68 @@ class OptimizationStep:
     before: RowDict
     after: RowDict
     comparison: Comparison
-
-    @cached_property
-    def finding(self) -> Finding | None:
-        """The bottleneck of the row before; None without a roof."""
-        return _find_loss(self.before)
+    finding: Finding | None
+    changes: Mapping[str, str]
+    variant: Mapping[str, Any]
+    speedup: float
+    by_roof: float
+    by_bytes: float
+    predicted: float
+    figure: FixFigure
 
     @property
     def verdict(self) -> CaseVerdict:
         return self.comparison.lines[0]
 
     @property
-    def speedup(self) -> float:
-        return float(self.before["time_ms"]) / float(self.after["time_ms"])
-
-    @property
-    def by_roof(self) -> float:
-        """The speed-up that the roof allowed before; NaN without a roof."""
-        rest = self.finding.time_ms - self.finding.lost_ms if self.finding else 0.0
-        return self.finding.time_ms / rest if self.finding and rest > 0 else math.nan
-
-    @property
-    def by_bytes(self) -> float:
-        """The speed-up by fewer bytes alone; 1 for equal bytes, NaN for unknown ones."""
-        names = ("algorithmic_bytes_read", "algorithmic_bytes_written")
-        before, after = (sum(number_of(row, name) for name in names) for row in (self.before, self.after))
-        return before / after if before > 0 and after > 0 else math.nan
-
-    @cached_property
-    def variant(self) -> Mapping[str, Any]:
-        """The variant after in the registry, if the one before precedes it there; else {}."""
-        pair = (self.before.get("variant"), self.after.get("variant"))
-        return next((new for old, new in pairwise(find_variants(self.after)) if (old["name"], new["name"]) == pair), {})
-
-    @property
-    def predicted(self) -> float:
-        """The speed-up that the row, or the registry, predicts; else NaN."""
-        own, known = number_of(self.after, "predicted_gain"), finite_or_none(self.variant.get("predicted"))
-        return known if math.isnan(own) and known is not None else own
-
-    @property
-    def changes(self) -> list[tuple[str, str]]:
-        """The differences: the name, and "old to new"."""
-        pairs: list[tuple[str, Any, Any]] = [("variant", self.before.get("variant"), self.after.get("variant"))]
-        names = ("git_commit", "commit")
-        pairs += [(name, self.base.metadata.get(name), self.new.metadata.get(name)) for name in names]
-        pairs += [(name, self.before.get(name), self.after.get(name)) for name in ("bwprof_version", "driver")]
-        return [(name.replace("_", " "), f"{a} to {b}") for name, a, b in pairs if a != b and a and b]
-
-    @property
     def name(self) -> str:
         """The two variants, if they differ; else the run's name."""
-        name, change = next(iter(self.changes), ("", ""))
-        return change if name == "variant" else self.new.name
+        return self.changes.get("variant", self.new.name)
 
-    @cached_property
-    def figure(self) -> FixFigure:
-        """The figure of the first cause; the share of the roof, or the bandwidth, where the cause has none."""
-        both = (self.before, self.after)
-        rule = next(iter(self.finding.causes), None) if self.finding else None
-        if rule is not None and rule.id in FIGURES:
-            before, after = (float(rule.applies(RuleInputs(as_frame([row])))[1][0]) for row in both)
-            return _make_figure(*FIGURES[rule.id], before, after, _OPPOSITE[rule.compare], rule.threshold)
-        before, after = (number_of(row, "pct_limit") for row in both)
-        if not math.isnan(before):
-            return _make_figure("share of the roof", " %", before, after, ">=", AT_ROOF)
-        before, after = (number_of(row, "bandwidth_gb_s") for row in both)
-        return _make_figure("bandwidth", " GB/s", before, after, ">", before)
+
+def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDict, RowDict]) -> OptimizationStep:
+    both = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
+    finding, (before, after) = _find_loss(rows[0]), rows
+    rest = finding.time_ms - finding.lost_ms if finding else 0.0
+    stored = [sum(number_of(row, f"algorithmic_bytes_{name}") for name in ("read", "written")) for row in rows]
+    pairs = {"variant": [row.get("variant") for row in rows]}
+    pairs |= {name: [run.metadata.get(name) for run in runs] for name in ("git_commit", "commit")}
+    pairs |= {name: [row.get(name) for row in rows] for name in ("bwprof_version", "driver")}
+    chain = pairwise(find_variants(after))
+    variant = next((new for old, new in chain if [old["name"], new["name"]] == pairs["variant"]), {})
+    own, known = number_of(after, "predicted_gain"), finite_or_none(variant.get("predicted"))
+    return OptimizationStep(
+        number,
+        *runs,
+        *rows,
+        compare_sources(*both),
+        finding,
+        {name.replace("_", " "): f"{old} to {new}" for name, (old, new) in pairs.items() if old != new and old and new},
+        variant,
+        float(before["time_ms"]) / float(after["time_ms"]),
+        finding.time_ms / rest if finding and rest > 0 else math.nan,
+        stored[0] / stored[1] if min(stored) > 0 else math.nan,
+        known if math.isnan(own) and known is not None else own,
+        _choose_figure(finding, rows),
+    )
+
+
+def _choose_figure(finding: Finding | None, rows: Sequence[RowDict]) -> FixFigure:
+    """Return the figure of the first cause; the share of the roof, or the bandwidth, where the cause has none."""
+    rule = next(iter(finding.causes), None) if finding else None
+    if rule is not None and rule.id in FIGURES:
+        before, after = (float(rule.applies(RuleInputs(as_frame([row])))[1][0]) for row in rows)
+        return _make_figure(*FIGURES[rule.id], before, after, _OPPOSITE[rule.compare], rule.threshold)
+    before, after = (number_of(row, "pct_limit") for row in rows)
+    if not math.isnan(before):
+        return _make_figure("share of the roof", " %", before, after, ">=", AT_ROOF)
+    before, after = (number_of(row, "bandwidth_gb_s") for row in rows)
+    return _make_figure("bandwidth", " GB/s", before, after, ">", before)
 
 
 @dataclass(frozen=True)
 class Story:
-    """An optimization: its runs, the cases of the first run, the row in each run of the one that it is about, steps."""
+    """An optimization: its runs, the rows of each case, those of the case that it is about, and the steps."""
 
     runs: tuple[ReportRun, ...]
     tracks: tuple[_Track, ...]
@@ -362,11 +356,9 @@ def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision:
     if len({device for _, device in devices}) > 1:
         found = ", ".join(f"{quote_text(name)}: {quote_text(device)}" for name, device in devices)
         raise ValueError(f"the runs are of different devices ({found}): use one device, or compare with --kind run")
-    sources = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
-    both = zip(pairwise(runs), pairwise(rows), pairwise(sources), strict=True)
     steps = [
-        OptimizationStep(number, *named, *changed, compare_sources(*compared))
-        for number, (named, changed, compared) in enumerate(both, 1)
+        _make_step(number, both, changed)
+        for number, (both, changed) in enumerate(zip(pairwise(runs), pairwise(rows), strict=True), 1)
     ]
     return Story(tuple(runs), tuple(tracks), tuple(rows), tuple(steps))
 
