@@ -302,21 +302,19 @@ class Story:
 
     def measure(self, goal: Goal) -> Goal:
         """Return a goal with the value of its figure, or with what would measure it."""
-        if goal.name == "speedup":
-            return replace(goal, value=self.speedup(self.last))
-        if goal.name == "speedup_vs_torch":
-            return replace(goal, value=self.vs_torch(self.last), why=NO_PEER)
-        if goal.name == "bottlenecks_fixed":
-            found, fixed = self.fixed()
-            why = "no row of the first run has a roof that it falls short of"
-            return replace(goal, value=len(fixed) if found else math.nan, why=why)
-        if goal.name == "verified":
-            checked = [row["verified"] for row in self.runs[-1].rows if row["time_ms"] is not None]
-            known = any(value is not None for value in checked)
-            why = "no row of the last run says whether it was verified"
-            return replace(goal, value=float(all(checked)) if known else math.nan, why=why)
-        why = _NEEDS.get(schema.find_column(goal.name).group, "")
-        return replace(goal, value=number_of(self.last, goal.name), why=why)
+        if goal.name not in _OWN_FIGURES:
+            why = _NEEDS.get(schema.find_column(goal.name).group, "")
+            return replace(goal, value=number_of(self.last, goal.name), why=why)
+        found, fixed = self.fixed()
+        checked = [row["verified"] for row in self.runs[-1].rows if row["time_ms"] is not None]
+        known = any(value is not None for value in checked)
+        value, why = {
+            "speedup": (self.speedup(self.last), ""),
+            "speedup_vs_torch": (self.vs_torch(self.last), NO_PEER),
+            "bottlenecks_fixed": (len(fixed) if found else math.nan, "no row of the first run falls short of a roof"),
+            "verified": (float(all(checked)) if known else math.nan, "the last run has no results of a verification"),
+        }[goal.name]
+        return replace(goal, value=value, why=why)
 
     def fixed(self, top: int = 3) -> tuple[list[Finding], list[Finding]]:
         """Return the rows that lost the most time in the first run, and those that lose less than half of it now.

@@ -268,6 +268,9 @@ def describe_device(run: ReportRun) -> Section | None:
     rates = [(name, value) for name, value in (tflops.items() if isinstance(tflops, Mapping) else ())]
     peaks = ", ".join(f"{name} {value:.4g}" for name, value in rates if measured_or_none(value))
     cpus = f"{host.get('cpu_count')} CPUs" if host.get("cpu_count") else ""
+    times = sorted(run.values("timestamp")) or [""]
+    ends = [str(run.metadata.get(name) or time) for name, time in (("started", times[0]), ("finished", times[-1]))]
+    moments = [_format_time(end) for end in dict.fromkeys(ends) if end]
     names = (run.joined("hostname") or host.get("name"), host.get("platform"), cpus)
     pairs = [
         ("Device", run.joined("device") or run.metadata.get("device")),
@@ -283,7 +286,7 @@ def describe_device(run: ReportRun) -> Section | None:
         ("Operations", _first_names(run.values("operation"))),
         ("Precisions", run.joined("precision")),
         ("Suite", run.metadata.get("suite")),
-        ("When", _when(run)),
+        ("When", " to ".join([*moments[:1], *(last.removeprefix(moments[0][:11]) for last in moments[1:])])),
         ("Run", run.joined("run_id") or run.metadata.get("run_id")),
         ("Read from", run.source),
     ]
@@ -305,14 +308,7 @@ def _peak(run: ReportRun) -> str:
     return f"{_figure(peaks.pop())} GB/s in theory" + (f" ({source})" if source else "")
 
 
-def _when(run: ReportRun) -> str:
-    times = sorted(run.values("timestamp")) or [""]
-    ends = [str(run.metadata.get(name) or time) for name, time in (("started", times[0]), ("finished", times[-1]))]
-    moments = [format_time(end) for end in dict.fromkeys(ends) if end]
-    return " to ".join([*moments[:1], *(last.removeprefix(moments[0][:11]) for last in moments[1:])])
-
-
-def format_time(text: str) -> str:
+def _format_time(text: str) -> str:
     """Return a time of ISO 8601 for people, as 2026-11-22 09:55:50 UTC; any other text as it is."""
     try:
         time = datetime.fromisoformat(text)
@@ -386,28 +382,21 @@ def describe_method(run: ReportRun) -> Section | None:
     """Return the section on how the rows were measured."""
     rows = [row for row in run.rows if row["status"] == "ok"]
     timers = [f"{name} ({_TIMERS[name]})" if name in _TIMERS else name for name in run.values("timer")]
-    caches, samples = run.values("cache"), _numbers(rows, "samples")
-    lines = [
+    caches, samples = run.values("cache"), _numbers(rows, "samples") or [0.0]
+    converged, checked = (sum(row[name] is True for row in rows) for name in ("converged", "verified"))
+    lines = {
         "Time is the median of the samples; its interval holds it 95 times in 100. Bandwidth is effective: the bytes "
-        "that must move (each operand once) over the time."
-    ]
-    lines += [f"Timer: {', '.join(timers)}."] if timers else []
-    if samples:
-        converged = sum(row["converged"] is True for row in rows)
-        lines.append(
-            f"{samples[0]:.0f} to {samples[-1]:.0f} samples a row; sampling stops when the interval is narrow enough, "
-            f"as in {converged} of {len(rows)} rows."
-        )
-    if "cold" in caches:
-        lines.append(
-            "Cold rows find their inputs outside the cache: launches walk over sets of buffers, or the cache is "
-            "flushed by reading."
-        )
-    if "hot" in caches:
-        lines.append("Hot rows use one set of buffers; they are not compared with memory.")
-    if checked := sum(row["verified"] is True for row in rows):
-        lines.append(f"{checked} of {len(rows)} results agreed with a float64 reference before and after the timing.")
-    return make_section("method", "Method", make_list([*lines, *_describe_roofs(run, rows)]))
+        "that must move (each operand once) over the time.": True,
+        f"Timer: {', '.join(timers)}.": timers,
+        f"{samples[0]:.0f} to {samples[-1]:.0f} samples a row; sampling stops when the interval is narrow enough, as "
+        f"in {converged} of {len(rows)} rows.": samples[-1],
+        "Cold rows find their inputs outside the cache: launches walk over sets of buffers, or the cache is flushed by "
+        "reading.": "cold" in caches,
+        "Hot rows use one set of buffers; they are not compared with memory.": "hot" in caches,
+        f"{checked} of {len(rows)} results agreed with a float64 reference before and after the timing.": checked,
+    }
+    present = [line for line, applies in lines.items() if applies]
+    return make_section("method", "Method", make_list([*present, *_describe_roofs(run, rows)]))
 
 
 def _describe_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -419,7 +408,7 @@ def _describe_roofs(run: ReportRun, rows: Sequence[Mapping[str, Any]]) -> list[s
     ]
     roofs, checks = read_run_roofs(run.data), run.part("roofs").get("checks")
     if roofs is not None:
-        parts = [f"Roofs: {len(roofs.points)} streams, measured {format_time(roofs.measured or 'at an unknown time')}"]
+        parts = [f"Roofs: {len(roofs.points)} streams, measured {_format_time(roofs.measured or 'at an unknown time')}"]
         if isinstance(checks, Sequence) and checks:
             parts.append(f"{len(checks)} of them measured again for this run")
         parts += [f"an empty launch takes {format_seconds(roofs.floor_seconds)}"] if roofs.floor_seconds else []
