@@ -148,11 +148,7 @@ class _Chart:
         self.cases = [(place, group) for place, (_, group) in enumerate(lines) if group is not None]
         self.looks = styles.styles(precisions)
         self.thickness = 0.8 / len(precisions)  # of a bar, as a share of its case's line
-        self.rows: list[tuple[RowDict, float]] = []  # with the middle of their bar
-        for place, group in self.cases:
-            own = [group.rows[name] for name in precisions if name in group.rows]
-            first = place - (len(own) - 1) / 2 * self.thickness
-            self.rows += [(row, first + slot * self.thickness) for slot, row in enumerate(own)]
+        self.rows = [placed for place, group in self.cases for placed in self._place(group, place)]
         height = (room[1] - 3 * canvas.LEGEND_INCHES) / len(lines)
         self.dots = len(self.cases) > _MOST_BARS or 72 * self.thickness * height < _LEAST_POINTS
         values = [value for row, _ in self.rows for value in (_bandwidth(row), _roof(row)[0]) if value]
@@ -165,26 +161,32 @@ class _Chart:
         self.inches = room[0] / self.reach  # of a GB/s
         self.each = 0.0  # inches of a line, known with the legend
 
+    def _place(self, group: PrecisionGroup, place: int) -> list[tuple[RowDict, float]]:
+        """Return the rows of a case with the middle of their bar."""
+        own = [group.rows[name] for name in self.looks if name in group.rows]
+        first = place - (len(own) - 1) / 2 * self.thickness
+        return [(row, first + slot * self.thickness) for slot, row in enumerate(own)]
+
     def draw(self, count: int, shared: str) -> None:
         """Draw everything; `count` cases would be drawn where there was room."""
-        ax, points, rows = self.ax, 10.0 if self.slide else 8.0, [row for row, _ in self.rows]
+        ax, points = self.ax, 10.0 if self.slide else 8.0
         head = 2.2 * points / 72 if self.gains else 0.0  # height of the gains' heading
-        handles = self._handles([row for row in rows if _bandwidth(row) is not None])
+        handles = self._handles([row for row, _ in self.rows if _bandwidth(row) is not None])
         self.each = styles.add_legend_over_lines(ax, handles, len(self.labels), self.room, points=points, more=head)
         if self.dots:
             self._draw_dots()
         for row, middle in self.rows if not self.dots else ():
             self._draw_bar(row, middle)
-        for place, group, gain in self.gains:
-            both = [group.rows[name] for name in PAIR if name in group.rows]
-            about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
-            star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
-            size = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
-            self._write_right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, size, "center")
+        for gain in self.gains:
+            self._write_gain(*gain)
         if self.gains:
             self._write_right("FP16 gain\nin time", -0.55, points * 0.85, "bottom")
         if self.peak is not None:
             ax.axvline(self.peak, color=self.ink.soft, zorder=0.5, **_PEAK_LOOK)
+        self._finish(points, count, shared)
+
+    def _finish(self, points: float, count: int, shared: str) -> None:
+        ax, rows = self.ax, [row for row, _ in self.rows]
         ax.set_xlim(0, self.reach)
         ax.set_xlabel(schema.find_column("bandwidth_gb_s").label, fontsize=points + 2)
         devices = inputs.device_names(rows)
@@ -198,6 +200,13 @@ class _Chart:
         ax.tick_params(axis="x", labelsize=points + 1)
         for place in {*range(len(self.labels))} - {place for place, _ in self.cases}:
             ax.get_yticklabels()[place].set_fontweight("bold")
+
+    def _write_gain(self, place: int, group: PrecisionGroup, gain: float) -> None:
+        both = [group.rows[name] for name in PAIR if name in group.rows]
+        about = "\u2248" if any(map(inputs.is_predicted, both)) else ""
+        star = "*" if any(map(inputs.is_doubtful, both)) and not self.dots else ""
+        size = min(14.0 if self.slide else 8.5, 72 * self.each * 0.8)
+        self._write_right(f"{about}{format_short(gain, '.2f')}\u00d7{star}", place, size, "center")
 
     def _draw_bar(self, row: RowDict, middle: float) -> None:
         """Draw a bar with its roof and its number, which covers neither the roof nor the bar's hatch."""
@@ -469,24 +478,31 @@ def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: ca
     text_share = (max(canvas.measure_width(text, points) for text in ends) + 0.15) / room[0]
     reach = max(step.total for step in steps) / max(0.3, 1 - text_share)
     for place, (step, text) in enumerate(zip(steps, ends, strict=True)):
-        left = 0.0
-        for role in (role for role in looks if role in step.times):
-            (color, hatch), time = looks[role], step.times[role]
-            hollow = any(map(inputs.is_predicted, step.rows[role]))
-            face = styles.draw_bar(ax, left, place, time, 0.72, color, hollow=hollow, hatch=hatch, linewidth=0.6)
-            number = format_figure(time, whole_from=100)
-            if time / reach * room[0] > canvas.measure_width(number, points * 0.85) * 1.5:
-                tag = {"facecolor": face, "edgecolor": "none", "pad": 0.6}
-                look: dict[str, Any] = {"fontsize": points * 0.85, "color": styles.readable(face), "bbox": tag}
-                ax.text(left + time / 2, place, number, ha="center", va="center_baseline", **look)
-            left += time
-        styles.write_after(ax, text, (left, place), colors.text, fontsize=points)
+        _draw_step(ax, step, place, looks, points * 0.85, room[0] / reach)
+        styles.write_after(ax, text, (step.total, place), colors.text, fontsize=points)
     ax.set_xlim(0, reach)
     token, phase = steps[0].phase == "decode", cut(steps[0].phase, 24)
     ax.set_xlabel("time per token (ms)" if token else f"time of a {phase} step (ms)", parse_math=False)
     title = "Time per token by operation: a step gives each sequence one" if token else "Time of a step by operation"
     styles.add_title(ax, title, notes, room)
     styles.finish_lines(ax, [step.name for step in steps], each)
+
+
+def _draw_step(
+    ax: Axes, step: _Step, place: int, looks: Mapping[str, tuple[str, str]], points: float, inches: float
+) -> None:
+    """Draw the parts of a step, with the numbers of those that are wide enough; a millisecond has so many inches."""
+    left = 0.0
+    for role in (role for role in looks if role in step.times):
+        (color, hatch), time = looks[role], step.times[role]
+        hollow = any(map(inputs.is_predicted, step.rows[role]))
+        face = styles.draw_bar(ax, left, place, time, 0.72, color, hollow=hollow, hatch=hatch, linewidth=0.6)
+        number = format_figure(time, whole_from=100)
+        if time * inches > canvas.measure_width(number, points) * 1.5:
+            tag = {"facecolor": face, "edgecolor": "none", "pad": 0.6}
+            look: dict[str, Any] = {"fontsize": points, "color": styles.readable(face), "bbox": tag}
+            ax.text(left + time / 2, place, number, ha="center", va="center_baseline", **look)
+        left += time
 
 
 def _describe_step(step: _Step) -> str:

@@ -144,9 +144,9 @@ def _draw_facts(ax: Axes, facts: Mapping[str, Any]) -> list[Any]:
 class _Ridge(NamedTuple):
     device: str
     precision: str
-    x: float  # the year, devices of one year side by side
-    value: float  # FLOP/B
+    at: tuple[float, float]  # the year, devices of one year side by side, and FLOP/B
     unconfirmed: bool  # by a data sheet
+    measured: float  # the ridge of rows; 0 without any
 
 
 @draws
@@ -181,10 +181,10 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     if not chosen:
         raise ValueError("precisions is empty: at least one is needed")
     measured = {} if data is None else _measured_ridges(inputs.read_rows(data)[0], chosen)
-    ridges = _read_ridges(chosen)
+    ridges = _read_ridges(chosen, measured)
 
     def draw(ax: Axes, room: Inches) -> None:
-        _draw_ridges(ax, ridges, measured, room)
+        _draw_ridges(ax, ridges, room)
         ax.set_xlabel("year")
         ax.set_ylabel("ridge (FLOP/B)")
         title = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
@@ -214,7 +214,7 @@ def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict
     return {key: median(bends) for key, bends in ridges.items()}
 
 
-def _read_ridges(precisions: Sequence[str]) -> list[_Ridge]:
+def _read_ridges(precisions: Sequence[str], measured: Mapping[tuple[str, str], float]) -> list[_Ridge]:
     """Return the ridges of the catalogue's devices; those of a year are sorted by their highest one."""
     from bwprof.analysis.prediction import catalogue
 
@@ -229,47 +229,43 @@ def _read_ridges(precisions: Sequence[str]) -> list[_Ridge]:
         for place, (entry, bends) in enumerate(own):
             x = year + _YEAR_WIDTH * ((place + 0.5) / len(own) - 0.5)
             doubted = {*bends} if "bandwidth_gb_s" in entry.unconfirmed else {*entry.unconfirmed}
-            ridges += [_Ridge(entry.id, name, x, bend, name in doubted) for name, bend in bends.items()]
+            for name, bend in bends.items():
+                found = measured.get((entry.id, name), 0.0)
+                ridges.append(_Ridge(entry.id, name, (x, bend), name in doubted, found))
     return ridges
 
 
-def _draw_ridges(ax: Axes, ridges: Sequence[_Ridge], measured: Mapping[tuple[str, str], float], room: Inches) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
+def _draw_ridges(ax: Axes, ridges: Sequence[_Ridge], room: Inches) -> None:
     from bwprof.plot.labels import name_points
 
-    colors, looks = styles.ink(ax), styles.styles(ridge.precision for ridge in ridges)
-    devices: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for ridge in ridges:
-        devices[ridge.device].append((ridge.x, ridge.value))
-    styles.draw_ways(ax, [sorted(own) for own in devices.values()], colors.soft, 0.6, alpha=0.7, zorder=1.5)
-    handles, crosses = [], []
-    for name, look in looks.items():
-        own = [ridge for ridge in ridges if ridge.precision == name]
-        points, hollow = [(ridge.x, ridge.value) for ridge in own], [ridge.unconfirmed for ridge in own]
-        styles.draw_marks(ax, points, hollow, look.color, marker=look.marker, markersize=6, zorder=3)
-        if round(own[0].x) == round(ridges[0].x):  # the oldest devices have this arithmetic
-            _draw_trend(ax, points, look.color)
-        found = [(ridge.x, measured[ridge.device, name]) for ridge in own if (ridge.device, name) in measured]
-        ax.plot(*styles.split_points(found), color=look.color, linewidth=0, zorder=3.5, **_CROSS)
-        handles.append(
-            styles.line_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
-        )
-        crosses += found
+    colors, looks, first = styles.ink(ax), styles.styles(ridge.precision for ridge in ridges), ridges[0].at[0]
+    devices = {ridge.device: [other.at for other in ridges if other.device == ridge.device] for ridge in ridges}
+    styles.draw_ways(ax, list(map(sorted, devices.values())), colors.soft, 0.6, alpha=0.7, zorder=1.5)
+    crosses = [(ridge.at[0], ridge.measured) for ridge in ridges if ridge.measured]
+    handles = [
+        _draw_precision(ax, [ridge for ridge in ridges if ridge.precision == name], look, round(first))
+        for name, look in looks.items()
+    ]
     if any(ridge.unconfirmed for ridge in ridges):
         handles.append(styles.ring_handle("hollow: not confirmed by a data sheet", colors.text, markersize=6))
     if crosses:
         handles.append(styles.line_handle("measured", color=colors.text, linewidth=0, **_CROSS))
-    ax.set_yscale("log")
-    years = range(round(ridges[0].x), round(ridges[-1].x) + 1)
-    ax.set_xlim(years[0] - 0.5, years[-1] + 0.5)
-    ax.set_xticks(years, list(map(str, years)))
-    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if math.isfinite(value) else "")
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    _set_ticks(ax, range(round(first), round(ridges[-1].at[0]) + 1))
     styles.add_legend_above(ax, [*handles, styles.line_handle("trend", color=colors.soft, **_TREND)], room)
     names = [(cut(device, _LONGEST), max(own), colors.text) for device, own in devices.items()]
-    name_points(ax, names, [*((ridge.x, ridge.value) for ridge in ridges), *crosses])
+    name_points(ax, names, [*(ridge.at for ridge in ridges), *crosses])
+
+
+def _draw_precision(ax: Axes, ridges: Sequence[_Ridge], look: styles.Style, first: int) -> Any:
+    """Draw ridges of one precision, with their trend if the devices of the first year have it; return its handle."""
+    points, hollow = [ridge.at for ridge in ridges], [ridge.unconfirmed for ridge in ridges]
+    mark: dict[str, Any] = {"marker": look.marker, "markersize": 6}
+    styles.draw_marks(ax, points, hollow, look.color, zorder=3, **mark)
+    if round(points[0][0]) == first:
+        _draw_trend(ax, points, look.color)
+    for ridge in ridges:
+        ax.plot(ridge.at[0], ridge.measured or math.nan, color=look.color, linewidth=0, zorder=3.5, **_CROSS)
+    return styles.line_handle(ridges[0].precision.upper(), color=look.color, linewidth=0, **mark)
 
 
 def _draw_trend(ax: Axes, points: Sequence[tuple[float, float]], color: str) -> None:
@@ -281,3 +277,14 @@ def _draw_trend(ax: Axes, points: Sequence[tuple[float, float]], color: str) -> 
         slope, start = np.polyfit(xs - xs[0], np.log(ys), 1)
         ends = np.array([xs.min(), xs.max()])
         ax.plot(ends, np.exp(start + slope * (ends - xs[0])), color=color, zorder=1, **_TREND)
+
+
+def _set_ticks(ax: Axes, years: Sequence[int]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_yscale("log")
+    ax.set_xlim(years[0] - 0.5, years[-1] + 0.5)
+    ax.set_xticks(years, list(map(str, years)))
+    ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if math.isfinite(value) else "")
+    ax.yaxis.set_minor_formatter(NullFormatter())

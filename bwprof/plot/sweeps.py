@@ -20,7 +20,7 @@ from bwprof.results.columns import Column
 from bwprof.results.pairs import moved_bytes
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import format_bytes, format_figure, plural
-from bwprof.text.parsing import measured_or_none, parse_name, quote_text, repr_short
+from bwprof.text.parsing import measured_or_nan, measured_or_none, parse_name, quote_text, repr_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -217,13 +217,7 @@ def _draw_lines(ax: Axes, found: Sequence[_Line], x: Column, y: Column, cache_by
     handles += _draw_streams(ax, found, y)
     handles += _draw_cliffs(ax, found, x, y)
     _scale_axes(ax, found, y)
-    filled: dict[str, float] = {}
-    for line in found:
-        at = _crossing(line, cache_bytes)
-        if at is not None and filled.setdefault(f"{at:.4g}", at) == at:
-            ax.axvline(at, color=looks[line.precision].color, alpha=0.9, zorder=1, **_DOTS)
-    label = f"bytes fill the cache ({format_bytes(cache_bytes)})"
-    handles += [styles.line_handle(label, color=colors.soft, **_DOTS)] if filled else []
+    handles += _draw_capacity(ax, found, cache_bytes)
     return handles + styles.mark_doubts((row for line in found for row in line.rows), colors)
 
 
@@ -310,6 +304,17 @@ def count_formatter(values: Sequence[float]) -> Callable[[float], str]:
     return text
 
 
+def _draw_capacity(ax: Axes, found: Sequence[_Line], cache_bytes: float) -> list[Any]:
+    """Draw a dotted line where the bytes of a line fill the cache."""
+    looks, filled = styles.styles(line.precision for line in found), dict[str, float]()
+    for line in found:
+        at = _crossing(line, cache_bytes)
+        if at is not None and filled.setdefault(f"{at:.4g}", at) == at:
+            ax.axvline(at, color=looks[line.precision].color, alpha=0.9, zorder=1, **_DOTS)
+    label = f"bytes fill the cache ({format_bytes(cache_bytes)})"
+    return [styles.line_handle(label, color=styles.ink(ax).soft, **_DOTS)] if filled else []
+
+
 def _crossing(line: _Line, capacity: float) -> float | None:
     """Return where the bytes that a launch touches grow beyond a capacity; None where they do not."""
     bytes_ = [measured_or_none(row.get("footprint_bytes")) or float(moved_bytes(row) or 0) for row in line.rows]
@@ -322,14 +327,6 @@ def _crossing(line: _Line, capacity: float) -> float | None:
 
 _COLORS = "cividis"  # readable for people with colour-blindness
 _MOST_CELLS = 60  # in one direction
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    x: int
-    y: int
-    value: float
-    row: RowDict
 
 
 @canvas.draws
@@ -371,74 +368,30 @@ def heatmap(
     'K'
     """
     inputs.check_column("value", value)
+    if precision is not None and not isinstance(precision, str):
+        raise TypeError(f"precision is {repr_short(precision)}: a name is needed")
     every = inputs.read_rows(data)[0]
-    names, drawn, failed, notes = _choose_rows(every, x, y, value, precision)
-    fastest: dict[tuple[float, float], RowDict] = {}
-    for row in sorted(drawn, key=lambda row: measured_or_none(row.get("time_ms")) or math.inf):
-        fastest.setdefault((float(row[names[0]]), float(row[names[1]])), row)
-    notes += ["the fastest of several rows"] if len(fastest) < len(drawn) else []
-    xs, ys = (sorted({key[place] for key in fastest}) for place in (0, 1))
-    for name, values in zip(names, (xs, ys), strict=True):
-        notes += canvas.note_left_out(min(len(values), _MOST_CELLS), len(values), f"values of {name}")
-        del values[_MOST_CELLS:]
-    places = {(x, y): (xs.index(x), ys.index(y)) for x in xs for y in ys}
-    cells = [_Cell(*places[key], float(row[value]), row) for key, row in fastest.items() if key in places]
-    keys = {tuple(measured_or_none(row.get(name)) for name in names) for row in failed} - fastest.keys()
-    gaps = [place for key, place in places.items() if key in keys]
-    predicted = [cell for cell in cells if inputs.is_predicted(cell.row)]
-    crossed = predicted if len(predicted) < len(cells) else []  # lines through all cells would distinguish none
-    notes += ["\u2571 predicted" if crossed else "predicted"] if predicted else []
-    notes += ["\u25e5 see flags"] if any(inputs.is_doubtful(cell.row) for cell in cells) else []
-    notes += ["\u00d7 failed or skipped"] if gaps else []
-    notes += [note for note in inputs.note_rows([*drawn, *failed]) if not (gaps and note.startswith("not drawn"))]
+    rows = inputs.require_numbers(filter(inputs.is_drawable, every), value)
+    if precision is not None:
+        chosen = registry.check_precision(precision, list(dict.fromkeys(row["precision"] for row in rows)))
+        rows = [row for row in rows if row["precision"] == chosen]
+    group = Counter((row["operation"], row["precision"]) for row in rows).most_common(1)[0][0]
+    every = [row for row in every if (row["operation"], row["precision"]) == group]
+    rows = [row for row in rows if (row["operation"], row["precision"]) == group]
+    names = _choose_parameters(rows, x, y)
+    content = _Heatmap(names, value, inputs.require_numbers(rows, *names), every)
+    title = f"{_figure_title(_find_column(value))} over {names[0]} and {names[1]}"
+    notes = [cut(str(group[0]), _LONGEST), cut(str(group[1]), 16).upper(), *content.notes()]
+    xs, ys = content.axes
     inner = (max(5.0, min(len(xs) * 0.72, 14.0)), max(3.2, min(len(ys) * 0.42, 12.0)))
 
     def draw(ax: Axes, room: canvas.Inches) -> None:
-        size = (room[0] / len(xs), room[1] / len(ys))
-        paint = _draw_cells(ax, cells, (xs, ys), _find_column(value))
-        _mark_cells(ax, cells, crossed, size, paint)
-        _write_numbers(ax, cells, crossed, size, paint)
-        ax.plot(*styles.split_points(gaps), "x", color=styles.ink(ax).soft, markersize=5)
-        for axis, values, inches in ((ax.xaxis, xs, room[0]), (ax.yaxis, ys, room[1])):
-            step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
-            axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
-        _label_axes(ax, _find_column(names[0]), _find_column(names[1]))
-        title = f"{_figure_title(_find_column(value))} over {names[0]} and {names[1]}"
+        content.draw(ax, room)
         styles.add_title(ax, title, notes, room)
         styles.finish_axes(ax)
         ax.tick_params(length=0)
 
     return canvas.Drawing((inner[0] + 1.9, inner[1] + 1.2), inner, draw)
-
-
-def _choose_rows(
-    every: Sequence[RowDict], x: str | None, y: str | None, value: str, precision: str | None
-) -> tuple[tuple[str, str], list[RowDict], list[RowDict], list[str]]:
-    """Return the parameters, the rows of one operation, precision and list of lengths, those that failed, and notes."""
-    if precision is not None and not isinstance(precision, str):
-        raise TypeError(f"precision is {repr_short(precision)}: a name is needed")
-    rows = inputs.require_numbers(filter(inputs.is_drawable, every), value)
-    if precision is not None:
-        name = registry.check_precision(precision, list(dict.fromkeys(row["precision"] for row in rows)))
-        rows = [row for row in rows if row["precision"] == name]
-    group = Counter((row["operation"], row["precision"]) for row in rows).most_common(1)[0][0]
-    rows = [row for row in rows if (row["operation"], row["precision"]) == group]
-    names = _choose_parameters(rows, x, y)
-    rows = inputs.require_numbers(rows, *names)
-    lists = _choose_lists(rows, names)
-    drawn = [row for row in rows if row["kv_lens"] in lists]
-    others = len(rows) - len(drawn)
-    same = [row for row in every if (row["operation"], row["precision"]) == group and not inputs.is_drawable(row)]
-    failed = [row for row in same if not others or row["kv_lens"] in lists]
-    lengths = drawn[0]["kv_lens"]
-    notes = [
-        cut(str(group[0]), _LONGEST),
-        cut(str(group[1]), 16).upper(),
-        *(cut(name, _LONGEST) for name in inputs.device_names(drawn)[:1]),
-        registry.case_name("", lengths) if lengths and len(lists) == 1 else "",
-        f"not drawn: {plural(others, 'row')} of other kv_lens" if others else "",
-    ]
-    return names, drawn, failed, notes
 
 
 def _choose_parameters(rows: Sequence[RowDict], x: str | None, y: str | None) -> tuple[str, str]:
@@ -456,66 +409,116 @@ def _choose_parameters(rows: Sequence[RowDict], x: str | None, y: str | None) ->
     return first, second
 
 
-def _choose_lists(rows: Sequence[RowDict], names: tuple[str, str]) -> set[str | None]:
+def _choose_lists(rows: Sequence[RowDict], names: Sequence[str]) -> list[str | None]:
     """Return all lists of lengths; where a cell would have several, the one with the most rows."""
-    cells = {tuple(row[name] for name in names) for row in rows}
     lists = Counter(row["kv_lens"] for row in rows)
-    several = len({(*(row[name] for name in names), row["kv_lens"]) for row in rows}) > len(cells)
-    return {lists.most_common(1)[0][0]} if several else set(lists)
+    cells = [{tuple(map(row.get, (*names, *more))) for row in rows} for more in ((), ("kv_lens",))]
+    return list(lists) if len(cells[0]) == len(cells[1]) else [lists.most_common(1)[0][0]]
 
 
-def _draw_cells(
-    ax: Axes, cells: Sequence[_Cell], axes: tuple[Sequence[float], Sequence[float]], column: Column
-) -> Callable[[float], Any]:
-    """Draw the cells and the scale of their colours; return the function from a value to its colour."""
-    import numpy as np
-    from matplotlib import colormaps
-    from matplotlib.colors import Normalize
-
-    grid = np.full((len(axes[1]), len(axes[0])), np.nan)
-    for cell in cells:
-        grid[cell.y, cell.x] = cell.value
-    low, high = (0.0, 100.0) if column.unit == "%" else (float(np.nanmin(grid)), float(np.nanmax(grid)))
-    norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
-    edges = [np.arange(len(values) + 1) - 0.5 for values in axes]
-    look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": styles.ink(ax).ground, "linewidth": 0.5}
-    image = ax.pcolormesh(*edges, np.ma.masked_invalid(grid), **look)
-    ax.set_xlim(-0.5, len(axes[0]) - 0.5)
-    ax.set_ylim(-0.5, len(axes[1]) - 0.5)
-    outer, scale, figure = styles.ink(ax, outside=True), ax.inset_axes((1.02, 0.0, 0.025, 1.0)), ax.get_figure()
-    figure.colorbar(image, cax=scale).outline.set_visible(False)  # type: ignore[union-attr]
-    scale.tick_params(color=outer.soft, labelcolor=outer.text, labelsize=8)
-    scale.set_ylabel(column.label, color=outer.text, fontsize=9)
-    return lambda value: colors(norm(value))
+def _find_place(row: RowDict, names: tuple[str, str]) -> tuple[float, float]:
+    return measured_or_nan(row.get(names[0])), measured_or_nan(row.get(names[1]))
 
 
-def _mark_cells(
-    ax: Axes, cells: Sequence[_Cell], crossed: Sequence[_Cell], size: canvas.Inches, paint: Callable[[float], Any]
-) -> None:
-    """Draw a line across predictions, and cut a corner off doubtful cells."""
-    from matplotlib.collections import PolyCollection
+class _Heatmap:
+    """Rows of one operation and precision over two parameters: of several rows of a cell the fastest."""
 
-    width, height = 0.18, 0.18 * size[0] / size[1]  # of a corner, as wide as high
-    ways = [[(cell.x - 0.5, cell.y - 0.5), (cell.x + 0.5, cell.y + 0.5)] for cell in crossed]
-    styles.draw_ways(ax, ways, [styles.readable(paint(cell.value)) for cell in crossed], 0.7)
-    doubtful = [cell for cell in cells if inputs.is_doubtful(cell.row)]
-    corners = [
-        [(right - width, top), (right, top), (right, top - height)]
-        for right, top in ((cell.x + 0.5, cell.y + 0.5) for cell in doubtful)
-    ]
-    paints = [styles.readable(paint(cell.value)) for cell in doubtful]
-    ax.add_collection(PolyCollection(corners, facecolors=paints, linewidths=0), autolim=False)
+    def __init__(self, names: tuple[str, str], value: str, rows: Sequence[RowDict], every: Sequence[RowDict]) -> None:
+        self.names, self.value = names, value
+        self.lists = _choose_lists(rows, names)
+        self.rows = [row for row in rows if row["kv_lens"] in self.lists]
+        self.others = len(rows) - len(self.rows)
+        lists = {row["kv_lens"] for row in every} if not self.others else self.lists
+        self.failed = [row for row in every if not inputs.is_drawable(row) and row["kv_lens"] in lists]
+        slowest_first = sorted(self.rows, key=lambda row: -(measured_or_none(row.get("time_ms")) or math.inf))
+        self.fastest = {_find_place(row, names): row for row in slowest_first}
+        xs, ys = zip(*self.fastest, strict=True)
+        self.every = sorted(set(xs)), sorted(set(ys))
+        self.axes = self.every[0][:_MOST_CELLS], self.every[1][:_MOST_CELLS]
+        self.cells = {place: self.fastest[key] for place, key in self._places() if key in self.fastest}
+        failed = {_find_place(row, names) for row in self.failed} - self.fastest.keys()
+        self.gaps = [place for place, key in self._places() if key in failed]
 
+    def _places(self) -> list[tuple[tuple[int, int], tuple[float, float]]]:
+        """Return the column and the line of each cell with its values."""
+        return [
+            ((column, line), (x, y)) for column, x in enumerate(self.axes[0]) for line, y in enumerate(self.axes[1])
+        ]
 
-def _write_numbers(
-    ax: Axes, cells: Sequence[_Cell], crossed: Sequence[_Cell], size: canvas.Inches, paint: Callable[[float], Any]
-) -> None:
-    """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
-    texts = [format_figure(cell.value, whole_from=100) for cell in cells]
-    widest = max(canvas.measure_width(text, 10.0) for text in texts)
-    points = min(8.0, 10.0 * 0.85 * size[0] / widest, 72 * size[1] * 0.6)
-    for cell, text in zip(cells, texts, strict=True) if points >= 4.5 else ():
-        color = paint(cell.value)
-        gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if cell in crossed else None
-        look: dict[str, Any] = {"fontsize": points, "color": styles.readable(color), "bbox": gap}
-        ax.text(cell.x, cell.y, text, ha="center", va="center_baseline", **look)
+    def notes(self) -> list[str]:
+        """Return the title's notes: the device, what is drawn, and what marks mean."""
+        lengths = registry.case_name("", self.lists[0]) if self.lists[0] and len(self.lists) == 1 else ""
+        notes = [cut(name, _LONGEST) for name in inputs.device_names(self.rows)[:1]]
+        notes += [lengths, f"not drawn: {plural(self.others, 'row')} of other kv_lens" if self.others else ""]
+        notes += ["the fastest of several rows"] if len(self.fastest) < len(self.rows) else []
+        for name, drawn, every in zip(self.names, self.axes, self.every, strict=True):
+            notes += canvas.note_left_out(len(drawn), len(every), f"values of {name}")
+        predicted = "\u2571 predicted" if self._crossed() else "predicted"
+        notes += [predicted] if self._find(inputs.is_predicted) else []
+        notes += ["\u25e5 see flags"] if self._find(inputs.is_doubtful) else []
+        notes += ["\u00d7 failed or skipped"] if self.gaps else []
+        others = inputs.note_rows([*self.rows, *self.failed])
+        return notes + [note for note in others if not (self.gaps and note.startswith("not drawn"))]
+
+    def _find(self, test: Callable[[RowDict], bool]) -> list[tuple[int, int]]:
+        return [place for place, row in self.cells.items() if test(row)]
+
+    def _crossed(self) -> list[tuple[int, int]]:
+        """Return the cells of predictions; none where all are, as lines through all cells would distinguish none."""
+        predicted = self._find(inputs.is_predicted)
+        return predicted if len(predicted) < len(self.cells) else []
+
+    def draw(self, ax: Axes, room: canvas.Inches) -> None:
+        """Draw the cells, their marks and numbers, and the scale of their colours."""
+        import numpy as np
+        from matplotlib import colormaps
+        from matplotlib.colors import Normalize
+
+        column, (xs, ys) = _find_column(self.value), self.axes
+        grid = np.full((len(ys), len(xs)), np.nan)
+        for (x, y), row in self.cells.items():
+            grid[y, x] = row[self.value]
+        low, high = (0.0, 100.0) if column.unit == "%" else (float(np.nanmin(grid)), float(np.nanmax(grid)))
+        norm, colors = Normalize(low, max(high, low + 1e-12 * abs(low) + 1e-300)), colormaps[_COLORS]
+        edges = [np.arange(len(values) + 1) - 0.5 for values in self.axes]
+        look: dict[str, Any] = {"norm": norm, "cmap": colors, "edgecolors": styles.ink(ax).ground, "linewidth": 0.5}
+        image = ax.pcolormesh(*edges, np.ma.masked_invalid(grid), **look)
+        paints = {place: colors(norm(float(row[self.value]))) for place, row in self.cells.items()}
+        size = (room[0] / len(xs), room[1] / len(ys))
+        self._mark(ax, size, paints)
+        self._write_numbers(ax, size, paints)
+        for axis, values, inches in zip((ax.xaxis, ax.yaxis), self.axes, room, strict=True):
+            step = max(1, round(len(values) * 0.45 / max(inches, 0.5)))
+            axis.set_ticks(range(0, len(values), step), list(map(count_formatter(values), values[::step])))
+        ax.set_xlim(-0.5, len(xs) - 0.5)
+        ax.set_ylim(-0.5, len(ys) - 0.5)
+        _label_axes(ax, *map(_find_column, self.names))
+        outer, scale, figure = styles.ink(ax, outside=True), ax.inset_axes((1.02, 0.0, 0.025, 1.0)), ax.get_figure()
+        figure.colorbar(image, cax=scale).outline.set_visible(False)  # type: ignore[union-attr]
+        scale.tick_params(color=outer.soft, labelcolor=outer.text, labelsize=8)
+        scale.set_ylabel(column.label, color=outer.text, fontsize=9)
+
+    def _mark(self, ax: Axes, size: canvas.Inches, paints: Mapping[tuple[int, int], Any]) -> None:
+        """Draw a line across predictions, a corner in doubtful cells, and a cross for failed rows."""
+        from matplotlib.collections import PolyCollection
+
+        width, height = 0.18, 0.18 * size[0] / size[1]  # of a corner, as wide as high
+        ways = [[(x - 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y in self._crossed()]
+        styles.draw_ways(ax, ways, [styles.readable(paints[place]) for place in self._crossed()], 0.7)
+        doubtful = self._find(inputs.is_doubtful)
+        corners = [[(x + 0.5 - width, y + 0.5), (x + 0.5, y + 0.5), (x + 0.5, y + 0.5 - height)] for x, y in doubtful]
+        faces = [styles.readable(paints[place]) for place in doubtful]
+        ax.add_collection(PolyCollection(corners, facecolors=faces, linewidths=0), autolim=False)
+        ax.plot(*styles.split_points(self.gaps), "x", color=styles.ink(ax).soft, markersize=5)
+
+    def _write_numbers(self, ax: Axes, size: canvas.Inches, paints: Mapping[tuple[int, int], Any]) -> None:
+        """Write each cell's value where it is readable, in a gap of the line that crosses the cell."""
+        texts = {place: format_figure(float(row[self.value]), whole_from=100) for place, row in self.cells.items()}
+        crossed = set(self._crossed())
+        widest = max(canvas.measure_width(text, 10.0) for text in texts.values())
+        points = min(8.0, 10.0 * 0.85 * size[0] / widest, 72 * size[1] * 0.6)
+        for place, text in texts.items() if points >= 4.5 else ():
+            color = paints[place]
+            gap = {"facecolor": color, "edgecolor": "none", "pad": 1.0} if place in crossed else None
+            look: dict[str, Any] = {"fontsize": points, "color": styles.readable(color), "bbox": gap}
+            ax.text(*place, text, ha="center", va="center_baseline", **look)

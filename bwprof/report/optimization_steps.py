@@ -216,14 +216,14 @@ class OptimizationStep:
 def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDict, RowDict]) -> OptimizationStep:
     both = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
     finding, (before, after) = _find_loss(rows[0]), rows
-    rest = finding.time_ms - finding.lost_ms if finding else 0.0
-    stored = [sum(number_of(row, f"algorithmic_bytes_{name}") for name in ("read", "written")) for row in rows]
+    stored = [number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written") for row in rows]
     pairs = {"variant": [row.get("variant") for row in rows]}
     pairs |= {name: [run.metadata.get(name) for run in runs] for name in ("git_commit", "commit")}
     pairs |= {name: [row.get(name) for row in rows] for name in ("bwprof_version", "driver")}
-    chain = pairwise(find_variants(after))
-    variant = next((new for old, new in chain if [old["name"], new["name"]] == pairs["variant"]), {})
-    own, known = number_of(after, "predicted_gain"), finite_or_none(variant.get("predicted"))
+    following = {(old["name"], new["name"]): new for old, new in pairwise(find_variants(after))}
+    variant = following.get((before.get("variant"), after.get("variant")), {})
+    known = finite_or_none(variant.get("predicted"))
+    predicted = number_of(after, "predicted_gain")
     return OptimizationStep(
         number,
         *runs,
@@ -233,11 +233,17 @@ def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDi
         {name.replace("_", " "): f"{old} to {new}" for name, (old, new) in pairs.items() if old != new and old and new},
         variant,
         float(before["time_ms"]) / float(after["time_ms"]),
-        finding.time_ms / rest if finding and rest > 0 else math.nan,
+        _allowed_speedup(finding),
         stored[0] / stored[1] if min(stored) > 0 else math.nan,
-        known if math.isnan(own) and known is not None else own,
+        known if math.isnan(predicted) and known is not None else predicted,
         _choose_figure(finding, rows),
     )
+
+
+def _allowed_speedup(finding: Finding | None) -> float:
+    """Return the speed-up that the roof allows; NaN without a roof."""
+    rest = finding.time_ms - finding.lost_ms if finding else 0.0
+    return finding.time_ms / rest if finding and rest > 0 else math.nan
 
 
 def _choose_figure(finding: Finding | None, rows: Sequence[RowDict]) -> FixFigure:
@@ -350,15 +356,19 @@ def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision:
         names = ", ".join(run.name for run in runs)
         raise ValueError(f"the runs have no case in common that each has a time of: {names}")
     rows = _choose_rows(complete, case, precision)
-    devices = [(run.name, str(row["device"])) for run, row in zip(runs, rows, strict=True) if row.get("device")]
-    if len({device for _, device in devices}) > 1:
-        found = ", ".join(f"{quote_text(name)}: {quote_text(device)}" for name, device in devices)
-        raise ValueError(f"the runs are of different devices ({found}): use one device, or compare with --kind run")
+    _check_devices(runs, rows)
     steps = [
         _make_step(number, both, changed)
         for number, (both, changed) in enumerate(zip(pairwise(runs), pairwise(rows), strict=True), 1)
     ]
     return Story(tuple(runs), tuple(tracks), tuple(rows), tuple(steps))
+
+
+def _check_devices(runs: Sequence[ReportRun], rows: Sequence[RowDict]) -> None:
+    devices = [(run.name, str(row["device"])) for run, row in zip(runs, rows, strict=True) if row.get("device")]
+    if len({device for _, device in devices}) > 1:
+        found = ", ".join(f"{quote_text(name)}: {quote_text(device)}" for name, device in devices)
+        raise ValueError(f"the runs are of different devices ({found}): use one device, or compare with --kind run")
 
 
 def _choose_rows(tracks: Sequence[list[RowDict]], case: str | None, precision: str | None) -> list[RowDict]:

@@ -176,22 +176,28 @@ def list_rows(run: ReportRun) -> Section | None:
     last += ["status"] if any(row["status"] != "ok" for row in rows) else []
     lines = []
     for row in rows:
-        grade, time = find_grade(row), row["time_ms"]
-        share = None if grade is None else format_short(grade[0], ".0f")
-        figures = [
-            None if time is None else f"{time:.4g}" if 1e-3 <= time < 1e4 else f"{time:.3g}",
-            None if row["bandwidth_gb_s"] is None else _figure(row["bandwidth_gb_s"]),
-            share,
-        ]
-        # Many predictions have their reason below the table.
-        reason = str(row["reason"] or "") if row["status"] != "predicted" else ""
-        reason = reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"
-        remarks = ": ".join(filter(None, [str(row["flags"] or "").replace(";", ", "), reason]))
         first = map(row.get, ("case", "precision", *names, "variant"))
-        lines.append([*first, *figures, row["limiter"], *map(row.get, last), remarks])
+        lines.append([*first, *_row_figures(row), row["limiter"], *map(row.get, last), _remarks(row)])
     headings = ["case", "precision", *names, "variant", "time, ms", "GB/s", "% of limit", "limiter"]
     headings += ["launches" if name == "count" else name for name in last]
     return make_section("rows", "All rows", make_table([*headings, "remarks"], lines, numbers=_NUMBERS, tools=True))
+
+
+def _row_figures(row: RowDict) -> list[str | None]:
+    """Return a row's time, bandwidth and share of its limit."""
+    grade, time, speed = find_grade(row), row["time_ms"], row["bandwidth_gb_s"]
+    return [
+        None if time is None else f"{time:.4g}" if 1e-3 <= time < 1e4 else f"{time:.3g}",
+        None if speed is None else _figure(speed),
+        None if grade is None else format_short(grade[0], ".0f"),
+    ]
+
+
+def _remarks(row: RowDict) -> str:
+    """Return the flags of a row, and why it has no time; many predictions have their reason below the table."""
+    reason = str(row["reason"] or "") if row["status"] != "predicted" else ""
+    reason = reason if len(reason) <= _LONGEST_REMARK else f"{reason[:_LONGEST_REMARK]}\u2026"
+    return ": ".join(filter(None, [str(row["flags"] or "").replace(";", ", "), reason]))
 
 
 def list_runs(runs: Sequence[ReportRun]) -> Section | None:
@@ -259,34 +265,28 @@ def _change(row: Mapping[Hashable, Any]) -> list[object]:
 def describe_device(run: ReportRun) -> Section | None:
     """Return the section on what was measured, and on which device."""
     rows, device, host = run.rows, run.part("facts"), run.part("host")
-    states = Counter(str(row["status"]) for row in rows)
-    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    states = Counter(str(row["status"]) for row in rows).most_common()
+    counts = ", ".join(f"{count} {state}" for state, count in states)
     memory, caches = measured_or_none(device.get("memory_bytes")), measured_or_none(device.get("cache_bytes"))
     peak, roofs = _peak(run), read_run_roofs(run.data)
     ceilings = [] if roofs is None else roofs.ceilings()
-    tflops = device.get("peak_tflops")
-    rates = [(name, value) for name, value in (tflops.items() if isinstance(tflops, Mapping) else ())]
-    peaks = ", ".join(f"{name} {value:.4g}" for name, value in rates if measured_or_none(value))
     cpus = f"{host.get('cpu_count')} CPUs" if host.get("cpu_count") else ""
-    times = sorted(run.values("timestamp")) or [""]
-    ends = [str(run.metadata.get(name) or time) for name, time in (("started", times[0]), ("finished", times[-1]))]
-    moments = [_format_time(end) for end in dict.fromkeys(ends) if end]
     names = (run.joined("hostname") or host.get("name"), host.get("platform"), cpus)
     pairs = [
         ("Device", run.joined("device") or run.metadata.get("device")),
         ("Memory", None if memory is None else f"{format_bytes(memory)}, {peak}".removesuffix(", ")),
         ("Memory's peak", peak if memory is None else None),
         ("Measured ceilings", ", ".join(f"{point.stream} {_figure(point.gb_s)} GB/s" for point in ceilings)),
-        ("Arithmetic peaks", f"{peaks} TFLOP/s, dense" if peaks else ""),
+        ("Arithmetic peaks", _arithmetic(device.get("peak_tflops"))),
         ("Caches", format_bytes(caches) if caches else None),
         ("Driver", run.joined("driver")),
-        ("Host", ", ".join(str(name) for name in names if name)),
+        ("Host", ", ".join(map(str, filter(None, names)))),
         ("Rows", f"{plural(len(rows), 'row')} of {_count_cases(run)}: {counts}"),
         ("Status", describe_unfinished(run.metadata)),
         ("Operations", _first_names(run.values("operation"))),
         ("Precisions", run.joined("precision")),
         ("Suite", run.metadata.get("suite")),
-        ("When", " to ".join([*moments[:1], *(last.removeprefix(moments[0][:11]) for last in moments[1:])])),
+        ("When", _when(run)),
         ("Run", run.joined("run_id") or run.metadata.get("run_id")),
         ("Read from", run.source),
     ]
@@ -308,6 +308,19 @@ def _peak(run: ReportRun) -> str:
     return f"{_figure(peaks.pop())} GB/s in theory" + (f" ({source})" if source else "")
 
 
+def _arithmetic(peaks: object) -> str:
+    known = peaks.items() if isinstance(peaks, Mapping) else ()
+    text = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
+    return f"{text} TFLOP/s, dense" if text else ""
+
+
+def _when(run: ReportRun) -> str:
+    times = sorted(run.values("timestamp")) or [""]
+    ends = [str(run.metadata.get(name) or time) for name, time in (("started", times[0]), ("finished", times[-1]))]
+    moments = [_format_time(end) for end in dict.fromkeys(ends) if end]
+    return " to ".join([*moments[:1], *(last.removeprefix(moments[0][:11]) for last in moments[1:])])
+
+
 def _format_time(text: str) -> str:
     """Return a time of ISO 8601 for people, as 2026-11-22 09:55:50 UTC; any other text as it is."""
     try:
@@ -320,17 +333,6 @@ def _format_time(text: str) -> str:
 def describe_conditions(run: ReportRun) -> Section | None:
     """Return the section on clocks, temperature and noise, on flags, and on rows without a time."""
     rows = [row for row in run.rows if row["time_ms"] is not None]
-    flagged: dict[str, list[str]] = defaultdict(list)
-    failed: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in run.rows:
-        label = " ".join(str(row[name]) for name in ("case", "precision", "variant") if row.get(name))
-        for flag in filter(None, str(row["flags"] or "").split(";")) if row["time_ms"] is not None else ():
-            flagged[flag].append(label)
-        if row["status"] != "ok":
-            reason = _SHARE.sub("", str(row["reason"] or "no reason is given"))
-            failed[row["status"], reason].append(label)
-    flags = [(flag, FLAGS.get(flag, "not one of bwprof's"), _name_rows(own, rows)) for flag, own in flagged.items()]
-    reasons = [(status, reason, _name_rows(own, run.rows)) for (status, reason), own in failed.items()]
     none = f"No row has a flag: nothing that bwprof looks for makes one of {len(rows)} doubtful." if rows else ""
     throttled = ", ".join(_count_rows([row for row in rows if row["throttle"] != "none"], "throttle"))
     pairs = [
@@ -342,14 +344,34 @@ def describe_conditions(run: ReportRun) -> Section | None:
         ("Spread of the samples", _range(rows, "noise", "%", scale=100)),
         ("Hardware counters", "; ".join(_count_rows(run.rows, "counters_status")[:3])),
     ]
-    caption = "Flags: what should be doubted"
     return make_section(
         "conditions",
         "Conditions and flags",
         make_facts(pairs),
-        make_table(("flag", "what it says", "rows"), flags, caption=caption, wordy=True) or make_paragraph(none),
-        make_table(("status", "why", "rows"), reasons, caption="Rows without a time that was measured", wordy=True),
+        _list_flags(rows) or make_paragraph(none),
+        _list_failures(run.rows),
     )
+
+
+def _list_flags(rows: Sequence[RowDict]) -> Block | None:
+    found = _group_labels((flag, row) for row in rows for flag in filter(None, str(row["flags"] or "").split(";")))
+    lines = [(flag, FLAGS.get(flag, "not one of bwprof's"), _name_rows(own, rows)) for flag, own in found.items()]
+    return make_table(("flag", "what it says", "rows"), lines, caption="Flags: what should be doubted", wordy=True)
+
+
+def _list_failures(rows: Sequence[RowDict]) -> Block | None:
+    failed = [row for row in rows if row["status"] != "ok"]
+    reasons = [_SHARE.sub("", str(row["reason"] or "no reason is given")) for row in failed]
+    found = _group_labels(((row["status"], why), row) for row, why in zip(failed, reasons, strict=True))
+    lines = [(*key, _name_rows(own, rows)) for key, own in found.items()]
+    return make_table(("status", "why", "rows"), lines, caption="Rows without a time that was measured", wordy=True)
+
+
+def _group_labels(rows: Iterable[tuple[Any, RowDict]]) -> dict[Any, list[str]]:
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for key, row in rows:
+        groups[key].append(" ".join(str(row[name]) for name in ("case", "precision", "variant") if row.get(name)))
+    return groups
 
 
 def _name_rows(names: Sequence[str], rows: Sequence[object]) -> str:
@@ -462,13 +484,9 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
     devices = list(dict.fromkeys(name for run in runs for name in run.values("device")))
     on = f" on {', '.join(devices[:3])}" if devices else ""
     if len(runs) == 1:
-        run = runs[0]
-        model = run.part("model").get("architecture")
+        model = runs[0].part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
-        words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
-        subtitle = " · ".join(word for word in words if word)
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", subtitle, _describe(run))
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), _describe(runs[0]))
     parts = [list_runs(runs)]
     parts += [compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
     for number, run in enumerate(runs, 1):
@@ -476,6 +494,12 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
         parts.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *own))
     names = ", ".join(run.name for run in runs)
     return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(parts))
+
+
+def _subtitle(run: ReportRun) -> str:
+    version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
+    words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
+    return " · ".join(filter(None, words))
 
 
 def _describe(run: ReportRun) -> tuple[Section, ...]:
