@@ -93,9 +93,9 @@ def test_names_are_inside_the_axes_and_no_leader_crosses_a_name(example: str) ->
     assert crossed == []
 
 
-@pytest.mark.parametrize("kind", ["roofline", "ridge", "lines"])
+@pytest.mark.parametrize("kind", ["roofline", "ridge"])
 def test_names_are_above_lines_and_below_marks(kind: str) -> None:
-    axes = drawn(kind, "h200_llama" if kind == "lines" else "h200")
+    axes = drawn(kind, "h200")
     marked = [line for line in axes.lines if line.get_marker() not in ("None", "|") and not hollow(line)]
     plain = [line for line in axes.lines if line.get_marker() == "None"]
     assert marked

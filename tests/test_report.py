@@ -347,9 +347,9 @@ def test_an_embedded_svg_has_only_shapes() -> None:
     found = embed_svg(svg, "p7-")
     assert found.width == 96.0
     expected = (
-        '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
-        '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-1)">'
-        '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-0" /><use /><image />'
+        '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-m1" /><clipPath id="p7-c1">'
+        '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-c1)" id="p7-unused">'
+        '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-m1" /><use /><image />'
         '<text style="fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
     assert found.svg == expected

@@ -54,27 +54,21 @@ _PARTS = (
 
 def style(precision: str) -> Style:
     """Return the style of a precision, in any spelling."""
-    known, name = registry.precision_names(), registry.precision_name(precision)
-    if name in known:
-        return _STYLES[known.index(name) % len(_STYLES)]
-    spare = _spare_styles()
-    return spare[sum(map(ord, precision)) % len(spare)]
-
-
-def _spare_styles() -> tuple[Style, ...]:
-    return _STYLES[len(registry.precision_names()) :] or _STYLES
+    return styles([precision])[precision]
 
 
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
     """Return the styles of the precisions of one picture; unknown ones differ while there are spare styles."""
+    known = registry.precision_names()
+    spare = _STYLES[len(known) :] or _STYLES
     chosen: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
-        own = style(name)
-        if registry.precision_name(name) not in registry.precision_names():
-            spare = _spare_styles()
-            first = spare.index(own)
-            own = next((free for free in (*spare[first:], *spare[:first]) if free not in chosen.values()), own)
-        chosen[name] = own
+        if (canonical := registry.precision_name(name)) in known:
+            chosen[name] = _STYLES[known.index(canonical) % len(_STYLES)]
+        else:
+            first = sum(map(ord, name)) % len(spare)
+            order = (*spare[first:], *spare[:first])
+            chosen[name] = next((free for free in order if free not in chosen.values()), order[0])
     return chosen
 
 

@@ -33,7 +33,8 @@ _LAST_RESORT = ("variant", "run_id")  # split lines only where a line would have
 _UNNAMED = ("device_uuid", "run_id")  # split lines without a name in the legend
 
 # Of lines in one precision.
-_DASHES = ("-", (0, (6, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (3, 3)), (0, (8, 1, 1, 1, 1, 1)))
+_DASHES: tuple[Any, ...] = ("-", (6, 1.5), (3, 1, 1, 1), (1, 1), (3, 3), (5, 1, 1, 1, 1, 1))
+_DASHES += ((1, 3), (2, 1), (5, 3), (4, 1, 2, 1), (3, 2, 1, 2), (1, 1, 1, 3))
 _DOTS: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 1.5))}
 _LOG_FROM = 4.0  # largest over smallest value from which on an axis is logarithmic
 _BINARY_FROM = 4096  # numbers with a binary suffix
@@ -101,8 +102,6 @@ def lines(data: Any, ax: Axes | None = None, *, x: str | None = None, y: str = "
     def draw(ax: Axes, room: canvas.Inches) -> None:
         handles = _draw_lines(ax, found, _find_column(name), _find_column(y), cache or math.inf)
         styles.add_legend_above(ax, handles, room)
-        if len({line.apart for line in found}) > len(_DASHES):
-            _name_ends(ax, found)
         _label_axes(ax, _find_column(name), _find_column(y))
         title = f"{_figure_title(_find_column(y))} over {_find_column(name).title or name}"
         styles.add_title(ax, title, notes, room)
@@ -201,7 +200,7 @@ def _draw_lines(ax: Axes, found: Sequence[_Line], x: Column, y: Column, cache_by
     """Draw lines, streams, cliffs, and where the cache is full; return the legend's entries."""
     colors, looks = styles.ink(ax), styles.styles(line.precision for line in found)
     aparts = list(dict.fromkeys(line.apart for line in found))
-    dashes: dict[str, Any] = {apart: _DASHES[place % len(_DASHES)] for place, apart in enumerate(aparts)}
+    dashes: dict[str, Any] = {apart: (0, _DASHES[place]) if place else "-" for place, apart in enumerate(aparts)}
     for line in found:
         look = looks[line.precision]
         points = styles.split_points(line.points)
@@ -219,19 +218,6 @@ def _draw_lines(ax: Axes, found: Sequence[_Line], x: Column, y: Column, cache_by
     _scale_axes(ax, found, y)
     handles += _draw_capacity(ax, found, cache_bytes)
     return handles + styles.mark_doubts((row for line in found for row in line.rows), colors)
-
-
-def _name_ends(ax: Axes, found: Sequence[_Line]) -> None:
-    """Name lines that differ in colour alone, at the end where they are further apart."""
-    from bwprof.plot.labels import name_points
-
-    first, last = (sorted(line.points[end][1] for line in found) for end in (0, -1))
-    end = 0 if min(b - a for a, b in pairwise(first)) > min(b - a for a, b in pairwise(last)) else -1
-    ends: dict[str, tuple[float, float]] = {}
-    for line in found:
-        ends[line.apart] = max(ends.get(line.apart, (0.0, 0.0)), line.points[end])
-    names = [(name, at, styles.ink(ax).text) for name, at in ends.items() if name]
-    name_points(ax, names, [point for line in found for point in line.points])
 
 
 def _draw_streams(ax: Axes, found: Sequence[_Line], y: Column) -> list[Any]:

@@ -39,10 +39,9 @@ _TEXTS = ("text", "tspan")
 _ELEMENTS = {"svg", "g", "path", "defs", "use", "clipPath", "pattern", "image", *_TEXTS}
 _ELEMENTS |= {"rect", "circle", "ellipse", "line", "polyline", "polygon"}
 _LENGTHS = {"d", "x", "y", "width", "height", "points", "r", "rx", "ry", "cx", "cy", "x1", "y1", "x2", "y2"}
-_ATTRIBUTES = _LENGTHS | {"viewBox", "transform", "clip-path", "patternUnits"}
+_ATTRIBUTES = {"viewBox", "transform", "clip-path", "patternUnits"}
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}\b")
-_REFERENCE = re.compile(r"url\(#([^)]*)\)")
 _FONTS = re.compile(r"font-family:[^;]*;? ?")
 _VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by colour
 _LONGEST_WORD = 32  # letters of a cell that stays in one line
@@ -225,24 +224,15 @@ def embed_svg(svg: str, prefix: str) -> EmbeddedSvg:
     if root.tag != f"{_SVG}svg":
         raise ValueError(f"the picture is no SVG: it is <{root.tag}>")
     _, _, width, height = (float(part) for part in root.get("viewBox", "0 0 0 0").split())
-    used = {name for element in root.iter() for name in _references(element)}
-    ids = dict.fromkeys(name for element in root.iter() if (name := element.get("id", "")) in used)
-    _clean(root, {name: f"{prefix}{number}" for number, name in enumerate(ids)})
+    _clean(root, prefix)
     root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "aria-hidden": "true"}
     return EmbeddedSvg(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
 
 
-def _references(element: ElementTree.Element) -> Iterator[str]:
-    for name, value in element.attrib.items():
-        if name in (_LINK, "href") and value.startswith("#"):
-            yield value[1:]
-        yield from _REFERENCE.findall(value)
-
-
-def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
+def _clean(element: ElementTree.Element, prefix: str) -> None:
     """Remove from an element and its children, in place, everything but shapes and letters."""
     element.tag = element.tag.removeprefix(_SVG)
-    element.attrib = dict(_attributes(element, ids))
+    element.attrib = dict(_attributes(element, prefix))
     if element.tag not in _TEXTS:
         element.text = None
     if element.tag != "tspan":
@@ -251,16 +241,13 @@ def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
         if not isinstance(child.tag, str) or child.tag.removeprefix(_SVG) not in _ELEMENTS:
             element.remove(child)
             continue
-        _clean(child, ids)
+        _clean(child, prefix)
         if child.tag in ("g", "defs") and not len(child):
             element.remove(child)
 
 
-def _attributes(element: ElementTree.Element, ids: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _attributes(element: ElementTree.Element, prefix: str) -> Iterator[tuple[str, str]]:
     """Yield the attributes of an element on a page, with colours as the page's variables; white letters stay white."""
-
-    def rename(found: re.Match[str]) -> str:
-        return f"url(#{ids.get(found[1], '')})"
 
     def use_variable(found: re.Match[str]) -> str:
         variable = "" if letters and found[0].lower() == "#ffffff" else _VARIABLES.get(found[0].lower())
@@ -271,22 +258,19 @@ def _attributes(element: ElementTree.Element, ids: dict[str, str]) -> Iterator[t
 
     letters = element.tag in _TEXTS
     for name, value in element.attrib.items():
-        if name in _ATTRIBUTES:
-            yield (
-                name,
-                " ".join(_LONG_NUMBER.sub(shorten, value).split())
-                if name in _LENGTHS
-                else _REFERENCE.sub(rename, value),
-            )
+        if name in _LENGTHS:
+            yield name, " ".join(_LONG_NUMBER.sub(shorten, value).split())
+        elif name in _ATTRIBUTES:
+            yield name, value.replace("url(#", f"url(#{prefix}")
     paint = [f"{name}: {color}" for name in ("fill", "stroke") if (color := element.get(name))]
     declarations = _FONTS.sub("", "; ".join([*paint, element.get("style", "")]))
     if style := _COLOR.sub(use_variable, declarations).strip("; "):
-        yield "style", _REFERENCE.sub(rename, style)
-    if (own := element.get("id", "")) in ids:
-        yield "id", ids[own]
+        yield "style", style.replace("url(#", f"url(#{prefix}")
+    if own := element.get("id"):
+        yield "id", f"{prefix}{own}"
     link = element.get(_LINK, element.get("href", ""))
-    if link[:1] == "#" and link[1:] in ids:
-        yield "href", f"#{ids[link[1:]]}"
+    if link[:1] == "#":
+        yield "href", f"#{prefix}{link[1:]}"
     elif element.tag == "image" and link.startswith("data:image/png;base64,"):
         yield "href", link
 
