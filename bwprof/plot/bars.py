@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from inspect import unwrap
 from os import PathLike
 from pathlib import Path
@@ -37,6 +37,7 @@ _MOST_PANELS = 60
 _MODEL_COLUMNS = ("phase", "role", "count", "step_batch", "context", "weights", "kv")
 _STEP_COLUMNS = ("phase", "step_batch", "context", "weights", "kv", "device")
 _PEAK_LOOK: dict[str, Any] = {"linewidth": 1, "linestyle": (0, (5, 3))}
+_Step = list[RowDict]  # of a model, with total_ms
 _Line = tuple[str, PrecisionGroup | None]  # a case with its label, or a family's heading
 
 
@@ -372,20 +373,6 @@ def _draw_panel(ax: Axes, case: str, means: Mapping[str, float]) -> None:
     styles.finish_axes(ax)
 
 
-@dataclass(slots=True)
-class _Step:
-    name: str
-    phase: str
-    tokens: int
-    times: dict[str, float] = field(default_factory=dict)
-    rows: dict[str, list[RowDict]] = field(default_factory=dict)
-    complete: bool = True
-
-    @property
-    def total(self) -> float:
-        return sum(self.times.values())
-
-
 @canvas.draws
 def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> canvas.Drawing:
     """Draw the time of a model's steps by operation: for a token, or for reading a prompt.
@@ -412,49 +399,50 @@ def model(data: Any, ax: Axes | None = None, *, phase: str | None = None) -> can
     inputs.require_columns(frame, *_MODEL_COLUMNS, what="a model's frame")
     rows = to_rows(frame)
     steps = _choose_phase(_read_steps(rows), phase)
-    drawn = [step for step in steps if step.complete and step.total > 0]
-    names = list(dict.fromkeys(str(row["model"]) for row in rows if row.get("model")))
-    notes = [cut(name, _LONGEST_NAME) for name in (*names[:1], *inputs.device_names(rows)[:1])]
-    missing = sum(not step.complete for step in steps)
+    drawn = [step for step in steps if _total(step) > 0]
+    several = {name for name in _STEP_COLUMNS if len({row[name] for row in rows}) > 1}
+    names = [_name_step(step[0], several) for step in drawn]
+    models = dict.fromkeys(str(row["model"]) for row in rows if row.get("model"))
+    notes = [cut(name, _LONGEST_NAME) for name in (*list(models)[:1], *inputs.device_names(rows)[:1])]
+    missing = sum(math.isnan(_total(step)) for step in steps)
     notes += [f"not drawn: {plural(missing, 'step')} without all times"] if missing else []
 
     def draw(ax: Axes, count: int, room: canvas.Inches) -> None:
-        _draw_steps(ax, drawn[:count], [*notes, *canvas.note_left_out(count, len(drawn), "steps")], room)
+        each = _draw_steps(ax, drawn[:count], room)
+        token, own = drawn[0][0]["phase"] == "decode", cut(str(drawn[0][0]["phase"]), 24)
+        ax.set_xlabel("time per token (ms)" if token else f"time of a {own} step (ms)", parse_math=False)
+        title = (
+            "Time per token by operation: a step gives each sequence one" if token else "Time of a step by operation"
+        )
+        styles.add_title(ax, title, [*notes, *canvas.note_left_out(count, len(drawn), "steps")], room)
+        styles.finish_lines(ax, names[:count], each)
 
-    return canvas.draw_lines([step.name for step in drawn], 0.42, draw)
+    return canvas.draw_lines(names, 0.42, draw)
 
 
 def _read_steps(rows: Sequence[RowDict]) -> list[_Step]:
-    """Return the steps in the order of their first rows; rows that no step launches add nothing."""
-    several = {name for name in _STEP_COLUMNS if len({row[name] for row in rows}) > 1}
-    steps: dict[tuple[object, ...], _Step] = {}
+    """Return the rows of each step, with their time in it, NaN where it is not known, as total_ms."""
+    steps: dict[tuple[object, ...], _Step] = defaultdict(list)
     for row in rows:
-        count = measured_or_none(row["count"])
-        if not count or count < 0:
-            continue
-        key = tuple(row[name] for name in _STEP_COLUMNS)
-        if key not in steps:
-            batch, context = (int(measured_or_none(row[name]) or 1) for name in ("step_batch", "context"))
-            phase = str(row["phase"])
-            steps[key] = _Step(_name_step(row, several), phase, batch if phase == "decode" else batch * context)
-        step, time = steps[key], measured_or_none(row["time_ms"])
-        if time is None or time < 0:
-            step.complete = False
-            continue
-        role = str(row["role"])
-        step.times[role] = step.times.get(role, 0.0) + count * time
-        step.rows.setdefault(role, []).append({**row, "total_ms": count * time})
+        count, time = measured_or_none(row["count"]), measured_or_none(row["time_ms"])
+        if count and count > 0:  # no step launches other rows
+            total = count * time if time is not None and time >= 0 else math.nan
+            steps[tuple(row[name] for name in _STEP_COLUMNS)].append({**row, "total_ms": total})
     return list(steps.values())
+
+
+def _total(rows: Sequence[RowDict]) -> float:
+    return sum((float(row["total_ms"]) for row in rows), 0.0)
 
 
 def _choose_phase(steps: Sequence[_Step], phase: str | None) -> list[_Step]:
     """Return the steps of a phase, by default of the first one that has times."""
-    phases = list(dict.fromkeys(step.phase for step in steps if step.complete and step.total > 0))
+    phases = list(dict.fromkeys(str(step[0]["phase"]) for step in steps if _total(step) > 0))
     if phase is not None and phase not in phases:
         raise ValueError(describe_unknown("phase", phase, phases))
     if not phases:
         raise ValueError("there is nothing to draw: no step of the model has a time")
-    return [step for step in steps if step.phase == (phase or phases[0])]
+    return [step for step in steps if str(step[0]["phase"]) == (phase or phases[0])]
 
 
 def _name_step(row: RowDict, several: set[str]) -> str:
@@ -466,26 +454,22 @@ def _name_step(row: RowDict, several: set[str]) -> str:
     return cut(", ".join(words), _LONGEST_NAME)
 
 
-def _draw_steps(ax: Axes, steps: Sequence[_Step], notes: Sequence[str], room: canvas.Inches) -> None:
-    colors = styles.ink(ax)
-    roles = dict.fromkeys(role for step in steps for role in step.times)
+def _draw_steps(ax: Axes, steps: Sequence[_Step], room: canvas.Inches) -> float:
+    """Draw a bar for each step, with a part for each operation; return the height of a line, inches."""
+    colors, rows = styles.ink(ax), [row for step in steps for row in step]
+    roles = dict.fromkeys(str(row["role"]) for row in rows)
     looks = {role: styles.part_style(place) for place, role in enumerate(roles)}
     handles = [styles.bar_handle(cut(role, 24), *look, colors.ground) for role, look in looks.items()]
-    handles += styles.explain_bars([row for step in steps for rows in step.rows.values() for row in rows], colors)
-    each = styles.add_legend_over_lines(ax, handles, len(steps), room)
+    each = styles.add_legend_over_lines(ax, handles + styles.explain_bars(rows, colors), len(steps), room)
     points = min(8.0, 72 * each * 0.6)
     ends = list(map(_describe_step, steps))
     text_share = (max(canvas.measure_width(text, points) for text in ends) + 0.15) / room[0]
-    reach = max(step.total for step in steps) / max(0.3, 1 - text_share)
+    reach = max(map(_total, steps)) / max(0.3, 1 - text_share)
     for place, (step, text) in enumerate(zip(steps, ends, strict=True)):
         _draw_step(ax, step, place, looks, points * 0.85, room[0] / reach)
-        styles.write_after(ax, text, (step.total, place), colors.text, fontsize=points)
+        styles.write_after(ax, text, (_total(step), place), colors.text, fontsize=points)
     ax.set_xlim(0, reach)
-    token, phase = steps[0].phase == "decode", cut(steps[0].phase, 24)
-    ax.set_xlabel("time per token (ms)" if token else f"time of a {phase} step (ms)", parse_math=False)
-    title = "Time per token by operation: a step gives each sequence one" if token else "Time of a step by operation"
-    styles.add_title(ax, title, notes, room)
-    styles.finish_lines(ax, [step.name for step in steps], each)
+    return each
 
 
 def _draw_step(
@@ -493,9 +477,9 @@ def _draw_step(
 ) -> None:
     """Draw the parts of a step, with the numbers of those that are wide enough; a millisecond has so many inches."""
     left = 0.0
-    for role in (role for role in looks if role in step.times):
-        (color, hatch), time = looks[role], step.times[role]
-        hollow = any(map(inputs.is_predicted, step.rows[role]))
+    for role, (color, hatch) in looks.items():
+        own = [row for row in step if str(row["role"]) == role]
+        hollow, time = any(map(inputs.is_predicted, own)), _total(own)
         face = styles.draw_bar(ax, left, place, time, 0.72, color, hollow=hollow, hatch=hatch, linewidth=0.6)
         number = format_figure(time, whole_from=100)
         if time * inches > canvas.measure_width(number, points) * 1.5:
@@ -507,10 +491,10 @@ def _draw_step(
 
 def _describe_step(step: _Step) -> str:
     """Return the time of a step, its tokens a second, and the share of predictions."""
-    rows = [row for own in step.rows.values() for row in own]
-    share = sum(row["total_ms"] for row in rows if inputs.is_predicted(row)) / step.total
-    tokens = format_figure(1e3 * step.tokens / step.total, whole_from=100)
-    words = [format_seconds(step.total / 1e3), f"{tokens} tokens/s"]
+    total, share = _total(step), _total(list(filter(inputs.is_predicted, step))) / _total(step)
+    batch, context = (int(measured_or_none(step[0][name]) or 1) for name in ("step_batch", "context"))
+    count = batch if step[0]["phase"] == "decode" else batch * context
+    words = [format_seconds(total / 1e3), f"{format_figure(1e3 * count / total, whole_from=100)} tokens/s"]
     if share > 0.005:
         words.append(f"{100 * share:.0f} % predicted" if share < 0.995 else "predicted")
-    return ", ".join(words) + ("*" if any(map(inputs.is_doubtful, rows)) else "")
+    return ", ".join(words) + ("*" if any(map(inputs.is_doubtful, step)) else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from inspect import unwrap
 from os import PathLike
@@ -126,15 +125,13 @@ def _draw_gains(ax: Axes, found: Sequence[PrecisionPair], color: str, room: canv
 
 def _set_factors(ax: Axes, values: Sequence[float], inches: float) -> None:
     """Set limits and ticks of an axis of factors, with room at the right for the numbers of the longest bar."""
-    from matplotlib.ticker import NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     low, high = min(values) / 1.06, max(values) * 1.05
     share = min(0.5, 1.5 / max(inches, 1.0))
     ax.set_xlim(low, high * (high / low) ** (share / (1 - share)))
-    factors = [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
-    if len(factors) < 4:
-        factors = sorted({*factors, *(1.5 * factor for factor in factors if low <= 1.5 * factor <= high)})
-    ax.set_xticks(factors[:: max(1, len(factors) // 10)])
+    between = (1.0, 1.5) if high < 8 * low else (1.0,)
+    ax.xaxis.set_major_locator(LogLocator(base=2, subs=between, numticks=11))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}\u00d7")
     ax.xaxis.set_minor_locator(NullLocator())
 

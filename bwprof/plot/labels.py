@@ -106,24 +106,13 @@ def name_points(
     lines: Sequence[tuple[float, float]] = (),
 ) -> None:
     """Write names (text, point, colour) beside their points, the important ones first, and keep points clear."""
-    ground = ink(ax).ground
+    ground = {"boxstyle": "square,pad=0.08", "facecolor": ink(ax).ground, "edgecolor": "none", "alpha": 0.75}
+    leader = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 0.0, "shrinkB": 2.0}
+    place: dict[str, Any] = {"xytext": (0.0, 0.0), "textcoords": "offset points", "va": "bottom", "ha": "left"}
+    look: dict[str, Any] = {"fontsize": 7.0, "parse_math": False, "bbox": ground, "annotation_clip": False}
+    look |= {"zorder": 2.9, "in_layout": False}  # below marks, above the lines that its ground covers
     notes = [
-        ax.annotate(
-            text,
-            at,
-            xytext=(0.0, 0.0),
-            textcoords="offset points",
-            fontsize=7.0,
-            color=color,
-            parse_math=False,
-            annotation_clip=False,
-            va="bottom",
-            ha="left",
-            bbox={"boxstyle": "square,pad=0.08", "facecolor": ground, "edgecolor": "none", "alpha": 0.75},
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0.0, "shrinkB": 2.0},
-            zorder=2.9,  # below marks, above the lines that its ground covers
-            in_layout=False,
-        )
+        ax.annotate(text, at, color=color, arrowprops=leader | {"color": color}, **place, **look)
         for text, at, color in names
     ]
     ax.add_artist(Labels(notes, points, lines))

@@ -40,16 +40,9 @@ _STYLES = (
     Style("#9A2D4F", "\\\\..", "*"),
 )
 
-# Parts of a whole: Paul Tol's bright colours, with a hatch each.
-_PARTS = (
-    ("#4477AA", ""),
-    ("#EE6677", "////"),
-    ("#228833", "...."),
-    ("#CCBB44", "\\\\\\\\"),
-    ("#66CCEE", "xxxx"),
-    ("#AA3377", "----"),
-    ("#BBBBBB", "++++"),
-)
+# Parts of a whole: Paul Tol's bright colours, and hatches.
+_PART_COLORS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
+_PART_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
 
 
 def style(precision: str) -> Style:
@@ -74,7 +67,8 @@ def styles(precisions: Iterable[str]) -> dict[str, Style]:
 
 def part_style(place: int) -> tuple[str, str]:
     """Return the colour and the hatch of a part of a whole; 49 parts differ."""
-    return _PARTS[place % len(_PARTS)][0], _PARTS[(place + place // len(_PARTS)) % len(_PARTS)][1]
+    count = len(_PART_COLORS)
+    return _PART_COLORS[place % count], _PART_HATCHES[(place + place // count) % count]
 
 
 @dataclass(frozen=True, slots=True)
