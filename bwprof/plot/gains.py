@@ -25,7 +25,6 @@ _GAIN_HATCH, _LOSS = "....", ("#8A8A8A", "xxxx")
 _PEER = "#777777"
 _TIMES = "\u00d7"
 _LOG_FROM = 10.0  # largest over smallest value from which on the axis is logarithmic
-_NUMBER_SHARE = 0.15  # of the axis, for a bar's number and its gain
 
 
 @canvas.draws
@@ -216,7 +215,7 @@ def _predict(rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
 def _draw_speeds(ax: Axes, rows: Sequence[Mapping[str, Any]], room: canvas.Inches) -> float:
     """Draw a bar for each variant, and a diamond where it was predicted; return the height of a line, inches."""
     colors, predicted, speeds = styles.ink(ax), _predict(rows), list(map(_speed, rows))
-    base, reach = _scale_axis(ax, [value for value in (*speeds, *predicted) if value], room[0])
+    base = _scale_axis(ax, [value for value in (*speeds, *predicted) if value], room[0])
     diamond: dict[str, Any] = {"marker": "D", "markersize": 5.5, "linewidth": 0}
     diamond |= {"color": colors.alarm, "markerfacecolor": colors.ground}
     handles = [styles.line_handle("predicted, over the variant before", **diamond)] if any(predicted) else []
@@ -224,15 +223,13 @@ def _draw_speeds(ax: Axes, rows: Sequence[Mapping[str, Any]], room: canvas.Inche
     each = styles.add_legend_over_lines(ax, handles, len(rows), room)
     ax.plot([1.0, 1.0], [-0.5, len(rows) - 0.5], color=colors.text, linewidth=0.8, zorder=0.9)
     for place, (row, speed, guess) in enumerate(zip(rows, speeds, predicted, strict=True)):
-        end = max(speed or base, base)
+        end = max(speed or base, base, guess or base)  # the number is after the mark
         if speed is not None:
             own = styles.style(str(row["precision"]))
             color, hatch = (_PEER, "") if row["kind"] == "peer" else (own.color, own.hatch)
             styles.draw_bar(ax, base, place, speed - base, 0.66, color, hatch=hatch)
             if guess is not None:
                 ax.plot(guess, place, **diamond)
-                near = speed * reach if base else speed + reach
-                end = max(end, guess) if speed <= guess <= near else end  # the number is after the mark
         _write_result(ax, row, (end, place))
     return each
 
@@ -255,16 +252,12 @@ def _write_result(ax: Axes, row: Mapping[str, Any], end: tuple[float, float]) ->
     styles.write_after(ax, text, end, colors.text, fontsize=8, **look)
 
 
-def _scale_axis(ax: Axes, values: Sequence[float], inches: float) -> tuple[float, float]:
-    """Scale the axis; return where bars begin, and the length of a number.
-
-    Bars begin at 0, and the length is a difference; on a logarithmic axis they begin at 1, and it is a factor.
-    """
+def _scale_axis(ax: Axes, values: Sequence[float], inches: float) -> float:
+    """Scale the axis; return where bars begin: at 0, on a logarithmic axis at 1."""
     low, high = min(values), max(values)
     if high / low < _LOG_FROM:
-        ax.set_xlim(0, right := high * (1.02 + _NUMBER_SHARE))
-        return 0.0, right * _NUMBER_SHARE
+        ax.set_xlim(0, high * 1.17)  # with room for a number and its gain
+        return 0.0
     ax.set_xscale("log", base=2)
     _set_factors(ax, [1.0, *values], inches)
-    left, right = ax.get_xlim()
-    return 1.0, (right / left) ** _NUMBER_SHARE
+    return 1.0

@@ -465,18 +465,8 @@ def describe_command(run: ReportRun) -> Section | None:
     return make_section("again", "How to reproduce it", command, make_facts(pairs))
 
 
-_OF_A_RUN = (
-    summarize,
-    describe_device,
-    compare_precisions,
-    draw_roofline,
-    list_losses,
-    describe_model,
-    list_rows,
-    describe_conditions,
-    describe_method,
-    describe_command,
-)
+_OF_A_RUN = [summarize, describe_device, compare_precisions, draw_roofline, list_losses, describe_model, list_rows]
+_OF_A_RUN += [describe_conditions, describe_method, describe_command]
 
 
 def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Document:

@@ -173,14 +173,13 @@ def _check_free(target: Path) -> None:
 def _check_folder(target: Path) -> None:
     """Raise OSError for a folder, and for a file whose folder is missing or cannot be written to."""
     folder = Path(os.path.realpath(target)).parent
-    code = 0
-    if target.is_dir():
-        code = errno.EISDIR
-    elif not folder.is_dir():
-        code = errno.ENOTDIR if folder.exists() else errno.ENOENT
-    elif not os.access(folder, os.W_OK):
-        code = errno.EACCES
-    if code:
+    problems = {
+        errno.EISDIR: target.is_dir(),
+        errno.ENOENT: not folder.exists(),
+        errno.ENOTDIR: not folder.is_dir(),
+        errno.EACCES: not os.access(folder, os.W_OK),
+    }
+    for code in (code for code, applies in problems.items() if applies):
         raise OSError(code, os.strerror(code), str(target))
 
 
