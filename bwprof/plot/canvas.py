@@ -57,7 +57,6 @@ class Drawing:
     def on(self, ax: Axes | None) -> Axes:
         """Draw on `ax`; on a new figure of pyplot without one, so that a notebook shows it."""
         if ax is not None:
-            check_axes(ax)
             self.draw(ax, measure_axes(ax))
             return ax
         import matplotlib.pyplot as plt
@@ -101,23 +100,22 @@ def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
     return draw
 
 
-def measure_axes(ax: Axes) -> Inches:
-    """Return the width and the height of axes in their present layout, inches."""
-    figure: Any = ax.figure  # a part of a figure has no size in inches of its own
-    place = ax.get_position()
-    return float(place.width * figure.bbox.width / figure.dpi), float(place.height * figure.bbox.height / figure.dpi)
+def measure_axes(ax: Any) -> Inches:
+    """Return the width and the height of axes in their present layout, inches.
 
-
-def check_axes(ax: Any) -> None:
-    """Raise TypeError for anything but axes, ValueError for axes on which no picture can be drawn."""
+    Raise TypeError for other objects, ValueError for axes on which no picture can be drawn.
+    """
     from matplotlib.axes import Axes
 
     if not isinstance(ax, Axes):
         raise TypeError(f"ax is {repr_short(ax)}: axes of matplotlib are needed, as figure.add_subplot() makes them")
     if ax.name != "rectilinear":
         raise ValueError(f"ax is of the projection {ax.name!r}: plain axes are needed, as figure.add_subplot() makes")
-    if ax.figure is None:
+    figure: Any = ax.figure  # a part of a figure has no size in inches of its own
+    if figure is None:
         raise ValueError("ax belongs to no figure: it was removed from it")
+    place = ax.get_position()
+    return float(place.width * figure.bbox.width / figure.dpi), float(place.height * figure.bbox.height / figure.dpi)
 
 
 def draw_lines(
@@ -195,19 +193,6 @@ def measure_width(text: str, points: float) -> float:
         warnings.simplefilter("ignore")  # a letter that the font lacks
         width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=points), False)
     return float(width) / 72
-
-
-def count_columns(labels: Sequence[str], width: float, points: float) -> int:
-    """Return how many columns of a legend fit a width in inches."""
-    import numpy as np
-
-    widths = [measure_width(label, points) + 4.5 * points / 72 for label in labels]
-    fits = (
-        columns
-        for columns in range(min(8, len(labels)), 1, -1)
-        if sum(max(part) for part in np.array_split(widths, columns)) <= width
-    )
-    return next(fits, 1)
 
 
 def endings() -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bwprof import registry
-from bwprof.plot.canvas import DARK, LEGEND_INCHES, Inches, count_columns, cut, measure_width
+from bwprof.plot.canvas import DARK, LEGEND_INCHES, Inches, cut, measure_width
 from bwprof.plot.inputs import is_doubtful, is_predicted
 
 if TYPE_CHECKING:
@@ -261,6 +261,11 @@ def add_legend_over_lines(
 
 
 def _measure_legend(handles: Sequence[Any], room: Inches, points: float) -> tuple[int, float]:
-    """Return a legend's columns, and its height in inches."""
-    columns = count_columns([str(handle.get_label()) for handle in handles], room[0], points)
+    """Return the columns of a legend that fits a width, and its height in inches."""
+    import numpy as np
+
+    widths = [measure_width(str(handle.get_label()), points) + 4.5 * points / 72 for handle in handles]
+    columns = max(1, min(8, len(handles)))
+    while columns > 1 and sum(map(max, np.array_split(widths, columns))) > room[0]:
+        columns -= 1
     return columns, (-(-len(handles) // columns) * LEGEND_INCHES + 0.08) * points / 8

@@ -91,6 +91,7 @@ def _initial_state(story: Story) -> Section | None:
     )
     variant = [str(row.get("variant") or "not known"), _variant_text(row)]
     pairs = [
+        _performance(story, row),
         ("Run", run.name),
         ("Hardware", ", ".join(str(part) for part in hardware if part)),
         ("Shape", _shape(row)),
@@ -100,7 +101,7 @@ def _initial_state(story: Story) -> Section | None:
         ("Occupancy", _occupancy(row)),
         ("Limited by", row.get("limiter") or "not known"),
     ]
-    return make_section("initial", "Initial State", make_paragraph(_performance(story, row)), make_facts(pairs))
+    return make_section("initial", "Initial State", make_facts(pairs))
 
 
 def _methodology(story: Story) -> Section | None:
@@ -178,18 +179,18 @@ def _final_results(story: Story, goals: Sequence[Goal]) -> Section | None:
     last = story.last
     found, fixed = story.fixed()
     count = f"{len(fixed) or 'none'} {'costs' if len(fixed) < 2 else 'cost'} less than half of that time now."
-    lines = [
+    pairs = [
         _performance(story, last),
-        f"Memory bandwidth: {_bandwidth(last)}",
-        f"Occupancy: {_occupancy(last)}",
-        f"Speed-up over the first run: {_times(story.speedup(last))}",
-        f"Correctness: {_correctness(last)}",
+        ("Memory bandwidth", _bandwidth(last)),
+        ("Occupancy", _occupancy(last)),
+        ("Speed-up over the first run", _times(story.speedup(last))),
+        ("Correctness", _correctness(last)),
     ]
     results = [(goal.name, goal.target, goal.figure, goal.result) for goal in goals]
     return make_section(
         "final",
         "Final Results",
-        make_list(lines),
+        make_facts(pairs),
         make_paragraph(f"Of the {plural(len(found), 'bottleneck')} named above, {count}" if found else ""),
         make_table(("Goal", "Wanted", "Found", "Result"), results, caption="Goals"),
         sections.compare_runs(story.runs[0], story.runs[-1], 1) if story.several else None,
@@ -225,10 +226,10 @@ def _references(story: Story) -> Section | None:
     return make_section("references", "References", make_table(headings, lines, wordy=True), profiles)
 
 
-def _performance(story: Story, row: RowDict) -> str:
+def _performance(story: Story, row: RowDict) -> tuple[str, str]:
     length = next((row[name] for name in ("seq_len", "kv_len") if (row.get(name) or 0) > 1), None)
     shape = _shape(row) if length is None else f"S={length}"
-    return f"Performance: {_ms(row)} @ {shape} ({_times(story.vs_torch(row))} vs PyTorch)"
+    return "Performance", f"{_ms(row)} @ {shape} ({_times(story.vs_torch(row))} vs PyTorch)"
 
 
 def _correctness(row: RowDict) -> str:
