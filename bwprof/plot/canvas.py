@@ -137,7 +137,7 @@ def draw_lines(
     inner = len(drawn) * each + 3 * LEGEND_INCHES if height is None else height - _AROUND_INCHES
 
     def draw_first(ax: Axes, room: Inches) -> None:
-        draw(ax, max(1, min(len(drawn), int((room[1] - 2 * LEGEND_INCHES) / least + 1e-6))), room)
+        draw(ax, max(1, min(len(drawn), int((room[1] - 3 * LEGEND_INCHES) / least + 1e-6))), room)
 
     names_width = max((measure_width(name, points) for name in drawn), default=0.0) + 0.3
     return Drawing((width, inner + _AROUND_INCHES), (width - names_width, inner), draw_first)
