@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -365,17 +366,12 @@ def _draw_changes(ax: Axes, rows: pd.DataFrame, *, texts: bool) -> None:
         naive = when.tz_localize(None)  # type: ignore[attr-defined]
         ax.axvline(naive, color=styles.ink(ax).soft, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         if texts and number >= len(changes) - _MOST_MARKS:
-            text = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(marks).split("; ")))
+            parts = (re.sub(r" .* -> ", " ", part) for part in dict.fromkeys("; ".join(marks).split("; ")))
+            text = "\n".join(cut(part, _LONGEST) for part in parts)  # "driver 2" of "driver 1 -> 2"
             height = -2 - 9 * (number % 3)  # texts of neighbours are below each other
             place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             look: dict[str, Any] = {"fontsize": 6.5, "color": styles.ink(ax).text, "va": "top", "parse_math": False}
             ax.annotate(text, (naive, 1.0), xytext=(2, height), **place, **look)
-
-
-def _after(mark: str) -> str:
-    """Return "driver 2" of "driver 1 -> 2"."""
-    before, arrow, after = mark.partition(" -> ")
-    return f"{before.partition(' ')[0]} {after}" if arrow else mark
 
 
 def _label_line(line: pd.DataFrame, lines: Sequence[pd.DataFrame]) -> str:

@@ -113,7 +113,7 @@ def roofline(data: Any, ax: Axes | None = None) -> Drawing:
         _draw_points(ax, spots, looks)
         names = [*_draw_ridges(ax, roofs, looks), *_name_points(points, colors.text)]
         name_points(ax, names, [point.at for point in points], lines)
-        below = wrap_name(f"without FLOPs: {', '.join(copies)}", int(12 * room[0]) + 1, 2) if copies else ""
+        below = wrap_name(f"without FLOPs: {', '.join(copies)}", int(11 * room[0]) + 1, 2) if copies else ""
         label = schema.find_column("arithmetic_intensity").label.replace("arithmetic_", "arithmetic ")
         ax.set_xlabel(f"{label}\n{below}".rstrip(), parse_math=False)
         ax.set_ylabel(schema.find_column("tflops").label)
