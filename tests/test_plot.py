@@ -237,6 +237,14 @@ def test_control_characters_make_a_well_formed_svg(tmp_path: Path) -> None:
     xml.etree.ElementTree.parse(svg)
 
 
+def test_a_slide_has_cases_below_the_headings_of_their_families() -> None:
+    names = ("stream_copy", "gemm", "mine")
+    rows = [row(name, "fp32", operation=name) for name in names]
+    labels = plot_bars.comparison(frame.from_rows(rows), layout="slide").get_yticklabels()
+    assert [label.get_text() for label in labels] == ["stream", "stream_copy", "gemm", "gemm", "other", "mine"]
+    assert [label.get_fontweight() for label in labels] == ["bold", "normal"] * 3
+
+
 # ---- FP32 beside FP16, from the nine classic columns ----
 
 CLASSIC = """\

@@ -12,6 +12,7 @@ import shlex
 import time
 from base64 import b64encode
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -332,6 +333,21 @@ def test_pictures_show_a_bounded_number_of_cases(monkeypatch: pytest.MonkeyPatch
         f"stream_{name}" for name in ("copy", "read", "write")
     }
     assert re.findall(r"\d+", picture.caption) == ["3", "18"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [({"N": (16,)}, "comparison"), ({"N": (16, 32)}, "lines"), ({"N": (1, 2, 4, 8), "M": (1, 2, 3, 4)}, "heatmap")],
+)
+def test_the_number_of_parameters_decides_the_picture(
+    sizes: dict[str, tuple[int, ...]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(pictures, "draw_kind", lambda kind, *_: drawn.append(kind))
+    shapes = [dict(zip(sizes, shape, strict=True)) for shape in product(*sizes.values())]
+    rows = [row(f"case {number}", "fp32", **shape) for number, shape in enumerate(shapes)]
+    sections.compare_precisions(ReportRun("r", bwprof.frame(rows)))
+    assert drawn == [kind]
 
 
 def test_an_embedded_svg_has_only_shapes() -> None:
