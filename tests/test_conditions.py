@@ -124,7 +124,7 @@ def measured_with(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], deadl
         return specs.measure(device, spec, context, max_seconds=0.0, deadline=deadline).row
 
 
-def test_a_throttled_row_is_flagged_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_throttled_row_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
     row = measured_with(monkeypatch, CAPPED)
     assert row["status"] == "ok"
     assert row["throttle"] == "sw_power_cap"

@@ -88,8 +88,8 @@ def looks(*precisions: str) -> dict[str, tuple[object, str]]:
     found = {name: bars[10.0 + number] for number, name in enumerate(precisions)}
     legend = axes.get_legend()
     assert legend is not None
-    shown = {text.get_text(): handle for text, handle in zip(legend.get_texts(), legend.get_patches(), strict=False)}
-    assert {name: (shown[name.upper()].get_facecolor(), shown[name.upper()].get_hatch()) for name in found} == found
+    handles = {text.get_text(): handle for text, handle in zip(legend.get_texts(), legend.get_patches(), strict=False)}
+    assert {name: (handles[name.upper()].get_facecolor(), handles[name.upper()].get_hatch()) for name in found} == found
     return found
 
 

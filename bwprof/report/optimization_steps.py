@@ -222,21 +222,21 @@ def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDi
     pairs |= {name: [row.get(name) for row in rows] for name in ("bwprof_version", "driver")}
     following = {(old["name"], new["name"]): new for old, new in pairwise(find_variants(after))}
     variant = following.get((before.get("variant"), after.get("variant")), {})
-    known = finite_or_none(variant.get("predicted"))
     predicted = number_of(after, "predicted_gain")
+    changes = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and all(pair)}
     return OptimizationStep(
         number,
         *runs,
         *rows,
         compare_sources(*both),
         finding,
-        {name.replace("_", " "): f"{old} to {new}" for name, (old, new) in pairs.items() if old != new and old and new},
-        variant,
-        float(before["time_ms"]) / float(after["time_ms"]),
-        _allowed_speedup(finding),
-        stored[0] / stored[1] if min(stored) > 0 else math.nan,
-        known if math.isnan(predicted) and known is not None else predicted,
-        _choose_figure(finding, rows),
+        changes={name.replace("_", " "): f"{old} to {new}" for name, (old, new) in changes.items()},
+        variant=variant,
+        speedup=float(before["time_ms"]) / float(after["time_ms"]),
+        by_roof=_allowed_speedup(finding),
+        by_bytes=stored[0] / stored[1] if min(stored) > 0 else math.nan,
+        predicted=number_of(variant, "predicted") if math.isnan(predicted) else predicted,
+        figure=_choose_figure(finding, rows),
     )
 
 
@@ -389,7 +389,7 @@ def _find_loss(row: RowDict | None) -> Finding | None:
     return next(iter(rank_losses(as_frame([row]), 1)), None)
 
 
-def number_of(row: RowDict, name: str) -> float:
+def number_of(row: Mapping[str, Any], name: str) -> float:
     return measured_or_nan(row.get(name))
 
 
