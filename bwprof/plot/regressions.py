@@ -33,9 +33,6 @@ _VERDICTS = {
     "disturbed": ("#CC79A7", "x"),
 }
 _LOG_FROM = 1.5  # ratio from which on the axis is logarithmic
-
-# Ticks of a logarithmic axis, the most important ones first.
-_FACTORS = (1, 0.1, 10, 0.01, 100, 0.001, 1000, 0.5, 2, 0.2, 5, 0.3, 3, 0.7, 1.5, 0.05, 20, 0.02, 50)
 _RATIO_COLUMNS = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
 
 
@@ -154,7 +151,7 @@ def _draw_ratios(ax: Axes, lines: pd.DataFrame, metric: str, room: Inches) -> fl
 
 
 def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:
-    from matplotlib.ticker import MaxNLocator, NullLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     column = schema.find_column(metric)
     title = column.title or column.name.replace("_", " ")
@@ -165,12 +162,10 @@ def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:
         return
     ax.set_xlabel(f"{title}, new / base")
     low, high = ax.get_xlim()
-    apart = 0.07 * math.log(high / low)  # closer ticks would overlap
-    ticks: list[float] = []
-    for factor in _FACTORS:
-        near = any(abs(math.log(factor / other)) < apart for other in ticks)
-        ticks += [factor] if low <= factor <= high and not near else []
-    ax.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    decades = math.log10(high / low)
+    steps = (1, 1.5, 2, 3, 5, 7) if decades < 1 else (1, 2, 5) if decades < 3 else (1,)
+    ax.xaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.xaxis.set_minor_locator(NullLocator())
 
 
