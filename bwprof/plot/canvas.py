@@ -37,10 +37,8 @@ P = ParamSpec("P")
 Inches = tuple[float, float]  # width and height
 DARK = "#14171A"  # a dark ground
 MOST_LINES = 150  # cases of a picture with a line for each
-LEAST_INCHES = 0.12  # height of such a line
 LEGEND_INCHES = 0.17  # height of a legend's line of 8 points
 _AROUND_INCHES = 1.05  # title and axis
-_DPI = (10, 2000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def draw_lines(
     width: float = 9.5,
     height: float | None = None,
     points: float = 8.5,
-    least: float = LEAST_INCHES,
+    least: float = 0.12,
 ) -> Drawing:
     """Return a picture with a line for each name; `draw(axes, count, inches)` draws the first ones.
 
@@ -205,8 +203,8 @@ def endings() -> list[str]:
 def check_dpi(value: Any, name: str) -> int:
     """Return dots per inch; raise ValueError with `name` for what is none, too few or too many."""
     dpi = parse_int(value, name)
-    if not _DPI[0] <= dpi <= _DPI[1]:
-        raise ValueError(f"{name} is {quote_text(dpi)}: allowed are {_DPI[0]} to {_DPI[1]}")
+    if not 10 <= dpi <= 2000:
+        raise ValueError(f"{name} is {quote_text(dpi)}: allowed are 10 to 2000")
     return dpi
 
 
