@@ -14,7 +14,7 @@ from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table, li
 from bwprof.analysis.rules import AT_ROOF, is_at_roof
 from bwprof.analysis.summarize import PAIR
 from bwprof.analysis.values import drop_repeated_shapes
-from bwprof.registry import check_precision
+from bwprof.registry import precision_names
 from bwprof.report import run as pictures
 from bwprof.report.run import ReportRun
 from bwprof.results.columns import CLASSIC_NAMES, FLAGS
@@ -119,10 +119,7 @@ def compare_precisions(run: ReportRun) -> Section | None:
     blocks: list[Block | None] = [_draw_bandwidths(run)]
     there = list_precisions(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
     wide, narrow = PAIR if set(PAIR) <= set(there) else (*there[:2], "", "")[:2]
-    try:
-        known = all(map(check_precision, (wide, narrow)))
-    except ValueError:
-        known = False
+    known = {wide, narrow} <= {*precision_names()}
     if known and len(data := improvement_table(run.data, from_=wide, to=narrow)):
         text = "What the narrower precision gains in time: the ratio of bytes times that of the bandwidths"
         both = f"{wide.upper()} and {narrow.upper()}"
