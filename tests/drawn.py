@@ -10,8 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from bwprof.plot.canvas import Drawing
-from bwprof.plot.styles import DARK
+from bwprof.plot.canvas import DARK, Drawing
 
 
 def render(picture: Drawing, *, dark: bool = False) -> Axes:
@@ -60,7 +59,7 @@ def outside(axes: Axes) -> list[str]:
     figure: Any = axes.get_figure()
     width, height = figure.bbox.width, figure.bbox.height
     found = [(text.get_text(), box) for text in words(axes) if (box := _box(text)) is not None]
-    return [said for said, box in found if box[0] < -1 or box[1] < -1 or box[2] > width + 1 or box[3] > height + 1]
+    return [text for text, box in found if box[0] < -1 or box[1] < -1 or box[2] > width + 1 or box[3] > height + 1]
 
 
 def _box(text: Text) -> tuple[float, float, float, float] | None:

@@ -19,7 +19,7 @@ from bwprof import _core, registry
 from bwprof.cli import main
 from bwprof.experiments import ablation_table, torch_peers
 from bwprof.experiments.ablation import NOT_REQUESTED
-from bwprof.plot.ablations import build_ablation
+from bwprof.plot.gains import build_ablation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

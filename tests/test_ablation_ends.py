@@ -211,7 +211,7 @@ def test_a_picture_that_cannot_be_written_costs_nothing_else(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("bwprof.plot.ablations.save_ablation", fails)
+    monkeypatch.setattr("bwprof.plot.gains.save_ablation", fails)
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 3
     (line,) = (line for line in err.splitlines() if "x.svg" in line)
@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_written_costs_nothing_else(
 def test_a_signal_after_the_last_variant_costs_the_picture_alone(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bwprof.plot.ablations.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("bwprof.plot.gains.save_ablation", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     code, out, err = here(*COMMAND, "--csv", str(tmp_path / "x.csv"), "-o", str(tmp_path / "x.svg"))
     assert code == 130
     assert "bwprof: interrupted: " in err

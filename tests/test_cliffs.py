@@ -105,6 +105,6 @@ def test_the_answer_and_the_picture_name_them() -> None:
     texts = [cliff.text for cliff in find_cliffs(data)]
     assert Answer(data, top=2).cliffs() == [*texts[:2], "and 1 more"]
     assert Answer(data).to_dict()["cliffs"] == texts
-    axes = bwprof.plot.series.lines(data, y="time_ms")
+    axes = bwprof.plot.lines(data, y="time_ms")
     rings = [line for line in axes.lines if same_color(line.get_markeredgecolor(), ink(axes).alarm)]
     assert sorted(rings[0].get_xydata().tolist()) == [[1010, 2.0], [2020, 6.0], [2030, 8.0]]

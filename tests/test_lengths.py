@@ -21,7 +21,6 @@ from bwprof.cli import main
 from bwprof.cli.commands.plot import means
 from bwprof.cli.commands.sweep import main_sweep, read_request
 from bwprof.measuring.operation import Spec
-from bwprof.plot import bars, heatmaps, series, stacked
 from bwprof.plot.canvas import cut
 from bwprof.results import frame, pairs
 from bwprof.results.json_file import parse_row
@@ -246,7 +245,7 @@ def test_nothing_is_merged_or_named_alike(tmp_path: Path) -> None:
 def test_pictures_distinguish_lengths() -> None:
     long = "attention_decode num_heads=8 num_kv_heads=2 head_dim=64"
     data = frame.from_rows(frame.to_rows(frame.from_rows(ragged(long))))
-    for kind in (bars.comparison, stacked.speedup):
+    for kind in (plot.comparison, plot.speedup):
         ax = kind(data)
         labels = [tick.get_text() for tick in ax.get_yticklabels()] + [text.get_text() for text in ax.texts]
         for message in LISTS[:-1]:
@@ -296,7 +295,7 @@ def test_a_cell_of_a_heatmap_stands_for_one_list() -> None:
 
 
 def test_lines_are_called_by_their_lengths() -> None:
-    ax = series.lines(grid("64;32;16;8", "64;16;32;8", None), x="num_heads")
+    ax = plot.lines(grid("64;32;16;8", "64;16;32;8", None), x="num_heads")
     labels = {text.get_text() for text in ax.get_legend().get_texts()}
     assert {registry.case_name("", "64;32;16;8"), registry.case_name("", "64;16;32;8")} <= labels
 

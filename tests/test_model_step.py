@@ -575,5 +575,5 @@ def test_a_dry_run_lists_each_shape_once(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_picture_has_a_bar_for_each_device() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="H200,L4")
-    axes = bwprof.plot.stacked.model(found.frame)
+    axes = bwprof.plot.model(found.frame)
     assert [label.get_text().split(",")[0] for label in axes.get_yticklabels()] == ["H200", "L4"]

@@ -15,8 +15,8 @@ from rows import row
 
 import bwprof
 from bwprof import plot
-from bwprof.plot import regressions, rooflines, series, styles
-from bwprof.plot.series import count_formatter
+from bwprof.plot import regressions, rooflines, styles, sweeps
+from bwprof.plot.sweeps import count_formatter
 from bwprof.results import frame
 
 # ---- dates ----
@@ -64,7 +64,7 @@ def test_numbers_of_one_axis_have_one_unit_system(values: list[float], texts: li
     assert list(map(count_formatter(values), values)) == texts
 
 
-def test_ticks_that_are_near_to_each_other_are_left_out() -> None:
+def test_crowded_ticks_are_left_out() -> None:
     rows = [row(f"a {length}", "fp32", gb_s=100.0 + length, kv_len=length) for length in (1000, 1024, 5000, 20_000)]
     axes = render(plot.KINDS["lines"].picture(frame.from_rows(rows), x="kv_len"))
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1000", "5000", "20000"]
@@ -76,14 +76,14 @@ def test_ticks_that_are_near_to_each_other_are_left_out() -> None:
 
 def joined(rows: list[Any], **options: Any) -> set[tuple[float, ...]]:
     """The places along the parameter that each line of a picture joins."""
-    axes = series.lines(frame.from_rows(rows), **options)
+    axes = sweeps.lines(frame.from_rows(rows), **options)
     own = [
         line for line in axes.lines if line.get_linestyle() != "None" and line.get_color() == styles.style("fp32").color
     ]
     return {tuple(map(float, line.get_xdata())) for line in own}
 
 
-def test_a_line_joins_no_two_shapes() -> None:
+def test_a_line_joins_rows_of_one_shape_only() -> None:
     """One has a window, the other none; two labels of the caller's own; two cases with lengths of their own."""
     lengths = (1, 2, 4, 8)
     window = [row(f"a {M}", "fp32", M=M, gb_s=10.0 + M, seq_len=64 if M > 2 else None) for M in lengths]
@@ -121,7 +121,7 @@ def roof_words(rows: list[Any]) -> tuple[str, str, str]:
     return axes.get_title(loc="left").partition("\n")[0], memory.split()[1], next(t for t in texts if "FP16" in t)
 
 
-def test_a_roofline_says_which_roofs_are_predicted() -> None:
+def test_a_roofline_labels_predicted_roofs() -> None:
     roofs = {"ceiling_gb_s": 100.0, "measured_tflops": 50.0, "flops": 10**6, "arithmetic_intensity": 8.0}
     rows = [row("a", name, backend="cuda", tflops=0.8, **roofs) for name in ("fp32", "fp16")]
     guess = {"status": "predicted"}
@@ -136,7 +136,7 @@ def test_a_roofline_says_which_roofs_are_predicted() -> None:
 
 @pytest.mark.parametrize("backend", ["nonsense", "module://no_such_module", "TkAgg"])
 @pytest.mark.parametrize("first", ["bwprof.plot", "bwprof.report"])
-def test_files_are_drawn_without_the_screen_of_a_backend(backend: str, first: str, tmp_path: Path) -> None:
+def test_files_are_written_whatever_the_backend(backend: str, first: str, tmp_path: Path) -> None:
     bwprof.save(bwprof.load_example("h200").head(4), tmp_path / "rows.json")
     arguments = {
         "bwprof.plot": ["comparison", "rows.json", "-o", "x.svg"],

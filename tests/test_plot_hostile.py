@@ -21,7 +21,7 @@ from rows import pair
 import bwprof
 from bwprof import plot
 from bwprof.cli.commands.plot import main_plot
-from bwprof.plot import ablations, bars, heatmaps, regressions, stacked, stream_curves
+from bwprof.plot import bars, gains, regressions, stream_curves
 from bwprof.results import frame
 
 ROWS = [made for n in (16, 64) for m in (1, 4) for made in pair(f"case {n} {m}", 100.0 + n, 80.0 + m, N=n, M=m)]
@@ -54,7 +54,7 @@ def drawn(function: Callable[..., Axes], data: Any) -> Axes:
     return made
 
 
-def test_a_picture_that_cannot_be_written_leaves_the_older_one(
+def test_a_failed_write_leaves_the_older_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (code, Path("a.png").read_bytes()) == (3, b"older")
-    assert "a.png: File too large" in capsys.readouterr().err
+    assert "a.png" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "results.json"]
 
 
@@ -76,25 +76,25 @@ def test_a_picture_that_cannot_be_written_leaves_the_older_one(
 def test_only_plain_axes_are_drawn_on(projection: str, past: pd.DataFrame) -> None:
     figure = Figure()
     for function, data in ((bars.comparison, ROWS), (regressions.ratios, compared()), (regressions.trend, past)):
-        with pytest.raises(ValueError, match=f"ax is of the projection '{projection}': plain axes are needed"):
+        with pytest.raises(ValueError, match=f"'{projection}'"):
             function(data, ax=figure.add_subplot(projection=projection))
 
 
-@pytest.mark.parametrize("given", [5, "x", Figure(), np.zeros(1), plt])
-def test_what_are_no_axes_is_said(given: Any) -> None:
-    with pytest.raises(TypeError, match=r"ax is .*: axes of matplotlib are needed"):
-        bars.comparison(ROWS, ax=given)
+@pytest.mark.parametrize("value", [5, "x", Figure(), np.zeros(1), plt])
+def test_objects_that_are_no_axes_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^ax is"):
+        bars.comparison(ROWS, ax=value)
 
 
 def test_axes_without_a_figure_are_refused() -> None:
     gone = Figure().add_subplot()
     gone.remove()
-    with pytest.raises(ValueError, match="ax belongs to no figure"):
+    with pytest.raises(ValueError, match=r"^ax .* figure"):
         bars.comparison(ROWS, ax=gone)
 
 
-def test_a_part_of_a_figure_has_axes_too() -> None:
-    """Half of 12 inches is what names may take."""
+def test_axes_of_a_subfigure_are_measured() -> None:
+    """The axes have half of 12 inches, and 4 of 5."""
     from bwprof.plot.canvas import measure_axes
 
     figure = Figure(figsize=(12, 5))
@@ -106,17 +106,17 @@ def test_a_part_of_a_figure_has_axes_too() -> None:
     figure.canvas.draw()
 
 
-@pytest.mark.parametrize("function", [regressions.ratios, ablations.ablation, regressions.trend])
-def test_what_is_no_frame_of_theirs_is_said(function: Callable[..., Axes]) -> None:
-    for given in (None, 5, [], {}):
-        with pytest.raises(TypeError, match=r"a frame is needed, a (comparison|ladder|history), which bwprof"):
-            function(given)
-    with pytest.raises(FileNotFoundError if function is ablations.ablation else TypeError, match="path"):
+@pytest.mark.parametrize("function", [regressions.ratios, gains.ablation, regressions.trend])
+def test_other_objects_than_frames_are_refused(function: Callable[..., Axes]) -> None:
+    for value in (None, 5, [], {}):
+        with pytest.raises(TypeError, match=r"comparison|ladder|history"):
+            function(value)
+    with pytest.raises(FileNotFoundError if function is gains.ablation else TypeError, match="path"):
         function("path")
 
 
-def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
-    """It is drawn, or one sentence says why not."""
+def test_hostile_files_of_ablations(tmp_path: Path) -> None:
+    """A file is drawn, or refused by its name."""
     path = tmp_path / "ladder.json"
     variant = {"version": "<b>$x^2$", "kind": "variant", "status": "ok", "precision": "fp32", "speedup_vs_first": 1.0}
     for odd in ("x", None, [1], {"a": 1}, True, 1e308, -1.0):
@@ -125,27 +125,27 @@ def test_a_ladder_of_a_file_that_means_harm(tmp_path: Path) -> None:
             variant | {"speedup_vs_first": odd, "predicted_gain": 2.0},
         ]
         path.write_text(json.dumps({"format": "bwprof-ladder", "rows": rows}))
-        assert drawn(ablations.ablation, path).get_yticklabels()
+        assert drawn(gains.ablation, path).get_yticklabels()
     for wrong in ([], {}, {"format": "bwprof-ladder"}, {"format": "bwprof-ladder", "rows": [1]}, {"format": 5}):
         path.write_text(json.dumps(wrong))
-        with pytest.raises(ValueError, match="is no ablation: a file is needed that bwprof ablation --json, or --csv"):
-            ablations.ablation(path)
+        with pytest.raises(ValueError, match=r"ladder\.json .*ablation"):
+            gains.ablation(path)
     path.write_text("{")
-    with pytest.raises(ValueError, match="is not a bwprof result file"):
-        ablations.ablation(path)
+    with pytest.raises(ValueError, match=r"ladder\.json"):
+        gains.ablation(path)
     table, names = tmp_path / "ladder.csv", ",".join(variant)
     for odd in ("x", "1e308", "-1", "nan", "NA"):
         lines = [f"{names},predicted_gain", f"NA,variant,ok,fp32,1.0,{odd}", f"=1+1,variant,ok,fp32,{odd},2.0"]
         table.write_text("\n".join(lines))
-        assert [label.get_text() for label in drawn(ablations.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
+        assert [label.get_text() for label in drawn(gains.ablation, table).get_yticklabels()] == ["NA", "=1+1"]
     for wrong in ("", "\n", "version,kind\na,b\n", f"{names},predicted_gain\na,b\n1,2,3,4,5,6,7,8\n"):
         table.write_text(wrong)
-        with pytest.raises(ValueError, match=r"ladder.csv is no ablation: a file is needed .* --csv, wrote"):
-            ablations.ablation(table)
+        with pytest.raises(ValueError, match=r"ladder\.csv .*ablation"):
+            gains.ablation(table)
 
 
 @pytest.mark.parametrize("twice", ["ratios", "trend"])
-def test_columns_have_one_name_each(twice: str, past: pd.DataFrame) -> None:
+def test_repeated_columns_are_refused(twice: str, past: pd.DataFrame) -> None:
     data = compared() if twice == "ratios" else past
     with pytest.raises(ValueError, match="'case' is there twice"):
         getattr(plot, twice)(pd.concat([data, data[["case"]]], axis=1), ax=axes())
@@ -154,7 +154,7 @@ def test_columns_have_one_name_each(twice: str, past: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("odd", [1e308, 5e-324, "x", None, 1j, -1.0, 0.0, float("inf"), 10**30])
-def test_odd_numbers_leave_the_rest_of_a_comparison_and_a_history(odd: Any, past: pd.DataFrame) -> None:
+def test_odd_numbers_in_a_row_leave_the_other_rows(odd: Any, past: pd.DataFrame) -> None:
     ratios = compared().astype(object)
     ratios.loc[ratios.index[0], ["ratio", "ratio_lo", "ratio_hi", "threshold_pct"]] = [odd] * 4
     assert any("fp16" in word.get_text() for word in drawn(regressions.ratios, ratios).get_yticklabels())
@@ -165,65 +165,69 @@ def test_odd_numbers_leave_the_rest_of_a_comparison_and_a_history(odd: Any, past
 
 def test_a_history_in_any_form_is_drawn(past: pd.DataFrame) -> None:
     named = past.set_index(pd.Index(range(len(past)), name="case"))
-    for given in (past.astype("category"), past.astype(object), named):
-        assert drawn(regressions.trend, given).get_title(loc="left") == "a"
+    for value in (past.astype("category"), past.astype(object), named):
+        assert drawn(regressions.trend, value).get_title(loc="left") == "a"
 
 
-def test_a_phase_is_text() -> None:
+def test_a_phase_is_not_parsed_as_a_formula() -> None:
     data = bwprof.load_example("h200_llama").head(14).assign(phase="$\\frac$")
-    assert drawn(stacked.model, data).get_xlabel() == "time of a $\\frac$ step (ms)"
+    assert "$\\frac$" in drawn(plot.model, data).get_xlabel()
 
 
-def test_a_heatmap_of_rows_that_all_failed_says_so() -> None:
-    with pytest.raises(ValueError, match="there are no rows to draw"):
-        heatmaps.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
+def test_a_heatmap_of_failed_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        plot.heatmap(frame.from_rows([{**row, "status": "failed"} for row in ROWS]), ax=axes())
 
 
-def test_a_heatmap_has_two_parameters() -> None:
-    with pytest.raises(ValueError, match="x and y are both M"):
-        heatmaps.heatmap(ROWS, x="M", y="M", ax=axes())
-    with pytest.raises(TypeError, match="precision is 5: a name is needed"):
-        heatmaps.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
+def test_a_heatmap_needs_two_parameters() -> None:
+    with pytest.raises(ValueError, match=r"x and y.*\bM\b"):
+        plot.heatmap(ROWS, x="M", y="M", ax=axes())
+    with pytest.raises(TypeError, match="precision is 5"):
+        plot.heatmap(ROWS, precision=5, ax=axes())  # type: ignore[arg-type]
 
 
-def test_ridges_of_one_arithmetic_or_of_none() -> None:
+def test_ridges_of_one_precision_and_of_unknown_devices() -> None:
     """Of a thousand unknown devices five are named."""
     legend: Any = stream_curves.ridge(ax=axes(), precisions="fp32").get_legend()
     assert "FP32" in legend.get_texts()[0].get_text()
     with pytest.raises(ValueError, match="precisions is 5"):
         stream_curves.ridge(ax=axes(), precisions=5)  # type: ignore[arg-type]
     rows = [made for n in range(1000) for made in pair("a", 1.0, 1.0, device=f"card {n}")]
-    with pytest.raises(ValueError, match=r"card 4 and 995 more\)$"):
+    with pytest.raises(ValueError, match=r"card 4 .*\b995\b"):
         stream_curves.ridge(rows, ax=axes())
 
 
-def test_one_file_needs_no_list(tmp_path: Path) -> None:
+def test_write_takes_one_path_and_refuses_wrong_arguments(tmp_path: Path) -> None:
     assert plot.write(ROWS, str(tmp_path / "a.svg")) == [tmp_path / "a.svg"]
-    for given, error, said in (
+    for value, error, content in (
         ({"dpi": 5}, ValueError, "dpi is 5: allowed are 10 to 2000"),
         ({"dpi": "x"}, ValueError, "dpi: 'x' is not a whole number"),
         ({"kind": []}, ValueError, "unknown kind of picture"),
         ({"targets": 5}, TypeError, "targets is 5: files are needed"),
         ({"targets": [b"x"]}, TypeError, "a path is needed"),
     ):
-        asked: dict[str, Any] = {"targets": [tmp_path / "b.png"], **given}
-        with pytest.raises(error, match=said):
-            plot.write(ROWS, **asked)
+        arguments: dict[str, Any] = {"targets": [tmp_path / "b.png"], **value}
+        with pytest.raises(error, match=content):
+            plot.write(ROWS, **arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "content"),
     [
         (["--panels", "--dark", "-o", "a.png"], "--dark is no option of --panels"),
         (["--panels", "--layout", "slide", "-o", "a.png"], "--layout is no option of --panels"),
         (["--output-dir", ""], "--output-dir is ''"),
     ],
 )
-def test_no_option_is_ignored(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_conflicting_options_are_refused(
+    arguments: list[str],
+    content: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bwprof.save(frame.from_rows(ROWS), "results.json")
     assert main_plot(["results.json", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert content in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]

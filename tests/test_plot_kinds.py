@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -24,8 +25,9 @@ from rows import pair, row
 import bwprof
 from bwprof import plot
 from bwprof.plot import bars as plot_bars
-from bwprof.plot import heatmaps, series, stacked, stream_curves
-from bwprof.plot.styles import DARK, luminance
+from bwprof.plot import gains, stream_curves, sweeps
+from bwprof.plot.canvas import DARK
+from bwprof.plot.styles import luminance
 from bwprof.results import frame
 from bwprof.text.formatting import format_bytes
 
@@ -36,11 +38,11 @@ def swept(values: dict[str, list[int]], **more: Any) -> pd.DataFrame:
     """A sweep over parameters in two precisions, with roofs: bytes grow with every parameter."""
     made = []
     for number, sizes in enumerate(pd.MultiIndex.from_product(values.values())):
-        given = dict(zip(values, sizes, strict=True))
+        value = dict(zip(values, sizes, strict=True))
         for precision, share in (("fp32", 1.0), ("fp16", 0.5)):
             moved = int(share * 4000 * np.prod(sizes))
             speeds = {"gb_s": 100.0 + number, "attainable_gb_s": 150.0 + number, "bytes_read": moved}
-            extra = {"flops": 8 * moved, "footprint_bytes": moved, **given, **more}
+            extra = {"flops": 8 * moved, "footprint_bytes": moved, **value, **more}
             made.append(row(f"case {number}", precision, **speeds, **extra))
     found = frame.from_rows(made)
     found.attrs["run"] = {"facts": {"cache_bytes": 200_000}}
@@ -63,12 +65,12 @@ def drawn(kind: str) -> Axes:
     return render(plot.KINDS[kind].picture(data_for(kind)), dark=True)
 
 
-def said(axes: Axes) -> str:
+def read_texts(axes: Axes) -> str:
     return "\n".join(text.get_text() for text in words(axes))
 
 
 @pytest.mark.parametrize("kind", plot.KINDS)
-def test_words_cover_nothing_and_all_stands_in_the_axes(kind: str) -> None:
+def test_texts_do_not_overlap_and_are_inside_the_figure(kind: str) -> None:
     axes = drawn(kind)
     assert overlapping(axes) == []
     assert outside(axes) == []
@@ -76,16 +78,16 @@ def test_words_cover_nothing_and_all_stands_in_the_axes(kind: str) -> None:
     assert (figure.axes, figure.texts, figure.legends) == ([axes], [], [])
 
 
-def test_words_that_cover_each_other_are_found() -> None:
+def test_overlapping_texts_are_found() -> None:
     figure = Figure(figsize=(3, 3), dpi=72)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.2, 0.2, 0.7, 0.7))
     axes.text(0.5, 0.5, "one")
     axes.text(0.52, 0.51, "two")
-    axes.text(0.9, 0.2, "cut off at the right")
+    axes.text(0.9, 0.2, "at the right edge")
     figure.canvas.draw()
     assert overlapping(axes) == [("one", "two")]
-    assert outside(axes) == ["cut off at the right"]
+    assert outside(axes) == ["at the right edge"]
 
 
 def hollow_marks(axes: Axes) -> set[float]:
@@ -97,7 +99,7 @@ def hollow_marks(axes: Axes) -> set[float]:
 
 
 @pytest.mark.parametrize("kind", ["roofline", "lines"])
-def test_what_is_only_predicted_is_hollow(kind: str) -> None:
+def test_predictions_are_hollow(kind: str) -> None:
     rows = swept({"N": [16, 32, 64]}).to_dict("records")
     for made in rows:
         made["tflops"] = made["bandwidth_gb_s"]
@@ -106,7 +108,8 @@ def test_what_is_only_predicted_is_hollow(kind: str) -> None:
     assert hollow_marks(axes) == {77.0}
     assert "hollow: predicted" in legend_words(axes)
     rows[2]["flags"] = "noisy"
-    assert "hollow: predicted, or see flags" in legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
+    both = legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
+    assert any("predicted" in word and "flags" in word for word in both)
     rows[1]["status"] = "ok"
     assert "hollow: see flags" in legend_words(FUNCTIONS[kind](frame.from_rows(rows)))
 
@@ -133,7 +136,7 @@ def marked(kind: str) -> Axes:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [
         ("comparison", ["hollow: predicted", "noisy: see flags", "FP16 failed"]),
         ("roofline", ["hollow: predicted, or see flags", "not drawn: 1 failed"]),
@@ -143,13 +146,13 @@ def marked(kind: str) -> Axes:
         ("model", ["hollow: predicted", "see flags", "not drawn: 1 step without all times"]),
     ],
 )
-def test_what_is_predicted_doubted_or_missing_is_told(kind: str, told: list[str]) -> None:
-    text = said(marked(kind))
-    assert [words for words in told if words not in text] == []
+def test_predicted_flagged_and_failed_rows_are_explained(kind: str, expected: list[str]) -> None:
+    text = read_texts(marked(kind))
+    assert [words for words in expected if words not in text] == []
     assert "results not checked" not in text  # of what has a flag is known more
 
 
-def test_the_marks_of_cells_and_parts() -> None:
+def test_predicted_flagged_and_failed_rows_are_marked() -> None:
     """One cell is crossed, one has a corner cut off, one failed; of the parts one is hollow, and one has a star."""
     heatmap = marked("heatmap")
     assert [len(marks.get_paths()) for marks in heatmap.collections[1:]] == [1, 1]
@@ -165,23 +168,23 @@ def test_the_marks_of_cells_and_parts() -> None:
         assert len(stars) == 1
 
 
-def test_nobody_checked_these_results() -> None:
+def test_unverified_results_are_noted() -> None:
     rows = [row("a", "fp32"), row("a", "fp16", bytes_read=4000)]
     for kind in ("comparison", "speedup"):
-        assert "results not checked" in said(render(plot.KINDS[kind].picture(rows)))
+        assert "results not checked" in read_texts(render(plot.KINDS[kind].picture(rows)))
         checked = [one | {"verified": True} for one in rows]
-        assert "results not checked" not in said(render(plot.KINDS[kind].picture(checked)))
+        assert "results not checked" not in read_texts(render(plot.KINDS[kind].picture(checked)))
 
 
 def test_predicted_rows_have_no_measured_ridge() -> None:
     data = bwprof.load_example("h200")
-    assert "measured" in said(render(plot.KINDS["ridge"].picture(data)))
+    assert "measured" in read_texts(render(plot.KINDS["ridge"].picture(data)))
     guessed = data.assign(status=pd.Series(["predicted"] * len(data), data.index, dtype="string"))
-    with pytest.raises(ValueError, match="no device of the rows is in the catalogue with a ridge"):
+    with pytest.raises(ValueError, match="catalogue"):
         plot.KINDS["ridge"].picture(guessed)
 
 
-def test_cases_of_one_name_are_told_by_their_sizes() -> None:
+def test_sizes_distinguish_cases_of_one_name() -> None:
     rows = [row("gemm", "fp32", N=size, K=64) for size in (16, 32)]
     labels = [text.get_text() for text in plot_bars.comparison(rows).get_yticklabels()]
     assert labels == ["gemm N=16", "gemm N=32"]
@@ -201,13 +204,13 @@ def test_a_predicted_bar_or_dot_is_hollow(count: int) -> None:
 
 
 def test_a_shape_of_several_steps_is_drawn_once() -> None:
-    """A model's attention stands in the step of each format of the weights, measured once."""
-    said = [text.get_text() for text in plot_bars.comparison(bwprof.load_example("h200_llama")).get_yticklabels()]
-    assert len(said) == len(set(said)) == 32
+    """The attention belongs to the step of each weight format, and was measured once."""
+    read_texts = [text.get_text() for text in plot_bars.comparison(bwprof.load_example("h200_llama")).get_yticklabels()]
+    assert len(read_texts) == len(set(read_texts)) == 32
 
 
 @pytest.mark.parametrize("kind", plot.KINDS)
-def test_units_stand_on_the_axes(kind: str) -> None:
+def test_axes_have_units(kind: str) -> None:
     axes = drawn(kind)
     units = {
         "comparison": ("(GB/s)", ""),
@@ -219,15 +222,15 @@ def test_units_stand_on_the_axes(kind: str) -> None:
         "roofs": ("(B)", "(GB/s)"),
         "ridge": ("year", "(FLOP/B)"),
     }[kind]
-    assert axes.get_xlabel().endswith(units[0])
+    assert axes.get_xlabel().partition("\n")[0].endswith(units[0])
     assert axes.get_ylabel().endswith(units[1])
     if kind == "heatmap":
         assert axes.child_axes[0].get_ylabel() == "effective bandwidth (GB/s)"
 
 
 @pytest.mark.parametrize("kind", plot.KINDS)
-def test_words_can_be_read_on_dark_ground(kind: str) -> None:
-    """WCAG asks for a contrast of 4.5 of words; those on a colour of their own are judged against that."""
+def test_texts_are_readable_on_a_dark_ground(kind: str) -> None:
+    """WCAG requires a contrast of 4.5; texts with a ground of their own are compared with that."""
     axes = drawn(kind)
     for text in words(axes):
         patch: Any = text.get_bbox_patch()
@@ -239,7 +242,7 @@ def test_words_can_be_read_on_dark_ground(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", plot.KINDS)
-def test_given_axes_are_used_and_nothing_global_changes(kind: str) -> None:
+def test_every_kind_draws_on_axes_and_changes_no_global_settings(kind: str) -> None:
     before, figures = dict(mpl.rcParams), plt.get_fignums()
     axes = Figure(figsize=(5, 4)).subplots(2, 2)[0, 0]
     assert FUNCTIONS[kind](data_for(kind), ax=axes) is axes
@@ -249,8 +252,8 @@ def test_given_axes_are_used_and_nothing_global_changes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", plot.KINDS)
-def test_all_take_data_and_axes(kind: str) -> None:
-    """What else they take goes by its name."""
+def test_every_kind_takes_data_axes_and_its_options(kind: str) -> None:
+    """Other arguments are keywords."""
     parameters = list(inspect.signature(FUNCTIONS[kind]).parameters.values())
     assert [parameter.name for parameter in parameters[:2]] == ["data", "ax"]
     assert {parameter.kind for parameter in parameters[2:]} <= {inspect.Parameter.KEYWORD_ONLY}
@@ -260,19 +263,19 @@ def test_all_take_data_and_axes(kind: str) -> None:
 def test_paths_rows_and_results_of_models_are_drawn(tmp_path: Any) -> None:
     rows = [*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]
     path = bwprof.save(frame.from_rows(rows), tmp_path / "results.json")
-    for given in (path, str(path), tmp_path, rows, frame.from_rows(rows)):
-        axes = plot_bars.comparison(given, ax=Figure().add_subplot())
+    for value in (path, str(path), tmp_path, rows, frame.from_rows(rows)):
+        axes = plot_bars.comparison(value, ax=Figure().add_subplot())
         assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert [len(plot_bars.comparison(rows[0], ax=Figure().add_subplot()).patches)] == [1]
     llama = bwprof.load_example("h200_llama")
     result = type("Result", (), {"frame": llama})()
-    assert stacked.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
+    assert plot.model(result, ax=Figure().add_subplot()).get_xlabel() == "time per token (ms)"
 
 
-@pytest.mark.parametrize("given", [5, [1], object(), {1, 2}])
-def test_what_is_no_data_is_refused(given: object) -> None:
-    with pytest.raises(TypeError, match="a frame is needed, a run's folder, a file of results, or rows"):
-        plot_bars.comparison(given)
+@pytest.mark.parametrize("value", [5, [1], object(), {1, 2}])
+def test_other_objects_than_data_are_refused(value: object) -> None:
+    with pytest.raises(TypeError, match=r"^data is"):
+        plot_bars.comparison(value)
 
 
 HOSTILE = [
@@ -329,8 +332,8 @@ SWEPT = ("comparison", "roofline", "lines", "heatmap", "speedup")
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("kind", SWEPT)
-def test_odd_numbers_in_every_row_break_no_picture(kind: str, odd: str) -> None:
-    """It is drawn as far as it goes, or a sentence says that there is nothing to draw."""
+def test_odd_numbers_in_every_row_are_drawn_or_refused(kind: str, odd: str) -> None:
+    """The picture is drawn, or the error says that there is nothing to draw."""
     data = swept({"N": [16, 64], "M": [1, 4]}, tflops=3.0).assign(**ODD[odd])
     figure, refused = Figure(dpi=40), ""
     try:
@@ -338,7 +341,7 @@ def test_odd_numbers_in_every_row_break_no_picture(kind: str, odd: str) -> None:
         figure.canvas.draw()
     except ValueError as error:
         refused = str(error)
-    assert not refused or refused.startswith(("there is nothing to draw", "there are no rows"))
+    assert not refused or "nothing to draw" in refused or "no rows" in refused
 
 
 @pytest.mark.parametrize("kind", SWEPT)
@@ -361,27 +364,27 @@ def test_odd_numbers_in_some_rows_leave_the_rest(kind: str) -> None:
         ("roofs", "", "metadata hold no roofs"),
     ],
 )
-def test_a_column_that_is_missing_is_named(kind: str, missing: str, words_of: str) -> None:
+def test_a_missing_column_is_named(kind: str, missing: str, words_of: str) -> None:
     data = bwprof.load_example("h200_llama") if kind == "model" else swept({"N": [16, 64]})
     with pytest.raises(ValueError, match=words_of):
         FUNCTIONS[kind](data.drop(columns=[missing] if missing else []))
 
 
 @pytest.mark.parametrize("kind", plot.KINDS)
-def test_rows_without_any_are_refused(kind: str) -> None:
-    """The catalogue needs none."""
-    with pytest.raises(ValueError, match=r"there are no rows|nothing to draw|no device of the rows|not a model's"):
+def test_empty_frames_are_refused(kind: str) -> None:
+    """The ridge needs rows of a known device."""
+    with pytest.raises(ValueError, match=r"no rows|nothing|device|model"):
         FUNCTIONS[kind](frame.from_rows([]))
 
 
-def test_rows_lack_what_every_row_needs() -> None:
-    with pytest.raises(ValueError, match="the rows have no column precision"):
+def test_rows_need_a_precision() -> None:
+    with pytest.raises(ValueError, match="column precision"):
         plot_bars.comparison([{"operation": "mine", "time_ms": 1.0}])
 
 
 @pytest.mark.parametrize("kind", ["comparison", "speedup"])
-def test_a_page_has_an_end(kind: str) -> None:
-    """150 cases of 0.26 or 0.27 inches, whatever the rows are; which are left out is said where they are drawn."""
+def test_a_page_has_at_most_150_lines(kind: str) -> None:
+    """150 cases of 0.26 or 0.27 inches."""
     rows = [made for number in range(151) for made in pair(f"case {number}", 100.0, 80.0)]
     assert 40 < plot.KINDS[kind].picture(rows).size[1] < 43
 
@@ -389,7 +392,7 @@ def test_a_page_has_an_end(kind: str) -> None:
 # ---- what each kind shows ----
 
 
-def test_a_roofline_tells_measured_from_theoretical_roofs() -> None:
+def test_a_roofline_distinguishes_measured_from_theoretical_roofs() -> None:
     """FP32 at 50 TFLOP/s measured and 60 theoretical, memory at 100 and 125 GB/s: ridges at 500 and 480 FLOP/B."""
     roofs = {"ceiling_gb_s": 100.0, "peak_gb_s": 125.0, "measured_tflops": 50.0, "peak_tflops": 60.0}
     work = {"flops": 10**6, "arithmetic_intensity": 8.0, "tflops": 0.8, "backend": "cuda"}
@@ -399,28 +402,29 @@ def test_a_roofline_tells_measured_from_theoretical_roofs() -> None:
     ends = {tuple(np.round(line.get_xydata()[-1], 3)): line.is_dashed() for line in straight}
     bends = {place: dashed for place, dashed in ends.items() if place[0] < axes.get_xlim()[1] * 0.99}
     assert bends == {(500.0, 50.0): False, (480.0, 60.0): True}
-    text = said(axes)
+    text = read_texts(axes)
     assert "ridge FP32: 500 FLOP/B" in text
     guessed = [*rows, *(rows[0] | {"status": "predicted", "peak_gb_s": 120.0, "case": name} for name in "bcd")]
-    assert "roof theoretical: memory 125 GB/s" in said(render(plot.KINDS["roofline"].picture(guessed)))
-    assert "FP32: 50.0 measured, 60.0 theoretical (TFLOP/s)" in text
+    words_of = legend_words(render(plot.KINDS["roofline"].picture(guessed)))
+    assert ["125"] in [re.findall(r"\d+", word) for word in words_of if "theoretical: memory" in word]
+    assert ["50.0", "60.0"] in [re.findall(r"[\d.]+", word.partition(":")[2]) for word in legend_words(axes)]
     assert "without FLOPs: copy" in text
 
 
-def test_a_roofline_of_a_cpu_has_no_theory() -> None:
+def test_a_roofline_of_a_cpu_has_no_theoretical_roof() -> None:
     """Its peak rate is measured in registers."""
     rows = [row("a", "fp32", flops=10**6, arithmetic_intensity=8.0, tflops=0.8, peak_tflops=2.0, ceiling_gb_s=100.0)]
-    text = said(render(plot.KINDS["roofline"].picture(rows)))
+    text = read_texts(render(plot.KINDS["roofline"].picture(rows)))
     assert "2.00 in registers" in text
     assert "theoretical" not in text
 
 
 def test_no_mark_of_a_roofline_hides_another() -> None:
-    """Three precisions on one spot, of which one is doubted, and two cases of one precision on another."""
+    """Three precisions on one spot, of which one is doubted."""
     roofs = {"ceiling_gb_s": 100.0, "measured_tflops": 50.0, "flops": 10**6, "backend": "cuda"}
     there = {"arithmetic_intensity": 8.0, "tflops": 0.8, **roofs}
     rows = [row("a", name, **there) for name in ("fp32", "tf32")] + [row("a", "fp16", flags="noisy", **there)]
-    rows += [row(name, "fp32", arithmetic_intensity=2.0, tflops=0.1, **roofs) for name in "bc"]
+    rows += [row("b", "fp32", arithmetic_intensity=2.0, tflops=0.1, **roofs)]
     axes = render(plot.KINDS["roofline"].picture(rows))
     marks = [
         (line.get_markersize(), line.get_zorder(), line.get_marker())
@@ -430,10 +434,8 @@ def test_no_mark_of_a_roofline_hides_another() -> None:
     assert len(marks) == len({size for size, *_ in marks}) == len({marker for *_, marker in marks}) == 3
     assert sorted(marks) == sorted(marks, key=lambda mark: -mark[1]), "the smaller ones above"
     assert min(later - earlier for earlier, later in pairwise(sorted(size for size, *_ in marks))) >= 2
-    text = said(axes)
-    assert "on one spot: marks inside each other, \u00d7n: n rows" in text
-    assert text.count("\u00d72") == 1
-    apart = said(render(plot.KINDS["roofline"].picture([rows[0], rows[3]])))
+    assert "on one spot" in read_texts(axes)
+    apart = read_texts(render(plot.KINDS["roofline"].picture([rows[0], rows[3]])))
     assert "on one spot" not in apart
 
 
@@ -444,30 +446,29 @@ def test_lines_have_streams_and_the_cache() -> None:
     assert upright == pytest.approx([50.0, 100.0])
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [list(line.get_ydata()) for line in dotted] == [[150.0, 151.0, 152.0, 153.0]]
-    text = said(axes)
-    assert "attainable: a plain stream of the same bytes" in text
-    assert f"bytes fill the cache ({format_bytes(200_000)})" in text
+    assert {"attainable", "bytes"} <= {word.partition(":")[0].split()[0] for word in legend_words(axes)}
+    assert f"({format_bytes(200_000)})" in read_texts(axes)
     assert axes.get_xscale() == "log"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
 
 
-def test_lines_of_a_model_are_its_shapes() -> None:
-    """N and K tell its products apart, not the steps in which they stand."""
-    made = legend_words(series.lines(bwprof.load_example("h200_llama")))
+def test_lines_of_a_model_are_split_by_shapes() -> None:
+    """N and K name the lines, not the columns of steps."""
+    made = legend_words(sweeps.lines(bwprof.load_example("h200_llama")))
     assert [word for word in made if "count" in word or "step_batch" in word or "context" in word] == []
     assert {"N=6144 K=4096", "N=128256 K=4096"} <= set(made)
 
 
-def test_lines_over_time_and_what_is_no_column() -> None:
+def test_lines_of_other_columns_and_unknown_ones() -> None:
     data = swept({"N": [16, 32], "M": [1, 4]})
-    axes = series.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
+    axes = sweeps.lines(data, ax=Figure().add_subplot(), x="M", y="time_ms")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("M", "time (ms)")
-    with pytest.raises(ValueError, match=r"y: unknown column of numbers 'time_m': did you mean 'time_ms'"):
-        series.lines(data, y="time_m")
-    with pytest.raises(ValueError, match="x: unknown column of numbers 'Q'"):
-        series.lines(data, x="Q")
-    with pytest.raises(ValueError, match="no parameter has two values"):
-        series.lines(swept({"N": [16]}))
+    with pytest.raises(ValueError, match=r"^y: .*'time_m'.*'time_ms'"):
+        sweeps.lines(data, y="time_m")
+    with pytest.raises(ValueError, match=r"^x: .*'Q'"):
+        sweeps.lines(data, x="Q")
+    with pytest.raises(ValueError, match="no parameter"):
+        sweeps.lines(swept({"N": [16]}))
 
 
 def test_a_heatmap_has_a_cell_for_each_pair() -> None:
@@ -475,10 +476,10 @@ def test_a_heatmap_has_a_cell_for_each_pair() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64", "128"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4"]
     assert sorted(text.get_text() for text in axes.texts) == [str(100 + number) for number in range(8)]
-    with pytest.raises(ValueError, match="needs two parameters with several values each, and there are: N"):
-        heatmaps.heatmap(swept({"N": [16, 32]}))
+    with pytest.raises(ValueError, match=r"two parameters .*: N$"):
+        sweeps.heatmap(swept({"N": [16, 32]}))
     with pytest.raises(ValueError, match="unknown precision 'fp64'"):
-        heatmaps.heatmap(data_for("heatmap"), precision="fp64")
+        sweeps.heatmap(data_for("heatmap"), precision="fp64")
 
 
 def test_a_speedup_is_bytes_times_bandwidths() -> None:
@@ -486,11 +487,10 @@ def test_a_speedup_is_bytes_times_bandwidths() -> None:
     axes = render(plot.KINDS["speedup"].picture([*pair("a", 100.0, 80.0), *pair("b", 50.0, 60.0)]))
     bars = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches)
     assert np.allclose(bars, [(1, 1.6), (1, 2), (1.6, 2), (2, 2.4)])
-    text = said(axes)
-    assert "1.60\u00d7 = 2.00 \u00d7 0.80" in text
-    assert "2.40\u00d7 = 2.00 \u00d7 1.20" in text
-    with pytest.raises(ValueError, match=r"no case has a time in fp32 and in bf16 \(there are: fp32, fp16\)"):
-        stacked.speedup(pair("a", 100.0, 80.0), to="bf16")
+    factors = [re.findall(r"[\d.]+", text.get_text()) for text in axes.texts]
+    assert factors == [["1.60", "2.00", "0.80"], ["2.40", "2.00", "1.20"]]
+    with pytest.raises(ValueError, match=r"bf16 .*fp32, fp16"):
+        gains.speedup(pair("a", 100.0, 80.0), to="bf16")
 
 
 def test_a_models_steps_add_up() -> None:
@@ -500,12 +500,12 @@ def test_a_models_steps_add_up() -> None:
     total = float((data["time_ms"] * data["count"]).sum())
     first = [bar for bar in axes.patches if abs(bar.get_y() + bar.get_height() / 2) < 0.01]
     assert sum(bar.get_width() for bar in first) == pytest.approx(total)
-    assert f"{total:.3g} ms, {1e3 / total:.0f} tokens/s" in said(axes)
+    assert f"{total:.3g} ms, {1e3 / total:.0f} tokens/s" in read_texts(axes)
     with pytest.raises(ValueError, match="unknown phase 'decod'"):
-        stacked.model(data_for("model"), phase="decod")
+        plot.model(data_for("model"), phase="decod")
 
 
-def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
+def test_roofs_are_read_from_objects_and_files(tmp_path: Any) -> None:
     from bwprof.analysis.gains import read_run_roofs
     from bwprof.roofs import store
 
@@ -513,15 +513,15 @@ def test_roofs_are_drawn_from_whatever_holds_them(tmp_path: Any) -> None:
     assert found is not None
     store.export(found, tmp_path / "roofs.json")
     (tmp_path / "stored.json").write_text(json.dumps({"identity": {}, "roofs": found.to_dict()}))
-    for given in (found, tmp_path / "roofs.json", tmp_path / "stored.json"):
-        axes = stream_curves.roofs(given, ax=Figure().add_subplot())
+    for value in (found, tmp_path / "roofs.json", tmp_path / "stored.json"):
+        axes = stream_curves.roofs(value, ax=Figure().add_subplot())
         read = next(line for line in axes.lines if len(line.get_xdata()) > 3)
         first = [point for point in found.points if point.stream == found.points[0].stream]
         points = sorted((point.total_bytes, point.gb_s) for point in first)
         assert np.allclose(read.get_xydata(), points)
-    text = said(drawn("roofs"))
-    assert "theoretical peak: 4814 GB/s" in text
-    assert "size of the cache (60 MiB)" in text
+    text = read_texts(drawn("roofs"))
+    assert "4814 GB/s" in text
+    assert "(60 MiB)" in text
 
 
 def test_ridges_stand_at_their_years() -> None:
@@ -529,8 +529,8 @@ def test_ridges_stand_at_their_years() -> None:
     axes = drawn("ridge")
     squares = [tuple(point) for line in axes.lines if line.get_marker() == "s" for point in line.get_xydata()]
     assert any(abs(y - 206.125) < 1e-3 and round(x) == 2023 for x, y in squares)
-    assert "measured" in said(axes), "the recorded run is of a device of the catalogue"
-    with pytest.raises(ValueError, match="unknown arithmetic of the catalogue 'fp31'"):
+    assert "measured" in read_texts(axes), "the recorded run is of a device of the catalogue"
+    with pytest.raises(ValueError, match="'fp31'"):
         stream_curves.ridge(precisions=["fp31"])
-    with pytest.raises(ValueError, match=r"no device of the rows is in the catalogue.*Test CPU"):
+    with pytest.raises(ValueError, match=r"catalogue.*Test CPU"):
         stream_curves.ridge(pair("a", 100.0, 80.0))

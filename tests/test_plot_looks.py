@@ -53,7 +53,7 @@ def difference(one: str, other: str, sight: str) -> float:
     return float(np.linalg.norm(seen[0] - seen[1]))
 
 
-def test_the_simulation_knows_what_is_hard_to_tell() -> None:
+def test_the_simulation_confuses_red_and_green() -> None:
     """A red and a green of one lightness, which protanopes and deuteranopes confuse and others do not."""
     red, green = "#c04000", "#6a7300"
     assert difference("#000000", "#ffffff", "all colours") == pytest.approx(100, abs=0.01)
@@ -62,31 +62,31 @@ def test_the_simulation_knows_what_is_hard_to_tell() -> None:
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_any_two_precisions_are_told_apart(sight: str) -> None:
+def test_precisions_differ_in_colour(sight: str) -> None:
     for one, other in combinations(map(style, registry.precision_names()), 2):
         assert difference(one.color, other.color, sight) >= LEAST, (one, other)
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_any_two_parts_of_a_whole_are_told_apart(sight: str) -> None:
+def test_parts_differ_in_colour_and_hatch(sight: str) -> None:
     for one, other in combinations([part_style(place) for place in range(7)], 2):
         assert difference(one[0], other[0], sight) >= LEAST, (one, other)
         assert one[1] != other[1]
 
 
-def test_precisions_are_told_apart_without_colour() -> None:
+def test_precisions_differ_without_colour() -> None:
     found = styles([*registry.precision_names(), "mine", "yours", "theirs", "nobody's"])
     for looks in zip(*((look.color, look.hatch, look.marker) for look in found.values()), strict=True):
         assert len(set(looks)) == len(found)
     assert found["fp16"] == style("fp16") == styles(["fp16", "mine"])["fp16"]
 
 
-def test_more_precisions_than_looks_are_drawn_all_the_same() -> None:
+def test_more_precisions_than_looks_have_a_style() -> None:
     assert len(styles([f"own{number}" for number in range(20)])) == 20
 
 
 @pytest.mark.parametrize("ground", ["white", "#121212"])
-def test_colours_are_seen_on_light_and_dark(ground: str) -> None:
+def test_colours_contrast_with_light_and_dark_grounds(ground: str) -> None:
     for look in map(style, registry.precision_names()):
         one, other = sorted((luminance(look.color), luminance(ground)))
         assert (other + 0.05) / (one + 0.05) > 2.2, look
@@ -112,14 +112,14 @@ def test_inks_follow_the_ground() -> None:
     assert grounds == [("#ffffff",) * 2, ("#000000",) * 2, ("#ffffff",) * 2, ("#101010", "#ffffff")]
 
 
-def test_a_style_of_matplotlibs_is_followed() -> None:
-    """As notebooks on dark grounds set it."""
+def test_inks_follow_matplotlibs_style() -> None:
+    """Notebooks with a dark theme set such a style."""
     with mpl.rc_context({"figure.facecolor": "black", "axes.facecolor": "black"}):
         assert luminance(ink(Figure().add_subplot()).text) > 0.5
 
 
 def test_a_picture_is_drawn_once_for_each_file(tmp_path: Path) -> None:
-    """Drawing takes most of a picture's time, and matplotlib draws all twice where a figure lays itself out."""
+    """Drawing takes most of the time; a layout engine would draw twice."""
 
     class Mark(Line2D):
         drawn = 0
@@ -134,7 +134,7 @@ def test_a_picture_is_drawn_once_for_each_file(tmp_path: Path) -> None:
     assert mark.drawn == 3
 
 
-def test_long_names_have_their_room_in_every_format(tmp_path: Path) -> None:
+def test_long_names_fit_in_every_format(tmp_path: Path) -> None:
     places = []
 
     def draw(ax: Axes, _: object) -> None:

@@ -8,9 +8,11 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from base64 import b64encode
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,11 +22,12 @@ import pytest
 from rows import HOSTILE, hostile_frame, pair, row
 
 import bwprof
-from bwprof.cli.commands.results import main_report
-from bwprof.report import conditions, findings, pictures, write
-from bwprof.report.html import embed_svg, page
+from bwprof.cli.commands.show import main_report
+from bwprof.report import run as pictures
+from bwprof.report import sections, write
 from bwprof.report.run import ReportRun, read_runs
-from bwprof.report.write import WrittenReport, build_document, choose_kind, write_report
+from bwprof.report.sections import build_document
+from bwprof.report.write import WrittenReport, choose_kind, embed_svg, page, write_report
 from bwprof.results import json_file
 from bwprof.results import row as results_row
 from bwprof.text import document as text_document
@@ -68,7 +71,7 @@ class Seen(HTMLParser):
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take longer than all the rest."""
+    """Leave out pictures, which take most of the time."""
     monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: None)
 
 
@@ -97,13 +100,13 @@ def test_a_page_holds_every_section_of_a_run(whole: WrittenReport) -> None:
     limited = bwprof.load_example(EXAMPLE)["limiter"].value_counts()
     limits = f"memory {limited['memory']}, own kernel {limited['kernel']} (below half of the roof)"
     assert f"Limits of 63 measurements: {limits}" in text
-    assert "2 x memory clock x bus width / 8" in text
+    assert bwprof.load_example(EXAMPLE).attrs["run"]["facts"]["peak_source"] in text
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text)
     place = cells.index("decode_gemm_8b")
     assert cells[place + 1 : place + 6] == decode_gemm()
 
 
-def test_a_page_asks_for_nothing_and_runs_one_script(whole: WrittenReport) -> None:
+def test_a_page_loads_nothing_and_runs_one_script(whole: WrittenReport) -> None:
     text = whole.path.read_text()
     seen = Seen(text)
     assert not [tag for tag in seen.tags if tag in ("img", "iframe", "object", "embed", "base", "form")]
@@ -123,11 +126,11 @@ def test_hostile_text_stays_text_in_a_page() -> None:
     assert set(found.tags) <= {*plain.tags, *own, "figcaption", "rect", "clippath", "text", "svg", "tspan"}
     assert found.tags.count("script") == found.tags.count("style") == 1
     assert not [name for _, name, _ in found.attributes if name.startswith("on") or name in ("autofocus", "src")]
-    said = "".join(found.texts)
-    assert HOSTILE[0] in said
-    assert HOSTILE[1] in said
-    assert "\\u202eright to left\\u202c \u05d0\u05d1" in said  # turned around for nobody
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", said)
+    content = "".join(found.texts)
+    assert HOSTILE[0] in content
+    assert HOSTILE[1] in content
+    assert "\\u202eright to left\\u202c \u05d0\u05d1" in content  # turned around for nobody
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", content)
     assert max(map(len, found.texts)) < 20_000  # the page's own style and script are the longest
     assert not [value for _, name, value in found.attributes if name == "aria-label" and "A" * 700 in value]
 
@@ -148,7 +151,7 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "escaped"),
+    ("value", "escaped"),
     [
         ("# no heading", "\\# no heading"),
         ("1. no list", "1\\. no list"),
@@ -160,12 +163,12 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
         ("two\nlines", "two lines"),
     ],
 )
-def test_words_mean_nothing_to_markdown(given: str, escaped: str) -> None:
-    document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(given),)),))
+def test_markup_is_escaped_in_markdown(value: str, escaped: str) -> None:
+    document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(value),)),))
     assert to_markdown(document, lambda _: "").splitlines()[-1] == escaped
 
 
-def test_markdown_says_what_the_page_says(tmp_path: Path) -> None:
+def test_markdown_has_the_sections_of_the_page(tmp_path: Path) -> None:
     found = write_report(bwprof.load_example(EXAMPLE), tmp_path / "r.md")
     text = found.path.read_text()
     assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == SECTIONS
@@ -182,14 +185,14 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_without_matplotlib_words_stand_for_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_matplotlib_texts_replace_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     found = write_report(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.md")
     assert found.pictures == ()
-    assert "The picture is left out (The bandwidth of each case" in found.path.read_text()
+    assert "matplotlib" in found.path.read_text()
 
 
-def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: None) -> None:
+def test_several_runs_are_compared_with_the_first(tmp_path: Path, no_pictures: None) -> None:
     base = bwprof.load_example(EXAMPLE)
     slower = base.assign(**{name: base[name] * 1.5 for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
     for name, data in (("monday", base), ("friday", slower)):
@@ -199,14 +202,16 @@ def test_several_runs_are_held_against_the_first(tmp_path: Path, no_pictures: No
     assert "<h2>friday against monday</h2>" in text
     judged = ~base["flags"].str.contains(r"\bnoisy\b|throttled")
     assert judged.sum() > 55
-    assert f"{judged.sum()} slower, 0 faster, 0 same" in text
+    counts = re.search(r"(\d+) slower, (\d+) faster, (\d+) same", text)
+    assert counts is not None
+    assert counts.groups() == (str(judged.sum()), "0", "0")
     seen = Seen(text)
     assert len(seen.values("id")) == len(set(seen.values("id")))
     assert {"run1-answer", "run2-answer", "run2-rows"} <= set(seen.values("id"))
 
 
-def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None:
-    """In sentences of their own: a column of a wide table has room for a word a line."""
+def test_a_cause_of_changed_times_is_listed_once(no_pictures: None) -> None:
+    """The cause is in a list, not in a column of the table."""
     base = bwprof.load_example(EXAMPLE).iloc[:6]
     times = {name: base[name] * 1.4 for name in ("time_ms", "time_ms_lo", "time_ms_hi")}
     both = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7)]
@@ -221,8 +226,8 @@ def test_why_times_changed_is_told_once_for_all_cases(no_pictures: None) -> None
     assert cause not in page(build_document(read_runs(other))), "another device needs no cause"
 
 
-def test_slow_memory_has_figures_too(no_pictures: None) -> None:
-    """A CPU's ceilings: 4.2 and 4.4 GB/s are not both 4."""
+def test_ceilings_of_slow_memory_have_decimals(no_pictures: None) -> None:
+    """Ceilings of 4.2 and 4.4 GB/s are not both 4."""
     data = bwprof.load_example(EXAMPLE)
     run = json.loads(json.dumps(data.attrs["run"]))
     for point in run["roofs"]["points"]:
@@ -231,10 +236,10 @@ def test_slow_memory_has_figures_too(no_pictures: None) -> None:
     assert len(re.findall(r"stream_[a-z]+ \d\.\d\d GB/s", page(build_document(read_runs(data))))) == 4
 
 
-def test_runs_of_other_devices_are_held_against_each_other(no_pictures: None) -> None:
+def test_runs_of_other_devices_are_compared(no_pictures: None) -> None:
     both = read_runs([bwprof.load_example("h100"), bwprof.load_example(EXAMPLE)])
     text = page(build_document(both))
-    assert "The runs are of other devices" in text
+    assert "other devices" in text
     old, new = (one.data.reset_index(drop=True) for one in both)
     assert (old["case"] == new["case"]).all(), "row beside row"
     apart = (old["time_ms_lo"] > new["time_ms_hi"]) & (old["time_ms"] > 1.03 * new["time_ms"])
@@ -265,46 +270,47 @@ def test_the_nine_classic_columns_are_enough(tmp_path: Path, no_pictures: None) 
     text = page(build_document(read_runs(path)))
     assert "<h1>Memory bandwidth</h1>" in text
     assert "roofs were not measured" in text
-    assert "Not known: no roofs are beside the rows." in text
-    assert "The command is not recorded: the rows were measured by a function" in text
+    assert "no roofs are beside" in text
+    assert "not recorded" in text
 
 
-def test_a_run_without_a_time_says_so(no_pictures: None) -> None:
+def test_a_run_without_a_time_is_explained(no_pictures: None) -> None:
     text = page(build_document(read_runs(bwprof.frame([row("a", "fp32", gb_s=None, status="failed", reason="burnt")]))))
-    assert "No time in 1 row (failed 1; most often: burnt)." in text
-    assert "burnt" in text
+    assert re.search(r"\(failed 1; .*burnt\)", text)
 
 
 def test_an_empty_frame_makes_a_page(no_pictures: None) -> None:
     assert "<h1>Memory bandwidth</h1>" in page(build_document(read_runs(bwprof.frame([]))))
 
 
-def test_the_command_that_measured_is_quoted_for_a_shell() -> None:
+def test_the_command_is_quoted_for_a_shell() -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
     data.attrs = {"run": {"argv": ["-p", "N=1,2", "--suite", "my suite.toml"], "environment": {"A": "1", "B": None}}}
-    found = conditions.describe_command(ReportRun("r", data))
+    found = sections.describe_command(ReportRun("r", data))
     assert found is not None
-    assert found.blocks[0] == text_document.Code("bwprof sweep -p N=1,2 --suite 'my suite.toml'")
+    assert isinstance(found.blocks[0], text_document.Code)
+    command = ["bwprof", "sweep", "-p", "N=1,2", "--suite", "my suite.toml"]
+    assert shlex.split(found.blocks[0].text) == command
     assert ("Environment", "A=1") in found.blocks[1].pairs  # type: ignore[union-attr]
 
 
-def test_what_is_mostly_doubtful_says_so_first() -> None:
+def test_mostly_flagged_rows_come_first_in_the_answer() -> None:
     rows = [row("a", "fp32", flags="noisy"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
     rows += [row(f"predicted {number}", "fp32", status="predicted") for number in range(2)]  # nobody doubts these
-    said = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
-    for kept, held in ((rows, True), (rows[1:], False)):
-        found = findings.summarize(ReportRun("r", bwprof.frame(kept)))
+    content = "How sure: results verified: 0 of 3; rows with warnings: 2 (noisy)"
+    for chosen, first in ((rows, True), (rows[1:], False)):
+        found = sections.summarize(ReportRun("r", bwprof.frame(chosen)))
         assert found is not None
-        assert found.blocks[0].text.startswith(said) == held  # type: ignore[union-attr]
+        assert found.blocks[0].text.startswith(content) == first  # type: ignore[union-attr]
 
 
-def test_flags_name_their_rows_and_what_they_say() -> None:
+def test_flags_list_their_rows() -> None:
     rows = [row("a", "fp32", flags="noisy;throttled"), row("b", "fp32", flags="noisy"), row("c", "fp32")]
-    found = conditions.describe_conditions(ReportRun("r", bwprof.frame(rows)))
+    found = sections.describe_conditions(ReportRun("r", bwprof.frame(rows)))
     assert found is not None
     table = next(block for block in found.blocks if isinstance(block, text_document.DocumentTable))
     assert [(line[0], line[2]) for line in table.lines] == [
-        ("noisy", "a fp32 plain, b fp32 plain"),
+        ("noisy", ", ".join(f"{name} fp32 plain" for name in "ab")),
         ("throttled", "a fp32 plain"),
     ]
 
@@ -319,13 +325,32 @@ def test_large_runs_stay_small_pages(tmp_path: Path, no_pictures: None) -> None:
     assert time.process_time() - begun < 60  # it takes one or two; each row once more would take hundreds
 
 
-def test_pictures_show_a_bounded_number_of_cases() -> None:
-    base = bwprof.load_example(EXAMPLE)
-    few, count = pictures._first_cases(base, 3)
-    assert (sorted(few["case"].unique()), count) == (["stream_copy", "stream_read", "stream_write"], 18)
+def test_pictures_show_a_bounded_number_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "_MOST_CASES", 3)
+    picture = pictures.draw_kind("comparison", bwprof.load_example(EXAMPLE), "bars")
+    assert isinstance(picture, text_document.SvgPicture)
+    assert set(re.findall(r">((?:stream|kv|decode|prefill|ffn|batch)\w+)</text>", picture.svg)) == {
+        f"stream_{name}" for name in ("copy", "read", "write")
+    }
+    assert re.findall(r"\d+", picture.caption) == ["3", "18"]
 
 
-def test_a_drawing_holds_nothing_but_shapes() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [({"N": (16,)}, "comparison"), ({"N": (16, 32)}, "lines"), ({"N": (1, 2, 4, 8), "M": (1, 2, 3, 4)}, "heatmap")],
+)
+def test_the_number_of_parameters_decides_the_picture(
+    sizes: dict[str, tuple[int, ...]], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(pictures, "draw_kind", lambda kind, *_: drawn.append(kind))
+    shapes = [dict(zip(sizes, shape, strict=True)) for shape in product(*sizes.values())]
+    rows = [row(f"case {number}", "fp32", **shape) for number, shape in enumerate(shapes)]
+    sections.compare_precisions(ReportRun("r", bwprof.frame(rows)))
+    assert drawn == [kind]
+
+
+def test_an_embedded_svg_has_only_shapes() -> None:
     svg = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 72 36">'
         "<metadata>x</metadata><style>*{color:red}</style><script>window.hacked=1</script>"
@@ -337,21 +362,22 @@ def test_a_drawing_holds_nothing_but_shapes() -> None:
     )
     found = embed_svg(svg, "p7-")
     assert found.width == 96.0
-    assert found.svg == (
-        '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-0" /><clipPath id="p7-1">'
-        '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-1)">'
-        '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-0" /><use /><image />'
+    expected = (
+        '<svg viewBox="0 0 72 36" aria-hidden="true"><defs><path d="M 0.12 1" id="p7-m1" /><clipPath id="p7-c1">'
+        '<rect width="1" height="1" /></clipPath></defs><g clip-path="url(#p7-c1)" id="p7-unused">'
+        '<use style="fill: var(--ink4); stroke: #ff0000" href="#p7-m1" /><use /><image />'
         '<text style="fill: #ffffff">&lt;b&gt;</text></g></svg>'
     )
+    assert found.svg == expected
 
 
 @pytest.mark.parametrize("svg", ["", "<svg", "<html/>", '<svg viewBox="0 0 1 1"/>'])
-def test_what_is_no_drawing_is_refused(svg: str) -> None:
-    with pytest.raises(ValueError, match="the picture is no SVG"):
+def test_other_texts_than_svg_are_refused(svg: str) -> None:
+    with pytest.raises(ValueError, match="no SVG"):
         embed_svg(svg, "p")
 
 
-def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> None:
+def test_a_file_is_replaced_with_force_only(tmp_path: Path, no_pictures: None) -> None:
     data, path = bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "r.html"
     path.write_text("mine")
     with pytest.raises(FileExistsError, match="exists already"):
@@ -362,7 +388,7 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path, no_pictures: None) -> 
     assert [found.name for found in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_beside_markdown_is_replaced_with_force_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = text_document.SvgPicture("comparison", "<svg/>", "bars")
     monkeypatch.setattr(pictures, "draw_svg", lambda *_, **__: drawn)
     (tmp_path / "r-comparison.svg").write_text("mine")
@@ -381,7 +407,7 @@ def test_a_picture_beside_markdown_is_not_replaced_either(tmp_path: Path, monkey
         ("closed/r.html", PermissionError),
     ],
 )
-def test_where_nothing_can_be_written_is_said_before_the_work(
+def test_an_unwritable_target_is_refused_before_the_work(
     name: str, error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -399,7 +425,7 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
 
 
 @pytest.mark.parametrize(
-    ("runs", "options", "error", "said"),
+    ("runs", "options", "error", "content"),
     [
         (None, {}, TypeError, "runs is None"),
         ([], {}, ValueError, "runs is empty"),
@@ -412,17 +438,17 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
         ("h", {"force": 1}, TypeError, "force is 1"),
     ],
 )
-def test_what_no_report_can_be_made_of(
-    tmp_path: Path, runs: Any, options: dict[str, Any], error: type[Exception], said: str
+def test_wrong_arguments_are_refused(
+    tmp_path: Path, runs: Any, options: dict[str, Any], error: type[Exception], content: str
 ) -> None:
-    given = bwprof.frame(pair("a", 1.0, 1.0)) if runs == "h" else runs
+    value = bwprof.frame(pair("a", 1.0, 1.0)) if runs == "h" else runs
     path = tmp_path / options.pop("path", "r.html")
-    with pytest.raises(error, match=said.replace("(", r"\(")):
-        write_report(given, path, **options)
+    with pytest.raises(error, match=content.replace("(", r"\(")):
+        write_report(value, path, **options)
     assert not path.exists()
 
 
-def test_a_file_may_say_its_kind_by_its_name() -> None:
+def test_a_files_name_may_decide_the_kind() -> None:
     assert (
         choose_kind(None, Path("OPTIMIZATION_REPORT.md")) == choose_kind("optimization", Path("r.md")) == "optimisation"
     )
@@ -433,15 +459,17 @@ def test_a_file_may_say_its_kind_by_its_name() -> None:
 def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
     assert main_report(["a.json", "-o", "r.html", "--title", "Ours <3"]) == 0
-    assert capsys.readouterr().err == "bwprof: the report is r.html\n"
+    assert "r.html" in capsys.readouterr().err
     assert "<h1>Ours &lt;3</h1>" in (tmp_path / "r.html").read_text()
     assert main_report(["a.json", "-o", "r.html"]) == 2
-    assert capsys.readouterr().err.endswith("r.html exists already: name another file, or replace it (--force)\n")
+    err = capsys.readouterr().err
+    assert "r.html" in err
+    assert "(--force)" in err
     assert main_report(["a.json", "-o", "r.html", "--force"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "content"),
     [
         (["a.json", "a.json"], "2 runs are given: name a file for their report with -o"),
         (["a.json", "--title", "x"], "--title is of a report as a file"),
@@ -453,12 +481,12 @@ def test_the_command_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 @pytest.mark.usefixtures("here", "no_pictures")
-def test_what_the_command_cannot_use(
-    tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_options_of_the_command_are_refused(
+    tmp_path: Path, arguments: list[str], content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bwprof.save(bwprof.frame(pair("a", 100.0, 80.0)), tmp_path / "a.json")
     assert main_report(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert content in capsys.readouterr().err
 
 
 def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
@@ -471,20 +499,23 @@ def test_a_damaged_runs_metadata_make_a_page(no_pictures: None) -> None:
 
 
 def test_sentences_keep_names_as_they_are() -> None:
-    assert findings.as_sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
-    assert findings.as_sentence("most of it. ") == "Most of it. ."[:-2] + " ."
+    assert sections.as_sentence("fp8_e4m3 instead of fp16") == "fp8_e4m3 instead of fp16."
+    assert sections.as_sentence("most of it. ") == "Most of it. ."[:-2] + " ."
 
 
-def test_columns_of_a_frame_have_one_name_each(tmp_path: Path) -> None:
+def test_frames_with_repeated_columns_are_refused(tmp_path: Path) -> None:
     data = bwprof.frame(pair("a", 1.0, 1.0))
-    for given, said in ((pd.concat([data, data], axis=1), "there twice"), (pd.concat({"x": data}, axis=1), "2 levels")):
-        with pytest.raises(ValueError, match=f"runs: columns .*{said}"):
-            write_report(given, tmp_path / "r.html")
+    for value, content in (
+        (pd.concat([data, data], axis=1), "there twice"),
+        (pd.concat({"x": data}, axis=1), "2 levels"),
+    ):
+        with pytest.raises(ValueError, match=f"runs: columns .*{content}"):
+            write_report(value, tmp_path / "r.html")
 
 
 def test_a_models_run_without_a_step_is_a_page(no_pictures: None) -> None:
-    """Its rows are damaged: nothing of them is left."""
+    """All values of the rows are missing."""
     data = bwprof.load_example("h200_llama").head(14)
     gone = pd.DataFrame(float("nan"), index=data.index, columns=data.columns)
     gone.attrs = dict(data.attrs)
-    assert "No time in 14 rows" in page(build_document(read_runs(gone)))
+    assert "14 rows" in page(build_document(read_runs(gone)))

@@ -16,7 +16,7 @@ from browser import Browser
 from rows import hostile_frame
 
 import bwprof
-from bwprof.report import pictures
+from bwprof.report import run as pictures
 from bwprof.report.write import write_report
 
 pytestmark = pytest.mark.skipif(not browsers.found(), reason=f"no browser: none of {', '.join(browsers.NAMES)} is here")
@@ -32,19 +32,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A recorded run, and one that means harm."""
     folder = tmp_path_factory.mktemp("pages")
     recorded = bwprof.load_example("h200")
-    kept = recorded[recorded["case"].isin(list(dict.fromkeys(recorded["case"]))[:8])]
-    frames: dict[str, pd.DataFrame] = {"run": kept, "hostile": hostile_frame()}
+    few = recorded[recorded["case"].isin(list(dict.fromkeys(recorded["case"]))[:8])]
+    frames: dict[str, pd.DataFrame] = {"run": few, "hostile": hostile_frame()}
     other = bwprof.load_example("h100")
-    slower = kept.assign(time_ms=kept["time_ms"] * 1.2, sm_clock_mhz=1400.0, driver="1.2", variant="a_variant_of_mine")
-    several = {"two": [other[other["case"].isin(kept["case"])], kept], "model": bwprof.load_example("h200_llama")}
-    found = {name: write_report(given, folder / f"{name}.html").path for name, given in (frames | several).items()}
+    slower = few.assign(time_ms=few["time_ms"] * 1.2, sm_clock_mhz=1400.0, driver="1.2", variant="a_variant_of_mine")
+    several = {"two": [other[other["case"].isin(few["case"])], few], "model": bwprof.load_example("h200_llama")}
+    found = {name: write_report(value, folder / f"{name}.html").path for name, value in (frames | several).items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "draw_svg", lambda *_, **__: None)  # of this one the tables are looked at
-        return found | {"slower": write_report([kept, slower], folder / "slower.html").path}
+        return found | {"slower": write_report([few, slower], folder / "slower.html").path}
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all of this file."""
     opened = Browser(tmp_path_factory.mktemp("browser"))
     yield opened
@@ -52,45 +52,45 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(shown: Browser, pages: dict[str, Path]) -> Browser:
+def page(browser: Browser, pages: dict[str, Path]) -> Browser:
     """A recorded run's page, in a window of a desktop."""
-    shown.media()
-    shown.resize(1280)
-    shown.open(pages["run"])
-    return shown
+    browser.media()
+    browser.resize(1280)
+    browser.open(pages["run"])
+    return browser
 
 
 @pytest.mark.parametrize("name", ["run", "hostile"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_page_fits_and_is_quiet(shown: Browser, pages: dict[str, Path], name: str, width: int) -> None:
-    """By day and by night, which its style alone knows: that changes while it is open."""
-    shown.media(scheme="dark")
-    shown.resize(width, phone=width < 500)
-    shown.open(pages[name])
-    assert shown.run("document.querySelectorAll('main section').length") >= 8
+def test_a_page_fits_and_is_quiet(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
+    """The colours follow the scheme while the page is open."""
+    browser.media(scheme="dark")
+    browser.resize(width, phone=width < 500)
+    browser.open(pages[name])
+    assert browser.run("document.querySelectorAll('main section').length") >= 8
     for scheme, behind, ink in (
         ("dark", "rgb(20, 23, 26)", "rgb(230, 233, 236)"),
         ("light", "rgb(255, 255, 255)", "rgb(27, 31, 36)"),
     ):
-        shown.media(scheme=scheme)
-        assert shown.run(OVERFLOW) <= 0
-        colors = shown.run("['body', 'h1'].map(name => getComputedStyle(document.querySelector(name)))"
+        browser.media(scheme=scheme)
+        assert browser.run(OVERFLOW) <= 0
+        colors = browser.run("['body', 'h1'].map(name => getComputedStyle(document.querySelector(name)))"
                            ".flatMap(style => [style.backgroundColor, style.color])")  # fmt: skip
         assert (colors[0], colors[3]) == (behind, ink), scheme
-        assert shown.said == []
-        assert shown.run("window.hacked") is None
+        assert browser.said == []
+        assert browser.run("window.hacked") is None
 
 
-def test_what_is_wrong_would_be_seen(shown: Browser, tmp_path: Path) -> None:
-    """The checks above find what they look for."""
+def test_overflow_errors_and_requests_are_found(browser: Browser, tmp_path: Path) -> None:
+    """The checks of the other tests find such faults."""
     path = tmp_path / "wrong.html"
     wide = '<div style="width: 2000px">wide</div>'
     path.write_text(f'<!DOCTYPE html>{wide}<img src="http://192.0.2.1/a.png"><script>throw new Error("wrong")</script>')
-    shown.resize(390)
-    shown.open(path)
-    assert shown.run(OVERFLOW) > 0
-    assert any("wrong" in said for said in shown.said)
-    assert any("asked for http://192.0.2.1/a.png" in said for said in shown.said)
+    browser.resize(390)
+    browser.open(path)
+    assert browser.run(OVERFLOW) > 0
+    assert any("wrong" in said for said in browser.said)
+    assert any("asked for http://192.0.2.1/a.png" in said for said in browser.said)
 
 
 def test_a_heading_sorts_its_column_both_ways(page: Browser) -> None:
@@ -105,17 +105,17 @@ def test_a_heading_sorts_its_column_both_ways(page: Browser) -> None:
     assert page.run(f"document.querySelectorAll('#rows thead th')[{place}].ariaSort") == "ascending"
 
 
-def test_what_is_not_known_comes_last(shown: Browser, pages: dict[str, Path]) -> None:
-    shown.open(pages["hostile"])
-    place = shown.run(HEADINGS).index("time, ms")
+def test_unknown_values_are_sorted_last(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["hostile"])
+    place = browser.run(HEADINGS).index("time, ms")
     for _ in range(2):
-        shown.run(f"document.querySelectorAll('#rows thead button')[{place}].click()")
-        times = shown.run(COLUMN.format(place))
+        browser.run(f"document.querySelectorAll('#rows thead button')[{place}].click()")
+        times = browser.run(COLUMN.format(place))
         assert times[-10:] == ["-"] * 10
         assert "-" not in times[:-10]
 
 
-def test_the_filter_leaves_rows_with_all_its_words(page: Browser) -> None:
+def test_the_filter_shows_rows_with_all_its_words(page: Browser) -> None:
     typed = "input.dispatchEvent(new Event('input'))"
     page.run(f"{{ const input = document.querySelector('#rows input'); input.value = 'FP16  gemm'; {typed} }}")
     cases, precisions = (page.run(COLUMN.format(place)) for place in (0, 1))
@@ -124,15 +124,15 @@ def test_the_filter_leaves_rows_with_all_its_words(page: Browser) -> None:
     assert page.run("document.querySelector('#rows output').textContent") == "4 of 28 rows"
 
 
-def test_without_scripts_all_is_there(shown: Browser, pages: dict[str, Path]) -> None:
-    shown.script(enabled=False)
+def test_a_page_works_without_scripts(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.script(enabled=False)
     try:
-        shown.open(pages["run"])
+        browser.open(pages["run"])
     finally:
-        shown.script(enabled=True)
-    assert shown.said == []
-    assert shown.run("document.querySelectorAll('#rows tbody tr').length") == 28
-    assert shown.run("document.querySelectorAll('input, button').length") == 0
+        browser.script(enabled=True)
+    assert browser.said == []
+    assert browser.run("document.querySelectorAll('#rows tbody tr').length") == 28
+    assert browser.run("document.querySelectorAll('input, button').length") == 0
 
 
 def test_a_link_leads_to_each_section(page: Browser) -> None:
@@ -141,7 +141,7 @@ def test_a_link_leads_to_each_section(page: Browser) -> None:
     assert page.run("document.querySelectorAll('nav a').length") == 9
 
 
-def test_a_picture_is_a_picture(page: Browser) -> None:
+def test_pictures_have_a_size_and_their_shapes(page: Browser) -> None:
     boxes = page.run(
         "Array.from(document.querySelectorAll('figure svg'), found => found.getBoundingClientRect().width)"
     )
@@ -157,55 +157,54 @@ def test_a_picture_is_a_picture(page: Browser) -> None:
 )
 @pytest.mark.parametrize("paper", [False, True])
 def test_tables_fit_a_desktop_and_paper(
-    shown: Browser, pages: dict[str, Path], name: str, section: str, headings: int, paper: bool
+    browser: Browser, pages: dict[str, Path], name: str, section: str, headings: int, paper: bool
 ) -> None:
     """Every column is in sight."""
-    shown.media(kind="print" if paper else "")
-    shown.resize(700 if paper else 1280)
-    shown.open(pages[name])
+    browser.media(kind="print" if paper else "")
+    browser.resize(700 if paper else 1280)
+    browser.open(pages[name])
     tables = f"Array.from(document.querySelectorAll('#{section} table'), found => found.closest('.scroll'))"
-    assert max(shown.run(f"{tables}.map(found => found.querySelectorAll('thead th').length)")) >= headings
-    assert max(shown.run(f"{tables}.map(found => found.scrollWidth - found.clientWidth)")) <= 0
+    assert max(browser.run(f"{tables}.map(found => found.querySelectorAll('thead th').length)")) >= headings
+    beyond = browser.run(f"{tables}.map(found => found.scrollWidth - found.clientWidth)")
+    assert max(beyond) <= 0
 
 
-def test_a_phone_shows_whole_charts_and_a_tap_enlarges_one(shown: Browser, pages: dict[str, Path]) -> None:
-    shown.media()
-    shown.resize(390, phone=True)
+def test_a_phone_shows_whole_charts_and_a_tap_enlarges_one(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.media()
+    browser.resize(390, phone=True)
     for name in ("run", "model"):
-        shown.open(pages[name])
-        shown.has_focus()
+        browser.open(pages[name])
+        browser.has_focus()
         wide = "Array.from(document.querySelectorAll('figure svg'), one => one.getBoundingClientRect().right)"
-        assert 300 < max(shown.run(wide)) <= 390
-        shown.run("document.querySelector('figure .scroll').focus()")
-        assert max(shown.run(wide)) > 600
-        assert shown.run(OVERFLOW) <= 0
+        assert 300 < max(browser.run(wide)) <= 390
+        browser.run("document.querySelector('figure .scroll').focus()")
+        assert max(browser.run(wide)) > 600
+        assert browser.run(OVERFLOW) <= 0
 
 
-def test_remarks_are_wide_on_a_phone(shown: Browser, pages: dict[str, Path]) -> None:
-    """One scrolls to them: narrow, they would part the rows by empty lines of all that is in sight."""
-    shown.media()
-    shown.resize(390, phone=True)
-    shown.open(pages["model"])
+def test_remarks_are_wide_on_a_phone(browser: Browser, pages: dict[str, Path]) -> None:
+    """Narrow remarks would make high rows."""
+    browser.media()
+    browser.resize(390, phone=True)
+    browser.open(pages["model"])
     wide = (
         "Array.from(document.querySelectorAll('#rows td:last-child:not(.s)'), one => one.getBoundingClientRect().width)"
     )
-    assert min(shown.run(wide)) > 500
-    assert shown.run(OVERFLOW) <= 0
+    assert min(browser.run(wide)) > 500
+    assert browser.run(OVERFLOW) <= 0
 
 
 @pytest.mark.parametrize("name", ["run", "model"])
-def test_the_answer_and_what_was_measured_are_a_page_of_paper(
-    shown: Browser, pages: dict[str, Path], name: str
-) -> None:
-    """Else a few lines of the second stand alone on the next one, before a tall picture."""
-    shown.media(kind="print")
-    shown.resize(700)
-    shown.open(pages[name])
-    assert 300 < shown.run("document.querySelector('#measured').getBoundingClientRect().bottom") <= LETTER
+def test_the_first_two_sections_fit_on_a_page_of_paper(browser: Browser, pages: dict[str, Path], name: str) -> None:
+    """The next page starts with a tall picture."""
+    browser.media(kind="print")
+    browser.resize(700)
+    browser.open(pages[name])
+    assert 300 < browser.run("document.querySelector('#measured').getBoundingClientRect().bottom") <= LETTER
 
 
 def test_headings_repeat_on_each_page_of_paper(page: Browser, tmp_path: Path) -> None:
-    """Of a table that is printed alone, its cells empty and high, each page has letters: those of the headings."""
+    """A table with empty, high cells is printed: the only letters of each page are the headings."""
     page.run("document.body.replaceChildren(document.querySelector('#rows table'))")
     page.run("document.querySelectorAll('td').forEach(cell => cell.replaceChildren())")
     page.run("document.querySelectorAll('tbody tr').forEach(row => { row.style.height = '150px' })")
@@ -224,18 +223,18 @@ def _inflated(part: bytes) -> bytes:
         return b""
 
 
-def test_what_changed_is_drawn_on_the_first_page_of_paper(shown: Browser, pages: dict[str, Path]) -> None:
-    """A picture of every row would begin the next page and leave half of the first one empty."""
-    shown.media(kind="print")
-    shown.resize(700)
-    shown.open(pages["two"])
-    assert 500 < shown.run("document.querySelector('#change2 figure').getBoundingClientRect().bottom") <= LETTER
+def test_the_picture_of_changes_is_on_the_first_page_of_paper(browser: Browser, pages: dict[str, Path]) -> None:
+    """A picture of every row would start on the next page."""
+    browser.media(kind="print")
+    browser.resize(700)
+    browser.open(pages["two"])
+    assert 500 < browser.run("document.querySelector('#change2 figure').getBoundingClientRect().bottom") <= LETTER
     headings = "Array.from(document.querySelectorAll('main > section > h2'), one => "
     apart = f"{headings} [one.parentElement.id, getComputedStyle(one).breakBefore])"
-    assert dict(shown.run(apart)) == {"runs": "auto", "change2": "auto", "run1": "page", "run2": "page"}
+    assert dict(browser.run(apart)) == {"runs": "auto", "change2": "auto", "run1": "page", "run2": "page"}
 
 
-def test_paper(page: Browser, tmp_path: Path) -> None:
+def test_a_printed_page(page: Browser, tmp_path: Path) -> None:
     page.media(scheme="dark", kind="print")
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.run("getComputedStyle(document.querySelector('.tools')).display") == "none"

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import unwrap
+from inspect import signature, unwrap
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bwprof.plot.ablations import ablation, save_ablation
-from bwprof.plot.bars import comparison, save
+from bwprof.plot.bars import comparison, model, save
 from bwprof.plot.canvas import Drawing, check_dpi, check_ending, endings
-from bwprof.plot.heatmaps import heatmap
+from bwprof.plot.gains import ablation, save_ablation, speedup
 from bwprof.plot.inputs import read_frame
 from bwprof.plot.regressions import ratios, save_ratios, save_trend, trend
 from bwprof.plot.rooflines import roofline
-from bwprof.plot.series import lines
-from bwprof.plot.stacked import model, speedup
 from bwprof.plot.stream_curves import ridge, roofs
 from bwprof.plot.styles import style
+from bwprof.plot.sweeps import heatmap, lines
 from bwprof.text.parsing import describe_unknown, list_items, parse_path
 
 __all__ = ["KINDS", "PictureKind", "ablation", "check_ending", "compare", "comparison", "draw_kinds", "endings"]
@@ -31,61 +29,41 @@ compare = ratios
 
 @dataclass(frozen=True, slots=True)
 class PictureKind:
-    """A kind of picture: a line on it, the function that returns it, its options, and the data that it needs."""
+    """A kind of picture: the function that draws it, a line on it, and the data that it needs."""
 
+    function: Callable[..., Any]
     text: str
-    picture: Callable[..., Drawing]
-    options: tuple[str, ...] = ()
-    one_operation: bool = False
     needs: str = ""
+    one_operation: bool = False
+
+    @property
+    def picture(self) -> Callable[..., Drawing]:
+        """The function that returns the picture."""
+        picture: Callable[..., Drawing] = unwrap(self.function)
+        return picture
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The function's options."""
+        return tuple(signature(self.function).parameters)[2:]
 
 
+_FLOPS = "cases with a time and FLOPs: those here only move bytes, or the file does not tell"
+_ONE = "one operation over a parameter: bwprof sweep OPERATION -p NAME=1,2,4,8"
+_TWO = "one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4 -p OTHER=16,32"
+_BOTH = "cases timed in fp32 and in fp16; of other precisions: bwprof plot speedup RUN --from P --to P"
+_MODEL = "a model's run: bwprof model NAME, and the folder that it writes"
+_ROOFS = "a run's folder or .json, measured with roofs (without --no-roofs): a CSV does not hold them"
+_DEVICE = "a device of the catalogue (bwprof predict --devices); the catalogue alone: bwprof plot ridge"
 KINDS = {
-    "comparison": PictureKind(
-        "effective bandwidth per case and precision, below its roof", unwrap(comparison), ("layout",)
-    ),
-    "roofline": PictureKind(
-        "arithmetic rate over intensity, below measured and theoretical roofs",
-        unwrap(roofline),
-        needs="cases with a time and FLOPs: those here only move bytes, or the file does not tell",
-    ),
-    "lines": PictureKind(
-        "bandwidth, time, ... over a parameter",
-        unwrap(lines),
-        ("x", "y"),
-        one_operation=True,
-        needs="one operation over a parameter: bwprof sweep OPERATION -p NAME=1,2,4,8",
-    ),
-    "heatmap": PictureKind(
-        "bandwidth, time, ... over two parameters",
-        unwrap(heatmap),
-        ("x", "y", "value", "precision"),
-        one_operation=True,
-        needs="one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4 -p OTHER=16,32",
-    ),
-    "speedup": PictureKind(
-        "what a narrower precision gains: bytes x bandwidth",
-        unwrap(speedup),
-        ("from_", "to"),
-        needs="cases timed in fp32 and in fp16; of other precisions: bwprof plot speedup RUN --from P --to P",
-    ),
-    "model": PictureKind(
-        "a model's time per token by operation",
-        unwrap(model),
-        ("phase",),
-        needs="a model's run: bwprof model NAME, and the folder that it writes",
-    ),
-    "roofs": PictureKind(
-        "the device's own streams over size",
-        unwrap(roofs),
-        needs="a run's folder or .json, measured with roofs (without --no-roofs): a CSV does not hold them",
-    ),
-    "ridge": PictureKind(
-        "ridges of the catalogue by year",
-        unwrap(ridge),
-        ("precisions",),
-        needs="a device of the catalogue (bwprof predict --devices); the catalogue alone: bwprof plot ridge",
-    ),
+    "comparison": PictureKind(comparison, "effective bandwidth per case and precision, below its roof"),
+    "roofline": PictureKind(roofline, "arithmetic rate over intensity, below measured and theoretical roofs", _FLOPS),
+    "lines": PictureKind(lines, "bandwidth, time, ... over a parameter", _ONE, one_operation=True),
+    "heatmap": PictureKind(heatmap, "bandwidth, time, ... over two parameters", _TWO, one_operation=True),
+    "speedup": PictureKind(speedup, "what a narrower precision gains: bytes x bandwidth", _BOTH),
+    "model": PictureKind(model, "a model's time per token by operation", _MODEL),
+    "roofs": PictureKind(roofs, "the device's own streams over size", _ROOFS),
+    "ridge": PictureKind(ridge, "ridges of the catalogue by year", _DEVICE),
 }
 
 
@@ -137,13 +115,7 @@ def write(
 
 
 def draw_kinds(data: Any) -> Iterator[tuple[str, Drawing | str]]:
-    """Yield each kind's name with its picture of the data, or with what it needs.
-
-    Raises
-    ------
-    TypeError, FileNotFoundError, ValueError
-        For data without results.
-    """
+    """Yield each kind's name with its picture of the data, or with what it needs."""
     frame = read_frame(data)
     KINDS["comparison"].picture(frame)
     several = frame["operation"].nunique() > 1

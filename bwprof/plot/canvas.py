@@ -10,14 +10,12 @@ import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from bwprof.plot.styles import DARK
 from bwprof.results.atomic import atomic_write
 from bwprof.text.parsing import describe_unknown, escape_controls, parse_int, quote_text, repr_short
 
@@ -25,31 +23,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-P = ParamSpec("P")
+# The import of matplotlib fails for a backend that it refuses; files need no screen.
+if (_backend := os.environ.get("MPLBACKEND")) and "matplotlib" not in sys.modules:
+    del os.environ["MPLBACKEND"]
+    with contextlib.suppress(ImportError, ValueError):  # the first function that draws reports an ImportError
+        import matplotlib as _matplotlib
 
-
-def _import_matplotlib() -> None:
-    """Import matplotlib without a backend in MPLBACKEND that it refuses: files need no screen."""
-    backend = os.environ.pop("MPLBACKEND", None)
-    try:
-        import matplotlib
-    finally:
-        if backend is not None:
-            os.environ["MPLBACKEND"] = backend
-    if backend:
-        with contextlib.suppress(ValueError):
-            matplotlib.rcParams["backend"] = backend
-
-
-if os.environ.get("MPLBACKEND") and "matplotlib" not in sys.modules:
-    with contextlib.suppress(ImportError):  # the first function that draws reports it
-        _import_matplotlib()
+        _matplotlib.rcParams["backend"] = _backend
+    os.environ["MPLBACKEND"] = _backend
 
 log = logging.getLogger("bwprof.plot")
+P = ParamSpec("P")
 Inches = tuple[float, float]  # width and height
+DARK = "#14171A"  # a dark ground
 MOST_LINES = 150  # cases of a picture with a line for each
-LEAST_INCHES = 0.12  # height of such a line
-_DPI = (10, 2000)
+LEGEND_INCHES = 0.17  # height of a legend's line of 8 points
+_AROUND_INCHES = 1.05  # title and axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +55,6 @@ class Drawing:
     def on(self, ax: Axes | None) -> Axes:
         """Draw on `ax`; on a new figure of pyplot without one, so that a notebook shows it."""
         if ax is not None:
-            check_axes(ax)
             self.draw(ax, measure_axes(ax))
             return ax
         import matplotlib.pyplot as plt
@@ -84,10 +72,20 @@ class Drawing:
         return write_figure(self.size, draw, targets, dpi=dpi, dark=dark)
 
 
+_AXES_TEXT = """\
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure of pyplot of a fitting size.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+"""
+
+
 def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
     """Turn a function that returns a Drawing into one that draws it on its second argument, `ax`.
 
-    Its docstring gets the section on what it returns; `inspect.unwrap` returns the function again.
+    Its docstring gets what all say of the axes. `inspect.unwrap` returns the function again.
     """
 
     @wraps(build)
@@ -95,34 +93,52 @@ def draws(build: Callable[P, Drawing]) -> Callable[P, Axes]:
         ax: Any = args[1] if len(args) > 1 else kwargs.get("ax")
         return build(*args, **kwargs).on(ax)
 
-    returns = "\n    Returns\n    -------\n    matplotlib.axes.Axes\n"
-    draw.__doc__ = (build.__doc__ or "").replace("\n    Raises\n", f"{returns}\n    Raises\n")
+    draw.__doc__ = (build.__doc__ or "").replace("\n    Raises\n", f"{_AXES_TEXT}\n    Raises\n")
     draw.__signature__ = inspect.signature(build).replace(return_annotation="Axes")  # type: ignore[attr-defined]
     return draw
 
 
-def measure_axes(ax: Axes) -> Inches:
-    """Return the width and the height of axes in their present layout, inches."""
-    figure: Any = ax.figure  # a part of a figure has no size in inches of its own
-    place = ax.get_position()
-    return float(place.width * figure.bbox.width / figure.dpi), float(place.height * figure.bbox.height / figure.dpi)
+def measure_axes(ax: Any) -> Inches:
+    """Return the width and the height of axes in their present layout, inches.
 
-
-def check_axes(ax: Any) -> None:
-    """Raise TypeError for anything but axes, ValueError for axes on which no picture can be drawn."""
+    Raise TypeError for other objects, ValueError for axes on which no picture can be drawn.
+    """
     from matplotlib.axes import Axes
 
     if not isinstance(ax, Axes):
         raise TypeError(f"ax is {repr_short(ax)}: axes of matplotlib are needed, as figure.add_subplot() makes them")
     if ax.name != "rectilinear":
         raise ValueError(f"ax is of the projection {ax.name!r}: plain axes are needed, as figure.add_subplot() makes")
-    if ax.figure is None:
+    figure: Any = ax.figure  # a part of a figure has no size in inches of its own
+    if figure is None:
         raise ValueError("ax belongs to no figure: it was removed from it")
+    place = ax.get_position()
+    return float(place.width * figure.bbox.width / figure.dpi), float(place.height * figure.bbox.height / figure.dpi)
 
 
-def count_lines(height: float) -> int:
-    """Return how many readable lines fit a height in inches."""
-    return max(1, min(MOST_LINES, int(height / LEAST_INCHES + 1e-6)))
+def draw_lines(
+    names: Sequence[str],
+    each: float,
+    draw: Callable[[Axes, int, Inches], object],
+    *,
+    width: float = 9.5,
+    height: float | None = None,
+    points: float = 8.5,
+    least: float = 0.12,
+) -> Drawing:
+    """Return a picture with a line for each name; `draw(axes, count, inches)` draws the first ones.
+
+    A line is `each` inches high, or less in a picture of a certain `height`, but not less than `least`. Names have
+    `points`.
+    """
+    drawn = names[:MOST_LINES]
+    inner = len(drawn) * each + 3 * LEGEND_INCHES if height is None else height - _AROUND_INCHES
+
+    def draw_first(ax: Axes, room: Inches) -> None:
+        draw(ax, max(1, min(len(drawn), int((room[1] - 3 * LEGEND_INCHES) / least + 1e-6))), room)
+
+    names_width = max((measure_width(name, points) for name in drawn), default=0.0) + 0.3
+    return Drawing((width, inner + _AROUND_INCHES), (width - names_width, inner), draw_first)
 
 
 def note_left_out(drawn: int, count: int, what: str) -> list[str]:
@@ -177,22 +193,6 @@ def measure_width(text: str, points: float) -> float:
     return float(width) / 72
 
 
-def measure_labels(names: Iterable[str], points: float) -> float:
-    """Return the width that tick labels take at the left of axes, with their margin, inches."""
-    return max((measure_width(name, points) for name in names), default=0.0) + 0.3
-
-
-def count_columns(labels: Sequence[str], width: float, points: float) -> int:
-    """Return how many columns of a legend fit a width in inches."""
-    widths = [measure_width(label, points) + 4.5 * points / 72 for label in labels]
-    for columns in range(min(8, len(labels)), 1, -1):
-        lines, longer = divmod(len(labels), columns)
-        ends = [0, *accumulate(lines + (place < longer) for place in range(columns))]
-        if sum(max(widths[first:end]) for first, end in pairwise(ends)) <= width:
-            return columns
-    return 1
-
-
 def endings() -> list[str]:
     """List the endings of pictures, without a dot, that matplotlib can write."""
     from matplotlib.backend_bases import FigureCanvasBase
@@ -203,18 +203,16 @@ def endings() -> list[str]:
 def check_dpi(value: Any, name: str) -> int:
     """Return dots per inch; raise ValueError with `name` for what is none, too few or too many."""
     dpi = parse_int(value, name)
-    if not _DPI[0] <= dpi <= _DPI[1]:
-        raise ValueError(f"{name} is {quote_text(dpi)}: allowed are {_DPI[0]} to {_DPI[1]}")
+    if not 10 <= dpi <= 2000:
+        raise ValueError(f"{name} is {quote_text(dpi)}: allowed are 10 to 2000")
     return dpi
 
 
 def check_ending(target: Path) -> None:
     """Raise ValueError for a file whose ending is no format of a picture."""
-    known = endings()
-    if target.suffix.lower().removeprefix(".") not in known:
-        raise ValueError(
-            describe_unknown("ending of a picture", target.suffix or target.name, [f".{name}" for name in known])
-        )
+    known, ending = [f".{name}" for name in endings()], target.suffix.lower()
+    if ending not in known:
+        raise ValueError(describe_unknown("ending of a picture", target.suffix or target.name, known))
 
 
 def write_figure(
@@ -224,33 +222,24 @@ def write_figure(
 
     It opens no window and changes no global state.
     """
+    from matplotlib.backend_bases import get_registered_canvas_class
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     for target in targets:
         check_ending(target)
     figure = Figure(figsize=size, facecolor=DARK if dark else "white")
-    figure.set_layout_engine("none")
+    figure.set_layout_engine("none")  # with an engine matplotlib draws twice for each file
     FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")  # a letter that the font lacks
         draw(figure)
         for target in targets:
             ending, content = target.suffix.lower().removeprefix("."), io.BytesIO()
-            _lay_out(figure, ending, dpi)
+            # Letters' widths differ by format.
+            figure.dpi = get_registered_canvas_class(ending)(figure).fixed_dpi or dpi
+            ConstrainedLayoutEngine().execute(figure)
             figure.savefig(content, dpi=dpi, format=ending, facecolor="auto")
             atomic_write(target, content.getvalue())
     return list(targets)
-
-
-def _lay_out(figure: Figure, ending: str, dpi: int) -> None:
-    """Lay out a figure with the text widths of a format.
-
-    A figure with a layout engine of its own would be drawn twice for each file.
-    """
-    from matplotlib.backend_bases import get_registered_canvas_class
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    canvas = get_registered_canvas_class(ending)(figure)
-    figure.dpi = canvas.fixed_dpi or dpi
-    ConstrainedLayoutEngine().execute(figure)

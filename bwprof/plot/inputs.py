@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bwprof.results import schema
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_frame(data: Any) -> pd.DataFrame:
-    """Return the frame of a frame, an object with the attribute `frame`, a path to results, a row, or rows.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    FileNotFoundError, ValueError
-        For a path without results, and rows without an operation or a precision.
-    """
+    """Return the frame of a frame, an object with the attribute `frame`, a path to results, a row, or rows."""
     import pandas as pd
 
     data = to_pandas(data)
@@ -81,14 +73,6 @@ def is_hollow(row: Mapping[str, Any]) -> bool:
     return is_doubtful(row) or is_predicted(row)
 
 
-def explain_hollow(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the legend's text for hollow marks; "" where there are none."""
-    rows = list(rows)
-    reasons = {"predicted": any(map(is_predicted, rows)), "see flags": any(map(is_doubtful, rows))}
-    words = [word for word, applies in reasons.items() if applies]
-    return f"hollow: {', or '.join(words)}" if words else ""
-
-
 def note_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the title's notes on rows: how many have no time, and whether nobody checked the results."""
     rows = list(rows)
@@ -125,13 +109,11 @@ def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
     return frame
 
 
-def number_column(argument: str, name: str) -> schema.Column:
-    """Return a column of numbers; raise ValueError for another, with the nearest right name."""
-    parse_name(name, argument)
-    known = {column.name: column for column in schema.all_columns() if column.kind in ("number", "integer")}
-    if name not in known:
+def check_column(argument: str, name: str) -> None:
+    """Raise ValueError for what is no column of numbers, with the nearest right name."""
+    known = [column.name for column in columns.all_columns() if column.kind in ("number", "integer")]
+    if parse_name(name, argument) not in known:
         raise ValueError(f"{argument}: {describe_unknown('column of numbers', name, known, see='bwprof columns')}")
-    return known[name]
 
 
 def device_facts(frame: pd.DataFrame) -> Mapping[str, Any]:
@@ -144,8 +126,3 @@ def device_facts(frame: pd.DataFrame) -> Mapping[str, Any]:
 def device_names(rows: Iterable[RowDict]) -> list[str]:
     """Return the devices of rows, each once."""
     return list(dict.fromkeys(str(row["device"]) for row in rows if row.get("device")))
-
-
-def split_points(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Return the x and the y values of points."""
-    return [x for x, _ in points], [y for _, y in points]

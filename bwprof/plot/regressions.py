@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.plot.canvas import Drawing, Inches, check_axes, cut, draws, log, measure_labels, write_figure
+from bwprof.plot import canvas, styles
+from bwprof.plot.canvas import Drawing, Inches, cut, draws
 from bwprof.plot.inputs import require_columns
-from bwprof.plot.legends import add_legend, add_legend_over_lines, line_handle
-from bwprof.plot.styles import Ink, finish_axes, ink, styles
 from bwprof.results import schema
 from bwprof.text.formatting import is_missing, plural
-from bwprof.text.parsing import measured_or_nan, measured_or_none
+from bwprof.text.parsing import measured_or_nan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,25 +32,8 @@ _VERDICTS = {
     "undecided": ("#E69F00", "D"),
     "disturbed": ("#CC79A7", "x"),
 }
-_WIDTH, _AROUND_INCHES, _MARGIN_INCHES, _MOST_INCHES, _LEAST_INCHES = 9.0, 1.05, 1.5, 60.0, 2.6
-_ROW_SIZES = ((80, 0.21, 8.0), (200, 0.165, 7.0), (math.inf, 0.125, 6.0))  # up to this many rows: inches, points
 _LOG_FROM = 1.5  # ratio from which on the axis is logarithmic
-
-# Ticks of a logarithmic axis, the most important ones first.
-_FACTORS = (1, 0.1, 10, 0.01, 100, 0.001, 1000, 0.5, 2, 0.2, 5, 0.3, 3, 0.7, 1.5, 0.05, 20, 0.02, 50)
 _RATIO_COLUMNS = ("case", "precision", "verdict", "ratio", "ratio_lo", "ratio_hi", "threshold_pct")
-
-
-@dataclass(frozen=True, slots=True)
-class _Ratio:
-    """A case: its ratio, new / base, with the interval, and the logarithm of the threshold."""
-
-    name: str
-    verdict: str
-    ratio: float
-    low: float
-    high: float
-    limit: float
 
 
 @draws
@@ -61,9 +43,7 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
     Parameters
     ----------
     data : pandas.DataFrame
-        From `bwprof.compare`.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot of a fitting size.
+        From `bwprof.compare`; of more than 150 cases the largest changes are drawn.
 
     Raises
     ------
@@ -74,7 +54,7 @@ def ratios(data: pd.DataFrame, ax: Axes | None = None) -> Drawing:
     --------
     >>> import bwprof
     >>> frame = bwprof.load_example("h200")
-    >>> bwprof.plot.regressions.ratios(bwprof.compare(frame, frame)).get_xlabel()
+    >>> bwprof.plot.ratios(bwprof.compare(frame, frame)).get_xlabel()
     'change of the time (%)'
     """
     return build_ratios(data)
@@ -85,101 +65,93 @@ def save_ratios(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
     return build_ratios(data).write([Path(path)])[0]
 
 
-def build_ratios(data: pd.DataFrame, *, most: int | None = None) -> Drawing:
+def build_ratios(data: pd.DataFrame, *, most: int = canvas.MOST_LINES) -> Drawing:
     """Return `ratios` as a Drawing, of at most `most` of the largest changes."""
     data = require_columns(data, *_RATIO_COLUMNS, what="a comparison, which bwprof.compare makes")
-    lines, note = _read_ratios(data, most)
-    each, points = _row_size(len(lines))
-    height = max(_LEAST_INCHES, _MARGIN_INCHES + len(lines) * each)
-    inner = (_WIDTH - measure_labels((line.name for line in lines), points), height - _AROUND_INCHES)
-    return Drawing((_WIDTH, height), inner, lambda ax, room: _draw_ratios(ax, lines, note, data.attrs, room))
+    every = _read_ratios(data)
+    lines = every.loc[every["ratio"].abs().nlargest(most).index].sort_values("ratio", ascending=False, kind="stable")
+    apart = len(data) - len(every)
+    notes = [f"the {len(lines)} largest changes of {len(every)}"] if len(lines) < len(every) else []
+    if notes and most == canvas.MOST_LINES:
+        canvas.log.warning("the picture shows %s", notes[0])
+    notes += [f"not drawn: {plural(apart, 'case')} that could not be compared"] if apart else []
+    sides = [cut(str(data.attrs[name]), 48) for name in ("new", "base") if data.attrs.get(name)]
+    title = " against ".join(sides) if len(sides) == 2 else ""
+    names = lines["name"].tolist()
+
+    def draw(ax: Axes, _: int, room: Inches) -> None:
+        each = _draw_ratios(ax, lines, str(data.attrs.get("metric", "time_ms")), room)
+        styles.add_title(ax, title, notes, room, points=9.0)
+        styles.finish_lines(ax, names, each, points=8.0)
+
+    return canvas.draw_lines(names, 0.21, draw, width=9.0, points=8.0)
 
 
-def _read_ratios(data: pd.DataFrame, most: int | None) -> tuple[list[_Ratio], str]:
-    """Return the cases to draw, the largest ratio first, and a note on the others."""
-    lines = []
-    for record in data.to_dict(orient="records"):
-        ratio = measured_or_none(record["ratio"])
-        if ratio is None or ratio <= 0 or record["verdict"] not in _VERDICTS:
-            continue
-        words = (record["case"], record["precision"], record.get("parameters"))
-        name = cut(" ".join(str(word) for word in words if not is_missing(word) and word), 60)
-        low, high, threshold = (_as_float(record[column]) for column in ("ratio_lo", "ratio_hi", "threshold_pct"))
-        limit = abs(math.log1p(threshold / 100)) if threshold > -100 else math.nan
-        lines.append(_Ratio(name, record["verdict"], ratio, low, high, limit))
-    if not lines:
+def _read_ratios(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the cases that were compared: name, verdict; logarithms of the ratio, its interval and the threshold."""
+    import numpy as np
+    import pandas as pd
+
+    words = data.reindex(columns=["case", "precision", "parameters"]).itertuples(index=False)
+    names = [cut(" ".join(str(word) for word in own if not is_missing(word) and word), 60) for own in words]
+    found = pd.DataFrame({"name": names, "verdict": data["verdict"].tolist()})
+    low, high, threshold = (  # an end may be infinite
+        np.array([float(value) if isinstance(value, numbers.Real) else math.nan for value in data[name].tolist()])
+        for name in ("ratio_lo", "ratio_hi", "threshold_pct")
+    )
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        found["ratio"] = np.log([measured_or_nan(value) for value in data["ratio"].tolist()])
+        found["low"], found["high"] = np.log(low), np.log(high)
+        found["limit"] = np.abs(np.log1p(threshold / 100))
+    compared: pd.DataFrame = found[np.isfinite(found["ratio"]) & found["verdict"].isin(list(_VERDICTS))]
+    if compared.empty:
         raise ValueError("there is nothing to draw: no case was compared")
-    apart = len(data) - len(lines)
-    notes = [f"not drawn: {plural(apart, 'case')} that could not be compared"] if apart else []
-    room = int((_MOST_INCHES - _MARGIN_INCHES) / _ROW_SIZES[-1][1])
-    lines.sort(key=lambda line: -line.ratio)
-    largest = sorted(lines, key=lambda line: -abs(math.log(line.ratio)))[: room if most is None else min(room, most)]
-    if len(largest) < len(lines):
-        notes.insert(0, f"the {len(largest)} largest changes of {len(lines)}")
-        if most is None:
-            log.warning("the picture shows %s", notes[0])
-        lines = sorted(largest, key=lambda line: -line.ratio)
-    return lines, ", ".join(notes)
+    return compared
 
 
-def _as_float(value: Any) -> float:
-    """Return a number, an infinite one too; NaN for anything else."""
-    return float(value) if isinstance(value, numbers.Real) and not is_missing(value) else math.nan
+def _draw_ratios(ax: Axes, lines: pd.DataFrame, metric: str, room: Inches) -> float:
+    """Draw a mark for each case over its band of noise; return the height of a line, inches."""
+    import numpy as np
+    from matplotlib.patches import Patch
 
-
-def _row_size(count: int) -> tuple[float, float]:
-    """Return the height of a row, inches, and the size of its letters, points."""
-    return next((height, points) for most, height, points in _ROW_SIZES if count <= most)
-
-
-def _draw_ratios(ax: Axes, lines: Sequence[_Ratio], note: str, attrs: Any, room: Inches) -> None:
-    colors = ink(ax)
-    height = add_legend_over_lines(ax, _verdict_handles(lines, colors), len(lines), room)
-    low, high, logarithmic = _range(lines)
-
-    def at(ratio: float) -> float:
-        """Return the x of a ratio: the ratio itself, or the change in percent."""
-        ratio = min(max(ratio, low), high)
-        return ratio if logarithmic else 100 * (ratio - 1)
-
+    colors, counts = styles.ink(ax), lines["verdict"].value_counts()
+    looks = {verdict: (color or colors.soft, mark) for verdict, (color, mark) in _VERDICTS.items() if verdict in counts}
+    handles = [
+        styles.line_handle(f"{verdict} ({counts[verdict]})", color=color, marker=mark, linewidth=1.4)
+        for verdict, (color, mark) in looks.items()
+    ]
+    handles.append(Patch(facecolor=colors.grid, label="taken for noise"))
+    each = styles.add_legend_over_lines(ax, handles, len(lines), room)
+    # The axis holds all ratios, and bands and intervals up to three times as far.
+    far = 3 * lines["ratio"].abs().max() + 0.05
+    ends = np.concatenate([lines["low"], lines["high"], lines["limit"], -lines["limit"]])
+    values = [*lines["ratio"], *ends[np.isfinite(ends)].clip(-far, far), -0.01, 0.01]
+    low, high = 1.08 * min(values), 1.08 * max(values)
+    logarithmic = max(-low, high) > math.log(_LOG_FROM)
     if logarithmic:
         ax.set_xscale("log")
-    for place, line in enumerate(lines):
-        color, mark = _VERDICTS[line.verdict][0] or colors.soft, _VERDICTS[line.verdict][1]
-        limit = min(line.limit, 50.0)
-        left, right = at(math.exp(-limit)), at(math.exp(limit))
-        ax.barh(place, right - left, left=left, height=1.0, color=colors.grid, linewidth=0)
-        ax.plot([at(line.low), at(line.high)], [place, place], color=color, linewidth=1.4, solid_capstyle="butt")
-        size = min(5.5, 24 * height)
-        ax.plot([at(line.ratio)], [place], color=color, marker=mark, markersize=size, linestyle="none")
-    ax.axvline(at(1.0), color=colors.text, linewidth=0.8)
-    points = min(_row_size(len(lines))[1], 72 * height * 0.72)
-    ax.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=points, parse_math=False)
+
+    def at(logarithm: Any) -> Any:
+        """Return the x of ratios: the ratio itself, or the change in percent."""
+        ratio = np.exp(np.clip(logarithm, low, high))
+        return ratio if logarithmic else 100 * (ratio - 1)
+
+    places = np.arange(len(lines))
+    left, right = at(-lines["limit"].to_numpy()), at(lines["limit"].to_numpy())
+    ax.barh(places, right - left, left=left, height=1.0, color=colors.grid, linewidth=0)
+    for verdict, (color, mark) in looks.items():
+        own = (lines["verdict"] == verdict).to_numpy()
+        ax.hlines(places[own], at(lines["low"][own]), at(lines["high"][own]), color=color, linewidth=1.4)
+        x = at(lines["ratio"][own])
+        ax.plot(x, places[own], color=color, marker=mark, markersize=min(5.5, 24 * each), linestyle="none")
+    ax.axvline(at(0.0), color=colors.text, linewidth=0.8)
     ax.set_xlim(at(low), at(high))
-    _set_ratio_ticks(ax, str(attrs.get("metric", "time_ms")), logarithmic=logarithmic)
-    sides = [cut(str(attrs[name]), 48) for name in ("new", "base") if attrs.get(name)]
-    title = [" against ".join(sides)] if len(sides) == 2 else []
-    ax.set_title("\n".join([*title, *([note] if note else [])]), loc="left", fontsize=9, parse_math=False)
-    finish_axes(ax, grid="x")
-    ax.tick_params(axis="y", length=0)
-
-
-def _range(lines: Sequence[_Ratio]) -> tuple[float, float, bool]:
-    """Return the ends of the axis, and whether it is logarithmic.
-
-    It holds all ratios, and bands and intervals up to three times as far.
-    """
-    middles = [math.log(line.ratio) for line in lines]
-    ends = [math.log(end) for line in lines for end in (line.low, line.high) if 0 < end < math.inf]
-    ends += [sign * line.limit for line in lines if math.isfinite(line.limit) for sign in (-1, 1)]
-    room = 3 * max(map(abs, middles)) + 0.05
-    values = [*middles, *(min(max(end, -room), room) for end in ends), -0.01, 0.01]
-    low, high = 1.08 * min(values), 1.08 * max(values)
-    return math.exp(low), math.exp(high), max(-low, high) > math.log(_LOG_FROM)
+    _set_ratio_ticks(ax, metric, logarithmic=logarithmic)
+    return each
 
 
 def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:
-    from matplotlib.ticker import MaxNLocator, NullLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
     column = schema.find_column(metric)
     title = column.title or column.name.replace("_", " ")
@@ -190,25 +162,11 @@ def _set_ratio_ticks(ax: Axes, metric: str, *, logarithmic: bool) -> None:
         return
     ax.set_xlabel(f"{title}, new / base")
     low, high = ax.get_xlim()
-    apart = 0.07 * math.log(high / low)  # closer ticks would overlap
-    ticks: list[float] = []
-    for factor in _FACTORS:
-        near = any(abs(math.log(factor / other)) < apart for other in ticks)
-        ticks += [factor] if low <= factor <= high and not near else []
-    ax.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    decades = math.log10(high / low)
+    steps = (1, 1.5, 2, 3, 5, 7) if decades < 1 else (1, 2, 5) if decades < 3 else (1,)
+    ax.xaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.xaxis.set_minor_locator(NullLocator())
-
-
-def _verdict_handles(lines: Sequence[_Ratio], colors: Ink) -> list[Any]:
-    from matplotlib.patches import Patch
-
-    counts = Counter(line.verdict for line in lines)
-    handles: list[Any] = [
-        line_handle(f"{verdict} ({counts[verdict]})", color=color or colors.soft, marker=mark, linewidth=1.4)
-        for verdict, (color, mark) in _VERDICTS.items()
-        if counts[verdict]
-    ]
-    return [*handles, Patch(facecolor=colors.grid, label="taken for noise")]
 
 
 _TREND_COLUMNS = ("case", "precision", "started", "time_ms", "time_ms_lo", "time_ms_hi", "series", "change", "marks")
@@ -250,18 +208,15 @@ def trend(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> (folder / "monday").mkdir()
     >>> _ = bwprof.save(bwprof.load_example("h200"), folder / "monday" / "results.json")
-    >>> bwprof.plot.regressions.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
+    >>> bwprof.plot.trend(bwprof.history(folder, "decode_gemm_8b")).get_ylabel()
     'time (us)'
     """
     panels = _read_panels(data)[:1]
-    if ax is not None:
-        check_axes(ax)
-    else:
-        import matplotlib.pyplot as plt
 
-        ax = plt.figure(figsize=(9.5, 4.2), layout="constrained").add_subplot()
-    _draw_panel(ax, panels[0], relative=_is_relative(panels), span=_find_span(panels), marks=True)
-    return ax
+    def draw(ax: Axes, _: Inches) -> None:
+        _draw_panel(ax, panels[0], panels, texts=True)
+
+    return Drawing((9.5, 4.2), (8.0, 3.5), draw).on(ax)
 
 
 def save_trend(data: pd.DataFrame, path: str | PathLike[str]) -> Path:
@@ -277,18 +232,23 @@ def write_trend(data: pd.DataFrame, targets: Sequence[Path], *, dpi: int = 150, 
     rows = math.ceil(len(panels) / columns)
 
     def draw(figure: Figure) -> None:
-        relative, span = _is_relative(panels), _find_span(panels)
         axes = figure.subplots(rows, columns, sharex=True, squeeze=False).flat
-        for place, ax in enumerate(axes):
+        for place, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             ax.set_facecolor(figure.get_facecolor())
-            if place < len(panels):
-                _draw_panel(ax, panels[place], relative=relative, span=span, marks=columns == 1 or place < columns)
-            else:
-                ax.set_axis_off()
-        _add_titles(figure, data, len(panels), len(every), ink(axes[0]).text)
+            _draw_panel(ax, panel, panels, texts=columns == 1 or place < columns)
+        for ax in axes[len(panels) :]:
+            ax.set_axis_off()
+        names = dict.fromkeys(str(name) for name in data["device"].dropna()) if "device" in data else {}
+        device = [cut(next(iter(names)), _LONGEST) if len(names) == 1 else f"{len(names)} devices"] if names else []
+        left_out = [f"the first {len(panels)} of {len(every)} cases"] if len(panels) < len(every) else []
+        title = ", ".join(["Time of a launch, median and 95 % interval", *device, *left_out])
+        look: dict[str, Any] = {"color": styles.ink(axes[0]).text, "parse_math": False}
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, **look)
+        changes = "hollow: see flags; dotted: driver, version, variant or device changed"
+        figure.supxlabel(f"\u25b2 slower, \u25bc faster than the run before; {changes}", fontsize=8, **look)
 
     size = (9.5, 4.4) if columns == 1 else (15.0, 0.6 + 2.7 * rows)
-    return write_figure(size, draw, targets, dpi=dpi, dark=dark)
+    return canvas.write_figure(size, draw, targets, dpi=dpi, dark=dark)
 
 
 def _read_panels(data: pd.DataFrame) -> list[pd.DataFrame]:
@@ -314,69 +274,59 @@ def _read_panels(data: pd.DataFrame) -> list[pd.DataFrame]:
     return sorted(panels, key=lambda own: int(own["series"].iloc[0]))
 
 
-def _is_relative(panels: Sequence[pd.DataFrame]) -> bool:
-    """Return whether the lines of a panel are too far apart for changes of a few percent, and a line has changes."""
-    medians = [rows.groupby("series")["time_ms"].median() for rows in panels]
-    far = any(own.max() > _FAR_APART * own.min() for own in medians)
-    return far and not all(rows["series"].is_unique for rows in panels)
-
-
-def _find_span(panels: Sequence[pd.DataFrame]) -> tuple[Any, Any]:
-    """Return the ends of the time axis; a single run is in the middle of a day."""
-    first = min(rows["started"].min() for rows in panels)
-    last = max(rows["started"].max() for rows in panels)
-    room = max((last - first) * 0.03, timedelta(minutes=1)) if last > first else timedelta(hours=12)
-    return first - room, last + room
-
-
-def _draw_panel(ax: Axes, rows: pd.DataFrame, *, relative: bool, span: tuple[Any, Any], marks: bool) -> None:
+def _draw_panel(ax: Axes, rows: pd.DataFrame, panels: Sequence[pd.DataFrame], *, texts: bool) -> None:
+    """Draw the rows of a case; all panels have one time axis, and are all relative or none."""
+    medians = [own.groupby("series")["time_ms"].median() for own in panels]
+    far_apart = any(
+        own.max() > _FAR_APART * own.min() for own in medians
+    )  # changes of a few percent would be invisible
+    relative = far_apart and not all(own["series"].is_unique for own in panels)
     scale, unit = (1.0, "ms") if rows["time_ms"].median() >= 1 else (1e3, "us")
     lines = [line for _, line in rows.groupby("series", sort=False)]
-    looks = styles(str(line["precision"].iloc[0]) for line in lines)
+    looks = styles.styles(str(line["precision"].iloc[0]) for line in lines)
     drawn: Counter[str] = Counter()
     for place, line in enumerate(lines):
         median, precision = float(line["time_ms"].median()), str(line["precision"].iloc[0])
-        label = _label_line(line, lines, median * scale, unit) if place < _MOST_LINES else "_"
+        label = f"{_label_line(line, lines)}\n{median * scale:.4g} {unit}" if place < _MOST_LINES else "_"
         fill, dash = _LINE_STYLES[drawn[precision] % len(_LINE_STYLES)]
         size = 3.6 + 1.3 * min(3, len(lines) - 1 - place)  # an earlier marker is visible around later ones
-        look = {"marker": looks[precision].marker, "fillstyle": fill, "markersize": size}
+        marks = {"marker": looks[precision].marker, "fillstyle": fill, "markersize": size}
         drawn[precision] += 1
         factor = 100 / median if relative else scale
-        _draw_line(ax, line, factor, looks[precision].color, {"label": label, "ls": dash}, look)
-    _draw_changes(ax, rows, texts=marks)
+        _draw_line(ax, line, factor, looks[precision].color, {"label": label, "ls": dash}, marks)
+    _draw_changes(ax, rows, texts=texts)
     ax.set_title(cut(str(rows["case"].iloc[0]), _LONGEST), loc="left", fontsize=9.5, parse_math=False)
     ax.set_ylabel("time (% of median)" if relative else f"time ({unit})", fontsize=8.5)
-    _set_date_ticks(ax)
-    ax.set_xlim(*span)
-    _widen(ax, least=1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale)
-    ax.tick_params(labelsize=8, labelbottom=True)
-    finish_axes(ax, grid="both")
-    right: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
-    add_legend(ax, ax.get_legend_handles_labels()[0], fontsize=7.5, **right)
-
-
-def _set_date_ticks(ax: Axes) -> None:
-    """Set ticks of dates, and write the first and the last date at the end of the axis."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
-
-    class Dates(ConciseDateFormatter):
-        def get_offset(self) -> str:
-            panels = [one for one in (ax, *ax.get_shared_x_axes().get_siblings(ax)) if one.has_data()]
-            limits = [value for one in panels for value in one.dataLim.intervalx]
-            ends = num2date([min(limits), max(limits)])  # type: ignore[no-untyped-call]
-            return f"{' to '.join(dict.fromkeys(f'{end:%Y-%b-%d}' for end in ends))} UTC"
-
-    locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(Dates(locator))  # type: ignore[no-untyped-call]
-
-
-def _widen(ax: Axes, *, least: float) -> None:
-    """Widen the y axis for texts above, and so that changes of a fraction of a percent look small."""
+    _set_date_axis(ax, panels)
+    # Room for texts above; changes of a fraction of a percent look small.
     bottom, top = ax.get_ylim()
+    least = 1.0 if relative else 0.01 * float(rows["time_ms"].median()) * scale
     middle, half = (bottom + top) / 2, max((top - bottom) / 2, least)
     ax.set_ylim(middle - half * 1.05, middle + half * 1.3)
     ax.ticklabel_format(axis="y", useOffset=False, style="plain")
+    ax.tick_params(labelsize=8, labelbottom=True)
+    styles.finish_axes(ax, grid="both")
+    right: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
+    styles.add_legend(ax, ax.get_legend_handles_labels()[0], fontsize=7.5, **right)
+
+
+def _set_date_axis(ax: Axes, panels: Sequence[pd.DataFrame]) -> None:
+    """Set limits and ticks of dates, and write the first and the last date at the end of the axis.
+
+    A single run is in the middle of a day.
+    """
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    first = min(rows["started"].min() for rows in panels)
+    last = max(rows["started"].max() for rows in panels)
+    room = max((last - first) * 0.03, timedelta(minutes=1)) if last > first else timedelta(hours=12)
+    ax.set_xlim(first - room, last + room)
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    ends = " to ".join(dict.fromkeys(f"{end:%Y-%b-%d}" for end in (first, last)))
+    formatter.get_offset = lambda: f"{ends} UTC"  # type: ignore[method-assign]
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(formatter)
 
 
 def _draw_line(
@@ -384,7 +334,7 @@ def _draw_line(
 ) -> None:
     import numpy as np
 
-    colors = ink(ax)
+    colors = styles.ink(ax)
     when = line["started"].dt.tz_localize(None).to_numpy()
     time, low, high = (line[name].to_numpy() * scale for name in ("time_ms", "time_ms_lo", "time_ms_hi"))
     # An end of an interval that is not known has no distance.
@@ -409,36 +359,21 @@ def _draw_changes(ax: Axes, rows: pd.DataFrame, *, texts: bool) -> None:
     changes = rows[rows["marks"] != ""].groupby("started", sort=True)["marks"].unique()
     for number, (when, marks) in enumerate(changes.items()):
         naive = when.tz_localize(None)  # type: ignore[attr-defined]
-        ax.axvline(naive, color=ink(ax).soft, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        ax.axvline(naive, color=styles.ink(ax).soft, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         if texts and number >= len(changes) - _MOST_MARKS:
-            text = "\n".join(cut(_after(part), _LONGEST) for part in dict.fromkeys("; ".join(marks).split("; ")))
+            parts = (re.sub(r" .* -> ", " ", part) for part in dict.fromkeys("; ".join(marks).split("; ")))
+            text = "\n".join(cut(part, _LONGEST) for part in parts)  # "driver 2" of "driver 1 -> 2"
             height = -2 - 9 * (number % 3)  # texts of neighbours are below each other
             place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            look: dict[str, Any] = {"fontsize": 6.5, "color": ink(ax).text, "va": "top", "parse_math": False}
+            look: dict[str, Any] = {"fontsize": 6.5, "color": styles.ink(ax).text, "va": "top", "parse_math": False}
             ax.annotate(text, (naive, 1.0), xytext=(2, height), **place, **look)
 
 
-def _after(mark: str) -> str:
-    """Return "driver 2" of "driver 1 -> 2"."""
-    before, arrow, after = mark.partition(" -> ")
-    return f"{before.partition(' ')[0]} {after}" if arrow else mark
-
-
-def _label_line(line: pd.DataFrame, lines: Sequence[pd.DataFrame], median: float, unit: str) -> str:
-    """Return the precision, what distinguishes the line from others of its panel, and the median of all runs."""
+def _label_line(line: pd.DataFrame, lines: Sequence[pd.DataFrame]) -> str:
+    """Return the precision, and what distinguishes the line from others of its panel."""
     last = line.iloc[-1]
     words = [str(last["precision"]).upper()]
     for name in ("variant", "cache", "timer", "M", "device", "hostname", "device_uuid"):
         if name in line and len({str(other[name].iloc[-1]) for other in lines}) > 1:
             words.append(str(last[name]))
-    return f"{cut(' '.join(words), _LONGEST)}\n{median:.4g} {unit}"
-
-
-def _add_titles(figure: Figure, data: pd.DataFrame, drawn: int, count: int, color: str) -> None:
-    devices = list(dict.fromkeys(str(name) for name in data["device"].dropna())) if "device" in data else []
-    words = ["Time of a launch, median and 95 % interval"]
-    words += [cut(devices[0], _LONGEST)] if len(devices) == 1 else [f"{len(devices)} devices"] if devices else []
-    words += [f"the first {drawn} of {count} cases"] if drawn < count else []
-    figure.suptitle(", ".join(words), x=0.01, ha="left", fontsize=11, parse_math=False, color=color)
-    legend = "\u25b2 slower, \u25bc faster than the run before; hollow: see flags; dotted: driver, version, variant or"
-    figure.supxlabel(f"{legend} device changed", fontsize=8, color=color)
+    return cut(" ".join(words), _LONGEST)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bwprof import registry
+from bwprof.plot import inputs, styles
 from bwprof.plot.canvas import Drawing, Inches, cut, draws
-from bwprof.plot.inputs import device_facts, is_predicted, read_frame, read_rows, split_points
-from bwprof.plot.legends import add_legend_above, add_title, draw_marks, line_handle, ring_handle
-from bwprof.plot.series import INNER, SIZE
-from bwprof.plot.styles import Ink, Style, finish_axes, ink, part_style, styles
+from bwprof.plot.sweeps import INNER, SIZE
 from bwprof.results.reader import load
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import ridge as ridge_of
@@ -24,8 +22,6 @@ from bwprof.text.parsing import measured_or_none, parse_names, parse_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from bwprof.analysis.prediction.catalogue import Entry
 
 _MARKERS = "os^DvPX"
 _HOT: dict[str, Any] = {"linewidth": 1.1, "linestyle": (0, (4, 2))}
@@ -48,8 +44,6 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
     ----------
     data : bwprof.Roofs, pandas.DataFrame or path
         Roofs, a frame or the folder or file of a run that measured them, or a file of `bwprof roofs export`.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
 
     Raises
     ------
@@ -59,13 +53,26 @@ def roofs(data: Any, ax: Axes | None = None) -> Drawing:
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stream_curves.roofs(bwprof.load_example("h200")).get_ylabel()
+    >>> bwprof.plot.roofs(bwprof.load_example("h200")).get_ylabel()
     'bandwidth (GB/s)'
     """
     found, facts = _read_roofs(data)
     if not found.points and not found.hot_points:
         raise ValueError("there is nothing to draw: the roofs have no streams")
-    return Drawing(SIZE, INNER, lambda ax, room: _draw_roofs(ax, found, facts, room))
+
+    def draw(ax: Axes, room: Inches) -> None:
+        handles = _draw_streams(ax, found)
+        _scale_axes(ax, found)
+        styles.add_legend_above(ax, [*handles, *_draw_facts(ax, facts)], room)
+        when = f"measured {cut(found.measured[:16].replace('T', ' '), 16)} UTC" if found.measured else ""
+        styles.add_title(
+            ax, "What plain streams reach, over the bytes they move", [cut(found.device or "", 60), when], room
+        )
+        ax.set_xlabel("bytes read and written (B)")
+        ax.set_ylabel("bandwidth (GB/s)")
+        styles.finish_axes(ax, grid="both")
+
+    return Drawing(SIZE, INNER, draw)
 
 
 def _read_roofs(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
@@ -78,38 +85,32 @@ def _read_roofs(data: Any) -> tuple[Roofs, Mapping[str, Any]]:
         path = parse_path(data, "data")
         read = store.read(path)
         try:
-            return read, device_facts(load(path))
+            return read, inputs.device_facts(load(path))
         except ValueError:  # a file of roofs alone
             return read, {}
-    frame = read_frame(data)
+    frame = inputs.read_frame(data)
     found = read_run_roofs(frame)
     if found is None:
         raise ValueError("there is nothing to draw: the frame's metadata hold no roofs (load the run's folder)")
-    return found, device_facts(frame)
+    return found, inputs.device_facts(frame)
 
 
-def _draw_roofs(ax: Axes, found: Roofs, facts: Mapping[str, Any], room: Inches) -> None:
-    colors = ink(ax)
-    every = (*found.points, *found.hot_points)
+def _draw_streams(ax: Axes, found: Roofs) -> list[Any]:
+    """Draw the streams, those within the cache dashed; return the legend's entries."""
+    colors, every = styles.ink(ax), (*found.points, *found.hot_points)
     handles: list[Any] = []
     for place, name in enumerate(dict.fromkeys(point.stream for point in every)):
-        color, mark = part_style(place)[0], {"marker": _MARKERS[place % len(_MARKERS)]}
-        handles.append(line_handle(cut(name, 24), color=color, markersize=4.5, **mark))
+        color, mark = styles.part_style(place)[0], {"marker": _MARKERS[place % len(_MARKERS)]}
+        handles.append(styles.line_handle(cut(name, 24), color=color, markersize=4.5, **mark))
         for points, size, line in ((found.points, 4.5, {"linewidth": 1.5}), (found.hot_points, 3.5, _HOT)):
             own = sorted((point for point in points if point.stream == name), key=lambda point: point.total_bytes)
             at = [(float(point.total_bytes), point.gb_s) for point in own]
-            ax.plot(*split_points(at), color=color, zorder=2.5 if line is _HOT else 3, **line)
-            draw_marks(ax, at, [bool(point.doubt) for point in own], color, markersize=size, zorder=3.1, **mark)
-    handles += [line_handle("in the cache", color=colors.text, **_HOT)] if found.hot_points else []
+            ax.plot(*styles.split_points(at), color=color, zorder=2.5 if line is _HOT else 3, **line)
+            styles.draw_marks(ax, at, [bool(point.doubt) for point in own], color, markersize=size, zorder=3.1, **mark)
+    handles += [styles.line_handle("in the cache", color=colors.text, **_HOT)] if found.hot_points else []
     if any(point.doubt for point in every):
-        handles.append(ring_handle("hollow: in doubt", colors.text, markersize=4.5))
-    _scale_axes(ax, found)
-    add_legend_above(ax, [*handles, *_draw_facts(ax, facts, colors.soft)], room)
-    measured = f"measured {cut(found.measured[:16].replace('T', ' '), 16)} UTC" if found.measured else ""
-    add_title(ax, "What plain streams reach, over the bytes they move", [cut(found.device or "", 60), measured], room)
-    ax.set_xlabel("bytes read and written (B)")
-    ax.set_ylabel("bandwidth (GB/s)")
-    finish_axes(ax, grid="both")
+        handles.append(styles.ring_handle("hollow: in doubt", colors.text, markersize=4.5))
+    return handles
 
 
 def _scale_axes(ax: Axes, found: Roofs) -> None:
@@ -126,28 +127,26 @@ def _scale_axes(ax: Axes, found: Roofs) -> None:
         ax.set_ylim(bottom=0)
 
 
-def _draw_facts(ax: Axes, facts: Mapping[str, Any], color: str) -> list[Any]:
-    handles = []
-    peak, cache = measured_or_none(facts.get("peak_gb_s")), measured_or_none(facts.get("cache_bytes"))
+def _draw_facts(ax: Axes, facts: Mapping[str, Any]) -> list[Any]:
+    """Draw the peak and the size of the cache; return the legend's entries."""
+    handles, color = [], styles.ink(ax).soft
+    peak, cache = (measured_or_none(facts.get(name)) for name in ("peak_gb_s", "cache_bytes"))
     left, right = ax.get_xlim()
     if peak:
         ax.axhline(peak, zorder=1, color=color, **_PEAK)
-        handles.append(line_handle(f"theoretical peak: {peak:.4g} GB/s", color=color, **_PEAK))
+        handles.append(styles.line_handle(f"theoretical peak: {peak:.4g} GB/s", color=color, **_PEAK))
     if cache and left < cache < right:
         ax.axvline(cache, zorder=1, color=color, **_CACHE)
-        handles.append(line_handle(f"size of the cache ({format_bytes(cache)})", color=color, **_CACHE))
+        handles.append(styles.line_handle(f"size of the cache ({format_bytes(cache)})", color=color, **_CACHE))
     return handles
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """A device's ridges by precision, FLOP/B; those that no data sheet confirms, and those that were measured."""
-
-    name: str
-    x: float
-    ridges: dict[str, float]
-    unconfirmed: frozenset[str]
-    measured: dict[str, float]
+class _Ridge(NamedTuple):
+    device: str
+    precision: str
+    at: tuple[float, float]  # the year, devices of one year side by side, and FLOP/B
+    unconfirmed: bool  # by a data sheet
+    measured: float  # the ridge of rows; 0 without any
 
 
 @draws
@@ -160,8 +159,6 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     ----------
     data : pandas.DataFrame, path or rows, optional
         Results of a device of the catalogue; its measured ridges are marked.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure of pyplot.
     precisions : sequence of str, optional
         The precisions of the arithmetic; by default FP32, FP16 and FP8.
 
@@ -173,7 +170,7 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     Examples
     --------
     >>> import bwprof
-    >>> bwprof.plot.stream_curves.ridge().get_ylabel()
+    >>> bwprof.plot.ridge().get_ylabel()
     'ridge (FLOP/B)'
     """
     from bwprof.analysis.prediction import catalogue
@@ -183,121 +180,111 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     chosen = [registry.check_precision(name, known, "arithmetic of the catalogue") for name in names]
     if not chosen:
         raise ValueError("precisions is empty: at least one is needed")
-    measured = {} if data is None else _measured_ridges(read_rows(data)[0], chosen)
-    devices = _read_devices(catalogue.entries(), chosen, measured)
-    size, inner = (SIZE[0], 5.6), (INNER[0], 4.6)
-    return Drawing(size, inner, lambda ax, room: _draw_ridges(ax, devices, chosen, room))
+    measured = {} if data is None else _measured_ridges(inputs.read_rows(data)[0], chosen)
+    ridges = _read_ridges(chosen, measured)
+
+    def draw(ax: Axes, room: Inches) -> None:
+        _draw_ridges(ax, ridges, room)
+        ax.set_xlabel("year")
+        ax.set_ylabel("ridge (FLOP/B)")
+        title = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
+        styles.add_title(ax, title, ["theoretical dense rates and bandwidths of the catalogue"], room)
+        styles.finish_axes(ax, grid="y")
+
+    return Drawing((SIZE[0], 5.6), (INNER[0], 4.6), draw)
 
 
-def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[str, dict[str, float]]:
+def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[tuple[str, str], float]:
     """Return the median measured ridges by the device's id in the catalogue and by precision."""
     from bwprof.analysis.prediction import catalogue
 
-    ridges: dict[str, dict[str, list[float]]] = {}
+    ridges: dict[tuple[str, str], list[float]] = defaultdict(list)
     others: dict[str, None] = {}
-    for row in (row for row in rows if not is_predicted(row)):
+    for row in (row for row in rows if not inputs.is_predicted(row)):
         entry = catalogue.find(str(row["device"])) if row.get("device") else None
         bend = measured_or_none(row.get("ridge"))
         if entry is None:
             others[str(row.get("device"))] = None
         elif bend and bend > 0 and row["precision"] in precisions:
-            ridges.setdefault(entry.id, {}).setdefault(row["precision"], []).append(bend)
+            ridges[entry.id, row["precision"]].append(bend)
     if not ridges:
         names = ", ".join(cut(name, _LONGEST) for name in list(others)[:5]) or "none"
         names += f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise ValueError(f"no device of the rows is in the catalogue with a ridge (devices: {names})")
-    return {name: {which: median(values) for which, values in own.items()} for name, own in ridges.items()}
+    return {key: median(bends) for key, bends in ridges.items()}
 
 
-def _read_devices(
-    entries: Sequence[Entry], precisions: Sequence[str], measured: Mapping[str, dict[str, float]]
-) -> list[_Device]:
-    """Return the devices, those of a year side by side, by their highest ridge."""
-    devices = []
-    for year in sorted({entry.year for entry in entries}):
-        own = []
-        for entry in (entry for entry in entries if entry.year == year):
-            rates = {name: float(entry.tflops[name]) for name in precisions if name in entry.tflops}
-            ridges = {name: float(ridge_of(rate, float(entry.bandwidth_gb_s))) for name, rate in rates.items()}
-            own += [(entry, ridges)] if ridges else []
+def _read_ridges(precisions: Sequence[str], measured: Mapping[tuple[str, str], float]) -> list[_Ridge]:
+    """Return the ridges of the catalogue's devices; those of a year are sorted by their highest one."""
+    from bwprof.analysis.prediction import catalogue
+
+    years: dict[int, list[tuple[Any, dict[str, float]]]] = defaultdict(list)
+    for entry in catalogue.entries():
+        rates = {name: float(entry.tflops[name]) for name in precisions if name in entry.tflops}
+        bends = {name: float(ridge_of(rate, float(entry.bandwidth_gb_s))) for name, rate in rates.items()}
+        years[entry.year] += [(entry, bends)] if bends else []
+    ridges = []
+    for year, own in sorted(years.items()):
         own.sort(key=lambda pair: max(pair[1].values()))
-        for place, (entry, ridges) in enumerate(own):
+        for place, (entry, bends) in enumerate(own):
             x = year + _YEAR_WIDTH * ((place + 0.5) / len(own) - 0.5)
-            every = "bandwidth_gb_s" in entry.unconfirmed
-            unconfirmed = frozenset(name for name in ridges if every or name in entry.unconfirmed)
-            devices.append(_Device(entry.id, x, ridges, unconfirmed, measured.get(entry.id, {})))
-    return devices
+            doubted = {*bends} if "bandwidth_gb_s" in entry.unconfirmed else {*entry.unconfirmed}
+            for name, bend in bends.items():
+                found = measured.get((entry.id, name), 0.0)
+                ridges.append(_Ridge(entry.id, name, (x, bend), name in doubted, found))
+    return ridges
 
 
-def _draw_ridges(ax: Axes, devices: Sequence[_Device], precisions: Sequence[str], room: Inches) -> None:
-    from matplotlib.collections import LineCollection
-
+def _draw_ridges(ax: Axes, ridges: Sequence[_Ridge], room: Inches) -> None:
     from bwprof.plot.labels import name_points
 
-    colors, looks = ink(ax), styles(precisions)
-    ways = [[(device.x, min(device.ridges.values())), (device.x, max(device.ridges.values()))] for device in devices]
-    ax.add_collection(LineCollection(ways, colors=colors.soft, linewidths=0.6, alpha=0.7, zorder=1.5), autolim=False)
-    points = _draw_theory(ax, devices, looks)
-    measured = [(device.x, value, name) for device in devices for name, value in device.measured.items()]
-    for x, value, name in measured:
-        ax.plot(x, value, color=looks[name].color, zorder=3.5, **_CROSS)
-    ax.set_yscale("log")
-    _set_ticks(ax, sorted({round(device.x) for device in devices}))
-    unconfirmed = any(device.unconfirmed for device in devices)
-    add_legend_above(ax, _ridge_handles(looks, colors, unconfirmed=unconfirmed, measured=bool(measured)), room)
-    names = [(cut(device.name, _LONGEST), (device.x, max(device.ridges.values())), colors.text) for device in devices]
-    name_points(ax, names, [*points, *((x, value) for x, value, _ in measured)])
-    ax.set_xlabel("year")
-    ax.set_ylabel("ridge (FLOP/B)")
-    title = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
-    add_title(ax, title, ["theoretical dense rates and bandwidths of the catalogue"], room)
-    finish_axes(ax, grid="y")
+    colors, looks, first = styles.ink(ax), styles.styles(ridge.precision for ridge in ridges), ridges[0].at[0]
+    devices = {ridge.device: [other.at for other in ridges if other.device == ridge.device] for ridge in ridges}
+    styles.draw_ways(ax, list(map(sorted, devices.values())), colors.soft, 0.6, alpha=0.7, zorder=1.5)
+    crosses = [(ridge.at[0], ridge.measured) for ridge in ridges if ridge.measured]
+    handles = [
+        _draw_precision(ax, [ridge for ridge in ridges if ridge.precision == name], look, round(first))
+        for name, look in looks.items()
+    ]
+    if any(ridge.unconfirmed for ridge in ridges):
+        handles.append(styles.ring_handle("hollow: not confirmed by a data sheet", colors.text, markersize=6))
+    if crosses:
+        handles.append(styles.line_handle("measured", color=colors.text, linewidth=0, **_CROSS))
+    _set_ticks(ax, range(round(first), round(ridges[-1].at[0]) + 1))
+    styles.add_legend_above(ax, [*handles, styles.line_handle("trend", color=colors.soft, **_TREND)], room)
+    names = [(cut(device, _LONGEST), max(own), colors.text) for device, own in devices.items()]
+    name_points(ax, names, [*(ridge.at for ridge in ridges), *crosses])
 
 
-def _draw_theory(ax: Axes, devices: Sequence[_Device], looks: Mapping[str, Style]) -> list[tuple[float, float]]:
-    """Draw and return the theoretical ridges, with a trend for arithmetic that the oldest devices have."""
-    every: list[tuple[float, float]] = []
-    for name, look in looks.items():
-        own = [device for device in devices if name in device.ridges]
-        points = [(device.x, device.ridges[name]) for device in own]
-        hollow = [name in device.unconfirmed for device in own]
-        draw_marks(ax, points, hollow, look.color, marker=look.marker, markersize=6, zorder=3)
-        if min(round(x) for x, _ in points) == round(devices[0].x):
-            _draw_trend(ax, points, look.color)
-        every += points
-    return every
+def _draw_precision(ax: Axes, ridges: Sequence[_Ridge], look: styles.Style, first: int) -> Any:
+    """Draw ridges of one precision, with their trend if the devices of the first year have it; return its handle."""
+    points, hollow = [ridge.at for ridge in ridges], [ridge.unconfirmed for ridge in ridges]
+    mark: dict[str, Any] = {"marker": look.marker, "markersize": 6}
+    styles.draw_marks(ax, points, hollow, look.color, zorder=3, **mark)
+    if round(points[0][0]) == first:
+        _draw_trend(ax, points, look.color)
+    for ridge in ridges:
+        ax.plot(ridge.at[0], ridge.measured or math.nan, color=look.color, linewidth=0, zorder=3.5, **_CROSS)
+    return styles.line_handle(ridges[0].precision.upper(), color=look.color, linewidth=0, **mark)
 
 
 def _draw_trend(ax: Axes, points: Sequence[tuple[float, float]], color: str) -> None:
     """Draw the line that fits the logarithms of ridges best."""
     import numpy as np
 
-    if len({round(x) for x, _ in points}) < 2:
-        return
-    xs, ys = np.array([x for x, _ in points]), np.log([y for _, y in points])
-    slope, start = np.polyfit(xs - xs[0], ys, 1)
-    ends = np.array([xs.min(), xs.max()])
-    ax.plot(ends, np.exp(start + slope * (ends - xs[0])), color=color, zorder=1, **_TREND)
-
-
-def _ridge_handles(looks: Mapping[str, Style], colors: Ink, *, unconfirmed: bool, measured: bool) -> list[Any]:
-    handles = [
-        line_handle(name.upper(), color=look.color, marker=look.marker, linewidth=0, markersize=6)
-        for name, look in looks.items()
-    ]
-    if unconfirmed:
-        handles.append(ring_handle("hollow: not confirmed by a data sheet", colors.text, markersize=6))
-    if measured:
-        handles.append(line_handle("measured", color=colors.text, linewidth=0, **_CROSS))
-    return [*handles, line_handle("trend", color=colors.soft, **_TREND)]
+    xs, ys = np.array(points).T
+    if len(set(xs.round())) > 1:
+        slope, start = np.polyfit(xs - xs[0], np.log(ys), 1)
+        ends = np.array([xs.min(), xs.max()])
+        ax.plot(ends, np.exp(start + slope * (ends - xs[0])), color=color, zorder=1, **_TREND)
 
 
 def _set_ticks(ax: Axes, years: Sequence[int]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
+    ax.set_yscale("log")
     ax.set_xlim(years[0] - 0.5, years[-1] + 0.5)
-    span = range(years[0], years[-1] + 1)
-    ax.set_xticks(span, list(map(str, span)))
+    ax.set_xticks(years, list(map(str, years)))
     ax.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if math.isfinite(value) else "")
     ax.yaxis.set_minor_formatter(NullFormatter())

@@ -1,9 +1,11 @@
-"""Runs of a report: their names, rows and metadata."""
+"""Runs of a report: their names, rows, metadata and pictures."""
 
 from __future__ import annotations
 
+import logging
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.results.reader import find_run, load
 from bwprof.roofs.limiter import with_limits
+from bwprof.text.document import Block, Paragraph, SvgPicture
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import check_frame, parse_path, repr_short
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from bwprof.analysis.answer import Answer
     from bwprof.llm.result import ModelStep
     from bwprof.results.schema import RowDict
+
+_MOST_CASES = 60
+_log = logging.getLogger("bwprof.report")
 
 
 @dataclass(frozen=True)
@@ -83,24 +89,14 @@ class ReportRun:
 
 
 def read_runs(runs: Any) -> list[ReportRun]:
-    """Read the runs of a path, a frame, or a list of them, and give each a name of its own.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        For a path that cannot be read, and for no runs.
-    TypeError
-        For anything else.
-    """
+    """Read the runs of a path, a frame, or a list of them, and give each a name of its own."""
     import pandas as pd
 
     runs = to_pandas(runs)
     if isinstance(runs, (str, PathLike, pd.DataFrame)):
         runs = [runs]
     if not isinstance(runs, Sequence):
-        raise TypeError(
-            f"runs is {repr_short(runs)}: a run's folder, a file of results or a frame is needed, or a list"
-        )
+        raise TypeError(f"runs is {repr_short(runs)}: a run's folder, a file of results, a frame or a list is needed")
     if not runs:
         raise ValueError("runs is empty: at least one is needed")
     found = [_read_run(run) for run in runs]
@@ -125,3 +121,38 @@ def _read_run(run: Any) -> ReportRun:
     frame = ReportRun("frame", with_limits(data))
     ids = list(data["run_id"].dropna().unique()) if "run_id" in data.columns else []
     return replace(frame, name=str(frame.metadata.get("run_id") or (ids[0] if len(ids) == 1 else "frame")))
+
+
+def draw_svg(name: str, write: Callable[[Path], object], text: str, caption: str = "") -> Block:
+    """Return the picture that `write` puts into a file; without matplotlib a paragraph instead.
+
+    `name` is its file's beside a report in Markdown; `text` describes it to readers who cannot see it; `caption` is a
+    line below it.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        _log.warning("no pictures: %s", error)
+        return Paragraph(f"The picture is left out ({text}): {error}.")
+    with tempfile.TemporaryDirectory(prefix="bwprof-report-") as folder:
+        target = Path(folder) / "picture.svg"
+        # Letters can be searched and read aloud, which outlines cannot; the salt makes ids the same each time.
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+            write(target)
+        return SvgPicture(name, target.read_text(encoding="utf-8"), text, caption)
+
+
+def draw_kind(kind: str, data: pd.DataFrame, text: str) -> Block | None:
+    """Return a picture of a kind of `bwprof.plot`, of at most 60 cases; None where the rows do not fit it."""
+    from bwprof import plot
+    from bwprof.analysis import values
+
+    names = values.words(data, "case").astype(str)
+    names = names.where(names != "", values.words(data, "operation").astype(str))
+    cases = names.unique()
+    try:
+        picture = plot.KINDS[kind].picture(data[names.isin(cases[:_MOST_CASES])])
+    except ValueError:
+        return None
+    caption = f"The first {_MOST_CASES} of {len(cases)} cases; the table of all rows has the others."
+    return draw_svg(kind, lambda target: picture.write([target]), text, caption if len(cases) > _MOST_CASES else "")

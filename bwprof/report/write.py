@@ -1,28 +1,52 @@
-"""`bwprof.write_report`: a report of runs as a file."""
+"""Write a report as Markdown, or as one HTML page, which needs no network; pictures are SVG."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from string import Template
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
+from xml.etree import ElementTree
 
-from bwprof.report import conditions, findings
-from bwprof.report.html import page
-from bwprof.report.run import ReportRun, read_runs
+from bwprof import _core
+from bwprof.plot.styles import ON_DARK
+from bwprof.report.run import read_runs
+from bwprof.report.sections import build_document
 from bwprof.results.atomic import atomic_write, has_content
-from bwprof.text.document import Document, Section, SvgPicture, make_section, present_sections, to_markdown
+from bwprof.text import document
+from bwprof.text.document import Document
 from bwprof.text.parsing import describe_unknown, parse_bool, parse_name, parse_path, quote_text, repr_short
 
 if TYPE_CHECKING:
     from bwprof.report.optimization_steps import Goal
 
 _HTML, _MARKDOWN = (".html", ".htm"), (".md", ".markdown")
-ReportKind = Literal["run", "optimisation"]
+_SVG = "{http://www.w3.org/2000/svg}"
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_TEXTS = ("text", "tspan")
+
+# Elements of a page's pictures; all others are left out.
+_ELEMENTS = {"svg", "g", "path", "defs", "use", "clipPath", "pattern", "image", *_TEXTS}
+_ELEMENTS |= {"rect", "circle", "ellipse", "line", "polyline", "polygon"}
+_LENGTHS = {"d", "x", "y", "width", "height", "points", "r", "rx", "ry", "cx", "cy", "x1", "y1", "x2", "y2"}
+_ATTRIBUTES = {"viewBox", "transform", "clip-path", "patternUnits"}
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+_COLOR = re.compile(r"#[0-9a-fA-F]{6}\b")
+_FONTS = re.compile(r"font-family:[^;]*;? ?")
+_VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by colour
+_LONGEST_WORD = 32  # letters of a cell that stays in one line
+_LEAST_SEARCHED = 9  # lines of a table with a search field
+_MANY = 9  # columns of a table without room for sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +147,13 @@ def write_report(
     if chosen == "optimisation":
         from bwprof.report.optimization import build_optimization
 
-        document, results = build_optimization(read, goals=goals, title=title, case=case, precision=precision)
+        report, results = build_optimization(read, goals=goals, title=title, case=case, precision=precision)
     else:
         for name, value in (("goals", goals), ("case", case), ("precision", precision)):
             if value is not None:
                 raise ValueError(f"{name} is of an optimisation: kind='optimisation' is needed, or leave it out")
-        document = build_document(read, title)
-    return WrittenReport(target, _write(document, target, force=force), results)
+        report = build_document(read, title)
+    return WrittenReport(target, _write(report, target, force=force), results)
 
 
 def check_ending(target: Path) -> None:
@@ -149,84 +173,191 @@ def _check_free(target: Path) -> None:
 def _check_folder(target: Path) -> None:
     """Raise OSError for a folder, and for a file whose folder is missing or cannot be written to."""
     folder = Path(os.path.realpath(target)).parent
-    code = 0
-    if target.is_dir():
-        code = errno.EISDIR
-    elif not folder.is_dir():
-        code = errno.ENOTDIR if folder.exists() else errno.ENOENT
-    elif not os.access(folder, os.W_OK):
-        code = errno.EACCES
-    if code:
+    problems = {
+        errno.EISDIR: target.is_dir(),
+        errno.ENOENT: not folder.exists(),
+        errno.ENOTDIR: not folder.is_dir(),
+        errno.EACCES: not os.access(folder, os.W_OK),
+    }
+    for code in (code for code, applies in problems.items() if applies):
         raise OSError(code, os.strerror(code), str(target))
 
 
-def choose_kind(kind: str | None, target: Path) -> ReportKind:
+def choose_kind(kind: str | None, target: Path) -> str:
     """Return the kind of report, by default by the name of its file."""
-    if kind is None:
-        name = target.stem.lower().replace("optimization", "optimisation")
-        return "optimisation" if name == "optimisation_report" else "run"
-    if not isinstance(kind, str):
+    if kind is not None and not isinstance(kind, str):
         raise TypeError(f"kind is {repr_short(kind)}: allowed are run, optimisation")
-    if kind not in ("run", "optimisation", "optimization"):
+    if kind not in (None, "run", "optimisation", "optimization"):
         raise ValueError(describe_unknown("kind", kind, ("run", "optimisation")))
-    return "run" if kind == "run" else "optimisation"
+    names = ("optimisation_report", "optimization_report")
+    by_name = "optimisation" if target.stem.lower() in names else "run"
+    return (kind or by_name).replace("optimization", "optimisation")
 
 
-def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Document:
-    """Return the report of a run, or of several: the later ones beside the first, then a section for each."""
-    devices = list(dict.fromkeys(name for run in runs for name in run.values("device")))
-    on = f" on {', '.join(devices[:3])}" if devices else ""
-    if len(runs) == 1:
-        model = runs[0].part("model").get("architecture")
-        name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(
-            title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), present_sections(_sections(runs[0]))
-        )
-    sections = [findings.list_runs(runs)]
-    sections += [findings.compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
-    for number, run in enumerate(runs, 1):
-        parts = (_add_prefix(part, f"run{number}-") for part in present_sections(_sections(run)))
-        sections.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *parts))
-    names = ", ".join(run.name for run in runs)
-    return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(sections))
-
-
-def _subtitle(run: ReportRun) -> str:
-    version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
-    words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
-    return " · ".join(word for word in words if word)
-
-
-def _sections(run: ReportRun) -> list[Section | None]:
-    return [
-        findings.summarize(run),
-        conditions.describe_device(run),
-        findings.compare_precisions(run),
-        findings.draw_roofline(run),
-        findings.list_losses(run),
-        findings.describe_model(run),
-        findings.list_rows(run),
-        conditions.describe_conditions(run),
-        conditions.describe_method(run),
-        conditions.describe_command(run),
-    ]
-
-
-def _add_prefix(block: Any, prefix: str) -> Any:
-    """Return a block whose names, and those of the blocks in it, begin with a prefix."""
-    if isinstance(block, Section):
-        block = replace(block, blocks=tuple(_add_prefix(part, prefix) for part in block.blocks))
-    return replace(block, name=f"{prefix}{block.name}") if isinstance(block, (Section, SvgPicture)) else block
-
-
-def _write(document: Document, target: Path, *, force: bool) -> tuple[Path, ...]:
+def _write(report: Document, target: Path, *, force: bool) -> tuple[Path, ...]:
     if target.suffix.lower() in _HTML:
-        atomic_write(target, page(document))
+        atomic_write(target, page(report))
         return ()
-    files = {id(picture): target.with_name(f"{target.stem}-{picture.name}.svg") for picture in document.pictures()}
+    files = {id(picture): target.with_name(f"{target.stem}-{picture.name}.svg") for picture in report.pictures()}
     for path in files.values() if not force else ():
         _check_free(path)
-    for picture in document.pictures():
+    for picture in report.pictures():
         atomic_write(files[id(picture)], picture.svg)
-    atomic_write(target, to_markdown(document, lambda picture: quote(files[id(picture)].name)))
+    atomic_write(target, document.to_markdown(report, lambda picture: quote(files[id(picture)].name)))
     return tuple(files.values())
+
+
+class EmbeddedSvg(NamedTuple):
+    """A picture of a page: its SVG, and its width in pixels."""
+
+    svg: str
+    width: float
+
+
+def embed_svg(svg: str, prefix: str) -> EmbeddedSvg:
+    """Return a picture for a page, with `prefix` before its ids, so that they are unique."""
+    try:
+        root = ElementTree.fromstring(svg.encode())
+    except ElementTree.ParseError as error:
+        raise ValueError(f"the picture is no SVG: {error}") from None
+    if root.tag != f"{_SVG}svg":
+        raise ValueError(f"the picture is no SVG: it is <{root.tag}>")
+    _, _, width, height = (float(part) for part in root.get("viewBox", "0 0 0 0").split())
+    _clean(root, prefix)
+    root.attrib = {"viewBox": f"0 0 {width:g} {height:g}", "aria-hidden": "true"}
+    return EmbeddedSvg(ElementTree.tostring(root, encoding="unicode"), width * 4 / 3)
+
+
+def _clean(element: ElementTree.Element, prefix: str) -> None:
+    """Remove from an element and its children, in place, everything but shapes and letters."""
+    element.tag = element.tag.removeprefix(_SVG)
+    element.attrib = dict(_attributes(element, prefix))
+    if element.tag not in _TEXTS:
+        element.text = None
+    if element.tag != "tspan":
+        element.tail = None
+    for child in list(element):
+        if not isinstance(child.tag, str) or child.tag.removeprefix(_SVG) not in _ELEMENTS:
+            element.remove(child)
+            continue
+        _clean(child, prefix)
+        if child.tag in ("g", "defs") and not len(child):
+            element.remove(child)
+
+
+def _attributes(element: ElementTree.Element, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the attributes of an element on a page, with colours as the page's variables; white letters stay white."""
+
+    def use_variable(found: re.Match[str]) -> str:
+        variable = "" if letters and found[0].lower() == "#ffffff" else _VARIABLES.get(found[0].lower())
+        return f"var({variable})" if variable else found[0].lower()
+
+    def shorten(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    letters = element.tag in _TEXTS
+    for name, value in element.attrib.items():
+        if name in _LENGTHS:
+            yield name, " ".join(_LONG_NUMBER.sub(shorten, value).split())
+        elif name in _ATTRIBUTES:
+            yield name, value.replace("url(#", f"url(#{prefix}")
+    paint = [f"{name}: {color}" for name in ("fill", "stroke") if (color := element.get(name))]
+    declarations = _FONTS.sub("", "; ".join([*paint, element.get("style", "")]))
+    if style := _COLOR.sub(use_variable, declarations).strip("; "):
+        yield "style", style.replace("url(#", f"url(#{prefix}")
+    if own := element.get("id"):
+        yield "id", f"{prefix}{own}"
+    link = element.get(_LINK, element.get("href", ""))
+    if link[:1] == "#":
+        yield "href", f"#{prefix}{link[1:]}"
+    elif element.tag == "image" and link.startswith("data:image/png;base64,"):
+        yield "href", link
+
+
+def _inks(*, dark: bool) -> str:
+    """Return the declarations of a page's colours, on a light or a `dark` ground."""
+    return "; ".join(f"{_VARIABLES[light.lower()]}: {(on if dark else light).lower()}" for light, on in ON_DARK.items())
+
+
+def page(report: Document) -> str:
+    """Return the page of a report; everything in the report is text in it."""
+    drawn = {id(picture): embed_svg(picture.svg, f"p{n}-") for n, picture in enumerate(report.pictures())}
+    script = _read("page.js")
+    links = (f'<li><a href="#{escape(part.name)}">{_text(part.title)}</a></li>' for part in report.sections)
+    return Template(_read("page.html")).substitute(
+        title=_text(report.title),
+        subtitle=_text(report.subtitle),
+        lead="".join(f"{_block(block, drawn)}\n" for block in report.lead),
+        links="".join(links),
+        sections="\n".join(_block(section, drawn) for section in report.sections),
+        style=_read("page.css"),
+        inks=_inks(dark=False),
+        dark_inks=_inks(dark=True),
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=escape(_core.__version__),
+        nothing=document.NOTHING,
+    )
+
+
+@cache
+def _read(name: str) -> str:
+    return (Path(__file__).parents[1] / "data" / name).read_text(encoding="utf-8")
+
+
+def _text(text: str) -> str:
+    return escape(document.to_printable(text))
+
+
+def _block(block: document.Block | document.Section, drawn: dict[int, EmbeddedSvg], level: int = 2) -> str:
+    if isinstance(block, document.Section):
+        head = f'<section id="{escape(block.name)}"><h{level}>{_text(block.title)}</h{level}>'
+        inner = (_block(part, drawn, min(level + 1, 4)) for part in block.blocks)
+        return "\n".join([head, *inner, "</section>"])
+    if isinstance(block, document.Paragraph):
+        return f"<p{' class=lead' if block.lead else ''}>{_text(block.text)}</p>"
+    if isinstance(block, document.Items):
+        tag = "ol" if block.numbered else "ul"
+        return f"<{tag}>{''.join(f'<li>{_text(line)}</li>' for line in block.lines)}</{tag}>"
+    if isinstance(block, document.FactList):
+        name, begin, end = ("figures", "<div>", "</div>") if block.lead else ("facts", "", "")
+        pairs = (f"{begin}<dt>{_text(n)}</dt><dd>{_text(v)}</dd>{end}" for n, v in block.pairs)
+        return f'<dl class="{name}">{"".join(pairs)}</dl>'
+    if isinstance(block, document.Code):
+        return "<pre>{}</pre>".format("\n".join(map(_text, block.text.splitlines())))
+    if isinstance(block, document.DocumentTable):
+        return _table(block)
+    svg, width = drawn[id(block)]
+    caption = f"<figcaption>{_text(block.caption)}</figcaption>" if block.caption else ""
+    attributes = f'role="img" aria-label="{_text(block.text)}" style="max-width: {width:.0f}px"'
+    return f'<figure>{_scroll(block.text)}<div class="drawing" {attributes}>{svg}</div></div>{caption}</figure>'
+
+
+def _table(table: document.DocumentTable) -> str:
+    numeric = [heading in table.numbers for heading in table.headings]
+    of = table.headings if table.wordy else [""] * len(numeric)
+    headings = (
+        f'<th scope="col"{" class=n" if number else ""}>{_text(heading)}</th>'
+        for heading, number in zip(table.headings, numeric, strict=True)
+    )
+    lines = (f"<tr>{''.join(map(_cell, line, of, numeric))}</tr>" for line in table.lines)
+    marks = {
+        "searched": table.tools and len(table.lines) >= _LEAST_SEARCHED,
+        "wordy": table.wordy,
+        "many": not table.wordy and len(numeric) >= _MANY,
+    }
+    kind = " ".join(name for name, applies in marks.items() if applies)
+    attribute = f' class="{kind}"' if kind else ""
+    caption = f'<p class="caption">{_text(table.caption)}</p>' if table.caption else ""  # narrower than a wide table
+    body = "\n".join([f"<thead><tr>{''.join(headings)}</tr></thead>", "<tbody>", *lines, "</tbody>"])
+    return f"{caption}{_scroll(table.caption or 'Table')}<table{attribute}>{body}</table></div>"
+
+
+def _cell(text: str, heading: str, number: bool) -> str:
+    of = f' data-of="{_text(heading)}"' if heading else ""
+    kind = " class=n" if number else " class=s" if len(text) <= _LONGEST_WORD else ""
+    return f"<td{kind}{of}>{_text(text)}</td>"
+
+
+def _scroll(label: str) -> str:
+    return f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(label)}">'

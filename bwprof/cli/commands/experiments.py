@@ -339,10 +339,10 @@ def _ablation_texts(data: pd.DataFrame) -> dict[str, Callable[[], str]]:
 
 def _draw(data: pd.DataFrame, target: str) -> bool:
     """Draw the picture; return False, and print why, where that fails."""
-    from bwprof.plot import ablations
+    from bwprof.plot import gains
 
     try:
-        ablations.save_ablation(data, target)
+        gains.save_ablation(data, target)
     except StoppedError:
         raise
     except Exception as error:  # whatever matplotlib raises: the rows are written
