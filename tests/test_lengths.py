@@ -16,7 +16,7 @@ from past import timed, write
 from rows import row
 
 import bwprof
-from bwprof import _core, registry
+from bwprof import _core, plot, registry
 from bwprof.cli import main
 from bwprof.cli.commands.plot import means
 from bwprof.cli.commands.sweep import main_sweep, read_request
@@ -283,13 +283,13 @@ def grid(*lists: str | None) -> pd.DataFrame:
 
 
 def test_a_cell_of_a_heatmap_stands_for_one_list() -> None:
-    ax = heatmaps.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
+    ax = plot.heatmap(grid("64;32;16", "64;48;1", None), x="num_heads", y="num_kv_heads")
     described = " ".join(texts(ax))
     assert "kv_lens=64,32,16" in described
     assert "4 rows of other" in described
     assert "fastest of several" not in described
     assert {"108", "116", "132"} <= set(described.split())
-    alone = " ".join(texts(heatmaps.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
+    alone = " ".join(texts(plot.heatmap(grid("64;32;16"), x="num_heads", y="num_kv_heads")))
     assert "kv_lens=64,32,16" in alone
     assert "not drawn" not in alone
 

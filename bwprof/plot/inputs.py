@@ -111,7 +111,7 @@ def require_columns(data: Any, *names: str, what: str) -> pd.DataFrame:
 
 def check_column(argument: str, name: str) -> None:
     """Raise ValueError for what is no column of numbers, with the nearest right name."""
-    known = [column.name for column in columns.all_columns() if column.kind in ("number", "integer")]
+    known = [column.name for column in schema.all_columns() if column.kind in ("number", "integer")]
     if parse_name(name, argument) not in known:
         raise ValueError(f"{argument}: {describe_unknown('column of numbers', name, known, see='bwprof columns')}")
 

@@ -10,15 +10,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bwprof import registry
-from bwprof.analysis.bottleneck import STEP
-from bwprof.analysis.cliffs import find_cliffs_along
+from bwprof.analysis.bottleneck import STEP, find_cliffs_along
 from bwprof.analysis.summarize import ordered_precisions
 from bwprof.plot import canvas, inputs, styles
 from bwprof.plot.canvas import cut
 from bwprof.results import schema
-from bwprof.results.columns import Column
 from bwprof.results.pairs import moved_bytes
-from bwprof.results.schema import RowDict
+from bwprof.results.schema import Column, RowDict
 from bwprof.text.formatting import format_bytes, format_figure, plural
 from bwprof.text.parsing import measured_or_nan, measured_or_none, parse_name, quote_text, repr_short
 

@@ -119,7 +119,7 @@ def read_goals(goals: str | PathLike[str] | Mapping[str, Any] | None) -> list[Go
 
 
 def _read_goal(name: str, text: Any, where: str) -> Goal:
-    numbers = (column.name for column in columns.all_columns() if column.kind in ("number", "integer"))
+    numbers = (column.name for column in schema.all_columns() if column.kind in ("number", "integer"))
     figures = [*_OWN_FIGURES, *numbers]
     if name not in figures:
         see = "bwprof columns, and " + ", ".join(_OWN_FIGURES)

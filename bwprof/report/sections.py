@@ -17,10 +17,9 @@ from bwprof.analysis.values import drop_repeated_shapes
 from bwprof.registry import precision_names
 from bwprof.report import run as pictures
 from bwprof.report.run import ReportRun
-from bwprof.results.columns import CLASSIC_NAMES, FLAGS
 from bwprof.results.frame import to_rows
 from bwprof.results.reader import describe_unfinished
-from bwprof.results.schema import RowDict
+from bwprof.results.schema import CLASSIC_NAMES, FLAGS, RowDict
 from bwprof.roofs.limiter import find_grade
 from bwprof.text.document import (
     Block,

@@ -200,12 +200,12 @@ def _draw_all(options: argparse.Namespace, files: Sequence[str], how: dict[str, 
 
 def _draw_other(kind: str | None, files: Sequence[str], options: argparse.Namespace) -> Callable[..., object]:
     """Draw what is made of more than one run, or of an ablation; return what writes it."""
-    from bwprof.plot import ablations, regressions
+    from bwprof.plot import gains, regressions
 
     if kind == "ablation":
         if len(files) != 1:
             raise ValueError(f"ablation draws one ladder, and there are {len(files)} files: name one")
-        return ablations.build_ablation(files[0]).write
+        return gains.build_ablation(files[0]).write
     if kind == "compare":
         from bwprof import compare
 
