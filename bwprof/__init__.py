@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bwprof.records.baselines import baselines as baselines
     from bwprof.records.baselines import delete_baseline as delete_baseline
     from bwprof.records.baselines import load_baseline as load_baseline
-    from bwprof.records.history.query import history as history
+    from bwprof.records.history import history as history
     from bwprof.records.proof import BandwidthReport as BandwidthReport
     from bwprof.records.proof import save_proof_bundle as save_proof_bundle
     from bwprof.records.regression.compare import compare as compare
@@ -100,7 +100,7 @@ _NAMES = {
     "bwprof.profiler.schedule": "Schedule",
     "bwprof.profiler.torch_kernels": "torch_profiler_rows",
     "bwprof.records.baselines": "Baseline baselines delete_baseline load_baseline",
-    "bwprof.records.history.query": "history",
+    "bwprof.records.history": "history",
     "bwprof.records.proof": "BandwidthReport save_proof_bundle",
     "bwprof.records.regression.compare": "compare",
     "bwprof.records.regression.outliers": "outliers",

@@ -12,8 +12,8 @@ from past import timed, week, write
 from rows import row
 
 import bwprof
-from bwprof.records.history import scan
-from bwprof.records.history.query import history
+from bwprof.records import history as scan
+from bwprof.records.history import history
 
 # ---- the frame ----
 

@@ -17,7 +17,7 @@ from past import timed, week, write
 
 from bwprof.cli import main
 from bwprof.plot import regressions, styles
-from bwprof.records.history.query import history
+from bwprof.records.history import history
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,8 @@ import pytest
 from past import started, timed, week, write
 
 import bwprof
-from bwprof.records.history import query
-from bwprof.records.history import scan as module
-from bwprof.records.history.query import history
+from bwprof.records import history as module
+from bwprof.records.history import history
 from bwprof.results import atomic, csv_file
 from bwprof.results.writer import Store as Writer
 
@@ -207,7 +206,7 @@ def test_a_run_that_goes_while_it_is_read_is_no_trouble(
 ) -> None:
     week(tmp_path)
     real = module.run_folders
-    monkeypatch.setattr(query, "run_folders", lambda root: [*real(root), "gone"])
+    monkeypatch.setattr(module, "run_folders", lambda root: [*real(root), "gone"])
     found = history(tmp_path)
     assert len(found) == 6
     assert found.attrs["unread"] == {}

@@ -275,7 +275,7 @@ def _draw_other(
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
         regressions.build_ratios(compare(files[0], files[1])).write(targets, dpi=dpi, dark=options.dark)
     else:
-        from bwprof.records.history.query import history
+        from bwprof.records.history import history
 
         if len(files) > 1:
             raise ValueError(f"trend draws the runs below one folder: '{quote_text(files[1])}' is one too many")
