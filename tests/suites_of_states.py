@@ -12,8 +12,8 @@ from typing import Any
 from rows import row
 
 from bwprof import _core
-from bwprof.records.baselines import make_baseline
-from bwprof.records.source import Source, load_source
+from bwprof.records.baselines import Baseline, make_baseline
+from bwprof.records.source import make_source
 from bwprof.results.schema import RowDict
 
 SAMPLES = 100
@@ -62,7 +62,7 @@ def _states(draw: random.Random, case: Case) -> Iterator[bool]:
 
 def make_sides(
     draw: random.Random, cases: Sequence[Case], base: int, new: int, factors: dict[str, float]
-) -> list[Source]:
+) -> list[Baseline]:
     """Both sides of a comparison, of so many processes each; the new one slower by a case's factor."""
     found = []
     for name, processes in (("base", base), ("new", new)):
@@ -73,8 +73,6 @@ def make_sides(
             rows = [measure_case(draw, case, slower.get(case.name, 1.0), process) for case in cases]
             runs.append(([one for one, _ in rows], [samples for _, samples in rows], {"run_id": process}))
         found.append(
-            load_source(make_baseline(name, runs))
-            if processes > 1
-            else Source(name, list(runs[0][0]), list(runs[0][1]))
+            make_baseline(name, runs) if processes > 1 else make_source(name, list(runs[0][0]), list(runs[0][1]))
         )
     return found

@@ -220,8 +220,8 @@ def test_a_cut_off_file_is_refused_wherever_it_was_cut(folder: Path) -> None:
     [
         ({"format": "bwprof-results"}, "is a result file, not a baseline: 'bwprof baseline save NAME FILE'"),
         ({"format": "asv"}, 'is not a baseline: it has no "format": "bwprof-baseline"'),
-        ({"version": 2}, "is a baseline of version 2; this bwprof reads up to 1: install a newer one"),
-        ({"version": "1"}, "is a baseline of version '1': a whole number from 1 is needed"),
+        ({"version": 2}, "version 2; .* up to 1"),
+        ({"version": "1"}, "version '1'; .* up to 1"),
         ({"schema_version": 99}, "has schema version 99; this bwprof reads up to"),
         ({"cases": []}, "is empty, it has no cases"),
         ({"cases": None}, "is not a whole baseline .cases, run or processes are missing"),

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from rows import row
 
 import bwprof
-from bwprof.records.baselines import Baseline, make_baseline
+from bwprof.records.baselines import Baseline, BaselineCase, make_baseline
 from bwprof.records.regression import causes, report
 from bwprof.records.regression.comparison import COLUMNS, compare_sources
 from bwprof.records.regression.verdicts import VERDICTS
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import load_source, make_source
 from bwprof.results import frame
 from bwprof.results.schema import RowDict
 
@@ -505,8 +505,8 @@ def test_a_second_try_on_other_ground_is_none() -> None:
 def test_what_fails_a_gate(slow: float, fail_on: str | float, fails: bool, metric: str) -> None:
     # A rate falls by 4.8 % where the time rises by 5 %: the same change.
     found = compare_sources(load_source(run()), load_source(run(a=slow)), metric=metric)
-    assert found.fails(found.lines[0], fail_on) == fails
-    assert not found.fails(found.lines[1], fail_on)
+    assert found.lines[0].fails(fail_on) == fails
+    assert not found.lines[1].fails(fail_on)
 
 
 _odd = st.sampled_from([None, 0.0, -1.0, 5e-324, 1e-300, 1e-3, 1.0, 1.01, 1e300, math.inf, math.nan])
@@ -526,8 +526,12 @@ def test_odd_figures_never_get_in_the_way(
 ) -> None:
     """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
     base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
-    times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
-    found = compare_sources(Source("base", base, process_ms=times), Source("new", new), metric=metric)
+    ends = [[odd["time_ms_lo"]] if several and odd.get("time_ms_lo") else [] for odd in one]
+    cases = [
+        BaselineCase(tuple(line | {"time_ms": ms, "process": str(ms)} for ms in (line["time_ms"], *more)), (None,) * 2)
+        for line, more in zip(base, ends, strict=True)
+    ]
+    found = compare_sources(Baseline("base", tuple(cases)), make_source("new", new), metric=metric)
     assert {line.verdict for line in found.lines} <= set(VERDICTS)
     assert len(found.frame()) == max(len(base), len(new))
     assert report.format_summary(found)

@@ -409,7 +409,7 @@ def test_a_session_that_measures_nothing_cannot_be_saved(inside: pytest.Pytester
     ("options", "words"),
     [
         (("--bwprof-fail-on", "5%"), "--bwprof-fail-on needs what to compare with: --bwprof-baseline NAME"),
-        (("--bwprof-baseline", "main"), "*no such file or folder: main; no baseline 'main' in *"),
+        (("--bwprof-baseline", "main"), "*no such file or folder: main; no baseline *main* in *"),
         (("--bwprof-save", "../main"), "*the name of a baseline is '../main': allowed are*"),
         (
             ("--bwprof-baseline", "x", "--bwprof-fail-on", "slow"),

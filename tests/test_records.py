@@ -38,8 +38,9 @@ def test_a_key_is_what_identifies_a_case() -> None:
 
 def test_looser_keys() -> None:
     one = row("decode", "fp16", timer="graph")
-    assert keys.variantless_key(one) == keys.variantless_key(one | {"variant": "other"})
-    assert keys.variantless_key(one) != keys.variantless_key(one | {"timer": "cupti"})
+    names = keys.variantless_names()
+    assert keys.select_values(one, names) == keys.select_values(one | {"variant": "other"}, names)
+    assert keys.select_values(one, names) != keys.select_values(one | {"timer": "cupti"}, names)
     elsewhere = one | {"variant": "b", "timer": "cupti", "backend": "cuda", "device": "Other"}
     assert keys.portable_key(one) == keys.portable_key(elsewhere)
     assert keys.portable_key(one) != keys.portable_key(one | {"cache": "hot"})
@@ -138,7 +139,7 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
         found = records_source.load_source(source)
         assert [{k: v for k, v in one.items() if k in wanted[0]} for one in found.rows] == wanted
-        assert found.process_ms == [(), ()]
+        assert found.processes == ()
         assert len(found.samples) == 2
     assert records_source.load_source(json).samples == [[1.0, 2.0], None]
     assert records_source.load_source(data).samples == [[1.0, 2.0], None]
@@ -158,9 +159,9 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "kind", "words"),
     [
-        ("mian", FileNotFoundError, "no such file or folder: mian; no baseline 'mian'.*did you mean 'main'"),
-        ("baseline:mian", FileNotFoundError, "^no baseline 'mian'.*did you mean 'main'"),
-        ("no/such", FileNotFoundError, "no such file or folder: no/such$"),
+        ("mian", FileNotFoundError, "mian.*'mian'.*'main'"),
+        ("baseline:mian", FileNotFoundError, "'mian'.*'main'"),
+        ("no/such", FileNotFoundError, "no/such$"),
         ("baseline:../x", ValueError, "the name of a baseline is '../x'"),
         (5, TypeError, "5 holds no rows"),
         ([], ValueError, "empty"),

@@ -17,10 +17,11 @@ from test_compare_command import bw, saved
 
 import bwprof
 from bwprof.records import baselines
+from bwprof.records.baselines import Baseline
 from bwprof.records.regression import causes
 from bwprof.records.regression.comparison import Comparison, compare_sources
-from bwprof.records.regression.distributions import measure_shift
-from bwprof.records.source import Source, load_source
+from bwprof.records.regression.statistics import measure_shift
+from bwprof.records.source import load_source, make_source
 from bwprof.results.schema import RowDict
 from bwprof.runs import remeasure
 
@@ -29,12 +30,12 @@ __all__ = ["bw"]
 WIDE = {"time_ms_lo": 0.7, "time_ms_hi": 1.6}
 
 
-def of_samples(samples: Sequence[float], **more: Any) -> Source:
+def of_samples(samples: Sequence[float], **more: Any) -> Baseline:
     """A run of one case with these samples, in ns; its interval spans them all."""
     ordered = sorted(samples)
     ends = {"time_ms_lo": ordered[0] / 1e6, "time_ms_hi": ordered[-1] / 1e6}
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2e6
-    return Source("run", [timed("a", middle, **{**ends, **more})], [list(samples)])
+    return make_source("run", [timed("a", middle, **{**ends, **more})], [list(samples)])
 
 
 def coins(seed: int, share: float = 0.5, factor: float = 1.0, count: int = 200) -> list[float]:
@@ -43,7 +44,7 @@ def coins(seed: int, share: float = 0.5, factor: float = 1.0, count: int = 200) 
     return [factor * (80e3 if toss.random() < share else 40e3) * math.exp(toss.gauss(0, 0.002)) for _ in range(count)]
 
 
-def verdict(base: Source, new: Source, **options: Any) -> str:
+def verdict(base: Baseline, new: Baseline, **options: Any) -> str:
     return compare_sources(base, new, **options).lines[0].verdict
 
 
@@ -127,8 +128,8 @@ def test_all_samples_slower_by_a_factor_are_a_change() -> None:
     flagged = of_samples(coins(2, factor=1.5), flags="two_states")
     assert verdict(base, flagged) == "slower", "its samples say so"
     found = compare_sources(base, of_samples(coins(2, factor=1.5)))
-    assert found.change(found.lines[0]) == pytest.approx(0.5, abs=0.02)
-    assert found.smallest(found.lines[0]) < 0.1, "much less than what the medians would show"
+    assert found.lines[0].change == pytest.approx(0.5, abs=0.02)
+    assert found.lines[0].smallest < 0.1, "much less than what the medians would show"
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.4, 0.6), (0.3, 0.7), (0.1, 0.9)])
@@ -224,7 +225,7 @@ def tried(found: Comparison, row: RowDict) -> str:
 
 def test_a_second_try_decides_what_was_undecided_for_the_better_only() -> None:
     found = compare_sources(load_source(run()), load_source([timed("a", 1.0, **WIDE), *run()[1:]]))
-    assert found.doubted(found.lines[0], "slower")
+    assert found.lines[0].is_doubted("slower")
     assert tried(found, timed("a", 1.001)) == "same"
     assert tried(found, timed("a", 1.5)) == "undecided", "once is not twice"
     assert tried(found, timed("a", 1.0, **WIDE)) == "undecided"
@@ -301,7 +302,7 @@ def test_one_process_is_confirmed_more_often_than_five(monkeypatch: pytest.Monke
 def test_what_differs_between_the_runs_stands_beside_the_verdict(
     before: dict[str, Any], after: dict[str, Any], phrase: str
 ) -> None:
-    found = compare_sources(Source("x", run(), run=before), Source("y", run(a=0.10), run=after))
+    found = compare_sources(make_source("x", run(), run=before), make_source("y", run(a=0.10), run=after))
     assert causes.compare_conditions(before, after) == found.conditions
     assert (phrase in found.cause(0)) if phrase else ("the runs differ" not in found.cause(0))
     assert found.cause(1) == ""

@@ -12,12 +12,13 @@ from typing import Any, Literal
 from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.records import baselines
+from bwprof.records.baselines import Baseline
 from bwprof.records.keys import case_key, portable_key
 from bwprof.records.regression.comparison import compare_sources, parse_fail_on
 from bwprof.records.regression.report import describe_undecided, format_change
 from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.save_baseline import describe_disturbed, save_baseline
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import load_source, make_source
 from bwprof.results.row import Row
 from bwprof.text.formatting import format_path, plural
 from bwprof.text.terminal import make_console, print_table
@@ -74,14 +75,14 @@ class Session:
         tested = {**row, "case": name}
         others = [entry for entry in base.rows if portable_key(entry) != portable_key(tested)]
         samples = [*[None] * len(others), list(row.samples_ns)]
-        comparison = compare_sources(base, Source("this session", [*others, tested], samples), tries=tries)
+        comparison = compare_sources(base, make_source("this session", [*others, tested], samples), tries=tries)
         rows = [line.pair.new for line in comparison.lines]
         place = next(n for n, new in enumerate(rows) if new is not None and case_key(new) == case_key(tested))
         failed, where = False, ""
-        if comparison.doubted(comparison.lines[place], self._fail_on):
+        if comparison.lines[place].is_doubted(self._fail_on):
             second, where = retry()
             comparison = comparison.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
-            failed = comparison.fails(comparison.lines[place], self._fail_on)
+            failed = comparison.lines[place].fails(self._fail_on)
         line = comparison.lines[place]
         change = "" if line.test is None else f"{format_change(line)} "
         verdict = line.verdict.replace("_", " ")
@@ -89,7 +90,7 @@ class Session:
         if line.verdict not in (SLOWER, FASTER, SAME):
             why = f"{alike} of its tests end alike: pytest's --rootdir tells which" if alike else line.reason
             outcome["unjudged"] = f"{verdict}: {why}" if why else verdict
-        if comparison.undecided(line, self._fail_on):
+        if line.is_undecided(self._fail_on):
             outcome["undecided"] = describe_undecided(comparison, [place])
         if not failed:
             return ""
@@ -135,7 +136,7 @@ class Session:
         if exit_status:
             self._notes.append(f"baseline '{name}' was not saved: the session failed")
             return True
-        source = Source("session", [entry["row"] for entry in rows], [entry["samples"] for entry in rows])
+        source = make_source("session", [entry["row"] for entry in rows], [entry["samples"] for entry in rows])
         try:
             if not rows:
                 raise ValueError("no test measured anything with the fixture 'bandwidth'")
@@ -167,7 +168,7 @@ class Session:
         return [line.rstrip() for line in text.getvalue().splitlines() if line.strip()] + self._notes
 
 
-def _find_name(base: Source, case: str) -> tuple[str, int]:
+def _find_name(base: Baseline, case: str) -> tuple[str, int]:
     """Return a test's name in the baseline, and how many names there end alike where it has none.
 
     A node id begins at pytest's root folder, which an option can change: the end of the id identifies the test.

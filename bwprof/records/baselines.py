@@ -7,7 +7,8 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,15 @@ from bwprof.results import columns, json_file, pairs, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
+from bwprof.text.formatting import plural
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import nearest_name, number_or_nan, parse_bool, parse_path, quote_text, repr_short
+from bwprof.text.parsing import describe_unknown, number_or_nan, parse_bool, parse_path, quote_text, repr_short
 
 FORMAT = "bwprof-baseline"
 VERSION = 1
 FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
-MOST_LETTERS = 128
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MISSING = frozenset({"na", "nan", "nat", "none", "null"})
-_MOST_NAMES = 10  # in a message
 _WIDTH = 120  # of a line; lists of numbers are on one line always
 _SAVE_AGAIN = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
 _encode = json.JSONEncoder(allow_nan=False).encode
@@ -41,7 +41,7 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class BaselineCase:
-    """A case of a baseline: one row for each run, with its raw samples. Runs of one process count once."""
+    """A case: one row for each run, with its raw samples. Runs of one process count once."""
 
     rows: tuple[RowDict, ...]
     samples: tuple[list[float] | None, ...]
@@ -138,10 +138,9 @@ class Baseline:
     @property
     def joined(self) -> str:
         """A description of runs that share a process, which counts once; "" where none do."""
-        runs = max(len(case.rows) for case in self.cases)
         if all(case.processes == len(case.rows) for case in self.cases):
             return ""
-        count = self.most_processes
+        count, runs = self.most_processes, max(len(case.rows) for case in self.cases)
         return f"{runs} runs of {'one process, which counts once' if count == 1 else f'{count} processes'}"
 
     @property
@@ -156,6 +155,18 @@ class Baseline:
 
     def _join_values(self, name: str) -> str:
         return ";".join(dict.fromkeys(str(row[name]) for case in self.cases for row in case.rows if row[name]))
+
+    def only(self, patterns: Sequence[str]) -> Baseline:
+        """Return the cases whose case or operation matches one of the patterns; raise ValueError for none."""
+        chosen = tuple(
+            case
+            for case in self.cases
+            if any(fnmatchcase(str(case.row[name]), word) for name in ("case", "operation") for word in patterns)
+        )
+        if not chosen:
+            rows = f"{plural(len(self.cases), 'row')} of {quote_text(self.name)}"
+            raise ValueError(f"--only '{quote_text(','.join(patterns))}': none is left of {rows}")
+        return replace(self, cases=chosen)
 
 
 def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Baseline:
@@ -209,22 +220,17 @@ def _case_document(case: BaselineCase, shared: Collection[str]) -> dict[str, Any
 
 def _format_json(value: Any, depth: int) -> str:
     """Format JSON, one line for whatever fits into `_WIDTH`."""
-    if not isinstance(value, (dict, list)) or _is_numbers(value):
-        return _encode(value)
     if isinstance(value, dict):
-        items = [f"{_encode(name)}: {_format_json(item, depth + 1)}" for name, item in value.items()]
+        ends, items = "{}", [f"{_encode(name)}: {_format_json(item, depth + 1)}" for name, item in value.items()]
+    elif isinstance(value, list) and not all(type(item) in (int, float) for item in value):
+        ends, items = "[]", [_format_json(item, depth + 1) for item in value]
     else:
-        items = [_format_json(item, depth + 1) for item in value]
-    left, right = "{}" if isinstance(value, dict) else "[]"
-    line = f"{left}{', '.join(items)}{right}"
+        return _encode(value)
+    line = f"{ends[0]}{', '.join(items)}{ends[1]}"
     if len(line) + depth <= _WIDTH and "\n" not in line:
         return line
     pad = "\n" + " " * depth
-    return f"{left}{pad} {f',{pad} '.join(items)}{pad}{right}"
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) in (int, float) for item in value)
+    return f"{ends[0]}{pad} {f',{pad} '.join(items)}{pad}{ends[1]}"
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -243,7 +249,13 @@ def parse_baseline(content: str, source: str, name: str) -> Baseline:
         raise ValueError(f"{source} is a result file, not a baseline: 'bwprof baseline save NAME FILE' makes one of it")
     if kind != FORMAT:
         raise ValueError(f'{source} is not a baseline: it has no "format": "{FORMAT}"')
-    _check_versions(document, source)
+    version = document.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise ValueError(
+            f"{source} is a baseline of version {repr_short(version)}; this bwprof reads up to {VERSION}: install a "
+            "newer one"
+        )
+    schema.check_version(document.get("schema_version"), source)
     cases, run, processes = (document.get(part) for part in ("cases", "run", "processes"))
     if not isinstance(cases, list) or not isinstance(run, dict) or not _are_dicts(processes):
         raise ValueError(f"{source} is not a whole baseline (cases, run or processes are missing): {_SAVE_AGAIN}")
@@ -257,17 +269,6 @@ def parse_baseline(content: str, source: str, name: str) -> Baseline:
         except ValueError as error:
             raise ValueError(f"{source}, case {number}: {error}") from None
     return Baseline(name, tuple(members), run, tuple(processes), str(document.get("saved") or ""))
-
-
-def _check_versions(document: Mapping[str, Any], source: str) -> None:
-    version = document.get("version")
-    if type(version) is int and version > VERSION:
-        raise ValueError(
-            f"{source} is a baseline of version {version}; this bwprof reads up to {VERSION}: install a newer one"
-        )
-    if type(version) is not int or version < 1:
-        raise ValueError(f"{source} is a baseline of version {repr_short(version)}: a whole number from 1 is needed")
-    schema.check_version(document.get("schema_version"), source)
 
 
 def _are_dicts(value: Any) -> bool:
@@ -294,7 +295,7 @@ def check_file_name(name: object, what: str) -> str:
     if isinstance(name, str) and _PLAIN.fullmatch(name):
         return name
     raise ValueError(
-        f"{what} is {repr_short(name)}: allowed are {MOST_LETTERS} of the letters A-Z a-z, digits, '.', '_' and '-', "
+        f"{what} is {repr_short(name)}: allowed are 128 of the letters A-Z a-z, digits, '.', '_' and '-', "
         "not beginning with '.'"
     )
 
@@ -365,16 +366,11 @@ def baseline_names(folder: str | PathLike[str] | None = None) -> list[str]:
     return [name for name in names if not name.startswith(".")]
 
 
-def missing_error(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
-    """Return the error for a name that no baseline has; it offers the nearest one."""
-    names = baseline_names(folder)
-    near = nearest_name(name, names, likeness=0.5)
-    hint = f"did you mean '{near}'? " if near else ""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    listed = f"there: {', '.join(names[:_MOST_NAMES])}{more}"
-    there = listed if names else f"'bwprof baseline save {quote_text(name)}' makes one"
-    where = quote_text(baseline_folder(folder))
-    return FileNotFoundError(f"no baseline '{quote_text(name)}' in {where}: {hint}{there}")
+def _missing_error(name: str, folder: str | PathLike[str] | None) -> FileNotFoundError:
+    where, names = quote_text(baseline_folder(folder)), baseline_names(folder)
+    if names:
+        return FileNotFoundError(describe_unknown("baseline", name, names, where=where))
+    return FileNotFoundError(f"no baseline '{name}' in {where}: 'bwprof baseline save {name}' makes one")
 
 
 def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Baseline:
@@ -412,7 +408,7 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     try:
         return read_baseline(path)
     except FileNotFoundError:
-        raise missing_error(name, folder) from None
+        raise _missing_error(name, folder) from None
 
 
 def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Path:
@@ -435,7 +431,7 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
     """
     path = baseline_path(name, folder)
     if not os.path.lexists(path):
-        raise missing_error(name, folder)
+        raise _missing_error(name, folder)
     with lock(path):
         path.unlink()
     return path

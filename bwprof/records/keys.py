@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -131,17 +131,12 @@ def case_key(row: RowDict) -> CaseKey:
     >>> case_key(row) == case_key({**row, "run_id": "b"}), case_key(row) == case_key({**row, "variant": "gemv"})
     (True, False)
     """
-    return _values(row, key_names())
-
-
-def variantless_key(row: RowDict) -> CaseKey:
-    """Return the key without the variant."""
-    return _values(row, variantless_names())
+    return select_values(row, key_names())
 
 
 def portable_key(row: RowDict) -> CaseKey:
     """Return the key without variant, device, backend and timer."""
-    return _values(row, portable_names())
+    return select_values(row, portable_names())
 
 
 def unique_keys(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
@@ -153,14 +148,6 @@ def unique_keys(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
     return [_number_turns(keys, [None] * len(keys)) for keys in _distinguish_rows(sides)]
 
 
-def group_places(keys: Sequence[Hashable]) -> dict[Any, list[int]]:
-    """Return the indices of each distinct key."""
-    groups: dict[Any, list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(key, []).append(place)
-    return groups
-
-
 def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
     """Return keys as `unique_keys`, unique within each run of a side: a case has the same key in all runs.
 
@@ -168,7 +155,7 @@ def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
     """
     return [
         _number_turns(
-            [(*key, *_values(row, tuple(GROUND))) for key, row in zip(keys, rows, strict=True)],
+            [(*key, *select_values(row, tuple(GROUND))) for key, row in zip(keys, rows, strict=True)],
             [row.get("run_id") for row in rows],
         )
         for keys, rows in zip(_distinguish_rows(sides), sides, strict=True)
@@ -182,7 +169,10 @@ def _distinguish_rows(sides: Sequence[Sequence[RowDict]]) -> list[list[CaseKey]]
         repeated = {key for side in keys for key, count in Counter(side).items() if count > 1}
         if names and repeated:
             keys = [
-                [(*key, *_values(row, names)) if key in repeated else key for key, row in zip(side, rows, strict=True)]
+                [
+                    (*key, *select_values(row, names)) if key in repeated else key
+                    for key, row in zip(side, rows, strict=True)
+                ]
                 for side, rows in zip(keys, sides, strict=True)
             ]
     return keys
@@ -215,7 +205,7 @@ def list_differences(base: RowDict, new: RowDict) -> list[str]:
     return list(reasons.values())
 
 
-def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
+def select_values(row: RowDict, names: Sequence[str]) -> CaseKey:
     """Return values of columns; None for "", which a CSV file has for a missing one."""
     return tuple(None if (value := schema.clean_value(row.get(name))) == "" else value for name in names)
 

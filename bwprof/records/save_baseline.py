@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 
 from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineRun, make_baseline
-from bwprof.records.source import Source, load_source
+from bwprof.records.keys import positive_number
+from bwprof.records.source import load_source
 from bwprof.results.pairs import find_disturbances
 from bwprof.results.schema import RowDict
-from bwprof.text import formatting
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import quote_text
 
@@ -96,7 +95,7 @@ def describe_disturbed(name: str, rows: Sequence[RowDict]) -> str:
     )
 
 
-def join_sources(name: str, sources: Sequence[Source]) -> Baseline:
+def join_sources(name: str, sources: Sequence[Baseline]) -> Baseline:
     """Make a baseline of sources; raise ValueError for a source without a time, and for a run that appears twice."""
     runs: list[BaselineRun] = []
     run_ids: set[str] = set()
@@ -115,26 +114,17 @@ def join_sources(name: str, sources: Sequence[Source]) -> Baseline:
 
 def is_measured(row: RowDict) -> bool:
     """Return whether a row has a time that others can be compared with."""
-    time_ms = row["time_ms"]
-    return row["status"] == "ok" and not formatting.is_missing(time_ms) and 0 < time_ms < math.inf
+    return row["status"] == "ok" and positive_number(row["time_ms"]) is not None
 
 
-def _group_by_run(source: Source) -> dict[str, BaselineRun]:
-    groups: dict[str, tuple[list[RowDict], list[list[float] | None]]] = {}
-    for row, values in _all_rows(source):
-        rows, samples = groups.setdefault(str(row.get("run_id") or ""), ([], []))
-        rows.append(row)
-        samples.append(values)
+def _group_by_run(source: Baseline) -> dict[str, BaselineRun]:
     metadata = {str(run.get("run_id")): run for run in (*source.processes, source.run)}
-    return {
-        run_id: (rows, samples, metadata.get(run_id) or ({"run_id": run_id} if run_id else source.run))
-        for run_id, (rows, samples) in groups.items()
-    }
-
-
-def _all_rows(source: Source) -> Iterable[tuple[RowDict, list[float] | None]]:
-    if source.cases:
-        for case in source.cases:
-            yield from zip(case.rows, case.samples, strict=True)
-    else:
-        yield from zip(source.rows, source.samples or [None] * len(source.rows), strict=True)
+    groups: dict[str, tuple[list[RowDict], list[list[float] | None], Mapping[str, Any]]] = {}
+    for case in source.cases:
+        for row, values in zip(case.rows, case.samples, strict=True):
+            run_id = str(row.get("run_id") or "")
+            run = metadata.get(run_id) or ({"run_id": run_id} if run_id else source.run)
+            rows, samples, _ = groups.setdefault(run_id, ([], [], run))
+            rows.append(row)
+            samples.append(values)
+    return dict(groups)

@@ -191,7 +191,7 @@ def _prediction(step: OptimizationStep) -> str:
 
 def _validation(step: OptimizationStep) -> str:
     verdict = step.verdict
-    low, high = step.comparison.interval(verdict)
+    low, high = verdict.interval
     interval = f" (95 %: {_times(1 / high)} to {_times(1 / low)})" if low > 0 else ""
     reason = f": {verdict.reason}" if verdict.reason else ""
     times = f"{_ms(step.before)} to {_ms(step.after)}"

@@ -17,9 +17,10 @@ from bwprof import registry
 from bwprof.analysis.bottleneck import Finding, rank_losses
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
+from bwprof.records.baselines import Baseline
 from bwprof.records.regression.comparison import Comparison, compare_sources
 from bwprof.records.regression.verdicts import pair_cases
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import load_source, make_source
 from bwprof.report.run import ReportRun
 from bwprof.results import columns, schema
 from bwprof.results.atomic import read_text
@@ -396,7 +397,7 @@ def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision:
     track = _choose_track(complete, case, precision)
     rows = [row for row in track.rows if row is not None]
     _check_devices(runs, rows)
-    sources = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
+    sources = [make_source(run.name, [row], None, run.metadata) for run, row in zip(runs, rows, strict=True)]
     steps = [
         OptimizationStep(number, base, new, before, after, compare_sources(*both))
         for number, ((base, new), (before, after), both) in enumerate(
@@ -415,7 +416,7 @@ def _check_devices(runs: Sequence[ReportRun], rows: Sequence[RowDict]) -> None:
         )
 
 
-def _join_runs(sources: Sequence[Source]) -> list[Track]:
+def _join_runs(sources: Sequence[Baseline]) -> list[Track]:
     """Return every row of the first run with its counterparts in the others."""
     tracks: list[list[RowDict | None]] = [[row] for row in sources[0].rows]
     for other in sources[1:]:

@@ -18,7 +18,7 @@ from bwprof.cli.options import MixedParser, Parser, run, run_measuring
 from bwprof.records import baselines, save_baseline
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import read_metric
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import load_source, make_source
 from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
@@ -224,7 +224,7 @@ def _save(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
     return _measure(options, argv, interrupts, repeat)
 
 
-def _write(options: argparse.Namespace, sources: Sequence[Source]) -> None:
+def _write(options: argparse.Namespace, sources: Sequence[Baseline]) -> None:
     baseline = save_baseline.join_sources(options.name, sources)
     path = format_path(baselines.write_baseline(baseline, folder=options.dir, force=options.force))
     sys.stderr.write(f"bwprof: baseline {options.name} ({plural(len(baseline.cases), 'case')}) is in {path}\n")
@@ -243,7 +243,7 @@ def _measure(options: argparse.Namespace, argv: Sequence[str], interrupts: Inter
             reason = next((f": {row['reason']}" for row in empty.rows if row.get("reason")), "")
             _log.error("baseline %s is not saved: no case was measured%s", options.name, reason)
         elif all(map(_is_complete, stores)):
-            sources = [Source(str(store.run["run_id"]), store.rows, store.samples, store.run) for store in stores]
+            sources = [make_source(str(store.run["run_id"]), store.rows, store.samples, store.run) for store in stores]
             with interrupts.at_once():
                 _write(options, sources)
             saved = True

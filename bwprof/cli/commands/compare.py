@@ -102,8 +102,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace, gate: float | None, fail_on: str | float) -> Comparison:
+    from bwprof.records.regression.compare import confirm_changes
     from bwprof.records.regression.comparison import compare_sources
-    from bwprof.records.regression.confirmation import confirm_changes
     from bwprof.records.source import load_source
 
     base, new = load_source(options.base, folder=options.dir), load_source(options.new, folder=options.dir)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.records.keys import format_metric
 from bwprof.records.regression import verdicts
-from bwprof.records.regression.comparison import Comparison, Gate, distinguish_lines
+from bwprof.records.regression.comparison import Comparison, Gate
 from bwprof.records.regression.statistics import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.regression.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, CaseVerdict
 from bwprof.results.pairs import DEFAULT_GATE
@@ -34,12 +34,7 @@ _MOST_DETAILS = 12
 
 def line_names(comparison: Comparison) -> list[str]:
     """Return each line's name: case, precision, and what distinguishes it."""
-    return [
-        " ".join(
-            quote_text(word) for word in (line.pair.row.get("case"), line.pair.row.get("precision"), label) if word
-        )
-        for line, label in zip(comparison.lines, distinguish_lines(comparison.lines), strict=True)
-    ]
+    return comparison.names
 
 
 def sort_lines(comparison: Comparison, *, everything: bool) -> list[int]:
@@ -52,7 +47,7 @@ def sort_lines(comparison: Comparison, *, everything: bool) -> list[int]:
 
     def rank(place: int) -> tuple[int, float]:
         line = comparison.lines[place]
-        badness = comparison.badness(line)
+        badness = line.badness
         return VERDICTS.index(line.verdict), 0.0 if math.isnan(badness) or line.verdict == SAME else -badness
 
     return sorted(places, key=rank)
@@ -134,15 +129,15 @@ def verdict_table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame
     rows = []
     for place in places:
         line = comparison.lines[place]
-        low, high = comparison.interval(line)
+        low, high = line.interval
         rows.append(
             {
                 "case": names[place],
                 "base": _value(comparison, line, new=False),
                 "new": _value(comparison, line, new=True),
-                "change %": _percent(comparison.change(line)),
+                "change %": _percent(line.change),
                 "95 %": "-" if math.isnan(low) else f"{_percent(low - 1)}..{_percent(high - 1)}",
-                "limit %": _percent(comparison.limit(line)),
+                "limit %": _percent(line.limit),
                 "verdict": _word(line),
             }
         )
@@ -158,10 +153,10 @@ def power_table(comparison: Comparison) -> pd.DataFrame:
             "case": name,
             "processes": str(len(line.base.processes)),
             "noise %": _percent(line.test.noise, 2).lstrip("+"),
-            "limit %": _percent(comparison.limit(line), 2),
-            "found %": _percent(comparison.smallest(line), 2),
+            "limit %": _percent(line.limit, 2),
+            "found %": _percent(line.smallest, 2),
             POWER_NUMBERS[-1]: f"{100 * line.test.chance(_SMALL):.0f}",
-            "_": abs(comparison.smallest(line)),
+            "_": abs(line.smallest),
         }
         for name, line in zip(line_names(comparison), comparison.lines, strict=True)
         if line.test is not None and line.base is not None
@@ -212,7 +207,7 @@ def first_names(comparison: Comparison, places: Sequence[int]) -> list[str]:
 def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
     """Name the undecided lines, the smallest change that each would show, and what decides them; "" for none."""
     names = line_names(comparison)
-    texts = [f"{names[place]} ({_percent(comparison.smallest(comparison.lines[place]))} %)" for place in places]
+    texts = [f"{names[place]} ({_percent(comparison.lines[place].smallest)} %)" for place in places]
     if not texts:
         return ""
     return (
@@ -281,7 +276,7 @@ def github_lines(comparison: Comparison, gate: Gate, file: str) -> list[str]:
         line = comparison.lines[place]
         text = format_change(line) if line.test is not None else line.reason
         if place in gate.undecided:
-            text = f"{text}, smallest detectable change {_percent(comparison.smallest(line))} %"
+            text = f"{text}, smallest detectable change {_percent(line.smallest)} %"
         text = ": ".join(filter(None, (text, comparison.cause(place))))
         title = _escape_property(f"{names[place]}: {_word(line)}")
         lines.append(f"::error file={_escape_property(file)},title={title}::{_escape_data(text)}")

@@ -5,15 +5,21 @@ show how a case's medians vary between processes; a baseline of a few processes 
 moderated by the variances of all cases (empirical Bayes: Smyth, "Linear models and empirical Bayes methods",
 Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 3 and 6.2), and a difference is tested by
 Student's t with the degrees of freedom of both.
+
+Where raw samples are known, they are compared quantile by quantile: the median of samples with two states jumps when
+the states' shares change, and its interval spans both of them; a slower kernel moves every quantile by the same factor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist, fmean, variance
+from functools import cache, lru_cache
+from statistics import NormalDist, fmean, median, variance
+from typing import Any
+
+import numpy as np
 
 LEAST = 0.01  # the smallest threshold, a fraction: other addresses, another day
 
@@ -28,6 +34,13 @@ _FEWEST_CASES = 8  # that show what cases are like
 _MOST_PRIOR = 10.0  # degrees of freedom: a case's own variation always counts
 _LEAST_SD = 1e-4  # the timers' resolution: medians that agree to the last digit are no certainty
 _NORMAL = NormalDist()
+_MOST_FREEDOM = 1e4  # from here on Student's t is normal to 4 digits
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_ERRORS = 3.0  # standard errors of a quantile's rank, in either direction
+_BLOCKS = (5, 10, 20)  # numbers of blocks of neighbouring, similar samples; the largest error of them counts
+_FEWEST = 20  # samples of a process
+_AGREEMENT = 0.002  # between the samples' median and the row's time: others are samples of another measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,47 +186,37 @@ def standard_error(low: float, high: float) -> float:
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float, chance: float) -> float:
     """Return the quantile of Student's t that is exceeded with the chance 1 - `chance`, for `chance` from 0.5 on."""
-    if math.isinf(freedom):
+    if freedom > _MOST_FREEDOM:
         return _NORMAL.inv_cdf(chance)
-    low, high = 0.0, 1.0
+    high = 1.0
     while _student_above(high, freedom) > 1 - chance:
-        low, high = high, high * 2
-    for _ in range(80):
+        high *= 2
+    return _bisect(lambda value: _student_above(value, freedom) > 1 - chance, 0.0 if high == 1 else high / 2, high)
+
+
+def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float:
+    for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if _student_above(middle, freedom) > 1 - chance else (low, middle)
+        low, high = (middle, high) if is_below(middle) else (low, middle)
     return (low + high) / 2
 
 
 def _student_above(value: float, freedom: float) -> float:
-    """Return the chance of more than `value`, which is not negative (Abramowitz and Stegun 26.7.1)."""
-    return 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + value * value))
+    """Return the chance of more than `value`, which is not negative: the integral of sin^(freedom - 1) up to an angle.
+
+    (Abramowitz and Stegun 26.7.3, by parts; Gauss' quadrature. The angle is a fourth power of the nodes', so that the
+    integrand is smooth at 0.)
+    """
+    nodes, weights = _quadrature()
+    end = math.atan2(math.sqrt(freedom), value)
+    front = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    return front * float(np.sum(weights * 4 * end * nodes**3 * np.sin(end * nodes**4) ** (freedom - 1)))
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function, by its continued fraction (Abramowitz and Stegun 26.5.8)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
-    # Lentz's algorithm.
-    tiny = 1e-300
-    upper, lower = 1.0, 1 - (a + b) * x / (a + 1)
-    lower = 1 / (lower if abs(lower) > tiny else tiny)
-    result = lower
-    for m in range(1, 500):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            lower = 1 + term * lower
-            lower = 1 / (lower if abs(lower) > tiny else tiny)
-            upper = 1 + term / upper
-            upper = upper if abs(upper) > tiny else tiny
-            result *= upper * lower
-        if abs(upper * lower - 1) < 1e-14:
-            break
-    return front * result
+@cache
+def _quadrature() -> tuple[Any, Any]:
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    return (nodes + 1) / 2, weights / 2
 
 
 def _digamma(x: float) -> float:
@@ -237,11 +240,108 @@ def _trigamma(x: float) -> float:
 
 
 def _trigamma_inverse(value: float) -> float:
-    """Return where trigamma, which falls, has a positive value; by bisection."""
-    low, high = 1e-8, 1.0
-    while _trigamma(high) > value and high < 1e8:
-        high *= 2
-    for _ in range(100):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
-    return math.sqrt(low * high)
+    """Return where trigamma, which falls, has a positive value, between 1e-8 and 1e8."""
+    return math.exp(_bisect(lambda x: _trigamma(math.exp(x)) > value, math.log(1e-8), math.log(1e8)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The logarithm of new / base time of each of `QUANTILES`, and the ends of its interval.
+
+    `inside` is the median's error by the scatter within the processes alone; `reach` the error, at the chance of a
+    false alarm, of the quantiles that decide: the lowest one, and the better of the two highest.
+    """
+
+    low: tuple[float, ...]
+    middle: tuple[float, ...]
+    high: tuple[float, ...]
+    inside: float
+    reach: float
+
+    def __neg__(self) -> Shift:
+        """Swap the sides."""
+        low, middle, high = (tuple(-value for value in values) for values in (self.high, self.middle, self.low))
+        return Shift(low, middle, high, self.inside, self.reach)
+
+    @property
+    def size(self) -> float:
+        """The common change of the quantiles: their median."""
+        return median(self.middle)
+
+    def is_longer(self, least: float) -> bool:
+        """Return whether low and high quantiles are longer by more than `least`, and none contradicts."""
+        surely = min(self.low[0], max(self.low[3], self.low[4]))
+        return surely > 0 and min(self.high) > least and self.size > least
+
+    def may_exceed(self, limit: float) -> bool:
+        """Return whether the median may have changed by more than `limit`, or a lower quantile has.
+
+        Disturbances make samples longer: an upper quantile alone shows no change of the kernel.
+        """
+        moved = any(low > limit or high < -limit for low, high in zip(self.low[:2], self.high[:2], strict=True))
+        return moved or abs(self.middle[2]) + self.inside > limit
+
+
+def fits_time(samples: Sequence[float], time_ms: float) -> bool:
+    """Return whether samples, in ns, are enough, and have a row's time as their median."""
+    if len(samples) < _FEWEST or not all(0 < value < math.inf for value in (time_ms, *samples)):
+        return False
+    return abs(median(samples) / 1e6 / time_ms - 1) < _AGREEMENT
+
+
+def measure_shift(
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], prior: Spread | None, chance: float
+) -> Shift | None:
+    """Compare the samples, in their order, of two sides' processes; None where a side has no samples.
+
+    `prior` is the variance between processes of all cases; a quantile that varies more has its own.
+    `chance` is that of a false alarm.
+    """
+    if not base or not new:
+        return None
+    sides = [np.stack([_quantiles(samples) for samples in side]) for side in (base, new)]
+    (before, down, up), (after, later_down, later_up) = (_average(side) for side in sides)
+    values = zip(sides[0][:, 0].T, sides[1][:, 0].T, strict=True)
+    reaches = [_process_reach(old, later, prior, chance) for old, later in values]
+    near, far = (np.array(ends) for ends in zip(*reaches, strict=True))
+    middle = after - before
+    low, high = np.hypot(up, later_down), np.hypot(down, later_up)
+    first, last, off = middle - np.maximum(low, near), middle + np.maximum(high, near), np.maximum(low, far)
+    inside, reach = max(low[2], high[2]), max(off[0], min(off[3], off[4]))
+    return Shift(tuple(first.tolist()), tuple(middle.tolist()), tuple(last.tolist()), float(inside), float(reach))
+
+
+def _quantiles(samples: Sequence[float]) -> Any:
+    """Return the logarithms of the quantiles, and their errors downwards and upwards.
+
+    The error is that of a quantile's rank: an interval of ranks jumps to the other state where it must.
+    """
+    values = np.log(np.asarray(samples, dtype=float))
+    count, ranks = len(values), np.array(QUANTILES)
+    at = np.quantile(values, ranks)
+    below = (values[:, None] < at) + 0.5 * (values[:, None] == at)
+    error = np.sqrt(ranks * (1 - ranks) / count)
+    for blocks in _BLOCKS:
+        length = count // blocks
+        shares = below[count - length * blocks :].reshape(blocks, length, -1).mean(axis=1)
+        error = np.maximum(error, shares.std(axis=0, ddof=1) / math.sqrt(blocks))
+    low, high = (np.quantile(values, np.clip(ranks + sign * _ERRORS * error, 0, 1)) for sign in (-1, 1))
+    return np.stack([at, at - low, high - at])
+
+
+def _average(side: Any) -> Any:
+    return side[:, 0].mean(axis=0), *(np.sqrt((side[:, end] ** 2).sum(axis=0)) / len(side) for end in (1, 2))
+
+
+def _process_reach(base: Any, new: Any, prior: Spread | None, chance: float) -> tuple[float, float]:
+    """Return how far apart variation between processes may take two means of a quantile: at 95 %, and at a chance.
+
+    One process a side shows nothing: 0.
+    """
+    own = pool_spreads(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
+    if own is None:
+        return 0.0, 0.0
+    variation = moderate_spread(own, prior)
+    noise = math.sqrt(max(own.variance, variation.variance) * (1 / len(base) + 1 / len(new)))
+    near, far = (student_quantile(variation.freedom, 1 - error) * noise for error in (0.025, min(chance, 0.025)))
+    return near, far
