@@ -543,7 +543,7 @@ def test_odd_figures_never_get_in_the_way(
 
 def test_huge_differences_are_formatted() -> None:
     disturbed = compare_sources(load_source([timed("a", 1e-29, flags="noisy")]), load_source([timed("a", 1e29)]))
-    assert report.format_change(disturbed.lines[0]) == "10^58 x more"
+    assert report.format_change(disturbed.lines[0]) == ">999 %"
     slower = compare_sources(load_source([timed("a", 1.0)]), load_source([timed("a", 2e9)]))
-    assert report.format_change(slower.lines[0]) == "10^9 x slower"
+    assert report.format_change(slower.lines[0]) == "2e+09x slower"
     assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

@@ -219,7 +219,7 @@ def _json(comparison: Comparison, gate: Gate) -> str:
     from bwprof.records.regression import report
     from bwprof.records.regression.verdicts import UNDECIDED
 
-    names = report.line_names(comparison)
+    names = comparison.names
     records = comparison.frame().to_dict(orient="records")
     document: dict[str, Any] = {
         "format": "bwprof-comparison",
