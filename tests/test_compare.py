@@ -362,7 +362,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
     "clock": (
         {"sm_clock_mhz": 1980.0},
         {"sm_clock_mhz": 1881.0},
-        "the multiprocessors' clock was 5.0 % lower: 1881 MHz, before 1980",
+        "the multiprocessors' clock fell by 5.0 %: 1881 MHz, before 1980",
         {"sm_clock_mhz": 1990.0},
     ),
     "traffic": (
@@ -374,7 +374,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
     "algorithm": (
         {"shared_wavefronts": 1000},
         {"shared_wavefronts": 1500},
-        "another algorithm of this variant ran: shared_wavefronts 1500, before 1000",
+        "another algorithm of this variant ran: shared_wavefronts rose by 50.0 %: 1500, before 1000",
         {"shared_wavefronts": 1001},
     ),
     "method": (
@@ -386,7 +386,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
     "roofs": (
         {"attainable_gb_s": 4000.0},
         {"attainable_gb_s": 3500.0},
-        "the device's roof changed: attainable 3500 GB/s, before 4000",
+        "the device's roof (attainable) fell by 12.5 %: 3500 GB/s, before 4000",
         {"attainable_gb_s": 3950.0},
     ),
     "ground": (
@@ -410,10 +410,9 @@ def test_causes_look_the_right_way() -> None:
     """What explains a slower row does not explain a faster one; the other way round it does."""
     slow, fast = timed("a", 1.1, sm_clock_mhz=1881.0, throttle="sw_thermal"), timed("a", 1.0, sm_clock_mhz=1980.0)
     assert causes.explain_change(slow, fast, slower=True).startswith("not known")
-    result = (
-        "the clock was held down before: sw_thermal; the multiprocessors' clock was 5.3 % higher: 1980 MHz, before 1881"
-    )
-    assert causes.explain_change(slow, fast, slower=False) == result
+    throttle, clock = causes.explain_change(slow, fast, slower=False).split("; ")
+    assert throttle.endswith("before: sw_thermal")
+    assert clock.endswith("rose by 5.3 %: 1980 MHz, before 1881")
 
 
 def test_what_counters_would_say() -> None:
@@ -431,9 +430,9 @@ def test_what_counters_would_say() -> None:
     [
         (("memory", "memory"), ""),
         (("kernel", "kernel"), ""),
-        (("compute", "compute"), "measured arithmetic rate 755 TFLOP/s, before 690"),
-        (("kernel", "compute"), "measured arithmetic rate 755 TFLOP/s, before 690"),
-        ((None, None), "measured arithmetic rate 755 TFLOP/s, before 690"),
+        (("compute", "compute"), "(measured arithmetic rate) rose by 9.4 %: 755 TFLOP/s, before 690"),
+        (("kernel", "compute"), "(measured arithmetic rate) rose by 9.4 %: 755 TFLOP/s, before 690"),
+        ((None, None), "(measured arithmetic rate) rose by 9.4 %: 755 TFLOP/s, before 690"),
     ],
 )
 def test_a_roof_that_does_not_limit_explains_nothing(limiters: tuple[str | None, str | None], phrase: str) -> None:
@@ -442,7 +441,9 @@ def test_a_roof_that_does_not_limit_explains_nothing(limiters: tuple[str | None,
         timed("a", time) | {"measured_tflops": rate, "limiter": limiter}
         for time, rate, limiter in zip((1.1, 1.0), (690.0, 755.0), limiters, strict=True)
     )
-    assert causes.find_causes(base, new, slower=False) == (f"the device's roof changed: {phrase}" if phrase else "")
+    found = causes.find_causes(base, new, slower=False)
+    assert found.endswith(phrase)
+    assert bool(found) == bool(phrase)
 
 
 def test_noise_is_a_cause_too() -> None:

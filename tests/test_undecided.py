@@ -288,11 +288,11 @@ def test_one_process_is_confirmed_more_often_than_five(monkeypatch: pytest.Monke
             {"facts": {"note": "1 thread pinned to 1 CPU; governor: x"}},
             "1 thread pinned to 1 CPU, before 2 threads pinned to 2 CPUs",
         ),
-        ({"host": {"cpu_count": 8}}, {"host": {"cpu_count": 4}}, "CPUs of the machine 4, before 8"),
+        ({"host": {"cpu_count": 8}}, {"host": {"cpu_count": 4}}, "cpu_count 4, before 8"),
         (
             {"facts": {"power_limit_w": 700.0}},
             {"facts": {"power_limit_w": 350.0}},
-            "power limit, W: 350.0, before 700.0",
+            "power_limit_w 350.0, before 700.0",
         ),
         ({"environment": {"OMP_NUM_THREADS": None}}, {"environment": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS 1"),
         ({"host": {"cpu_count": 8}}, {"host": {}}, ""),
