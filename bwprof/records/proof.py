@@ -17,7 +17,6 @@ from bwprof.records.baselines import check_file_name
 from bwprof.results import csv_file, json_file, reader, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
-from bwprof.text import formatting
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import (
     check_mapping,
@@ -93,13 +92,8 @@ class BandwidthReport:
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
             raise TypeError(f"row is {repr_short(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
         values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
-        if values["time_ms"] is None and not formatting.is_missing(row.get("time_ms")):
-            _check_figures({**values, "time_ms": row["time_ms"]})
-        for name, what in (("time_ms", "time"), ("bandwidth_gb_s", "bandwidth")):
-            if values[name] is None:
-                why = [quote_text(values[name]) for name in ("status", "reason") if values[name]]
-                raise ValueError(": ".join([f"the row has no {what}", *why]))
-        _check_figures(values)
+        figures = {name: row.get(name) if values[name] is None else values[name] for name in _FIGURES}
+        _check_figures(figures, why=[values[name] for name in ("status", "reason")])
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def save_to_proof_bundle(self, run_id: str, root: str | PathLike[str] = ROOT) -> Path:
@@ -149,11 +143,12 @@ def _to_document(report: BandwidthReport) -> dict[str, Any]:
     return _drop_missing({name: row[name] for name in values})
 
 
-def _check_figures(values: Mapping[str, Any]) -> None:
+def _check_figures(values: Mapping[str, Any], why: Sequence[str | None] = ()) -> None:
     for name, least in _FIGURES.items():
         number = measured_or_none(values[name])
         if number is None or number < 0 or (number == 0 and name == "time_ms"):
-            raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed")
+            reason = "".join(f": {quote_text(text)}" for text in why if text)
+            raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed{reason}")
 
 
 def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,13 +219,16 @@ def write_bundle(
     data = to_pandas(data)
     rows = frames.to_rows(data)
     run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
-    name = run_id if run_id is not None else _find_run_id(rows, run)
+    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
+    own = run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id())
+    name = str(own) if run_id is None else run_id
     folder = _make_folder(name, root)
     with lock(folder / reader.BUNDLE_NAME):
         before = _read_reports(folder)
         if not force:
             _check_same(folder, rows)
-        reports = list(map(_make_report, rows))
+        names = (*reader.REPORT_NAMES, *_FIRST)
+        reports = [_drop_missing({name: row.get(name) for name in dict.fromkeys((*names, *row))}) for row in rows]
         earlier = [] if before is None else reader.list_reports(before)
         # A frame's later rows replace its earlier ones, which alone have a status; reports saved one by one stay.
         others = [report for report in earlier if report not in reports and not (force and "status" in report)]
@@ -286,14 +284,12 @@ def _check_same(folder: Path, rows: Sequence[RowDict]) -> None:
     path = folder / reader.JSON_NAME
     if not path.exists():
         return
-    try:
-        stored = {*map(pairs.row_identity, reader.read_rows(path)[0])}
-    except (OSError, ValueError):
-        stored = None
-    if stored is None or not stored <= {*map(pairs.row_identity, rows)}:
-        raise FileExistsError(
-            f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
-        )
+    with suppress(OSError, ValueError):
+        if {*map(pairs.row_identity, reader.read_rows(path)[0])} <= {*map(pairs.row_identity, rows)}:
+            return
+    raise FileExistsError(
+        f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
+    )
 
 
 def _write(folder: Path, document: Any, metadata: Mapping[str, Any]) -> None:
@@ -307,31 +303,21 @@ def _write(folder: Path, document: Any, metadata: Mapping[str, Any]) -> None:
         atomic_write(folder / name, text, check=checked)
 
 
-def _make_report(row: RowDict) -> dict[str, Any]:
-    names = dict.fromkeys((*reader.REPORT_NAMES, *_FIRST, *row))
-    return _drop_missing({name: row.get(name) for name in names})
-
-
-def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
-    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
-    return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
-
-
 def _update_metadata(
     folder: Path, run_id: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the stored metadata with those of a run: the eight of `_METADATA` first."""
     known = dict(run or {})
-
-    def values(name: str) -> list[str]:
-        return sorted({str(row[name]) for row in rows if row.get(name)})
-
-    times: list[str | None] = [*values("timestamp")] or [None]
+    values = {
+        name: sorted({str(row[name]) for row in rows if row.get(name)})
+        for name in ("device", "driver", "bwprof_version", "timestamp")
+    }
+    times: list[str | None] = [*values["timestamp"]] or [None]
     metadata = {
         "run_id": run_id,
-        "device": ";".join(values("device")) or known.get("device"),
-        "driver": ";".join(values("driver")) or None,
-        "bwprof_version": ";".join(values("bwprof_version")) or environment.package_versions()["bwprof"],
+        "device": ";".join(values["device"]) or known.get("device"),
+        "driver": ";".join(values["driver"]),
+        "bwprof_version": ";".join(values["bwprof_version"]) or environment.package_versions()["bwprof"],
         "git_commit": known.get("git_commit") or environment.git_commit(),
         "argv": known.get("argv") or list(sys.argv),
         "started": known.get("started") or times[0],
