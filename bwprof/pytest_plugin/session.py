@@ -84,7 +84,7 @@ class Session:
             comparison = comparison.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
             failed = comparison.lines[place].fails(self._fail_on)
         line = comparison.lines[place]
-        change = "" if line.test is None else f"{format_change(line)} "
+        change = f"{format_change(line)} " if line.is_tested else ""
         verdict = line.verdict.replace("_", " ")
         outcome = self._verdicts[key] = {"verdict": f"{change}{verdict}"}
         if line.verdict not in (SLOWER, FASTER, SAME):

@@ -124,7 +124,7 @@ def confirm_changes(comparison: Comparison, new: Baseline, fail_on: str | float,
 
 def _needs_more(comparison: Comparison, place: int, tries: int, fail_on: str | float) -> bool:
     line = comparison.lines[place]
-    few = line.base is not None and len(line.base.processes) + tries < _PROCESSES
+    few = len(line.base.processes) + tries < _PROCESSES
     return few and line.verdict == SLOWER and line.fails(fail_on) and comparison.second_tries[place]
 
 

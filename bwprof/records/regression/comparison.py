@@ -92,12 +92,12 @@ class Comparison:
     @property
     def tested(self) -> list[CaseVerdict]:
         """The lines whose two values were compared."""
-        return [line for line in self.lines if line.test is not None]
+        return [line for line in self.lines if line.is_tested]
 
     @property
     def processes(self) -> int:
         """The number of processes of the base; 1 for a plain run."""
-        return max((len(line.base.processes) for line in self.tested if line.base is not None), default=1)
+        return max((len(line.base.processes) for line in self.tested), default=1)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -144,7 +144,7 @@ class Comparison:
         """Return the probable cause of a line's difference; "" without one."""
         line = self.lines[place]
         base, new = line.pair.base, line.pair.new
-        if line.test is None or base is None or new is None:
+        if not line.is_tested or base is None or new is None:
             return ""
         if line.verdict in (SLOWER, FASTER, DISTURBED_WORD, UNDECIDED):
             find = causes.explain_change if line.verdict in (SLOWER, FASTER) else causes.find_causes
@@ -189,8 +189,8 @@ class Comparison:
             "ratio_hi": high,
             "threshold_pct": 100 * line.limit,
             "smallest_pct": 100 * line.smallest,
-            "base_processes": None if line.base is None else len(line.base.processes),
-            "new_processes": None if line.new is None else len(line.new.processes),
+            "base_processes": len(line.base.processes) or None,
+            "new_processes": len(line.new.processes) or None,
             "cause": self.cause(place) or None,
             "reason": line.reason or None,
             "parameters": self.labels[place],
@@ -271,7 +271,7 @@ def _list_notes(base: Baseline, new: Baseline, lines: Sequence[CaseVerdict]) -> 
     run_id = base.run.get("run_id")
     if run_id is not None and run_id == new.run.get("run_id") and not base.processes:
         notes.append("both sides are the same run: there is nothing to find")
-    learnt = [line.test.between_processes for line in lines if line.test is not None]
+    learnt = [line.test.between_processes for line in lines if line.is_tested]
     if not all(learnt):
         notes.append(
             f"variation between processes is unknown for {len(learnt) - sum(learnt)} of {plural(len(learnt), 'case')}: "

@@ -77,7 +77,7 @@ def _spell(verdict: str) -> str:
 
 
 def _count_learnt(comparison: Comparison) -> int:
-    return sum(line.test is not None and line.test.between_processes for line in comparison.lines)
+    return sum(line.test.between_processes for line in comparison.lines)
 
 
 def describe_chance(comparison: Comparison) -> str:
@@ -120,13 +120,12 @@ def power_table(comparison: Comparison) -> pd.DataFrame:
     """Return the smallest change that the gate finds, per case, as a table of texts; the largest first."""
     import pandas as pd
 
-    lines = [item for item in zip(comparison.names, comparison.lines, strict=True) if item[1].test is not None]
+    tested = [item for item in zip(comparison.names, comparison.lines, strict=True) if item[1].is_tested]
     rows = []
-    for name, line in sorted(lines, key=lambda item: -round(abs(item[1].smallest), 9)):
-        if line.test is not None and line.base is not None:
-            noise, limit, found = (_percent(value, 2) for value in (line.test.noise, line.limit, line.smallest))
-            small = f"{100 * line.test.chance(_SMALL):.0f}"
-            rows.append([name, str(len(line.base.processes)), noise.lstrip("+"), limit, found, small])
+    for name, line in sorted(tested, key=lambda item: -round(abs(item[1].smallest), 9)):
+        noise, limit, found = (_percent(value, 2) for value in (line.test.noise, line.limit, line.smallest))
+        small = f"{100 * line.test.chance(_SMALL):.0f}"
+        rows.append([name, str(len(line.base.processes)), noise.lstrip("+"), limit, found, small])
     return pd.DataFrame(rows, columns=["case", *POWER_NUMBERS])
 
 
@@ -138,7 +137,7 @@ def _percent(fraction: float, digits: int = 1) -> str:
 
 def _value(comparison: Comparison, line: CaseVerdict, *, new: bool) -> str:
     value, row = (line.new, line.pair.new) if new else (line.base, line.pair.base)
-    if value is not None:
+    if line.is_tested:
         return format_metric(value.middle, comparison.metric)
     return "-" if row is None or row["status"] == "ok" else str(row["status"])
 
@@ -153,7 +152,7 @@ def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = 
         line = comparison.lines[place]
         words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
         if words and (line.verdict != SAME or place in comparison.second_tries):
-            change = f" {format_change(line)}" if line.test is not None else ""
+            change = f" {format_change(line)}" if line.is_tested else ""
             key = _word(line), escape_controls("; ".join(words))
             groups.setdefault(key, []).append(f"{comparison.names[place]}{change}")
     undecided = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
@@ -240,7 +239,7 @@ def github_lines(comparison: Comparison, gate: Gate, file: str) -> list[str]:
     lines = []
     for place in (*gate.failed, *gate.unsettled):
         line = comparison.lines[place]
-        text = format_change(line) if line.test is not None else line.reason
+        text = format_change(line) if line.is_tested else line.reason
         if place in gate.undecided:
             text = f"{text}, smallest detectable change {_percent(line.smallest)} %"
         text = ": ".join(filter(None, (text, comparison.cause(place))))

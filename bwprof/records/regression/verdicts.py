@@ -35,6 +35,8 @@ VERDICTS = (SLOWER, FAILED, ONLY_IN_BASE, UNDECIDED, DISTURBED_WORD, NOT_COMPARA
 LEAST_DISTURBANCE = 0.10  # a fraction
 _DOUBTED_INTERVALS = ("two_states", "drifting")  # flags of rows whose interval covers the median too seldom
 _NO_CASE = BaselineCase((), ())
+_NO_VALUE = MetricValue(math.nan, math.nan, math.nan, ())
+_NO_TEST = ChangeTest(math.nan, math.nan, math.inf, between_processes=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +137,33 @@ class Terms:
         return math.log1p(statistics.smallest_threshold(self.gate, max(self.tries, processes)))
 
 
+_NO_TERMS = Terms("time_ms", None, 1, math.nan, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
     """A pair with its verdict.
 
     `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` its threshold, `terms`
-    how it is tested; None where there is no comparison. `hidden` is the largest change for the worse, a logarithm, that
-    the data allow. `suspect`: disturbed, and slower by more than the disturbance explains.
+    how it is tested; without numbers where there is no comparison. `hidden` is the largest change for the worse, a
+    logarithm, that the data allow. `suspect`: disturbed, and slower by more than the disturbance explains.
     """
 
     pair: JoinedRows
     verdict: str
     reason: str = ""
-    base: MetricValue | None = None
-    new: MetricValue | None = None
+    base: MetricValue = _NO_VALUE
+    new: MetricValue = _NO_VALUE
     difference: float = math.nan
-    test: ChangeTest | None = None
+    test: ChangeTest = _NO_TEST
     suspect: bool = False
     hidden: float = math.inf
-    terms: Terms | None = None
+    terms: Terms = _NO_TERMS
 
     @property
-    def values(self) -> tuple[MetricValue, MetricValue]:
-        """The values of a case that both sides measured."""
-        assert self.base is not None
-        assert self.new is not None
-        return self.base, self.new
+    def is_tested(self) -> bool:
+        """Whether the two values were compared."""
+        return bool(self.base.processes)
 
     @property
     def change(self) -> float:
@@ -170,28 +173,22 @@ class CaseVerdict:
     @property
     def badness(self) -> float:
         """How much worse the new side is, as a logarithm; negative where it is better."""
-        return math.nan if self.terms is None else self.terms.worse * self.difference
+        return self.terms.worse * self.difference
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of new / base; NaN where there is none."""
-        if self.test is None:
-            return math.nan, math.nan
         low, high = self.test.interval(self.difference)
         return to_ratio(low), to_ratio(high)
 
     @property
     def limit(self) -> float:
         """The smallest change for the worse that counts, a fraction; negative for a rate."""
-        if self.test is None or self.terms is None:
-            return math.nan
         return to_fraction(self.terms.worse * self.test.threshold)
 
     @property
     def smallest(self) -> float:
         """The smallest change for the worse that is found with 95 % probability."""
-        if self.test is None or self.terms is None:
-            return math.nan
         return to_fraction(self.terms.worse * self.test.smallest(times=self.terms.tries))
 
     def fails(self, fail_on: str | float) -> bool:
@@ -215,7 +212,7 @@ class CaseVerdict:
     def is_undecided(self, fail_on: str | float) -> bool:
         """Return whether a change that fails the gate may hide in a line that does not fail."""
         open_verdict = self.verdict in (UNDECIDED, DISTURBED_WORD, SLOWER) and not self.suspect
-        if fail_on == "never" or not open_verdict or self.terms is None or self.fails(fail_on):
+        if fail_on == "never" or not open_verdict or not self.is_tested or self.fails(fail_on):
             return False
         if fail_on == "any" and self.verdict == UNDECIDED:
             return True
@@ -255,16 +252,19 @@ def judge_pairs(
     Cases of one device vary alike; all cases share the family's chance of a false alarm.
     """
     lines = [_read_values(pair, metric, across=across) for pair in pairs]
-    spreads = [None if line.base is None else _pool_sides(line) for line in lines]
+    spreads = [
+        statistics.pool_spreads(*(statistics.log_variance(value.processes) for value in (line.base, line.new)))
+        for line in lines
+    ]
     devices = [line.pair.row.get("device") for line in lines]
     by_device: dict[object, list[Spread]] = {}
     for device, spread in zip(devices, spreads, strict=True):
         if spread is not None:
             by_device.setdefault(device, []).append(spread)
     priors = {device: statistics.fit_prior(members) for device, members in by_device.items()}
-    chance = statistics.chance_per_case(sum(line.base is not None for line in lines))
+    chance = statistics.chance_per_case(sum(line.is_tested for line in lines))
     for place, (line, device, spread) in enumerate(zip(lines, devices, spreads, strict=True)):
-        if line.base is not None:
+        if line.is_tested:
             prior = priors.get(device)
             variation = None if spread is None else statistics.moderate_spread(spread, prior)
             lines[place] = _decide(_weigh_values(line, Terms(metric, gate, tries, chance, variation, prior)))
@@ -313,10 +313,6 @@ def _add_reason(text: str, row: RowDict) -> str:
     return f"{text}: {row['reason']}" if row.get("reason") else text
 
 
-def _pool_sides(line: CaseVerdict) -> Spread | None:
-    return statistics.pool_spreads(*(statistics.log_variance(value.processes) for value in line.values))
-
-
 def _weigh_values(line: CaseVerdict, terms: Terms) -> CaseVerdict:
     """Compare two values by their samples where both sides have some, else by their intervals."""
     pair, test = line.pair, _make_test(line, terms)
@@ -348,7 +344,7 @@ def _process_samples(case: BaselineCase) -> list[Sequence[float]]:
 
 
 def _weigh_shift(line: CaseVerdict, test: ChangeTest, shift: Shift, terms: Terms) -> CaseVerdict:
-    least = terms.least(len(line.values[1].processes))
+    least = terms.least(len(line.new.processes))
     verdict = SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
     if verdict != line.verdict and abs(shift.size) <= shift.reach:
         verdict = SAME
@@ -363,7 +359,7 @@ def _weigh_shift(line: CaseVerdict, test: ChangeTest, shift: Shift, terms: Terms
 
 
 def _make_test(line: CaseVerdict, terms: Terms) -> ChangeTest:
-    base, new = line.values
+    base, new = line.base, line.new
     if terms.variation is None:
         lower, upper = (base, new) if line.difference > 0 else (new, base)
         facing = _reach(lower)[1], _reach(upper)[0]
@@ -386,19 +382,15 @@ def _difference_interval(line: CaseVerdict, test: ChangeTest) -> tuple[float, fl
 
     Where the test knows the variation between processes, the base's own interval does not count.
     """
-    base, new = line.values
-    down, up = (0.0, 0.0) if test.between_processes else _reach(base)
-    below, above = _reach(new)
+    down, up = (0.0, 0.0) if test.between_processes else _reach(line.base)
+    below, above = _reach(line.new)
     low, high = test.interval(line.difference)
     return min(low, line.difference - math.hypot(up, below)), max(high, line.difference + math.hypot(down, above))
 
 
 def _decide(line: CaseVerdict) -> CaseVerdict:
     """Change the verdict where a side was disturbed or is unverified, and name the doubts."""
-    base, new, test = line.pair.base, line.pair.new, line.test
-    assert base is not None
-    assert new is not None
-    assert test is not None
+    base, new = line.pair.base or {}, line.pair.new or {}
     disturbed = _describe_flags(base, new, find_disturbances)
     if disturbed:
         allowance = disturbance_allowance(base, new)
@@ -411,7 +403,7 @@ def _decide(line: CaseVerdict) -> CaseVerdict:
         return replace(line, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=hidden)
     if line.verdict != SLOWER and base.get("verified") and "unverified" in split_flags(new):
         return line.with_reason(_add_reason("verified in the base, unverified in the new run", new), NOT_COMPARABLE)
-    few = math.isinf(test.threshold)
+    few = math.isinf(line.test.threshold)
     return line.with_reason("too few samples to tell" if few else _describe_flags(base, new, find_doubts))
 
 
@@ -421,7 +413,7 @@ def _describe_flags(base: RowDict, new: RowDict, flags: Callable[[RowDict], list
 
 def _is_slower(line: CaseVerdict, allowance: float) -> bool:
     """Return whether a line is slower by more than an `allowance`, a logarithm, beyond its threshold."""
-    return line.verdict == SLOWER and line.test is not None and line.badness - allowance > line.test.threshold
+    return line.verdict == SLOWER and line.badness - allowance > line.test.threshold
 
 
 def disturbance_allowance(base: RowDict, new: RowDict) -> float:
@@ -453,11 +445,14 @@ def judge_again(line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, boo
         return _judge_single_try(line, f"not measured again: {'; '.join(differences)}"), False
     if row["status"] != "ok":
         return line.with_reason(f"measured again, it {row['status']}: {row['reason']}"), True
-    second = None if line.terms is None else _judge_second_row(line, row, line.terms)
-    if second is None or second.new is None:
-        why = "no value to compare with" if second is None else second.reason
+    case = BaselineCase((row,), (getattr(row, "samples_ns", None) or None,))
+    pair, metric = replace(line.pair, new=row, new_case=case), line.terms.metric
+    second = _read_values(pair, metric, across=True)
+    if not line.is_tested or not second.is_tested:
+        why = second.reason if line.is_tested else "no value to compare with"
         return line.with_reason(f"measured again: {why}"), True
-    value = format_metric(second.new.middle, second.terms.metric if second.terms else "")
+    second = _weigh_values(second, line.terms)
+    value = format_metric(second.new.middle, metric)
     disturbed = find_disturbances(row)
     outcome = ", ".join([f"measured again: {value}, {100 * second.change:+.1f} %", *disturbed])
     if line.suspect:
@@ -470,19 +465,10 @@ def judge_again(line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, boo
     return line.with_reason(reason, verdict), True
 
 
-def _judge_second_row(line: CaseVerdict, row: RowDict, terms: Terms) -> CaseVerdict:
-    """Compare the same base with a second measurement, disturbed or not."""
-    case = BaselineCase((row,), (getattr(row, "samples_ns", None) or None,))
-    second = _read_values(replace(line.pair, new=row, new_case=case), terms.metric, across=True)
-    return second if second.base is None else _weigh_values(second, terms)
-
-
 def _judge_single_try(line: CaseVerdict, outcome: str) -> CaseVerdict:
     """Return a line that cannot be measured again: a single try needs a larger change."""
-    if line.suspect or line.test is None or line.terms is None or not line.test.between_processes:
-        return line.with_reason(outcome)
     least = statistics.smallest_threshold(line.terms.gate, 1)
-    if abs(line.difference) > math.log1p(least):
+    if line.suspect or not line.test.between_processes or abs(line.difference) > math.log1p(least):
         return line.with_reason(outcome)
     verdict = SAME if line.hidden <= line.terms.limit else UNDECIDED
     return line.with_reason(f"{line.verdict} at first; {outcome}; a single try needs {100 * least:g} %", verdict)
@@ -490,12 +476,11 @@ def _judge_single_try(line: CaseVerdict, outcome: str) -> CaseVerdict:
 
 def _judge_suspect(line: CaseVerdict, second: CaseVerdict, outcome: str) -> CaseVerdict:
     """Return a line that was disturbed and seemed slower, after its second try."""
-    assert second.pair.base is not None
-    assert second.pair.new is not None
-    allowance = disturbance_allowance(second.pair.base, second.pair.new)
+    new = second.pair.new or {}
+    allowance = disturbance_allowance(second.pair.base or {}, new)
     if _is_slower(second, allowance):
         verdict, reason = SLOWER, f"{outcome}: slower as well"
-    elif find_disturbances(second.pair.new):
+    elif find_disturbances(new):
         verdict, reason = DISTURBED_WORD, f"{outcome}: no more than that explains"
     elif second.verdict == UNDECIDED:
         verdict, reason = UNDECIDED, f"{outcome}: {UNDECIDED}"
