@@ -13,7 +13,7 @@ from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.records import baselines
 from bwprof.records.baselines import Baseline
-from bwprof.records.keys import case_key, portable_key
+from bwprof.records.keys import case_key, portable_names
 from bwprof.records.regression.comparison import compare_sources, parse_fail_on
 from bwprof.records.regression.report import describe_undecided, format_change
 from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
@@ -73,7 +73,8 @@ class Session:
         base, key = self._base, case_key(row)
         name, alike = _find_name(base, str(row["case"]))
         tested = {**row, "case": name}
-        others = [entry for entry in base.rows if portable_key(entry) != portable_key(tested)]
+        names = portable_names()
+        others = [entry for entry in base.rows if case_key(entry, names) != case_key(tested, names)]
         samples = [*[None] * len(others), list(row.samples_ns)]
         comparison = compare_sources(base, make_source("this session", [*others, tested], samples), tries=tries)
         rows = [line.pair.new for line in comparison.lines]

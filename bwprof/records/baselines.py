@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bwprof.records.keys import geometric_mean, key_names, positive_number, process_name, unique_keys
+from bwprof.records.keys import geometric_mean, key_names, positive_number, unique_keys
 from bwprof.results import columns, json_file, pairs, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
@@ -72,8 +72,9 @@ class BaselineCase:
         return self.rows[self.middle]
 
     def process(self, place: int) -> object:
-        """Return what identifies the process of a row."""
-        return process_name(self.rows[place]) or place
+        """Return what identifies the process of a row: in older files its run's id."""
+        row = self.rows[place]
+        return str(row.get("process") or row.get("run_id") or "") or place
 
     @property
     def timed(self) -> list[int]:

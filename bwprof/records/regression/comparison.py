@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bwprof.records.baselines import Baseline, BaselineCase
-from bwprof.records.keys import check_metric, geometric_mean, keys_within_runs, positive_number
+from bwprof.records.keys import METRICS, geometric_mean, positive_number, unique_keys
 from bwprof.records.regression import causes, statistics
 from bwprof.records.regression.verdicts import (
     DISTURBED_WORD,
@@ -232,10 +232,12 @@ def compare_sources(
 ) -> Comparison:
     """Compare two sides as `bwprof.compare` does; `tries`: how many measurements of a case a gate needs."""
     least = None if gate is None else parse_fraction(gate, "gate")
-    base_keys, new_keys = keys_within_runs(base.rows, new.rows)
+    if metric not in METRICS:
+        raise ValueError(describe_unknown("metric", metric, METRICS))
+    base_keys, new_keys = unique_keys(base.rows, new.rows, within_runs=True)
     base, base_notes = _join_runs(base, base_keys, failures=False)
     new, new_notes = _join_runs(new, new_keys, failures=True)
-    lines = judge_pairs(pair_cases(base, new), check_metric(metric), least, across=across, tries=tries)
+    lines = judge_pairs(pair_cases(base, new), metric, least, across=across, tries=tries)
     notes = (*_list_notes(base, new, lines), *base_notes, *new_notes)
     conditions = causes.compare_conditions(base.run, new.run)
     return Comparison(base.name, new.name, metric, least, tuple(lines), notes, tries, conditions=conditions)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import (
+    CaseKey,
     MetricValue,
+    case_key,
+    common_labels,
+    extend_repeated,
     format_metric,
-    higher_is_better,
     list_differences,
     portable_names,
     positive_number,
     read_metric,
-    select_values,
     unique_keys,
     variantless_names,
 )
@@ -88,16 +89,13 @@ def _pair_rest(
     paired = set(partner), set(partner.values())
     if any(len(done) == len(rows) for done, rows in zip(paired, sides, strict=True)):
         return
-    labels = sorted(set.intersection(*(set(schema.extra_names(rows)) for rows in sides)))
-    keys = [[select_values(row, names) for row in rows] for rows in sides]
-    repeated = {key for side in keys for key, count in Counter(side).items() if count > 1}
-    groups: list[dict[tuple[object, ...], list[int]]] = [{}, {}]
-    for group, done, side, rows in zip(groups, paired, keys, sides, strict=True):
-        for place, (key, row) in enumerate(zip(side, rows, strict=True)):
+    # Only the caller's own columns distinguish the rows of a swept function.
+    keys = extend_repeated([[case_key(row, names) for row in rows] for rows in sides], sides, common_labels(sides))
+    groups: list[dict[CaseKey, list[int]]] = [{}, {}]
+    for group, done, side in zip(groups, paired, keys, strict=True):
+        for place, key in enumerate(side):
             if place not in done:
-                # Only the caller's own columns distinguish the rows of a swept function.
-                more = [str(row.get(name)) for name in labels] if key in repeated else []
-                group.setdefault((*key, *more), []).append(place)
+                group.setdefault(key, []).append(place)
     for key, places in groups[0].items():
         others = groups[1].get(key, [])
         if not only_single or len(places) == len(others) == 1:
@@ -122,7 +120,7 @@ class Terms:
     @property
     def worse(self) -> int:
         """The sign of a difference for the worse."""
-        return -1 if higher_is_better(self.metric) else 1
+        return -1 if schema.find_column(self.metric).better == "higher" else 1
 
     @property
     def limit(self) -> float:
