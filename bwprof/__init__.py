@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from bwprof.records.proof import save_proof_bundle as save_proof_bundle
     from bwprof.records.regression.compare import compare as compare
     from bwprof.records.regression.outliers import outliers as outliers
-    from bwprof.records.save_baseline import save_baseline as save_baseline
+    from bwprof.records.source import save_baseline as save_baseline
     from bwprof.registry import operations as operations
     from bwprof.report.write import write_report as write_report
     from bwprof.results.frame import columns as columns
@@ -104,7 +104,7 @@ _NAMES = {
     "bwprof.records.proof": "BandwidthReport save_proof_bundle",
     "bwprof.records.regression.compare": "compare",
     "bwprof.records.regression.outliers": "outliers",
-    "bwprof.records.save_baseline": "save_baseline",
+    "bwprof.records.source": "save_baseline",
     "bwprof.registry": "operations",
     "bwprof.report.write": "write_report",
     "bwprof.results.frame": "columns frame rows",

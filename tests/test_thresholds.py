@@ -189,3 +189,8 @@ def test_the_smallest_change_is_found_as_often_as_it_says() -> None:
         test = statistics.learnt_test(own, (processes, 1), 0.0, 0.001)
         found += values[-1] + test.smallest() - sum(values[:processes]) / processes > test.threshold
     assert found / cases == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_try_needs_twice_the_change_of_two() -> None:
+    found = [statistics.smallest_threshold(gate, tries) for gate, tries in ((None, 1), (None, 2), (0.001, 1))]
+    assert found == [0.02, 0.01, 0.01]

@@ -169,7 +169,7 @@ def test_a_shift_is_the_same_in_every_quantile() -> None:
     assert found.high[2] - found.low[2] > math.log(2), "the median's interval spans both states"
     assert found.high[0] - found.low[0] < 0.05
     assert found.is_longer(0.03)
-    assert not (-found).is_longer(0.03)
+    assert not found.is_longer(0.03, -1)
 
 
 @pytest.mark.parametrize(("base", "new"), [(1, 1), (5, 1), (5, 5)])

@@ -17,8 +17,7 @@ from bwprof.records.keys import case_key, portable_names
 from bwprof.records.regression.comparison import compare_sources, parse_fail_on
 from bwprof.records.regression.report import describe_undecided, format_change
 from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
-from bwprof.records.save_baseline import describe_disturbed, save_baseline
-from bwprof.records.source import load_source, make_source
+from bwprof.records.source import describe_disturbed, load_source, make_source, save_baseline
 from bwprof.results.row import Row
 from bwprof.text.formatting import format_path, plural
 from bwprof.text.terminal import make_console, print_table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -20,13 +19,12 @@ from bwprof.results.schema import RowDict
 from bwprof.text import formatting
 from bwprof.text.formatting import plural
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import describe_unknown, number_or_nan, parse_bool, parse_path, quote_text, repr_short
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_path, quote_text, repr_short
 
 FORMAT = "bwprof-baseline"
 VERSION = 1
 FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
-_MISSING = frozenset({"na", "nan", "nat", "none", "null"})
 _WIDTH = 120  # of a line; lists of numbers are on one line always
 _SAVE_AGAIN = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
 _encode = json.JSONEncoder(allow_nan=False).encode
@@ -307,10 +305,10 @@ def baseline_folder(folder: str | PathLike[str] | None) -> Path:
 
 
 def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
-    """Return a baseline's file; raise ValueError for an unsafe name, and for one that tables read as missing."""
+    """Return a baseline's file; raise ValueError for an unsafe name."""
     plain = check_file_name(name, "the name of a baseline")
-    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(number_or_nan(plain)):
-        raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
+    if plain.startswith("-"):
+        raise ValueError(f"the name of a baseline is '{plain}': a shell reads it as an option; use another name")
     return baseline_folder(folder) / f"{plain}.json"
 
 
@@ -326,13 +324,13 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     Parameters
     ----------
     folder : path, optional
-        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
+        The folder of baselines; by default ``.bwprof/baselines``.
 
     Returns
     -------
     list of dict
-        Sorted by name: name, cases, processes, device, driver, saved, and problem (why the file cannot be read, else
-        ""). The list prints as a table, and names index it, too.
+        By name: name, cases, processes, device, driver, saved, and problem (why the file cannot be read, else ""). The
+        list prints as a table, and names index it, too.
 
     Examples
     --------
@@ -382,18 +380,17 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     name : str
         The name it was saved as.
     folder : path, optional
-        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
+        The folder of baselines; by default ``.bwprof/baselines``.
 
     Returns
     -------
     Baseline
-        Its `rows` (one a case), their raw `samples`, `process_ms` (the medians of each process), `device`, `driver`,
-        `run` (metadata).
+        Its `rows` (one a case), their raw `samples`, `process_ms` (of each process), `device`, `driver`, `run`.
 
     Raises
     ------
     FileNotFoundError
-        When there is no baseline of that name; the message offers the nearest one.
+        When there is no baseline of that name.
     ValueError
         For an unsafe name, and a file that is no complete baseline or one of a later bwprof.
 

@@ -91,12 +91,11 @@ def history(
     -------
     pandas.DataFrame
         One row per run and case, the earliest run first; texts are categories (``groupby(..., observed=True)``), times
-        UTC. `series` numbers the rows that measure the same thing: the same case, precision, cache and timer on the
-        same device of the same host; where a run has several variants, devices of one name or labels, each of them.
-        `ratio` is the time over that of the series' run before (rows without a time, and disturbed ones, do not count),
-        `change` is "slower" or "faster" where the two differ, "undecided" where they differ by more than the gate and
-        their intervals overlap, and `marks` names what else changed: driver, bwprof's version, variant, device.
-        ``attrs["unread"]`` has the unreadable folders, and why.
+        UTC. `series` numbers the rows that measure the same thing: a case, precision, cache and timer on a device of a
+        host; where a run has several variants, devices of one name or labels, each of them. `ratio` is the time over
+        that of the series' run before (disturbed rows do not count), `change` is "slower" or "faster" where the two
+        differ, "undecided" where they differ by more than the gate and their intervals overlap, and `marks` names what
+        else changed. ``attrs["unread"]`` has the unreadable folders, and why.
 
     Raises
     ------
@@ -172,7 +171,7 @@ def is_run(folder: str) -> bool:
 
 @cache
 def _case_names() -> tuple[str, ...]:
-    """Return the columns of what ran, where, and how it ended; many rows of a history have the same."""
+    """Return the columns of what ran, where, and how it ended."""
     what = ("operation", "precision", "case", "variant", "cache", "timer", *schema.param_names(), "kv_lens")
     return (*what, *_GROUND, "bytes_read", "bytes_written", "flops", "status", *_OUTCOME)
 
@@ -290,13 +289,7 @@ def _clean_figures(figures: Sequence[tuple[Any, ...]]) -> Any:
 
 
 def microseconds(text: Any) -> int:
-    """Return an ISO time as microseconds since 1970 in UTC; NumPy's unknown time for anything else.
-
-    Examples
-    --------
-    >>> microseconds("1970-01-01T00:00:01.500+00:00"), microseconds("yesterday") == -(2**63)
-    (1500000, True)
-    """
+    """Return an ISO time as microseconds since 1970 in UTC; NumPy's unknown time for anything else."""
     if not isinstance(text, str):
         return _NO_TIME
     try:
@@ -357,11 +350,12 @@ def _match_cases(cases: Sequence[RowDict], patterns: Mapping[str, Sequence[str]]
     for name, words in patterns.items():
         columns = ("case", "operation") if name == "case" else (name,)
         values = [[str(case[column]) for column in columns if case[column]] for case in cases]
-        matches = [[any(fnmatchcase(value, word) for value in texts) for texts in values] for word in words]
-        for word, matching in zip(words, matches, strict=True):
-            if cases and not any(matching):
-                raise ValueError(describe_unknown(name, word, sorted({texts[0] for texts in values if texts})))
-        chosen = [all((before, any(matching))) for before, *matching in zip(chosen, *matches, strict=True)]
+        found = [{word for word in words for text in texts if fnmatchcase(text, word)} for texts in values]
+        missing = set(words).difference(*found)
+        if cases and missing:
+            word = next(word for word in words if word in missing)
+            raise ValueError(describe_unknown(name, word, sorted({texts[0] for texts in values if texts})))
+        chosen = [before and bool(hits) for before, hits in zip(chosen, found, strict=True)]
     return chosen
 
 

@@ -15,10 +15,10 @@ from bwprof.cli import options as shared
 from bwprof.cli.commands import sweep
 from bwprof.cli.guard import INCOMPLETE, OK, USAGE
 from bwprof.cli.options import MixedParser, Parser, run, run_measuring
-from bwprof.records import baselines, save_baseline
+from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import read_metric
-from bwprof.records.source import load_source, make_source
+from bwprof.records.source import is_measured, join_sources, list_doubts, load_source, make_source
 from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.results.schema import RowDict
 from bwprof.runs.interrupts import Interrupts
@@ -225,10 +225,10 @@ def _save(options: argparse.Namespace, argv: Sequence[str], interrupts: Interrup
 
 
 def _write(options: argparse.Namespace, sources: Sequence[Baseline]) -> None:
-    baseline = save_baseline.join_sources(options.name, sources)
+    baseline = join_sources(options.name, sources)
     path = format_path(baselines.write_baseline(baseline, folder=options.dir, force=options.force))
     sys.stderr.write(f"bwprof: baseline {options.name} ({plural(len(baseline.cases), 'case')}) is in {path}\n")
-    for doubt in save_baseline.list_doubts(baseline):
+    for doubt in list_doubts(baseline):
         _log.warning("%s", doubt)
 
 
@@ -261,7 +261,7 @@ def _is_complete(store: Store) -> bool:
 
 
 def _has_times(store: Store) -> bool:
-    return any(map(save_baseline.is_measured, store.rows))
+    return any(map(is_measured, store.rows))
 
 
 def _run_each(

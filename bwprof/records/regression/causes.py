@@ -139,11 +139,6 @@ def _describe_figure(what: str, before: Any, now: Any, unit: str, least: float, 
     return f"{what} {verb} by {100 * abs(new / old - 1):.1f} %: {figures[0]}, before {figures[1]}"
 
 
-def describe_noise(change: float, threshold: float) -> str:
-    """Describe a difference, a fraction, below its threshold."""
-    return f"noise: {100 * change:+.1f} % is within what is seen without any change ({100 * threshold:.1f} %)"
-
-
 def find_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
     """Return the probable causes, the likeliest first, and the runs' different conditions; "" without any.
 

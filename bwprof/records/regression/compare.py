@@ -38,35 +38,31 @@ def compare(
 ) -> pd.DataFrame:
     """Compare two runs, baselines, frames or rows, case by case.
 
-    Rows are joined on operation, parameters, precision, variant, cache, timer, backend and device. Two measurements
-    differ when their 95 % intervals are apart, and they are further apart than the case's threshold.
+    Two measurements of a case differ when their 95 % intervals are apart, and they are further apart than its
+    threshold:
 
-    * Against a baseline of several processes the threshold follows from the case's variation between processes,
-      moderated by that of all cases (Smyth 2004, see `bwprof.records.regression.statistics`), with a chance of 5 % of
-      any false alarm among all cases (Sidak's correction). It is at least 2 %, or a smaller `gate` from 1 % on.
-    * Between two single processes the variation is unknown: the threshold is `gate`, by default 3 %. A case may have
-      one state for as long as a process lasts, and look slower: use `confirm`.
-    * Where both sides have raw samples, low and high quantiles must all have changed, and none may contradict: the
-      median of samples with two states jumps by itself, a slower kernel moves every quantile.
-    * A case is the same where its interval is within `gate` (by default 3 %), and undecided where a larger change may
-      hide.
-    * Several runs of one case on a side are joined, as in a baseline: several processes show how far the case varies,
-      several runs of one process count once.
+    * Against a baseline of several processes it follows from the case's variation between processes, moderated by that
+      of all cases (Smyth 2004), with a chance of 5 % of any false alarm among all cases (Sidak's correction). It is at
+      least 2 %, or a smaller `gate` from 1 % on.
+    * Between two single processes it is `gate`, by default 3 %: use `confirm`, as a case may have one state for as long
+      as a process lasts.
+    * Where both sides have raw samples, low and high quantiles must all have changed.
+
+    A case is the same where its interval is within `gate` (by default 3 %), and undecided where a larger change may
+    hide. Several runs of one case on a side are joined, as in a baseline; several runs of one process count once.
 
     Parameters
     ----------
     base, new : str, path, pandas.DataFrame, row, iterable of rows, or Baseline
-        A run folder, a .json or .csv file of results, a baseline (its file, its name, "baseline:NAME"); a frame of
-        `bwprof.sweep` or `bwprof.load`, rows of `bwprof.measure`.
+        A run folder, a file of results, a baseline (its file, its name, "baseline:NAME"), a frame, or rows.
     gate : float or str, optional
         The smallest change that matters: 0.03 or "3%".
     across : bool
         Compare rows of different devices, drivers or timers, too.
     metric : str
-        "time_ms", "bandwidth_gb_s" (its change counts as much as that of the time behind it: 5 % more time is 4.8 %
-        less bandwidth), or "traffic_ratio" (counted bytes; no interval, the gate alone decides).
+        "time_ms", "bandwidth_gb_s" (5 % more time is 4.8 % less), or "traffic_ratio" (counted bytes; the gate decides).
     folder : path, optional
-        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
+        The folder of baselines; by default ``.bwprof/baselines``.
     confirm : bool
         Measure slower and undecided cases again, in a fresh process, where their device is available; against a base of
         fewer than five processes up to five times.
@@ -76,12 +72,10 @@ def compare(
     pandas.DataFrame
         A row for each case of either side: case, precision, variant; base_ms, new_ms (geometric means over processes),
         speedup (base / new time), change_pct (of the metric), base_gb_s, new_gb_s; verdict: faster, slower, same,
-        undecided, failed (measured before, not now), disturbed (noisy or throttled; the reason says where it is slower
-        by more than that explains), not_comparable, only_in_base, only_in_new; ratio (new / base of the metric) with
-        its 95 % interval ratio_lo and ratio_hi, threshold_pct, smallest_pct (the smallest change that is found 95 times
-        in 100), the intervals of both times, base_processes and new_processes; cause (probable, with figures), reason
-        (why there is no comparison, or doubt: unverified, above_attainable); operation, cache, and parameters (those
-        that distinguish lines of one case).
+        undecided, failed (measured before, not now), disturbed (noisy or throttled), not_comparable, only_in_base,
+        only_in_new; ratio (new / base of the metric) with its 95 % interval ratio_lo and ratio_hi, threshold_pct,
+        smallest_pct (found 95 times in 100), the intervals of both times, base_processes, new_processes; cause
+        (probable), reason (for no comparison, or doubt); operation, cache, parameters (that distinguish lines).
 
     Raises
     ------

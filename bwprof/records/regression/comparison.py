@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import METRICS, geometric_mean, positive_number, unique_keys
-from bwprof.records.regression import causes, statistics
+from bwprof.records.regression import causes
 from bwprof.records.regression.verdicts import (
-    DISTURBED_WORD,
     FASTER,
+    NOT_COMPARABLE,
     SAME,
     SLOWER,
-    UNDECIDED,
     CaseVerdict,
     judge_again,
     judge_pairs,
@@ -144,13 +143,10 @@ class Comparison:
         """Return the probable cause of a line's difference; "" without one."""
         line = self.lines[place]
         base, new = line.pair.base, line.pair.new
-        if not line.is_tested or base is None or new is None:
+        if not line.is_tested or base is None or new is None or line.verdict in (SAME, NOT_COMPARABLE):
             return ""
-        if line.verdict in (SLOWER, FASTER, DISTURBED_WORD, UNDECIDED):
-            find = causes.explain_change if line.verdict in (SLOWER, FASTER) else causes.find_causes
-            return find(base, new, slower=line.badness > 0, conditions=self.conditions)
-        beyond = abs(line.difference) > math.log1p(statistics.LEAST) or place in self.second_tries
-        return causes.describe_noise(line.change, abs(line.limit)) if beyond else ""
+        find = causes.explain_change if line.verdict in (SLOWER, FASTER) else causes.find_causes
+        return find(base, new, slower=line.badness > 0, conditions=self.conditions)
 
     def after_second_try(self, tries: Mapping[int, RowDict | str]) -> Comparison:
         """Return the comparison after second measurements of lines, by index, in fresh processes.

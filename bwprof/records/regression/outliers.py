@@ -52,11 +52,10 @@ _UNBOUND = {"size": math.inf, "apart": False, "settled": True}
 def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAULT_GATE) -> pd.DataFrame:
     """Find the devices that are slower than the others of their kind, by how much, in which operation.
 
-    A case's time on a device is divided by the median over all devices of that name; the device's effect on an
-    operation is the median of these ratios over its cases. The device is slow (fast) where its effect, or a single
-    case, is further from the other devices' mean than their own spread explains, and by more than `gate`. In a fleet
-    without a slow device the chance that any is called slow, or fast, is 5 %. Rows with the flag `noisy` are left out;
-    rows with a throttled clock stay: that is what makes a device slow.
+    A device's effect on an operation is the median, over its cases, of the time over the median device's. It is slow
+    (fast) where its effect, or a single case, is further from the other devices' mean than their own spread explains,
+    and by more than `gate`. In a fleet without a slow device the chance that any is called slow, or fast, is 5 %. Noisy
+    rows are left out; throttled ones stay: that is what makes a device slow.
 
     Parameters
     ----------
@@ -68,12 +67,11 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     Returns
     -------
     pandas.DataFrame
-        A row per device and operation, the slowest first: hostname, device_uuid, device, operation, devices (their
-        number), cases (their number), of which slower and faster (by more than `gate`, with intervals apart); failed
-        (rows that failed here and not on most of the others); slow_pct (median over the cases of the time above the
-        median device's, in %), worst_pct and worst_case; smallest_pct (the smallest slow_pct that is called slow);
-        throttle (the reasons, and in how many cases); verdict ("slow", "fast", "same", "failed", or "undecided") and
-        reason. Two devices of a kind, or three to four that differ a little, are undecided.
+        A row per device and operation, the slowest first: hostname, device_uuid, device, operation, devices, cases
+        (their numbers), slower, faster (cases by more than `gate`, with intervals apart), failed (here and not on most
+        others), slow_pct (the effect, in %), worst_pct, worst_case, smallest_pct (the smallest slow_pct that is called
+        slow), throttle (the reasons, and in how many cases), verdict ("slow", "fast", "same", "failed", or "undecided")
+        and reason. Two devices of a kind, or three to four that differ a little, are undecided.
 
     Raises
     ------

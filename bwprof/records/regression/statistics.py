@@ -29,7 +29,7 @@ LEAST = 0.01  # the smallest threshold, a fraction: other addresses, another day
 LEAST_ONCE = 0.02
 FAMILY_CHANCE = 0.05  # of any false alarm among all cases of a comparison
 FOUND = 0.95  # the probability that the smallest detectable change is found
-_INTERVAL = 0.95  # of the rows' intervals
+_SIDE = 0.975  # the upper end of a 95 % interval, as the rows have them
 _FEWEST_CASES = 8  # that show what cases are like
 _MOST_PRIOR = 10.0  # degrees of freedom: a case's own variation always counts
 _LEAST_SD = 1e-4  # the timers' resolution: medians that agree to the last digit are no certainty
@@ -67,14 +67,13 @@ class ChangeTest:
 
     def interval(self, difference: float) -> tuple[float, float]:
         """Return the 95 % interval of a measured difference."""
-        reach = student_quantile(self.freedom, (1 + _INTERVAL) / 2) * self.noise
+        reach = student_quantile(self.freedom, _SIDE) * self.noise
         return difference - reach, difference + reach
 
     def smallest(self, *, times: int = 1) -> float:
         """Return the smallest difference that each of so many `times` finds, with the probability `FOUND` in all.
 
-        It is the threshold, and as much again as the noise takes away one time in twenty; each of two tries may miss
-        half as often, which is cautious, as they share a baseline.
+        Each of two tries may miss half as often, which is cautious, as they share a baseline.
         """
         noise = self.noise if self.scatter is None else self.scatter
         return self.threshold + student_quantile(self.freedom, 1 - (1 - FOUND) / times) * noise
@@ -108,10 +107,9 @@ def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
     """
     if len(spreads) < _FEWEST_CASES:
         return None
-    logs = [
-        math.log(spread.variance) - _digamma(spread.freedom / 2) + math.log(spread.freedom / 2) for spread in spreads
-    ]
-    beyond = variance(logs) - fmean(_trigamma(spread.freedom / 2) for spread in spreads)
+    halves = [spread.freedom / 2 for spread in spreads]
+    logs = [math.log(one.variance) - _digamma(n) + math.log(n) for one, n in zip(spreads, halves, strict=True)]
+    beyond = variance(logs) - fmean(map(_trigamma, halves))
     freedom = min(2 * _trigamma_inverse(beyond), _MOST_PRIOR) if beyond > 0 else _MOST_PRIOR
     return Spread(math.exp(fmean(logs) + _digamma(freedom / 2) - math.log(freedom / 2)), freedom)
 
@@ -139,13 +137,7 @@ def chance_per_case(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
 
 
 def smallest_threshold(gate: float | None, tries: int) -> float:
-    """Return the smallest threshold, a fraction: the gate, else by how many tries, or processes, decide.
-
-    Examples
-    --------
-    >>> smallest_threshold(None, 1), smallest_threshold(None, 2), smallest_threshold(0.001, 1)
-    (0.02, 0.01, 0.01)
-    """
+    """Return the smallest threshold, a fraction: the gate, else by how many tries, or processes, decide."""
     return max(LEAST, gate) if gate is not None else LEAST if tries > 1 else LEAST_ONCE
 
 
@@ -159,9 +151,7 @@ def learnt_test(
     """
     base, new = processes
     noise = math.sqrt(variation.variance / base + max(variation.variance, within**2) / new)
-    reach = (
-        student_quantile(variation.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise
-    )  # never within the interval
+    reach = student_quantile(variation.freedom, max(1 - chance, _SIDE)) * noise  # never within the interval
     return ChangeTest(max(math.log1p(least), reach), noise, variation.freedom, between_processes=True)
 
 
@@ -171,7 +161,7 @@ def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY
     `reaches` are how far their intervals reach towards each other: they must not overlap, and be apart by more than
     `chance` makes them. The gate replaces the unknown variation between processes.
     """
-    noise = math.hypot(*reaches) / student_quantile(math.inf, (1 + _INTERVAL) / 2)
+    noise = math.hypot(*reaches) / student_quantile(math.inf, _SIDE)
     reach = max(sum(reaches), student_quantile(math.inf, 1 - chance) * noise)
     return ChangeTest(max(math.log1p(gate), reach), noise, math.inf, between_processes=False)
 
@@ -180,7 +170,7 @@ def standard_error(low: float, high: float) -> float:
     """Return a logarithm's standard error from the ends of its value's 95 % interval; infinite where that is."""
     if not (0 < low <= high < math.inf):
         return math.inf
-    return (math.log(high) - math.log(low)) / (2 * student_quantile(math.inf, (1 + _INTERVAL) / 2))
+    return (math.log(high) - math.log(low)) / (2 * student_quantile(math.inf, _SIDE))
 
 
 @lru_cache(maxsize=4096)
@@ -202,10 +192,9 @@ def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float
 
 
 def _student_above(value: float, freedom: float) -> float:
-    """Return the chance of more than `value`, which is not negative: the integral of sin^(freedom - 1) up to an angle.
+    """Return the chance of more than `value`, not negative: Gauss' quadrature of sin^(freedom - 1) up to an angle.
 
-    (Abramowitz and Stegun 26.7.3, by parts; Gauss' quadrature. The angle is a fourth power of the nodes', so that the
-    integrand is smooth at 0.)
+    The angle is a fourth power of the nodes, so that the integrand is smooth at 0.
     """
     nodes, weights = _quadrature()
     end = math.atan2(math.sqrt(freedom), value)
@@ -221,22 +210,18 @@ def _quadrature() -> tuple[Any, Any]:
 
 def _digamma(x: float) -> float:
     """Return the derivative of log gamma (Abramowitz and Stegun 6.3.5, 6.3.18)."""
-    result = 0.0
-    while x < 8:
-        result -= 1 / x
-        x += 1
+    x, steps = x + 8, x + np.arange(8)
     y = 1 / (x * x)
-    return result + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+    series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+    return math.log(x) - 0.5 / x - series - float(np.sum(1 / steps))
 
 
 def _trigamma(x: float) -> float:
     """Return the derivative of `_digamma` (Abramowitz and Stegun 6.4.6, 6.4.12)."""
-    result = 0.0
-    while x < 8:
-        result += 1 / (x * x)
-        x += 1
+    x, steps = x + 8, x + np.arange(8)
     y = 1 / (x * x)
-    return result + 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+    series = y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+    return 1 / x + y / 2 + series + float(np.sum(1 / steps**2))
 
 
 def _trigamma_inverse(value: float) -> float:
@@ -248,8 +233,7 @@ def _trigamma_inverse(value: float) -> float:
 class Shift:
     """The logarithm of new / base time of each of `QUANTILES`, and the ends of its interval.
 
-    `inside` is the median's error by the scatter within the processes alone; `reach` the error, at the chance of a
-    false alarm, of the quantiles that decide: the lowest one, and the better of the two highest.
+    `inside` is the median's error by the scatter within the processes; `reach` the error of the quantiles that decide.
     """
 
     low: tuple[float, ...]
@@ -258,20 +242,15 @@ class Shift:
     inside: float
     reach: float
 
-    def __neg__(self) -> Shift:
-        """Swap the sides."""
-        low, middle, high = (tuple(-value for value in values) for values in (self.high, self.middle, self.low))
-        return Shift(low, middle, high, self.inside, self.reach)
-
     @property
     def size(self) -> float:
         """The common change of the quantiles: their median."""
         return median(self.middle)
 
-    def is_longer(self, least: float) -> bool:
-        """Return whether low and high quantiles are longer by more than `least`, and none contradicts."""
-        surely = min(self.low[0], max(self.low[3], self.low[4]))
-        return surely > 0 and min(self.high) > least and self.size > least
+    def is_longer(self, least: float, sign: int = 1) -> bool:
+        """Return whether low and high quantiles are longer (shorter) by more than `least`, and none contradicts."""
+        low, high = (self.low, self.high) if sign > 0 else ([-end for end in self.high], [-end for end in self.low])
+        return min(low[0], max(low[3], low[4])) > 0 and min(*high, sign * self.size) > least
 
     def may_exceed(self, limit: float) -> bool:
         """Return whether the median may have changed by more than `limit`, or a lower quantile has.

@@ -343,7 +343,7 @@ def _process_samples(case: BaselineCase) -> list[Sequence[float]]:
 
 def _weigh_shift(line: CaseVerdict, test: ChangeTest, shift: Shift, terms: Terms) -> CaseVerdict:
     least = terms.least(len(line.new.processes))
-    verdict = SLOWER if shift.is_longer(least) else FASTER if (-shift).is_longer(least) else SAME
+    verdict = SLOWER if shift.is_longer(least) else FASTER if shift.is_longer(least, -1) else SAME
     if verdict != line.verdict and abs(shift.size) <= shift.reach:
         verdict = SAME
     hidden = max(line.hidden, shift.middle[2] + shift.inside, *shift.high[:2])
