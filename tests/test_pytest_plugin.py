@@ -15,12 +15,12 @@ from conftest import NO_CUDA
 
 import bwprof
 from bwprof import hardware
-from bwprof.pytest_plugin import fixture, session
+from bwprof.pytest_plugin import fixture
 
 pytest_plugins = ["pytester"]
 PLUGIN = "bwprof.pytest_plugin.plugin"
 ROOT = Path(bwprof.__file__).resolve().parent.parent
-LOADED = (fixture, session, pandas)  # once, for all sessions in this process: what one imports is gone after it
+LOADED = (fixture, pandas)  # once, for all sessions in this process: what one imports is gone after it
 # A measurement that takes no time, of so many ms; the real ones are tested on their own.
 PRETEND = """
 import itertools
@@ -72,8 +72,7 @@ def test_nothing_is_imported_before_it_is_used(inside: pytest.Pytester) -> None:
 
         def test_it():
             assert "bwprof.pytest_plugin.plugin" in sys.modules
-            used = [f"bwprof.pytest_plugin.{name}" for name in ("asked", "device", "fixture", "session")]
-            assert not {*used, "bwprof.records", "pandas"} & set(sys.modules)
+            assert not {"bwprof.pytest_plugin.fixture", "bwprof.records", "pandas"} & set(sys.modules)
         """
     )
     result = inside.runpytest_subprocess("-p", PLUGIN)
@@ -186,7 +185,7 @@ def test_a_disturbed_row_is_measured_once_more(inside: pytest.Pytester) -> None:
     )
     result = run(inside, times="[-2.0, 1.0]")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*test_it*| *1 |*100 |*50.0 |*"])  # the better one is the session's
+    result.stdout.fnmatch_lines(["*test_it* 1 *100 *50.0*"])  # the better one is the session's
 
 
 def test_a_row_that_stays_disturbed_fails_as_such(inside: pytest.Pytester) -> None:
@@ -198,9 +197,7 @@ def test_a_row_that_stays_disturbed_fails_as_such(inside: pytest.Pytester) -> No
     )
     result = run(inside, times="[-2.0, -3.0]")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["E *disturbed (noisy) both times", "E *measured: 50 GB/s", "E *does not say that the code is slow*"]
-    )
+    result.stdout.fnmatch_lines(["E *disturbed (noisy) both times", "E *measured: 50 GB/s", "E *alone*"])
 
 
 @pytest.mark.parametrize(
@@ -356,15 +353,6 @@ def test_a_moved_rootdir_finds_the_baselines_tests(inside: pytest.Pytester, root
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*only in new*")
     run(inside, *gate, times="[2.0]").assert_outcomes(failed=1)
-
-
-def test_an_id_whose_end_is_not_unique_says_so(inside: pytest.Pytester) -> None:
-    for name in "ab":
-        (inside.mkdir(name) / "test_it.py").write_text(MEASURES)
-        (inside.path / name / "__init__.py").touch()
-    run(inside, "--bwprof-save", "old", "--rootdir=.", "a", "b").assert_outcomes(passed=2)
-    result = run(inside, "--bwprof-baseline", "old", "--rootdir=a", "a")
-    result.stdout.fnmatch_lines(["1 of 1 rows only in new: 2 of its tests end alike*--rootdir*"])
 
 
 def test_what_was_measured_is_let_go_after_the_test(inside: pytest.Pytester) -> None:

@@ -35,7 +35,7 @@ ROOT = ".test-results/bandwidth"  # below the working directory
 ARTIFACTS = "artifacts"  # profilers' files
 PICTURE = "bandwidth_comparison"
 _METADATA = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
-_FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a number from 0 to 1e+100"}
+_FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a rate up to 1e+100"}
 _LONG = ("plan", "roofs", "devices")  # results.json has them
 
 # These columns follow the six of every report; the row's others follow them.
@@ -92,8 +92,10 @@ class BandwidthReport:
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
             raise TypeError(f"row is {repr_short(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
         values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
-        figures = {name: row.get(name) if values[name] is None else values[name] for name in _FIGURES}
-        _check_figures(figures, why=[values[name] for name in ("status", "reason")])
+        missing = next((name for name in _FIGURES if values[name] is None), "")
+        if missing:  # also a number that no measurement gives
+            why = "".join(f": {quote_text(values[name])}" for name in ("status", "reason") if values[name])
+            raise ValueError(f"{missing} is {repr_short(row.get(missing))}: {_FIGURES[missing]} is needed{why}")
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def save_to_proof_bundle(self, run_id: str, root: str | PathLike[str] = ROOT) -> Path:
@@ -137,18 +139,13 @@ def _to_document(report: BandwidthReport) -> dict[str, Any]:
         if not isinstance(getattr(report, name), str):
             raise ValueError(f"{name} is {repr_short(getattr(report, name))}: text is needed")
     values = asdict(report)
-    _check_figures(values)
+    for name, what in _FIGURES.items():
+        number = measured_or_none(values[name])
+        if number is None or number < 0 or (number == 0 and name == "time_ms"):
+            raise ValueError(f"{name} is {repr_short(values[name])}: {what} is needed")
     values |= {name: parse_bytes(values[name], name) for name in ("bytes_read", "bytes_written")}
     row = schema.normalise_row(values)
     return _drop_missing({name: row[name] for name in values})
-
-
-def _check_figures(values: Mapping[str, Any], why: Sequence[str | None] = ()) -> None:
-    for name, least in _FIGURES.items():
-        number = measured_or_none(values[name])
-        if number is None or number < 0 or (number == 0 and name == "time_ms"):
-            reason = "".join(f": {quote_text(text)}" for text in why if text)
-            raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed{reason}")
 
 
 def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:

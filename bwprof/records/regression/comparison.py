@@ -228,7 +228,7 @@ def compare_sources(
 ) -> Comparison:
     """Compare two sides as `bwprof.compare` does; `tries`: how many measurements of a case a gate needs."""
     least = None if gate is None else parse_fraction(gate, "gate")
-    if metric not in METRICS:
+    if not isinstance(metric, str) or metric not in METRICS:
         raise ValueError(describe_unknown("metric", metric, METRICS))
     base_keys, new_keys = unique_keys(base.rows, new.rows, within_runs=True)
     base, base_notes = _join_runs(base, base_keys, failures=False)
