@@ -103,18 +103,15 @@ class Comparison:
         """For each line the parameters that distinguish it from others of the same case and precision."""
         rows = [line.pair.row for line in self.lines]
         names = (*schema.param_names(), "kv_lens", "cache", "variant", "device", *schema.extra_names(rows))
-        groups: dict[object, list[RowDict]] = {}
+        values: dict[object, set[str]] = {}
         for row in rows:
-            groups.setdefault((row.get("case"), row.get("precision")), []).append(row)
-        differing = {
-            key: [name for name in names if len({str(row.get(name)) for row in members}) > 1]
-            for key, members in groups.items()
-        }
+            for name in names:
+                values.setdefault((row.get("case"), row.get("precision"), name), set()).add(str(row.get(name)))
         return [
             " ".join(
                 str(row[name]) if name in _SELF_EXPLAINING else f"{name}={row[name]}"
-                for name in differing[row.get("case"), row.get("precision")]
-                if not is_missing(row.get(name))
+                for name in names
+                if len(values[row.get("case"), row.get("precision"), name]) > 1 and not is_missing(row.get(name))
             )
             for row in rows
         ]
@@ -151,9 +148,8 @@ class Comparison:
     def after_second_try(self, tries: Mapping[int, RowDict | str]) -> Comparison:
         """Return the comparison after second measurements of lines, by index, in fresh processes.
 
-        A line fails only if both tries agree. A text says why there was no second try; such a line keeps its verdict,
-        unless a single try needs a larger change. A disturbed try clears nothing. A line that was disturbed at first is
-        slower when both tries are, by more than their disturbances explain.
+        A text says why there was no second try; such a line keeps its verdict, unless a single try needs a larger
+        change. A line that was disturbed at first is slower when both tries are, by more than disturbances explain.
         """
         lines, second_tries = list(self.lines), dict(self.second_tries)
         for place, row in tries.items():

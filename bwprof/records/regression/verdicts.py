@@ -52,9 +52,7 @@ class JoinedRows:
     @property
     def row(self) -> RowDict:
         """The row that names the case: the new one, else the base's."""
-        row = self.new if self.new is not None else self.base
-        assert row is not None
-        return row
+        return self.new or self.base or {}
 
 
 def pair_cases(base: Baseline, new: Baseline) -> list[JoinedRows]:
@@ -104,10 +102,9 @@ def _pair_rest(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a case is tested.
+    """How a case is tested: `tries` measurements must agree, `chance` is that of a false alarm.
 
-    `gate`: a fraction. `tries`: the measurements that must agree. `chance`: of a false alarm. `variation`, `prior`: how
-    the case, and all cases, vary between processes; None where that is unknown.
+    `variation`, `prior`: how the case, and all cases, vary between processes; None where that is unknown.
     """
 
     metric: str
@@ -140,11 +137,10 @@ _NO_TERMS = Terms("time_ms", None, 1, math.nan, None, None)
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """A pair with its verdict.
+    """A pair with its verdict; `base`, `new` and `test` have no numbers where there is no comparison.
 
-    `base` and `new` are the metric's values, `difference` the logarithm of new / base, `test` its threshold, `terms`
-    how it is tested; without numbers where there is no comparison. `hidden` is the largest change for the worse, a
-    logarithm, that the data allow. `suspect`: disturbed, and slower by more than the disturbance explains.
+    `difference` is the logarithm of new / base, `hidden` the largest change for the worse, a logarithm, that the data
+    allow. `suspect`: disturbed, and slower by more than the disturbance explains.
     """
 
     pair: JoinedRows
@@ -190,11 +186,7 @@ class CaseVerdict:
         return to_fraction(self.terms.worse * self.test.smallest(times=self.terms.tries))
 
     def fails(self, fail_on: str | float) -> bool:
-        """Return whether the line fails a gate.
-
-        `fail_on` is "slower", "any", "never", or a fraction: then a line fails that is slower, and whose interval
-        reaches it.
-        """
+        """Return whether the line fails a gate: "slower", "any", "never", or a fraction that its interval reaches."""
         if fail_on == "never" or self.verdict not in (SLOWER, FASTER):
             return False
         if isinstance(fail_on, str):
@@ -228,8 +220,8 @@ class CaseVerdict:
 
     def with_reason(self, reason: str, verdict: str = "") -> CaseVerdict:
         """Return the line with one more reason, and another verdict if there is one."""
-        reasons = "; ".join(filter(None, (self.reason, reason)))
-        return replace(self, reason=reasons, verdict=verdict or self.verdict)
+        reasons = filter(None, (self.reason, reason))
+        return replace(self, reason="; ".join(reasons), verdict=verdict or self.verdict)
 
 
 def to_ratio(logarithm: float) -> float:
@@ -245,21 +237,15 @@ def to_fraction(logarithm: float) -> float:
 def judge_pairs(
     pairs: Sequence[JoinedRows], metric: str, gate: float | None, *, across: bool, tries: int = 1
 ) -> list[CaseVerdict]:
-    """Judge each pair; `tries`: how many measurements must agree before one for the worse counts.
-
-    Cases of one device vary alike; all cases share the family's chance of a false alarm.
-    """
+    """Judge each pair; `tries`: how many measurements must agree before one for the worse counts."""
     lines = [_read_values(pair, metric, across=across) for pair in pairs]
     spreads = [
         statistics.pool_spreads(*(statistics.log_variance(value.processes) for value in (line.base, line.new)))
         for line in lines
     ]
     devices = [line.pair.row.get("device") for line in lines]
-    by_device: dict[object, list[Spread]] = {}
-    for device, spread in zip(devices, spreads, strict=True):
-        if spread is not None:
-            by_device.setdefault(device, []).append(spread)
-    priors = {device: statistics.fit_prior(members) for device, members in by_device.items()}
+    known = [(device, spread) for device, spread in zip(devices, spreads, strict=True) if spread is not None]
+    priors = {one: statistics.fit_prior([spread for device, spread in known if device == one]) for one, _ in known}
     chance = statistics.chance_per_case(sum(line.is_tested for line in lines))
     for place, (line, device, spread) in enumerate(zip(lines, devices, spreads, strict=True)):
         if line.is_tested:
@@ -274,22 +260,22 @@ def _read_values(pair: JoinedRows, metric: str, *, across: bool) -> CaseVerdict:
     if base is None or new is None:
         verdict, side = (ONLY_IN_BASE, "the new side") if new is None else (ONLY_IN_NEW, "the base")
         return CaseVerdict(pair, verdict, f"{side} does not have it")
-    verdict, reason = _find_obstacle(base, new, across=across)
-    if verdict:
-        return CaseVerdict(pair, verdict, reason)
-    base_value = read_metric(base, pair.base_case.process_ms, metric)
-    new_value = read_metric(new, pair.new_case.process_ms, metric)
-    if isinstance(base_value, str):
-        return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {base_value}")
-    if isinstance(new_value, str):
-        return CaseVerdict(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, new_value)
-    if not (0 < base_value.middle < math.inf and 0 < new_value.middle < math.inf):
+    if obstacle := _find_obstacle(base, new, across=across):
+        return CaseVerdict(pair, *obstacle)
+    before, after = (
+        read_metric(row, case.process_ms, metric) for row, case in ((base, pair.base_case), (new, pair.new_case))
+    )
+    if isinstance(before, str):
+        return CaseVerdict(pair, NOT_COMPARABLE, f"in the base {before}")
+    if isinstance(after, str):
+        return CaseVerdict(pair, NOT_COMPARABLE if metric == "traffic_ratio" else FAILED, after)
+    if not (0 < before.middle < math.inf and 0 < after.middle < math.inf):
         return CaseVerdict(pair, NOT_COMPARABLE, f"{metric} is beyond what numbers hold")
-    return CaseVerdict(pair, "", "", base_value, new_value, math.log(new_value.middle) - math.log(base_value.middle))
+    return CaseVerdict(pair, "", "", before, after, math.log(after.middle) - math.log(before.middle))
 
 
-def _find_obstacle(base: RowDict, new: RowDict, *, across: bool) -> tuple[str, str]:
-    """Return the verdict of rows without comparable values, and why; "" where they have some."""
+def _find_obstacle(base: RowDict, new: RowDict, *, across: bool) -> tuple[str, str] | None:
+    """Return the verdict of rows without comparable values, and why."""
     if base["status"] != "ok":
         where = "on both sides" if new["status"] == base["status"] else "in the base"
         return NOT_COMPARABLE, _add_reason(f"{base['status']} {where}", base)
@@ -302,9 +288,7 @@ def _find_obstacle(base: RowDict, new: RowDict, *, across: bool) -> tuple[str, s
     if new["status"] != "ok":
         return NOT_COMPARABLE, f"{new['status']}: not measured"
     differences = [] if across else list_differences(base, new)
-    if differences:
-        return NOT_COMPARABLE, f"{'; '.join(differences)} (--across compares all the same)"
-    return "", ""
+    return (NOT_COMPARABLE, f"{'; '.join(differences)} (--across compares all the same)") if differences else None
 
 
 def _add_reason(text: str, row: RowDict) -> str:
