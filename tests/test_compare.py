@@ -452,7 +452,7 @@ def test_a_second_try_must_say_so_too() -> None:
     found = compare_sources(load_source(run()), load_source(run(a=0.10, b=0.10, c=0.10)))
     again = found.after_second_try({0: timed("a", 1.09), 1: timed("b", 1.001), 2: "not at hand"})
     assert [line.verdict for line in again.lines[:3]] == ["slower", "same", "slower"]
-    assert "1.09 ms, +9.0 %: slower" in again.lines[0].reason
+    assert "+9.0 %: slower" in again.lines[0].reason
     assert again.lines[1].reason.startswith("slower at first; ")
     assert again.lines[1].reason.endswith("1 ms, +0.1 %")
     assert again.lines[2].reason.endswith(": not at hand")

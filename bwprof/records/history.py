@@ -56,7 +56,6 @@ _MOST_RUNS = 5  # in a message
 _NO_TIME = -(2**63)  # NumPy's value of an unknown time
 _FILES = (reader.JSON_NAME, reader.CSV_NAME)
 _UNREADABLE = (AttributeError, LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _log = logging.getLogger("bwprof.records")
 
 
@@ -290,14 +289,10 @@ def _clean_figures(figures: Sequence[tuple[Any, ...]]) -> Any:
 
 def microseconds(text: Any) -> int:
     """Return an ISO time as microseconds since 1970 in UTC; NumPy's unknown time for anything else."""
-    if not isinstance(text, str):
-        return _NO_TIME
-    try:
+    with suppress(OverflowError, TypeError, ValueError):
         time = datetime.fromisoformat(text)
-        since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH
-    except (ValueError, OverflowError):
-        return _NO_TIME
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1e6)
+    return _NO_TIME
 
 
 def _encode_labels(row: RowDict, names: Iterable[str]) -> str:
@@ -439,18 +434,17 @@ def _cut(value: Any) -> str:
 
 
 def _warn(found: RunReader) -> None:
+    states = {run.about["folder"]: run.about["run_status"] for run in found.runs}
     partial = [
-        f"{quote_text(run.about['folder'])} ({quote_text(run.about['run_status'])})"
-        for run in found.runs
-        if describe_unfinished({"status": run.about["run_status"]})
+        f"{quote_text(path)} ({quote_text(state)})"
+        for path, state in states.items()
+        if describe_unfinished({"status": state})
     ]
     if partial:
         more = f" and {len(partial) - _MOST_RUNS} more" if len(partial) > _MOST_RUNS else ""
         _log.warning("not complete, cases may be missing: %s%s", ", ".join(partial[:_MOST_RUNS]), more)
-    unread = sorted(found.problems.items())
-    for path, why in unread[:_MOST_RUNS]:
+    for path, why in sorted(found.problems.items())[:_MOST_RUNS]:
         _log.warning("%s cannot be read and is left out: %s", quote_text(found.root / path), quote_text(why))
-    if len(unread) > _MOST_RUNS:
-        _log.warning(
-            "%d more runs cannot be read and are left out: attrs['unread'] names them", len(unread) - _MOST_RUNS
-        )
+    if len(found.problems) > _MOST_RUNS:
+        rest = len(found.problems) - _MOST_RUNS
+        _log.warning("%d more runs cannot be read and are left out: attrs['unread'] names them", rest)
