@@ -132,7 +132,7 @@ class Baseline:
     @property
     def most_processes(self) -> int:
         """The number of processes of the case that has most."""
-        return max(case.processes for case in self.cases)
+        return max((case.processes for case in self.cases), default=0)
 
     @property
     def joined(self) -> str:
@@ -185,10 +185,7 @@ def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") ->
 
 def _sort_key(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]:
     values = [row.get(name) for name in ("case", "precision", "cache", "variant")] + list(key)
-    return [
-        (value is not None, value if isinstance(value, int) else 0, "" if value is None else str(value))
-        for value in values
-    ]
+    return [(one is not None, one if isinstance(one, int) else 0, "" if one is None else str(one)) for one in values]
 
 
 def format_baseline(baseline: Baseline) -> str:
@@ -244,22 +241,17 @@ def parse_baseline(content: str, source: str, name: str) -> Baseline:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a whole baseline ({error}): {_SAVE_AGAIN}") from None
     kind = document.get("format") if isinstance(document, dict) else None
-    if kind == json_file.FORMAT:
-        raise ValueError(f"{source} is a result file, not a baseline: 'bwprof baseline save NAME FILE' makes one of it")
     if kind != FORMAT:
-        raise ValueError(f'{source} is not a baseline: it has no "format": "{FORMAT}"')
+        what = f"its format is {repr_short(kind)}; 'bwprof baseline save NAME FILE' makes one of a result file"
+        raise ValueError(f"{source} is not a baseline: {what}")
     version = document.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:
-        raise ValueError(
-            f"{source} is a baseline of version {repr_short(version)}; this bwprof reads up to {VERSION}: install a "
-            "newer one"
-        )
+        what = f"version {repr_short(version)}; this bwprof reads up to {VERSION}: install a newer one"
+        raise ValueError(f"{source} is a baseline of {what}")
     schema.check_version(document.get("schema_version"), source)
     cases, run, processes = (document.get(part) for part in ("cases", "run", "processes"))
-    if not isinstance(cases, list) or not isinstance(run, dict) or not _are_dicts(processes):
+    if not isinstance(cases, list) or not cases or not isinstance(run, dict) or not _are_dicts(processes):
         raise ValueError(f"{source} is not a whole baseline (cases, run or processes are missing): {_SAVE_AGAIN}")
-    if not cases:
-        raise ValueError(f"{source} is empty, it has no cases: {_SAVE_AGAIN}")
     json_file.check_depth(run, source)
     members = []
     for number, case in enumerate(cases, start=1):
@@ -275,22 +267,15 @@ def _are_dicts(value: Any) -> bool:
 
 
 def _parse_case(case: Any, source: str) -> BaselineCase:
-    if not isinstance(case, dict) or not isinstance(case.get("case"), dict) or not _are_dicts(case.get("processes")):
+    shared, processes = (case.get(name) for name in ("case", "processes")) if isinstance(case, dict) else (None, None)
+    if not isinstance(shared, dict) or not _are_dicts(processes) or not processes:
         raise ValueError(f"{repr_short(case)} is no case with its processes")
-    if not case["processes"]:
-        raise ValueError("it has no processes")
-    rows = [json_file.parse_row({**case["case"], **process}, source) for process in case["processes"]]
+    rows = [json_file.parse_row({**shared, **process}, source) for process in processes]
     return BaselineCase(*zip(*rows, strict=True))
 
 
 def check_file_name(name: object, what: str) -> str:
-    """Return a name that is safe as a file's name; raise ValueError with `what` for any other.
-
-    Examples
-    --------
-    >>> check_file_name("h200_driver-580.1", "a baseline's name")
-    'h200_driver-580.1'
-    """
+    """Return a name that is safe as a file's name; raise ValueError with `what` for any other."""
     if isinstance(name, str) and _PLAIN.fullmatch(name):
         return name
     raise ValueError(
@@ -342,17 +327,14 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     """
     lines = Baselines()
     for name in baseline_names(folder):
-        line: dict[str, object] = {"name": name, "cases": 0, "processes": 0}
-        line |= {"device": "", "driver": "", "saved": "", "problem": ""}
+        path, problem = baseline_folder(folder) / f"{name}.json", ""
         try:
-            baseline = read_baseline(baseline_folder(folder) / f"{name}.json")
+            found = read_baseline(path)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None)
-            line["problem"] = f"{quote_text(baseline_folder(folder) / name)}.json: {reason}" if reason else str(error)
-        else:
-            line |= {"cases": len(baseline.cases), "processes": baseline.most_processes}
-            line |= {"device": baseline.device, "driver": baseline.driver, "saved": baseline.saved}
-        lines.append(line)
+            found, reason = Baseline(name, ()), getattr(error, "strerror", None)
+            problem = f"{quote_text(path)}: {reason}" if reason else str(error)
+        line = {"name": name, "cases": len(found.cases), "processes": found.most_processes, "device": found.device}
+        lines.append(line | {"driver": found.driver, "saved": found.saved, "problem": problem})
     return lines
 
 
