@@ -24,7 +24,7 @@ from bwprof.text.parsing import describe_unknown, parse_bool, parse_path, quote_
 FORMAT = "bwprof-baseline"
 VERSION = 1
 FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
-_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 _WIDTH = 120  # of a line; lists of numbers are on one line always
 _SAVE_AGAIN = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
 _encode = json.JSONEncoder(allow_nan=False).encode
@@ -276,7 +276,7 @@ def _parse_case(case: Any, source: str) -> BaselineCase:
 
 def check_file_name(name: object, what: str) -> str:
     """Return a name that is safe as a file's name; raise ValueError with `what` for any other."""
-    if isinstance(name, str) and _PLAIN.fullmatch(name):
+    if isinstance(name, str) and PLAIN_NAME.fullmatch(name):
         return name
     raise ValueError(
         f"{what} is {repr_short(name)}: allowed are 128 of the letters A-Z a-z, digits, '.', '_' and '-', "

@@ -99,16 +99,14 @@ class BandwidthReport:
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def save_to_proof_bundle(self, run_id: str, root: str | PathLike[str] = ROOT) -> Path:
-        """Write ``<root>/<run_id>/bandwidth_report.json``, and metadata.json beside it.
-
-        Several reports of one run, of any processes, become a list in that file.
+        """Write ``<root>/<run_id>/bandwidth_report.json``, and metadata.json beside it; add to a run's reports.
 
         Parameters
         ----------
         run_id : str
             Letters A-Z a-z, digits, '.', '_' and '-', not beginning with '.'.
         root : path
-            Parent of the runs' folders; made where there is none.
+            Parent of the runs' folders.
 
         Returns
         -------
@@ -122,7 +120,17 @@ class BandwidthReport:
         OSError
             When it cannot be written; an older file then stays complete.
         """
-        report = _to_document(self)
+        for name in ("operation", "precision"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {repr_short(getattr(self, name))}: text is needed")
+        values = asdict(self)
+        for name, what in _FIGURES.items():
+            number = measured_or_none(values[name])
+            if number is None or number < 0 or (number == 0 and name == "time_ms"):
+                raise ValueError(f"{name} is {repr_short(values[name])}: {what} is needed")
+        values |= {name: parse_bytes(values[name], name) for name in ("bytes_read", "bytes_written")}
+        row = schema.normalise_row(values)
+        report = _drop_missing({name: row[name] for name in values})
         folder = _make_folder(run_id, root)
         with lock(folder / reader.BUNDLE_NAME):
             before = _read_reports(folder)
@@ -134,26 +142,11 @@ class BandwidthReport:
         return folder / reader.BUNDLE_NAME
 
 
-def _to_document(report: BandwidthReport) -> dict[str, Any]:
-    for name in ("operation", "precision"):
-        if not isinstance(getattr(report, name), str):
-            raise ValueError(f"{name} is {repr_short(getattr(report, name))}: text is needed")
-    values = asdict(report)
-    for name, what in _FIGURES.items():
-        number = measured_or_none(values[name])
-        if number is None or number < 0 or (number == 0 and name == "time_ms"):
-            raise ValueError(f"{name} is {repr_short(values[name])}: {what} is needed")
-    values |= {name: parse_bytes(values[name], name) for name in ("bytes_read", "bytes_written")}
-    row = schema.normalise_row(values)
-    return _drop_missing({name: row[name] for name in values})
-
-
 def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
     """Drop missing values, except of the six columns of every report; spell precisions as classic files do."""
     precision = csv_file.classic_precision(values.get("precision") or "")
     known = {name: value for name, value in values.items() if value is not None or name in reader.REPORT_NAMES}
-    document: dict[str, Any] = json_file.to_json_value(known | {"precision": precision})
-    return document
+    return dict(json_file.to_json_value(known | {"precision": precision}))
 
 
 def save_proof_bundle(
@@ -161,9 +154,8 @@ def save_proof_bundle(
 ) -> Path:
     """Write a frame as a proof bundle: ``<root>/<run_id>/``.
 
-    It holds bandwidth_report.json (the run, and a report of each row), metadata.json, results.csv, results.json (with
-    raw samples), a picture where matplotlib is installed and a row has a bandwidth, and an empty folder ``artifacts``
-    for profilers' files.
+    It holds bandwidth_report.json (the run, and a report of each row), metadata.json, results.csv, results.json, a
+    picture where matplotlib is installed and a row has a bandwidth, and a folder ``artifacts`` for profilers' files.
 
     Parameters
     ----------

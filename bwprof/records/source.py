@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
@@ -40,10 +41,9 @@ def make_source(
 
 
 def load_source(source: Any, *, folder: str | PathLike[str] | None = None, name: str = "") -> Baseline:
-    """Load the rows of a source, as `bwprof.compare` takes it; `folder` has the baselines.
+    """Load the rows of a source, as `bwprof.compare` takes it; `folder` has the baselines, `name` replaces its own.
 
-    `name` replaces the source's name in tables. A missing file or baseline raises FileNotFoundError, an unreadable or
-    empty one ValueError, anything else TypeError.
+    A missing file or baseline raises FileNotFoundError, an unreadable or empty one ValueError, anything else TypeError.
     """
     if isinstance(source, (str, PathLike)):
         loaded = _load_text(str(source), folder)
@@ -81,16 +81,15 @@ def _load_text(text: str, folder: str | PathLike[str] | None) -> Baseline:
         return baselines.read_baseline(path)
     if path.exists():
         return _load_run(text)
-    try:
-        baselines.baseline_path(text, folder)
-    except ValueError:  # it has a slash, say
-        raise FileNotFoundError(f"no such file or folder: {quote_text(text)}") from None
+    missing = f"no such file or folder: {quote_text(text)}"
+    if baselines.PLAIN_NAME.fullmatch(text) is None:  # it has a slash, say
+        raise FileNotFoundError(missing)
     try:
         return baselines.load_baseline(text, folder=folder)
     except FileNotFoundError as error:
         if reader.find_recorded(path).exists():
             return _load_run(text)
-        raise FileNotFoundError(f"no such file or folder: {quote_text(text)}; {error}") from None
+        raise FileNotFoundError(f"{missing}; {error}") from None
 
 
 def _load_run(text: str) -> Baseline:
@@ -101,13 +100,11 @@ def _load_run(text: str) -> Baseline:
 
 def is_baseline(path: Path) -> bool:
     """Return whether the first bytes of a file, which may be damaged, are a baseline's."""
-    if not path.is_file():  # a pipe would lose its first lines
-        return False
-    try:
-        with path.open("rb") as stream:
-            return json.dumps(baselines.FORMAT).encode() in stream.read(200)
-    except OSError:  # reading it raises the same error
-        return False
+    with suppress(OSError):  # reading it raises the same error
+        if path.is_file():  # a pipe would lose its first lines
+            with path.open("rb") as stream:
+                return json.dumps(baselines.FORMAT).encode() in stream.read(200)
+    return False
 
 
 def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
@@ -164,11 +161,9 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
 def list_doubts(baseline: Baseline) -> list[str]:
     """Describe what limits a baseline's use: runs that share a process, and disturbed cases."""
     disturbed = describe_disturbed(baseline.name, baseline.rows)
-    shared = (
-        f"baseline '{quote_text(baseline.name)}' is of {baseline.joined}: how far times vary between processes shows "
-        "in fresh ones (bwprof baseline save NAME --repeat 5, or a run of the script for each)"
-    )
-    return [text for text in (shared if baseline.joined else "", disturbed) if text]
+    advice = "how far times vary shows in fresh processes (bwprof baseline save NAME --repeat 5, or several runs)"
+    shared = f"baseline '{quote_text(baseline.name)}' is of {baseline.joined}: {advice}" if baseline.joined else ""
+    return [text for text in (shared, disturbed) if text]
 
 
 def describe_disturbed(name: str, rows: Sequence[RowDict]) -> str:

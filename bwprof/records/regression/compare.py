@@ -64,8 +64,7 @@ def compare(
     folder : path, optional
         The folder of baselines; by default ``.bwprof/baselines``.
     confirm : bool
-        Measure slower and undecided cases again, in a fresh process, where their device is available; against a base of
-        fewer than five processes up to five times.
+        Measure slower and undecided cases again, in fresh processes, where their device is available.
 
     Returns
     -------
@@ -79,10 +78,8 @@ def compare(
 
     Raises
     ------
-    FileNotFoundError
-        When there is no such file or baseline.
-    TypeError, ValueError
-        For a source without rows, a gate that is no fraction, and an unknown metric.
+    FileNotFoundError, TypeError, ValueError
+        For a missing source, one without rows, a gate that is no fraction, and an unknown metric.
 
     Examples
     --------
@@ -102,10 +99,7 @@ def compare(
 
 
 def confirm_changes(comparison: Comparison, new: Baseline, fail_on: str | float, *, quiet: bool) -> Comparison:
-    """Measure again what fails a gate or may, under the new run's conditions; all tries must agree.
-
-    What fails against a base of few processes is measured more often, as long as it fails.
-    """
+    """Measure again what fails a gate or may, against a base of few processes more often; all tries must agree."""
     places = [place for place, line in enumerate(comparison.lines) if line.is_doubted(fail_on)]
     for tries in range(1, _PROCESSES):
         if not places:
