@@ -1,7 +1,4 @@
-"""`bwprof.history`: the rows of all runs below a folder, in one frame.
-
-The frame is built column by column: hundreds of thousands of rows take about a second.
-"""
+"""`bwprof.history`: the rows of all runs below a folder, in one frame, which is built column by column."""
 
 from __future__ import annotations
 
@@ -140,10 +137,9 @@ def history(
 
 
 def run_folders(root: Path) -> list[str]:
-    """Return the relative path of each run folder at or below `root`.
+    """Return the relative path of each run folder at or below `root`, of links to one folder the first.
 
-    A link to a run folder counts if the folder itself is not among the others. Links to other folders, and hidden
-    folders, are not searched.
+    Links to other folders, and hidden folders, are not searched.
     """
     top = os.fspath(root)
     paths = ["."] if is_run(top) else []
@@ -404,10 +400,7 @@ def _compare_rows(times: Mapping[str, Any], series: Any, comparable: Any, gate: 
 
 
 def _list_marks(cases: Sequence[RowDict], case: Any, series: Any) -> list[str]:
-    """Describe for each row what else changed since the row before it in its series.
-
-    A series also begins where a host measures a case on another device for the first time.
-    """
+    """Describe for each row what else changed since the row before it in its series, or since another device."""
     marks = []
     latest: dict[int, RowDict] = {}
     devices: dict[Any, str] = {}

@@ -236,11 +236,7 @@ def compare_sources(
 
 
 def _join_runs(side: Baseline, keys: Sequence[object], *, failures: bool) -> tuple[Baseline, list[str]]:
-    """Join the rows that several runs of a side have of one case; return the side, and notes.
-
-    Rows of a case in one run stay separate: they differ in something that no column has. With `failures`, a row that
-    failed represents its case, so that no failure is silent.
-    """
+    """Join the rows that several runs have of one case; with `failures`, a row that failed represents its case."""
     groups: dict[object, list[BaselineCase]] = {}
     for key, case in zip(keys, side.cases, strict=True):
         groups.setdefault(key, []).append(case)

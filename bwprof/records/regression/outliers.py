@@ -178,17 +178,13 @@ def _spread(values: pd.Series[float]) -> Spread:
 
 
 def _find_bounds(part: pd.DataFrame, chance: float) -> pd.DataFrame:
-    """Find the devices whose effects on an operation are further from the others' than those from each other.
-
-    Each device found leaves the comparison, the furthest first: several slow ones hide each other only where they are a
-    third of all. The bound is what an effect must exceed; where it is not settled, an effect within it may be one.
-    """
+    """Find the devices whose effects are further from the others' than those from each other, the furthest first."""
     units = part.groupby("unit")
     errors: pd.Series[float] = (units["error"].median() / np.sqrt(units.size())).fillna(0.0)
     bounds = pd.DataFrame({"effect": units["offset"].median()}).assign(**_UNBOUND)
     rest = bounds["effect"]
     steps = len(rest) // FEWEST
-    for _ in range(steps):
+    for _ in range(steps):  # each leaves the comparison: slow ones hide each other only where they are a third of all
         others = {unit: rest.drop(unit) for unit in rest.index}
         spread = pd.Series({unit: values.std() for unit, values in others.items()})
         reach = student_quantile(len(rest) - 2, 1 - chance / steps / len(rest) / 2) * math.sqrt(1 + 1 / (len(rest) - 1))

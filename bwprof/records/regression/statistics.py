@@ -117,9 +117,8 @@ def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
 def moderate_spread(own: Spread, prior: Spread | None) -> Spread:
     """Combine a case's variance with that of all cases, each weighted by its degrees of freedom.
 
-    Two or three processes show little of a case, and of all cases. Then all cases count for less, or a case that varies
-    more than most would have too small a threshold (simulated: with a single degree, and one case in thirty that varies
-    30 times as much, a false alarm in every fourth suite).
+    Of two or three processes all cases count for less, or a case that varies more than most would have too small a
+    threshold (simulated: one case in thirty that varies 30 times as much, a false alarm in every fourth suite).
     """
     if prior is None:
         return own
@@ -130,8 +129,7 @@ def moderate_spread(own: Spread, prior: Spread | None) -> Spread:
 def chance_per_case(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
     """Return the chance of a false alarm for each of `cases` tests, so that any has one with `family_chance`.
 
-    Sidak's correction: exact for independent cases, cautious for cases that become slow together (Sidak, Journal of the
-    American Statistical Association 62, 1967).
+    Sidak, Journal of the American Statistical Association 62, 1967: exact for independent cases, else cautious.
     """
     return family_chance if cases <= 1 else -math.expm1(math.log1p(-family_chance) / cases)
 
@@ -158,8 +156,7 @@ def learnt_test(
 def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> ChangeTest:
     """Make the test of two single processes: the rule of `bwprof.results.pairs`.
 
-    `reaches` are how far their intervals reach towards each other: they must not overlap, and be apart by more than
-    `chance` makes them. The gate replaces the unknown variation between processes.
+    `reaches` are how far their intervals reach towards each other; `gate` replaces the unknown variation.
     """
     noise = math.hypot(*reaches) / student_quantile(math.inf, _SIDE)
     reach = max(sum(reaches), student_quantile(math.inf, 1 - chance) * noise)
@@ -192,12 +189,10 @@ def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float
 
 
 def _student_above(value: float, freedom: float) -> float:
-    """Return the chance of more than `value`, not negative: Gauss' quadrature of sin^(freedom - 1) up to an angle.
-
-    The angle is a fourth power of the nodes, so that the integrand is smooth at 0.
-    """
+    """Return the chance of more than `value`, not negative: Gauss' quadrature of sin^(freedom - 1) up to an angle."""
     nodes, weights = _quadrature()
     end = math.atan2(math.sqrt(freedom), value)
+    # The angle is a fourth power of the nodes, so that the integrand is smooth at 0.
     front = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
     return front * float(np.sum(weights * 4 * end * nodes**3 * np.sin(end * nodes**4) ** (freedom - 1)))
 
@@ -253,10 +248,7 @@ class Shift:
         return min(low[0], max(low[3], low[4])) > 0 and min(*high, sign * self.size) > least
 
     def may_exceed(self, limit: float) -> bool:
-        """Return whether the median may have changed by more than `limit`, or a lower quantile has.
-
-        Disturbances make samples longer: an upper quantile alone shows no change of the kernel.
-        """
+        """Return whether the median may have changed by more than `limit`, or a lower (not disturbed) quantile has."""
         moved = any(low > limit or high < -limit for low, high in zip(self.low[:2], self.high[:2], strict=True))
         return moved or abs(self.middle[2]) + self.inside > limit
 
@@ -273,8 +265,7 @@ def measure_shift(
 ) -> Shift | None:
     """Compare the samples, in their order, of two sides' processes; None where a side has no samples.
 
-    `prior` is the variance between processes of all cases; a quantile that varies more has its own.
-    `chance` is that of a false alarm.
+    `prior` is the variance between processes of all cases, `chance` that of a false alarm.
     """
     if not base or not new:
         return None
@@ -291,10 +282,7 @@ def measure_shift(
 
 
 def _quantiles(samples: Sequence[float]) -> Any:
-    """Return the logarithms of the quantiles, and their errors downwards and upwards.
-
-    The error is that of a quantile's rank: an interval of ranks jumps to the other state where it must.
-    """
+    """Return the logarithms of the quantiles, and their errors downwards and upwards, which follow from the ranks'."""
     values = np.log(np.asarray(samples, dtype=float))
     count, ranks = len(values), np.array(QUANTILES)
     at = np.quantile(values, ranks)
@@ -313,10 +301,7 @@ def _average(side: Any) -> Any:
 
 
 def _process_reach(base: Any, new: Any, prior: Spread | None, chance: float) -> tuple[float, float]:
-    """Return how far apart variation between processes may take two means of a quantile: at 95 %, and at a chance.
-
-    One process a side shows nothing: 0.
-    """
+    """Return how far apart variation between processes may take two means of a quantile: at 95 %, and at a chance."""
     own = pool_spreads(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
     if own is None:
         return 0.0, 0.0

@@ -58,9 +58,8 @@ class JoinedRows:
 def pair_cases(base: Baseline, new: Baseline) -> list[JoinedRows]:
     """Pair the cases of two sides, in the base's order; then list what only the new side has.
 
-    Rows with equal keys are a pair. Of the others, these are, in this order: rows of different variants, where each
-    side has one of the case; rows of the same variant on another device, backend or timer; rows of different variants
-    there, where each side has one.
+    Rows with equal keys are a pair. Of the others, these are: rows of different variants, where each side has one of
+    the case; rows of the same variant on another device, backend or timer; rows of different variants there.
     """
     rows = base.rows, new.rows
     base_keys, new_keys = unique_keys(*rows)
@@ -77,11 +76,7 @@ def pair_cases(base: Baseline, new: Baseline) -> list[JoinedRows]:
 
 
 def _pair_rest(
-    sides: tuple[Sequence[RowDict], Sequence[RowDict]],
-    partner: dict[int, int],
-    names: Sequence[str],
-    *,
-    only_single: bool,
+    sides: Sequence[Sequence[RowDict]], partner: dict[int, int], names: Sequence[str], *, only_single: bool
 ) -> None:
     """Pair what has no partner yet by other columns: in order, or only where each side has a single row."""
     paired = set(partner), set(partner.values())
@@ -360,10 +355,8 @@ def _reach(value: MetricValue) -> tuple[float, float]:
 
 
 def _difference_interval(line: CaseVerdict, test: ChangeTest) -> tuple[float, float]:
-    """Return the 95 % interval of the difference: the wider one of the test's and that of the values' intervals.
-
-    Where the test knows the variation between processes, the base's own interval does not count.
-    """
+    """Return the 95 % interval of the difference: the wider one of the test's and that of the values' intervals."""
+    # Where the test knows the variation between processes, the base's own interval does not count.
     down, up = (0.0, 0.0) if test.between_processes else _reach(line.base)
     below, above = _reach(line.new)
     low, high = test.interval(line.difference)
@@ -401,9 +394,8 @@ def _is_slower(line: CaseVerdict, allowance: float) -> bool:
 def disturbance_allowance(base: RowDict, new: RowDict) -> float:
     """Return how much, as a logarithm, a disturbance may have slowed a new row down; 0 without one.
 
-    Disturbances only slow launches down: one of the base hides a change for the worse, and never makes one. The
-    allowance is the largest of: the share of time that others took on a CPU, or where unmeasured the samples' spread;
-    what a throttled clock lost; and `LEAST_DISTURBANCE`, from which on samples and reference streams are flagged.
+    One of the base never makes a change for the worse. The allowance is the largest of: the share of time that others
+    took on a CPU, or where unmeasured the samples' spread; what a throttled clock lost; and `LEAST_DISTURBANCE`.
     """
     if not find_disturbances(new):
         return 0.0
@@ -418,10 +410,7 @@ def disturbance_allowance(base: RowDict, new: RowDict) -> float:
 
 
 def judge_again(line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, bool]:
-    """Return a line after a second measurement, and whether there was one; a text says why not.
-
-    A line fails only if both tries agree. A disturbed try clears nothing.
-    """
+    """Return a line after a second measurement, and whether there was one; a text says why not."""
     differences = [row] if isinstance(row, str) else list_differences(line.pair.new or {}, row)
     if isinstance(row, str) or (differences and row["status"] == "ok"):
         return _judge_single_try(line, f"not measured again: {'; '.join(differences)}"), False
