@@ -401,29 +401,29 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("id", causes.RULES)
+@pytest.mark.parametrize("id", RULES)
 def test_each_cause_applies_or_not(id: str) -> None:
     before, after, phrase, innocent = RULES[id]
     base = timed("a", 1.0, **before)
-    assert causes.explain_change(base, timed("a", 1.1, **after), slower=True) == phrase
+    assert causes.find_causes(base, timed("a", 1.1, **after), slower=True, explain=True) == phrase
     assert causes.find_causes(base, timed("a", 1.1, **innocent), slower=True) == ""
-    assert "--counters" in causes.explain_change(base, timed("a", 1.1, **innocent), slower=True)
+    assert "--counters" in causes.find_causes(base, timed("a", 1.1, **innocent), slower=True, explain=True)
 
 
 def test_causes_look_the_right_way() -> None:
     """What explains a slower row does not explain a faster one; the other way round it does."""
     slow, fast = timed("a", 1.1, sm_clock_mhz=1881.0, throttle="sw_thermal"), timed("a", 1.0, sm_clock_mhz=1980.0)
-    assert causes.explain_change(slow, fast, slower=True).startswith("not known")
-    throttle, clock = causes.explain_change(slow, fast, slower=False).split("; ")
+    assert causes.find_causes(slow, fast, slower=True, explain=True).startswith("not known")
+    throttle, clock = causes.find_causes(slow, fast, slower=False, explain=True).split("; ")
     assert throttle.endswith("before: sw_thermal")
     assert clock.endswith("1980 MHz, before 1881")
 
 
 def test_what_counters_would_say() -> None:
     counted = {"counters_status": "ok"}
-    assert causes.explain_change(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("more bytes")
-    assert causes.explain_change(timed("a", 1.1), timed("a", 1.0), slower=False).endswith("fewer bytes")
-    both = causes.explain_change(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
+    assert causes.find_causes(timed("a", 1.0), timed("a", 1.1), slower=True, explain=True).endswith("more bytes")
+    assert causes.find_causes(timed("a", 1.1), timed("a", 1.0), slower=False, explain=True).endswith("fewer bytes")
+    both = causes.find_causes(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True, explain=True)
     assert "--counters" not in both
 
 

@@ -396,10 +396,8 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
 
     Raises
     ------
-    FileNotFoundError
-        When there is no baseline of that name.
     OSError
-        When it cannot be removed, or another process is saving it.
+        When there is none of that name, it cannot be removed, or another process is saving it.
 
     Examples
     --------

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import cache
@@ -182,21 +181,15 @@ def column_names() -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRun:
-    """A run: its metadata, and for each row the index of its case beside its time, and its `_FIGURES`."""
-
-    about: dict[str, Any]
-    keys: Any
-    figures: Any
-
-
 class RunReader:
-    """Reads run folders below `root`; stores each distinct case once, and why a folder has no rows here."""
+    """Reads run folders below `root`; stores each distinct case once, and why a folder has no rows here.
+
+    A run has its metadata, `keys` (an array of each row's case and time) and `figures`.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.runs: list[HistoryRun] = []
+        self.runs: list[dict[str, Any]] = []
         self.cases: list[RowDict] = []
         self.problems: dict[str, str] = {}
         self._places: dict[Any, int] = {}
@@ -233,7 +226,8 @@ class RunReader:
             figures.append(self._figures(complete))
         about = _read_metadata(self.root / path, rows, run, [time for _, time in keys])
         about["folder"] = schema.escape_surrogates(path)
-        self.runs.append(HistoryRun(about, np.array(keys, dtype=np.int64).reshape(-1, 2), _clean_figures(figures)))
+        arrays = {"keys": np.array(keys, dtype=np.int64).reshape(-1, 2), "figures": _clean_figures(figures)}
+        self.runs.append(about | arrays)
 
     def _index(self, complete: RowDict, labels: str) -> int:
         values = (*self._case(complete), labels)
@@ -306,13 +300,13 @@ def _file_time(folder: Path) -> int:
 
 
 def _make_frame(found: RunReader, patterns: Mapping[str, Sequence[str]], last: int | None, gate: float) -> pd.DataFrame:
-    runs = sorted(found.runs, key=lambda run: (run.about["started"], run.about["run_id"], run.about["folder"]))
-    run = np.repeat(np.arange(len(runs)), [len(item.keys) for item in runs])
-    keys = np.concatenate([item.keys for item in runs] or [np.zeros((0, 2), np.int64)])
-    figures = np.concatenate([item.figures for item in runs] or [np.zeros((0, len(_FIGURES)))])
+    runs = sorted(found.runs, key=itemgetter("started", "run_id", "folder"))
+    run = np.repeat(np.arange(len(runs)), [len(item["keys"]) for item in runs])
+    keys = np.concatenate([item["keys"] for item in runs] or [np.zeros((0, 2), np.int64)])
+    figures = np.concatenate([item["figures"] for item in runs] or [np.zeros((0, len(_FIGURES)))])
     chosen = np.array(_match_cases(found.cases, patterns), dtype=bool)[keys[:, 0]]
     used, run = np.unique(run[chosen], return_inverse=True)
-    about = [runs[number].about for number in used.tolist()]
+    about = [runs[number] for number in used.tolist()]
     used, case = np.unique(keys[chosen, 0], return_inverse=True)
     cases = [found.cases[place] for place in used.tolist()]
 
@@ -427,7 +421,7 @@ def _cut(value: Any) -> str:
 
 
 def _warn(found: RunReader) -> None:
-    states = {run.about["folder"]: run.about["run_status"] for run in found.runs}
+    states = {run["folder"]: run["run_status"] for run in found.runs}
     partial = [
         f"{quote_text(path)} ({quote_text(state)})"
         for path, state in states.items()

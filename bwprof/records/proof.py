@@ -84,10 +84,8 @@ class BandwidthReport:
 
         Raises
         ------
-        TypeError
-            For anything but a row.
-        ValueError
-            For a row without a possible time.
+        TypeError, ValueError
+            For anything but a row, and a row without a possible time or bandwidth.
         """
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
             raise TypeError(f"row is {repr_short(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
@@ -177,10 +175,8 @@ def save_proof_bundle(
     ------
     ValueError
         For an unsafe run_id, a frame without results, and a file there that is no bundle's.
-    FileExistsError
-        When the bundle holds results of other rows, and `force` is false.
     OSError
-        When it cannot be written.
+        When the bundle holds results of other rows, and `force` is false, or cannot be written.
 
     Examples
     --------

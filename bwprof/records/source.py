@@ -31,10 +31,7 @@ def make_source(
     samples: Sequence[Sequence[float] | None] | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> Baseline:
-    """Make a side of a run: each row is a case of its own, and no processes are known.
-
-    `samples` are each row's raw samples, ns per launch; None where they are not known.
-    """
+    """Make a side of a run: each row, with its raw samples in ns, is a case; no processes are known."""
     listed = [None if values is None else list(values) for values in samples or [None] * len(rows)]
     cases = tuple(BaselineCase((row,), (values,)) for row, values in zip(rows, listed, strict=True))
     return Baseline(name, cases, run or {})
@@ -132,12 +129,10 @@ def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None =
 
     Raises
     ------
-    FileExistsError
-        When there is a baseline of that name, and `force` is false.
     ValueError
         For an unsafe name, a source without a measured case, and a run that appears twice.
     OSError
-        When it cannot be written, or another process is saving it; an older file then stays complete.
+        When there is one of that name, and `force` is false, or it cannot be written; an older file stays complete.
 
     Examples
     --------

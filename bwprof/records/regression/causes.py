@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bwprof.records.keys import positive_number
@@ -31,12 +31,19 @@ _CONDITIONS = {
     "environment": (),
 }
 
-# A rule: a function of the base row, the new row, and whether the new one is slower; "" where it does not apply.
-CauseRule = Callable[[RowDict, RowDict, bool], str]
 
-
-def _find_variant(base: RowDict, new: RowDict, _: bool) -> str:
-    return _describe_other(base, new, {"variant": "another variant ran:"})
+def _list_causes(base: RowDict, new: RowDict, slower: bool) -> Iterator[str]:
+    """Describe each probable cause, the likeliest first; "" for those that do not apply."""
+    yield _describe_other(base, new, {"variant": "another variant ran:"})
+    yield _find_throttle(base, new, slower)
+    yield _describe_first(base, new, _CLOCKS, -_CLOCK, slower)
+    yield _find_traffic(base, new, slower)
+    yield _find_algorithm(base, new)
+    yield _find_method(base, new)
+    yield _find_roof(base, new, slower)
+    names = {"driver": "driver", "bwprof_version": "bwprof", "timer": "timer", "device": "device"}
+    ground = _describe_other(base, new, names)
+    yield f"not the same ground: {ground}" if ground else ""
 
 
 def _find_throttle(base: RowDict, new: RowDict, slower: bool) -> str:
@@ -46,10 +53,6 @@ def _find_throttle(base: RowDict, new: RowDict, slower: bool) -> str:
     words = [word for word in slow if word != "none" and word not in fast]
     when = "now" if slower else "before"
     return f"the clock was held down {when}: {quote_text(', '.join(words))}" if words else ""
-
-
-def _find_clock(base: RowDict, new: RowDict, slower: bool) -> str:
-    return _describe_first(base, new, _CLOCKS, -_CLOCK, slower)
 
 
 def _find_traffic(base: RowDict, new: RowDict, slower: bool) -> str:
@@ -63,14 +66,14 @@ def _traffic(row: RowDict) -> tuple[float | None, str]:
     return (row.get("traffic_ratio"), "x the modelled bytes") if total is None else (total / 1e6, "MB")
 
 
-def _find_algorithm(base: RowDict, new: RowDict, _: bool) -> str:
+def _find_algorithm(base: RowDict, new: RowDict) -> str:
     names = {name: name for name in _COUNTED_NAMES if base.get("variant") == new.get("variant")}
     texts = (_describe_first(base, new, names, _COUNTED, slower) for slower in (True, False))
     text = next(filter(None, texts), "")
     return f"another algorithm of this variant ran: {text}" if text else ""
 
 
-def _find_method(base: RowDict, new: RowDict, _: bool) -> str:
+def _find_method(base: RowDict, new: RowDict) -> str:
     before, now = positive_number(base.get("buffer_sets")), positive_number(new.get("buffer_sets"))
     texts = []
     if before is not None and now is not None and min(before, now) < _SAME_SETS * max(before, now):
@@ -88,25 +91,6 @@ def _find_roof(base: RowDict, new: RowDict, slower: bool) -> str:
     names = [name for name, limiter in _ROOFS.items() if limiter in limiters or not limiters]
     titles = {name: f"the device's roof ({schema.find_column(name).title})" for name in names}
     return _describe_first(base, new, titles, -_ROOF, slower)
-
-
-def _find_ground(base: RowDict, new: RowDict, _: bool) -> str:
-    names = {"driver": "driver", "bwprof_version": "bwprof", "timer": "timer", "device": "device"}
-    texts = _describe_other(base, new, names)
-    return f"not the same ground: {texts}" if texts else ""
-
-
-# The likeliest first.
-RULES: dict[str, CauseRule] = {
-    "variant": _find_variant,
-    "throttled": _find_throttle,
-    "clock": _find_clock,
-    "traffic": _find_traffic,
-    "algorithm": _find_algorithm,
-    "method": _find_method,
-    "roofs": _find_roof,
-    "ground": _find_ground,
-}
 
 
 def _describe_other(base: RowDict, new: RowDict, names: Mapping[str, str]) -> str:
@@ -139,20 +123,15 @@ def _describe_figure(what: str, before: Any, now: Any, unit: str, least: float, 
     return f"{what} {verb} by {100 * abs(new / old - 1):.1f} %: {figures[0]}, before {figures[1]}"
 
 
-def find_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
-    """Return the probable causes, the likeliest first, and the runs' different conditions; "" without any.
+def find_causes(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "", explain: bool = False) -> str:
+    """Return the probable causes, the likeliest first, and the runs' different conditions of `compare_conditions`.
 
-    `slower`: the new row is the worse one. `conditions` are those of `compare_conditions`.
+    `slower`: the new row is the worse one. With `explain`, a text without any says which option may show it.
     """
-    texts = [text for rule in RULES.values() if (text := rule(base, new, slower))]
-    return "; ".join([*texts[:_MOST_CAUSES], *filter(None, [conditions])])
-
-
-def explain_change(base: RowDict, new: RowDict, *, slower: bool, conditions: str = "") -> str:
-    """Return the probable causes as `find_causes`; without one, say which option may show it."""
-    texts = find_causes(base, new, slower=slower, conditions=conditions)
-    if texts:
-        return texts
+    texts = list(filter(None, _list_causes(base, new, slower)))
+    text = "; ".join([*texts[:_MOST_CAUSES], *filter(None, [conditions])])
+    if text or not explain:
+        return text
     hint = f": --counters on both sides would say whether it moves {'more' if slower else 'fewer'} bytes"
     counted = all(row.get("counters_status") == "ok" for row in (base, new))
     return f"not known from these rows{'' if counted else hint}"

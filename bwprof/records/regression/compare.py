@@ -106,14 +106,10 @@ def confirm_changes(comparison: Comparison, new: Baseline, fail_on: str | float,
             break
         found = _measure_again(comparison, places, new, quiet=quiet)
         comparison = comparison.after_second_try(dict(zip(places, found, strict=True)))
-        places = [place for place in places if _needs_more(comparison, place, tries, fail_on)]
+        slower = [n for n in places if comparison.lines[n].verdict == SLOWER and comparison.lines[n].fails(fail_on)]
+        few = [n for n in slower if len(comparison.lines[n].base.processes) + tries < _PROCESSES]
+        places = [n for n in few if comparison.second_tries[n]]
     return comparison
-
-
-def _needs_more(comparison: Comparison, place: int, tries: int, fail_on: str | float) -> bool:
-    line = comparison.lines[place]
-    few = len(line.base.processes) + tries < _PROCESSES
-    return few and line.verdict == SLOWER and line.fails(fail_on) and comparison.second_tries[place]
 
 
 def _measure_again(

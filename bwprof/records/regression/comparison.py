@@ -142,8 +142,8 @@ class Comparison:
         base, new = line.pair.base, line.pair.new
         if not line.is_tested or base is None or new is None or line.verdict in (SAME, NOT_COMPARABLE):
             return ""
-        find = causes.explain_change if line.verdict in (SLOWER, FASTER) else causes.find_causes
-        return find(base, new, slower=line.badness > 0, conditions=self.conditions)
+        explain = line.verdict in (SLOWER, FASTER)
+        return causes.find_causes(base, new, slower=line.badness > 0, conditions=self.conditions, explain=explain)
 
     def after_second_try(self, tries: Mapping[int, RowDict | str]) -> Comparison:
         """Return the comparison after second measurements of lines, by index, in fresh processes.
