@@ -140,11 +140,7 @@ def lock_device(choice: Choice) -> Iterator[None]:
 
 
 class Bandwidth:
-    """The fixture's value: call it to measure, `check` to require a speed.
-
-    Rows have the test's node id as their name, with "#2", ... from the second on, or `case`: a baseline finds them by
-    it in another session.
-    """
+    """The fixture's value: call it to measure, `check` to require a speed."""
 
     def __init__(self, test: str, session: Session, device: Any) -> None:
         self._test, self._session, self._device = test, session, device
@@ -162,7 +158,7 @@ class Bandwidth:
             An operation, with the options of `bwprof.Case` and its `measure`; a function, with those of
             `bwprof.measure`. `roofs` is "auto" by default: measured, where no valid ones are stored.
         case : str, optional
-            The row's name; by default the test's node id.
+            The row's name, by which baselines find it; by default the test's node id, with "#2" from the second on.
 
         Returns
         -------

@@ -14,10 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from bwprof.pytest_plugin.fixture import Bandwidth, Session
 
-_MARK = (
-    "bandwidth(device=None): the fixture 'bandwidth' measures on this device; where there is none, the test that takes "
-    "it is skipped with the reason"
-)
+_MARK = "bandwidth(device=None): the fixture 'bandwidth' measures on this device; without it the test is skipped"
 _OPTIONS = ("baseline", "fail_on", "save")  # each needs the package from the start
 _KEY = pytest.StashKey[Any]()
 _FIXTURES = pytest.StashKey[Any]()
@@ -28,11 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("bwprof", "memory bandwidth (bwprof)")
     for option, metavar, what in (
         ("baseline", "NAME", "compare each measured row with this baseline (a name or a file)"),
-        (
-            *("fail-on", "WHAT"),
-            "a test fails when a row of it is: slower, any (differs), 5%% (slower, and 5%% is within its interval); "
-            "measured twice before it counts, an operation in a fresh process",
-        ),
+        ("fail-on", "WHAT", "fail tests with a row that is twice: slower, any (or faster), 5%% (slower, maybe by 5%%)"),
         ("save", "NAME", "save the session's rows as a baseline"),
         ("dir", "FOLDER", "the folder of baselines (default: .bwprof/baselines)"),
     ):

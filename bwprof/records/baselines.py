@@ -88,16 +88,14 @@ class Baseline:
 
     Attributes
     ----------
-    name : str
-        The name; the file is ``NAME.json``.
+    name, saved : str
+        The name (the file is ``NAME.json``), and when it was saved, UTC.
     cases : tuple of BaselineCase
         The cases, sorted by their names.
     run : dict
         Metadata of the first process's run.
     processes : tuple of dict
-        run_id, started and finished of each process, where known.
-    saved : str
-        When it was saved, UTC.
+        run_id, started and finished of each process, where known; none for a plain run.
 
     Examples
     --------

@@ -71,10 +71,9 @@ def history(
     Parameters
     ----------
     folder : path
-        The folder of run folders, at any depth except in hidden folders. `bwprof.sweep` writes ``bwprof-results``.
+        The folder of run folders, at any depth except in hidden folders.
     case, precision, operation, device : str or iterable of str, optional
-        Select rows with one of these names; shell patterns (``"attention*"``) are allowed. `case` matches the
-        operation's name, too.
+        Select rows with one of these names or patterns (``"attention*"``); `case` matches the operation's name, too.
     last : int, optional
         Select the last runs that have such rows; they are still compared with the runs before them.
     gate : float or str
@@ -94,10 +93,8 @@ def history(
 
     Raises
     ------
-    FileNotFoundError
-        When there is no such folder.
-    ValueError
-        For a name that no row has; the message offers the nearest one.
+    FileNotFoundError, ValueError
+        When there is no such folder, and for a name that no row has.
 
     Examples
     --------
@@ -182,16 +179,13 @@ def column_names() -> tuple[str, ...]:
 
 
 class RunReader:
-    """Reads run folders below `root`; stores each distinct case once, and why a folder has no rows here.
-
-    A run has its metadata, `keys` (an array of each row's case and time) and `figures`.
-    """
+    """Reads run folders below `root`: metadata, `keys` (each row's place in `cases`, and time) and `figures`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.runs: list[dict[str, Any]] = []
         self.cases: list[RowDict] = []
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, str] = {}  # why a folder has no rows here
         self._places: dict[Any, int] = {}
         self._known = frozenset((*schema.column_names(), schema.SAMPLES))
         self._empty = dict.fromkeys((*_case_names(), *_FIGURES, "timestamp"))

@@ -32,7 +32,7 @@ GROUND = {
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric of one side: the mean of its processes, the interval's ends within a process, each process's value.
+    """A metric of one side: the mean of its processes, the interval's ends, each process's value.
 
     An unknown end is the middle itself: then the gate alone decides.
     """
@@ -103,9 +103,7 @@ def key_names() -> tuple[str, ...]:
 
 
 def case_key(row: RowDict, names: Sequence[str] = ()) -> CaseKey:
-    """Return the key that rows of one case have in common in all runs: all columns that identify it, or those of names.
-
-    A missing value is None; a CSV file has "" for it.
+    """Return the key that rows of one case have in common in all runs; None for "", a missing value of a CSV file.
 
     Examples
     --------
@@ -120,9 +118,8 @@ def case_key(row: RowDict, names: Sequence[str] = ()) -> CaseKey:
 def unique_keys(*sides: Sequence[RowDict], within_runs: bool = False) -> list[list[CaseKey]]:
     """Return the rows' keys for each side, none of them twice within a side, or within each run of a side.
 
-    Rows of one `case_key` are distinguished by the caller's own columns that all sides have (arguments of a swept
-    function), then by the device's UUID where the sides have one in common, then by their order. Unique within runs, a
-    case has the same key in all runs, and rows that differ in a column of `GROUND` have different keys.
+    Rows of one `case_key` are distinguished by the caller's own columns that all sides have, then by the device's UUID
+    where the sides have one in common, then by their order; within runs by `GROUND`, too.
     """
     keys = [[case_key(row) for row in rows] for rows in sides]
     uuids = [{row.get("device_uuid") for row in rows} - {None, ""} for rows in sides]

@@ -37,7 +37,6 @@ PICTURE = "bandwidth_comparison"
 _METADATA = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
 _FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a rate up to 1e+100"}
 _LONG = ("plan", "roofs", "devices")  # results.json has them
-
 # These columns follow the six of every report; the row's others follow them.
 _FIRST = ("status", "case", "variant", "pct_attainable", "verified", "flags")
 _log = logging.getLogger("bwprof.records")

@@ -47,9 +47,7 @@ _SELF_EXPLAINING = ("cache", "variant", "device")  # columns whose values need n
 
 @dataclass(frozen=True)
 class Gate:
-    """The lines that a gate finds, by index: failed ones, those that only the base measured, disturbed ones that seem
-    slower, and those where a change that fails may hide.
-    """
+    """The lines that a gate finds, by index; `suspects` are disturbed, and seem slower."""
 
     fail_on: str | float
     failed: list[int]
@@ -92,11 +90,6 @@ class Comparison:
     def tested(self) -> list[CaseVerdict]:
         """The lines whose two values were compared."""
         return [line for line in self.lines if line.is_tested]
-
-    @property
-    def processes(self) -> int:
-        """The number of processes of the base; 1 for a plain run."""
-        return max((len(line.base.processes) for line in self.tested), default=1)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -146,11 +139,7 @@ class Comparison:
         return causes.find_causes(base, new, slower=line.badness > 0, conditions=self.conditions, explain=explain)
 
     def after_second_try(self, tries: Mapping[int, RowDict | str]) -> Comparison:
-        """Return the comparison after second measurements of lines, by index, in fresh processes.
-
-        A text says why there was no second try; such a line keeps its verdict, unless a single try needs a larger
-        change. A line that was disturbed at first is slower when both tries are, by more than disturbances explain.
-        """
+        """Return the comparison after second measurements of lines, by index; a text says why there was none."""
         lines, second_tries = list(self.lines), dict(self.second_tries)
         for place, row in tries.items():
             lines[place], second_tries[place] = judge_again(lines[place], row)

@@ -1,9 +1,8 @@
 """Outliers: which of several devices is slow, by how much, in which operation.
 
-A device's effect on an operation is the median over its cases. It is compared with the effects of the other devices by
-Student's t, so that the fleet's own spread is the threshold (B. Rosner, Percentage points for a generalized ESD
-many-outlier procedure, Technometrics 25, 1983). Single slow cases are searched in the residuals of the effects, with a
-variance that is moderated by that of all cases.
+A device's effect on an operation is compared with those of the other devices by Student's t (B. Rosner, Percentage
+points for a generalized ESD many-outlier procedure, Technometrics 25, 1983). Single slow cases are searched in the
+residuals of the effects, with a variance that is moderated by that of all cases.
 """
 
 from __future__ import annotations

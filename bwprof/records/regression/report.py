@@ -21,8 +21,7 @@ NUMBERS = ("base", "new", "change %", "95 %", "limit %")
 POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
 POWER_NOTE = (
     "limit %: a change counts from here on. found %: the smallest change that is found 95 times in 100. +2 % found: "
-    "how often in 100 one try finds 2 % more time; single processes find nothing below the gate, a baseline of five "
-    "(bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
+    "how often in 100 one try finds 2 % more time"
 )
 _LARGE = 9.99  # a fraction; larger changes are ">999" %
 _TIMES_FROM = math.log(1.5)  # larger changes are factors
@@ -55,7 +54,8 @@ def format_summary(comparison: Comparison) -> str:
     counts = ", ".join(f"{comparison.counts[word]} {_spell(word)}" for word in words)
     if _count_learnt(comparison):
         least = smallest_threshold(comparison.gate, comparison.tries)
-        gate = f"thresholds learnt from {comparison.processes} processes, from {100 * least:g} %"
+        count = max(len(line.base.processes) for line in comparison.tested)
+        gate = f"thresholds learnt from {count} processes, from {100 * least:g} %"
     else:
         gate = f"gate {100 * (DEFAULT_GATE if comparison.gate is None else comparison.gate):g} %"
     extremes = []
@@ -85,8 +85,7 @@ def describe_chance(comparison: Comparison) -> str:
     learnt = _count_learnt(comparison)
     if not learnt:
         return ""
-    rare = "; more where a case has a rare state for a whole process: --confirm measures such cases again"
-    more = ", before a second process is asked" if comparison.confirmed else rare if comparison.tries < 2 else ""
+    more = ", before a second process is measured" if comparison.confirmed else ""
     return (
         f"chance that any of {learnt} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
         f"(Sidak's correction, normal noise){more}"

@@ -53,10 +53,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTest:
-    """The test of a difference of logarithms.
+    """The test of a difference of logarithms: what it must exceed, and its standard error, of `freedom` degrees.
 
-    `threshold` is what it must exceed, `noise` its standard error, of `freedom` degrees: that between processes, or
-    within one. `scatter` is the standard error of what decides, where that is not the difference itself.
+    `scatter` is the standard error of what decides, where that is not the difference itself.
     """
 
     threshold: float

@@ -374,8 +374,8 @@ def _decide(line: CaseVerdict) -> CaseVerdict:
             disturbed += f"; slower by more than the {100 * math.expm1(allowance):.0f} % that this may explain"
         elif suspect:
             disturbed += "; slower all the same: the base was no quicker than it seems"
-        hidden = line.hidden - allowance
-        return replace(line, verdict=DISTURBED_WORD, reason=disturbed, suspect=suspect, hidden=hidden)
+        line = replace(line, suspect=suspect, hidden=line.hidden - allowance)
+        return line.with_reason(disturbed, DISTURBED_WORD)
     if line.verdict != SLOWER and base.get("verified") and "unverified" in split_flags(new):
         return line.with_reason(_add_reason("verified in the base, unverified in the new run", new), NOT_COMPARABLE)
     few = math.isinf(line.test.threshold)
