@@ -97,7 +97,7 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     kinds = rows.groupby("device", dropna=False, sort=False)
     lines = [line for _, kind in kinds for line in _judge_kind(kind, least)]
     order = ("slow", "failed", "undecided", "fast", "same")
-    lines.sort(key=lambda line: (order.index(line["verdict"]), -(line["slow_pct"] or 0.0)))
+    lines.sort(key=lambda line: (order.index(line["verdict"]), -round(line["slow_pct"] or 0.0, 6)))
     types = {name: "float64" if name in _NUMBERS else "Int64" if name in _COUNTS else "string" for name in COLUMNS}
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype(types)
 
