@@ -1,4 +1,4 @@
-"""Made-up suites: quiet rows, and rows whose samples have two states, in runs that change by a factor or do not."""
+"""Generated suites: quiet cases, and cases whose samples have two states; some become slower."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = (1.03, 1.10, 2.0)  # between the states
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A row of a suite: its wander between processes, a standard deviation, and its states."""
+    """A case: its standard deviation between processes, and its states."""
 
     name: str
     wander: float
@@ -35,13 +35,13 @@ class Case:
 
 
 def make_suite(draw: random.Random, states: Sequence[Case], cases: int = 63) -> list[Case]:
-    """So many cases, quiet ones beside `states`."""
+    """Return as many `cases`: `states`, and quiet ones."""
     quiet = [Case(f"quiet{place}", draw.uniform(0.001, 0.003)) for place in range(cases - len(states))]
     return [*quiet, *states]
 
 
 def measure_case(draw: random.Random, case: Case, factor: float, process: str) -> tuple[RowDict, list[float]]:
-    """What one process finds, and its samples."""
+    """Return the rows and samples of one process."""
     level = math.log(1e5 * factor) + draw.gauss(0, case.wander)
     states = list(_states(draw, case))
     samples = [math.exp(level + slow * math.log(case.step) + draw.gauss(0, WITHIN)) for slow in states]
@@ -63,7 +63,7 @@ def _states(draw: random.Random, case: Case) -> Iterator[bool]:
 def make_sides(
     draw: random.Random, cases: Sequence[Case], base: int, new: int, factors: dict[str, float]
 ) -> list[Baseline]:
-    """Both sides of a comparison, of so many processes each; the new one slower by a case's factor."""
+    """Return both sides of a comparison; the new one is slower by each case's factor."""
     found = []
     for name, processes in (("base", base), ("new", new)):
         runs = []

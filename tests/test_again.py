@@ -1,4 +1,4 @@
-"""Rows that are measured again for a comparison: which can be, and that it is done as before."""
+"""Measuring rows again for a comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _never(*_: object) -> LocalExecutor:
     raise AssertionError("no device is opened")
 
 
-def test_cases_of_others_are_not_measured() -> None:
+def test_functions_and_unknown_cases_are_not_measured_again() -> None:
     own = timed("f", 1.0, operation="my_function", device=bwprof.devices()["cpu:0"]["name"])
     (reason,) = remeasure.measure_again([own], {}, _never, progress.SilentProgress())
     assert isinstance(reason, str)
@@ -31,7 +31,7 @@ def test_cases_of_others_are_not_measured() -> None:
     ]
 
 
-def test_another_machine_of_the_same_name_is_another_one() -> None:
+def test_a_device_of_another_host_is_not_measured() -> None:
     device = bwprof.devices()["cpu:0"]
     row = timed("a", 1.0, device=device["name"], variant="naive", hostname="elsewhere")
     (reason,) = remeasure.measure_again([row], {}, LocalExecutor, progress.SilentProgress())
@@ -39,7 +39,7 @@ def test_another_machine_of_the_same_name_is_another_one() -> None:
     assert device["name"] in reason
 
 
-def test_a_row_of_python_is_measured_as_it_was_and_held_against_the_same_roofs(cpu: _core.Device) -> None:
+def test_a_row_is_measured_again_with_its_options_and_roofs(cpu: _core.Device) -> None:
     facts = cpu.facts()
     roofs = replace(ROOFS, device=facts["name"], device_uuid=facts["uuid"], driver=facts["driver"])
     with bwprof.Case("stream_copy", elements=1 << 12, precision="fp16", seed=7, backend="cpu") as case:

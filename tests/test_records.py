@@ -1,4 +1,4 @@
-"""What joins rows of two runs, and what a side of a comparison may be."""
+"""Keys that join rows of two runs, and sources of a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bwprof.results import frame, schema
 
 
 def processes(*times_ms: float, **more: Any) -> list[tuple[list[Any], list[Any], dict[str, Any]]]:
-    """Runs of one case, a process each, that took so long."""
+    """Return a run of one case for each time, each in its own process."""
     return [
         (
             [row("decode", "fp16", **({"time_ms": time, "run_id": f"r{number}"} | more))],
@@ -36,7 +36,7 @@ def test_a_key_is_what_identifies_a_case() -> None:
         assert keys.case_key(one) != keys.case_key(one | {name: 12345}), name
 
 
-def test_looser_keys() -> None:
+def test_keys_of_fewer_columns() -> None:
     one = row("decode", "fp16", timer="graph")
     names = keys.variantless_names()
     assert keys.case_key(one, names) == keys.case_key(one | {"variant": "other"}, names)
@@ -88,7 +88,7 @@ def test_differences_that_prevent_a_comparison_are_named(name: str, words: str) 
     assert keys.list_differences(one, one | {"variant": "other", "time_ms": 5.0}) == []
 
 
-def test_the_middle_process_stands_for_a_case() -> None:
+def test_the_row_of_the_median_process_represents_a_case() -> None:
     found = baselines.make_baseline("b", processes(3.0, 1.0, 2.0))
     assert found.rows[0]["time_ms"] == 2.0
     assert found.samples == [[2e6, 2e6 + 1]]
@@ -98,7 +98,7 @@ def test_the_middle_process_stands_for_a_case() -> None:
     assert [process["run_id"] for process in found.processes] == ["r0", "r1", "r2"]
 
 
-def test_disturbed_and_failed_processes_teach_nothing() -> None:
+def test_disturbed_and_failed_processes_do_not_count() -> None:
     runs = processes(3.0, 1.0, 2.0)
     runs[0][0][0]["flags"] = "noisy"
     runs[1][0][0].update(status="failed", time_ms=None)
@@ -133,7 +133,7 @@ def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
     assert sum('"time_ms"' in line for line in lines) == 4, "a value has its own line"
 
 
-def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
+def test_files_frames_and_rows_are_sources(tmp_path: Path) -> None:
     data = frame.from_rows(pair("decode", 100, 90), {"run_id": "r1"}, [[1.0, 2.0], None])
     wanted = [schema.normalise_row(found) for found in pair("decode", 100, 90)]
     csv, json = (bwprof.save(data, tmp_path / f"results.{kind}") for kind in ("csv", "json"))
@@ -149,7 +149,7 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     assert records_source.load_source(found) is found
 
 
-def test_a_side_is_a_baseline(tmp_path: Path) -> None:
+def test_baselines_are_sources(tmp_path: Path) -> None:
     path = baselines.write_baseline(baselines.make_baseline("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
     for source in ("baseline:main", "main", path, str(path), baselines.load_baseline("main", folder=tmp_path)):
         found = records_source.load_source(source, folder=tmp_path)
@@ -170,7 +170,7 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
         ("damaged", ValueError, "damaged.json is not a whole baseline"),
     ],
 )
-def test_what_is_no_side_is_refused_in_words(source: Any, kind: type[Exception], words: str, tmp_path: Path) -> None:
+def test_other_sources_are_refused(source: Any, kind: type[Exception], words: str, tmp_path: Path) -> None:
     baselines.write_baseline(baselines.make_baseline("main", processes(1.0)), folder=tmp_path)
     (tmp_path / "damaged.json").write_text('{"format": "bwprof-baseline", "cases": [')
     with pytest.raises(kind, match=words):
