@@ -335,11 +335,8 @@ class Session:
         """
         if self._base is None:
             return ""
-        base, names, case = self._base, portable_names(), str(row["case"])
-        # A node id begins at pytest's root folder, which an option can change: its end identifies the test.
-        known = {str(entry["case"]) for entry in base.rows}
-        alike = [name for name in known if name.endswith(f"/{case}") or case.endswith(f"/{name}")]
-        name = alike[0] if case not in known and len(alike) == 1 else case
+        base, names = self._base, portable_names()
+        name = _find_name({str(entry["case"]) for entry in base.rows}, str(row["case"]))
         tested = {**row, "case": name}
         others = [entry for entry in base.rows if case_key(entry, names) != case_key(tested, names)]
         samples = [*[None] * len(others), list(row.samples_ns)]
@@ -424,3 +421,9 @@ class Session:
             records.append(record | more | {"flags": row.get("flags") or ""})
         table = pd.DataFrame(records, index=names).to_string().splitlines() if records else []
         return [*(line.rstrip() for line in table), *self._notes]
+
+
+def _find_name(known: set[str], case: str) -> str:
+    """Return a test's name in a baseline; the id's end identifies it, as it begins at pytest's root folder."""
+    alike = [name for name in known if name.endswith(f"/{case}") or case.endswith(f"/{name}")]
+    return alike[0] if case not in known and len(alike) == 1 else case

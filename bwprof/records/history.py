@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cache
 from operator import itemgetter
 from os import PathLike
@@ -306,15 +306,14 @@ def _make_frame(found: RunReader, patterns: Mapping[str, Sequence[str]], last: i
 
     kinds = schema.column_kinds()
     data: dict[str, Any] = dict(zip(_FIGURES, figures[chosen].T, strict=True))
-    data |= {name: _column([member[name] for member in cases], case, kinds[name]) for name in _case_names()}
+    data |= {name: _column(cases, name, case, kinds[name]) for name in _case_names()}
     for name in ("run_id", "git_commit", "suite", "run_status", "folder"):
-        data[name] = _column([item[name] for item in about], run, "text")
+        data[name] = _column(about, name, run, "text")
     for name in ("started", "finished"):
         data[name] = _times(np.array([item[name] for item in about], dtype=np.int64)[run])
     data["timestamp"] = _times(keys[chosen, 1])
     data["series"] = series = number_series(cases, case, run)
-    comparable = np.array([is_comparable(member) for member in cases], dtype=bool)[case]
-    data["ratio"], data["change"] = _compare_rows({name: data[name] for name in _TIMES}, series, comparable, gate)
+    data["ratio"], data["change"] = _compare_rows(cases, case, data, series, gate)
     marks = _list_marks(cases, case, series)
     data["marks"] = pd.Categorical(marks, categories=list(dict.fromkeys(["", *marks])))
     frame = pd.DataFrame({name: data[name] for name in column_names()} | _labels(cases, case), copy=False)
@@ -327,21 +326,24 @@ def _match_cases(cases: Sequence[RowDict], patterns: Mapping[str, Sequence[str]]
     """Return for each case whether it matches; raise ValueError for a pattern that matches none."""
     chosen = [True] * len(cases)
     for name, words in patterns.items():
-        columns = ("case", "operation") if name == "case" else (name,)
-        values = [[str(case[column]) for column in columns if case[column]] for case in cases]
-        found = [{word for word in words for text in texts if fnmatchcase(text, word)} for texts in values]
-        missing = set(words).difference(*found)
-        if cases and missing:
-            word = next(word for word in words if word in missing)
-            raise ValueError(describe_unknown(name, word, sorted({texts[0] for texts in values if texts})))
+        texts = [_list_names(case, name) for case in cases]
+        found = [{word for word in words if fnmatch.filter(names, word)} for names in texts]
+        missing = [word for word in words if cases and word not in set().union(*found)]
+        if missing:
+            raise ValueError(describe_unknown(name, missing[0], sorted({names[0] for names in texts if names})))
         chosen = [before and bool(hits) for before, hits in zip(chosen, found, strict=True)]
     return chosen
 
 
-def _column(values: Sequence[Any], place: Any, kind: str) -> Any:
-    """Make a column in which row i has `values[place[i]]`."""
+def _list_names(case: RowDict, name: str) -> list[str]:
+    columns = ("case", "operation") if name == "case" else (name,)
+    return [str(case[column]) for column in columns if case[column]]
+
+
+def _column(members: Sequence[Mapping[str, Any]], name: str, place: Any, kind: str) -> Any:
+    """Make a column in which row i has the value of `members[place[i]]`."""
     dtype: Any = {"text": "category", "boolean": "boolean"}.get(kind, "Int64")
-    return pd.Series(values, dtype=dtype).take(place).array
+    return pd.Series([member[name] for member in members], dtype=dtype).take(place).array
 
 
 def _times(microseconds: Any) -> Any:
@@ -371,9 +373,12 @@ def number_series(cases: Sequence[RowDict], case: Any, run: Any) -> Any:
     return rows.groupby(["code", "turn"], sort=False).ngroup().to_numpy(np.int32)
 
 
-def _compare_rows(times: Mapping[str, Any], series: Any, comparable: Any, gate: float) -> tuple[Any, Any]:
+def _compare_rows(
+    cases: Sequence[RowDict], case: Any, data: Mapping[str, Any], series: Any, gate: float
+) -> tuple[Any, Any]:
     """Compare each row with the comparable row before it in its series: return time / time before, and the change."""
-    table = pd.DataFrame(times)
+    table = pd.DataFrame({name: data[name] for name in _TIMES})
+    comparable = np.array([is_comparable(member) for member in cases], dtype=bool)[case]
     rows = table[comparable & np.isfinite(table["time_ms"]) & (table["time_ms"] > 0)]
     before = rows.groupby(series[rows.index]).shift()
     now, then = rows["time_ms"], before["time_ms"]

@@ -59,10 +59,8 @@ def positive_number(value: Any) -> float | None:
 def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> MetricValue | str:
     """Return a row's value of a metric, or why it has none."""
     number = positive_number(row.get(metric))
-    if number is None and metric == "traffic_ratio" and is_missing(row.get(metric)):
-        return f"{metric} was not counted: measure with --counters"
     if number is None:
-        return f"its {metric} is {'missing' if is_missing(row.get(metric)) else repr_short(row[metric])}"
+        return _describe_missing(row.get(metric), metric)
     time = positive_number(row.get("time_ms"))
     if metric == "traffic_ratio" or time is None:  # a table made by hand may have a bandwidth without a time
         return MetricValue(number, number, number, (number,))
@@ -70,13 +68,22 @@ def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> Metri
     mean = geometric_mean(processes)
     share = mean / time  # scales the interval, which is within one process, to the mean of all processes
     share = share if 0 < share < math.inf else 1.0
-    ends: list[Any] = [row.get(name) for name in ("time_ms_lo", "time_ms_hi")]
-    low, high = ((time if is_missing(end) or not end >= 0 else float(end)) * share for end in ends)
+    low, high = (_interval_end(row.get(name), time) * share for name in ("time_ms_lo", "time_ms_hi"))
     if metric == "time_ms":
         return MetricValue(mean, low, high, processes)
     work = number * time
     rates = tuple(min(max(work / ms, sys.float_info.min), sys.float_info.max) for ms in processes)  # logarithms follow
     return MetricValue(work / mean, work / high if high else math.inf, work / low if low else math.inf, rates)
+
+
+def _describe_missing(value: Any, metric: str) -> str:
+    if metric == "traffic_ratio" and is_missing(value):
+        return f"{metric} was not counted: measure with --counters"
+    return f"its {metric} is {'missing' if is_missing(value) else repr_short(value)}"
+
+
+def _interval_end(end: Any, time: float) -> float:
+    return time if is_missing(end) or not end >= 0 else float(end)
 
 
 def geometric_mean(times: Sequence[float]) -> float:

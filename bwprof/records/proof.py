@@ -203,9 +203,7 @@ def write_bundle(
     data = to_pandas(data)
     rows = frames.to_rows(data)
     run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
-    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
-    own = run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id())
-    name = str(own) if run_id is None else run_id
+    name = _find_run_id(rows, run) if run_id is None else run_id
     folder = _make_folder(name, root)
     with lock(folder / reader.BUNDLE_NAME):
         before = _read_reports(folder)
@@ -224,6 +222,11 @@ def write_bundle(
         _write(folder, {"run": short, "reports": [*others, *reports]}, metadata)
     draw(data, folder)
     return folder
+
+
+def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
+    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
+    return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
 
 
 def check_root(root: str | PathLike[str]) -> None:
@@ -297,15 +300,13 @@ def _update_metadata(
         for name in ("device", "driver", "bwprof_version", "timestamp")
     }
     times: list[str | None] = [*values["timestamp"]] or [None]
+    own = {"git_commit": environment.git_commit(), "argv": list(sys.argv), "started": times[0], "finished": times[-1]}
     metadata = {
         "run_id": run_id,
         "device": ";".join(values["device"]) or known.get("device"),
         "driver": ";".join(values["driver"]),
         "bwprof_version": ";".join(values["bwprof_version"]) or environment.package_versions()["bwprof"],
-        "git_commit": known.get("git_commit") or environment.git_commit(),
-        "argv": known.get("argv") or list(sys.argv),
-        "started": known.get("started") or times[0],
-        "finished": known.get("finished") or times[-1],
+        **{name: known.get(name) or value for name, value in own.items()},
     }
     here = {} if known else {"host": environment.host_facts(), "versions": environment.package_versions()}
     metadata |= {name: value for name, value in (known | here).items() if name not in (*metadata, *_LONG)}

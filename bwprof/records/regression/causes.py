@@ -147,13 +147,14 @@ def compare_conditions(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         after, ago = (run[part] if isinstance(run.get(part), Mapping) else {} for run in (new, base))
         for name in names or dict.fromkeys((*after, *ago)):
             now, before = _facts(after.get(name)), _facts(ago.get(name))
-            added, removed = (
-                quote_text(", ".join(fact for fact in facts if fact not in others))
-                for facts, others in ((now, before), (before, now))
-            )
+            added, removed = _without(now, before), _without(before, now)
             if (added or removed) and (not names or (now and before)):
                 texts.append(f"{name} {added or 'unset'}, before {removed or 'unset'}")
     return f"the runs differ: {'; '.join(texts[:_MOST_CONDITIONS])}" if texts else ""
+
+
+def _without(facts: list[str], others: list[str]) -> str:
+    return quote_text(", ".join(fact for fact in facts if fact not in others))
 
 
 def _facts(value: Any) -> list[str]:

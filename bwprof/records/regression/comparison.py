@@ -231,18 +231,24 @@ def _join_runs(side: Baseline, keys: Sequence[object], *, failures: bool) -> tup
         groups.setdefault(key, []).append(case)
     if side.processes or len(groups) == len(keys):
         return side, []
-    joined = []
-    for group in groups.values():
-        failed = [case for case in group if case.row["status"] == "failed" or case.row.get("verified") is False]
-        rows, samples = tuple(case.row for case in group), tuple(case.samples[0] for case in group)
-        joined.append((BaselineCase(rows, samples), failed[0] if failures and failed else None))
-    repeated = [case for case, _ in joined if len(case.rows) > 1]
+    joined = [_join_cases(group) for group in groups.values()]
+    repeated = [case for case in joined if len(case.rows) > 1]
     processes = max(case.processes for case in repeated)
     where = "one process, which counts once" if processes == 1 else f"up to {processes} processes"
     count, times = plural(len(repeated), "case"), max(len(case.rows) for case in repeated)
     note = f"{count} measured up to {times} times, in {where}: times are geometric means of medians"
-    cases = tuple(failed or case for case, failed in joined)
-    return replace(side, cases=cases), [f"{quote_text(side.name)}: {note}"]
+    cases = map(_choose_failure, joined) if failures else joined
+    return replace(side, cases=tuple(cases)), [f"{quote_text(side.name)}: {note}"]
+
+
+def _join_cases(group: Sequence[BaselineCase]) -> BaselineCase:
+    return BaselineCase(tuple(case.row for case in group), tuple(case.samples[0] for case in group))
+
+
+def _choose_failure(case: BaselineCase) -> BaselineCase:
+    failed = (row for row in case.rows if row["status"] == "failed" or row.get("verified") is False)
+    row = next(failed, None)
+    return case if row is None else BaselineCase((row,), (None,))
 
 
 def _list_notes(base: Baseline, new: Baseline, lines: Sequence[CaseVerdict]) -> list[str]:

@@ -146,18 +146,10 @@ def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = 
 
     `whole` says how to see all of the lines of one side, where a text names the first of them.
     """
-    groups: dict[tuple[str, str], list[str]] = {}
-    for place in places:
-        line = comparison.lines[place]
-        words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
-        if words and (line.verdict != SAME or place in comparison.second_tries):
-            change = f" {format_change(line)}" if line.is_tested else ""
-            key = _word(line), escape_controls("; ".join(words))
-            groups.setdefault(key, []).append(f"{comparison.names[place]}{change}")
     undecided = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     texts = [describe_undecided(comparison, undecided)] if undecided else []
     apart, one_sided = _spell(verdicts.NOT_COMPARABLE), [_spell(word) for word in ONE_SIDED]
-    for (verdict, reason), cases in groups.items():
+    for (verdict, reason), cases in _group_lines(comparison, places, causes=causes).items():
         counted = len(cases) > 1 and verdict in (apart, *one_sided)
         head = f"{verdict} ({len(cases)})" if counted else verdict
         first = ", ".join(_first(cases, whole if verdict in one_sided else ""))
@@ -165,6 +157,19 @@ def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = 
     rest = len(texts) - _MOST_DETAILS
     more = f"and {rest} more of such lines: bwprof compare --json has all"
     return texts if rest <= 1 else [*texts[:_MOST_DETAILS], more]
+
+
+def _group_lines(comparison: Comparison, places: Sequence[int], *, causes: bool) -> dict[tuple[str, str], list[str]]:
+    """Return the names and changes of all lines with the same verdict and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        line = comparison.lines[place]
+        reason = "; ".join(filter(None, (comparison.cause(place) if causes else "", line.reason)))
+        if reason and (line.verdict != SAME or place in comparison.second_tries):
+            change = f" {format_change(line)}" if line.is_tested else ""
+            key = _word(line), escape_controls(reason)
+            groups.setdefault(key, []).append(f"{comparison.names[place]}{change}")
+    return groups
 
 
 def _first(names: list[str], whole: str = "") -> list[str]:

@@ -416,24 +416,29 @@ def judge_again(line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, boo
         return _judge_single_try(line, f"not measured again: {'; '.join(differences)}"), False
     if row["status"] != "ok":
         return line.with_reason(f"measured again, it {row['status']}: {row['reason']}"), True
+    return _judge_second_try(line, row), True
+
+
+def _judge_second_try(line: CaseVerdict, row: RowDict) -> CaseVerdict:
+    """Return a line after a second measurement: it fails only if both tries agree."""
     case = BaselineCase((row,), (getattr(row, "samples_ns", None) or None,))
     pair, metric = replace(line.pair, new=row, new_case=case), line.terms.metric
     second = _read_values(pair, metric, across=True)
     if not line.is_tested or not second.is_tested:
         why = second.reason if line.is_tested else "no value to compare with"
-        return line.with_reason(f"measured again: {why}"), True
+        return line.with_reason(f"measured again: {why}")
     second = _weigh_values(second, line.terms)
     value = format_metric(second.new.middle, metric)
     disturbed = find_disturbances(row)
     outcome = ", ".join([f"measured again: {value}, {100 * second.change:+.1f} %", *disturbed])
     if line.suspect:
-        return _judge_suspect(line, second, outcome), True
+        return _judge_suspect(line, second, outcome)
     if second.verdict == line.verdict:
-        return line.with_reason(f"{outcome}: {line.verdict} as well"), True
+        return line.with_reason(f"{outcome}: {line.verdict} as well")
     cleared = second.verdict == SAME
     verdict = DISTURBED_WORD if disturbed and line.verdict != UNDECIDED else SAME if cleared else UNDECIDED
     reason = f"{line.verdict.replace('_', ' ')} at first; {outcome}{'' if cleared else f': {second.verdict}'}"
-    return line.with_reason(reason, verdict), True
+    return line.with_reason(reason, verdict)
 
 
 def _judge_single_try(line: CaseVerdict, outcome: str) -> CaseVerdict:
