@@ -81,9 +81,7 @@ def test_rows_of_one_key_differ_by_labels_then_devices_then_turns() -> None:
 )
 def test_differences_that_prevent_a_comparison_are_named(name: str, words: str) -> None:
     one = row("decode", "fp16", driver="1.0", timer="graph")
-    (phrase,) = keys.list_differences(one, one | {name: 77})
-    assert phrase.startswith(words)
-    assert "77" in phrase
+    assert keys.list_differences(one, one | {name: 77}) == [f"{words}: {one[name]}, 77"]
     assert keys.list_differences(one, one | {name: None}) == []
     assert keys.list_differences(one, one | {"variant": "other", "time_ms": 5.0}) == []
 

@@ -220,8 +220,9 @@ class RunReader:
             figures.append(self._figures(complete))
         about = _read_metadata(self.root / path, rows, run, [time for _, time in keys])
         about["folder"] = schema.escape_surrogates(path)
-        arrays = {"keys": np.array(keys, dtype=np.int64).reshape(-1, 2), "figures": _clean_figures(figures)}
-        self.runs.append(about | arrays)
+        about["keys"] = np.array(keys, dtype=np.int64).reshape(-1, 2)
+        about["figures"] = np.array(figures, dtype=float).reshape(-1, len(_FIGURES))
+        self.runs.append(about)
 
     def _index(self, complete: RowDict, labels: str) -> int:
         values = (*self._case(complete), labels)
@@ -264,13 +265,6 @@ def _read_metadata(
     return about | {"finished": microseconds(run.get("finished"))}
 
 
-def _clean_figures(figures: Sequence[tuple[Any, ...]]) -> Any:
-    """Return the figures of rows as an array, NaN for unknown and impossible ones."""
-    values = np.array(figures, dtype=float).reshape(-1, len(_FIGURES))
-    least, most, zero = np.array([schema.range_of(name) for name in _FIGURES]).T
-    return np.where((values >= least) & (values <= most) | (values == zero), values, np.nan)
-
-
 def microseconds(text: Any) -> int:
     """Return an ISO time as microseconds since 1970 in UTC; NumPy's unknown time for anything else."""
     with suppress(OverflowError, TypeError, ValueError):
@@ -296,8 +290,10 @@ def _file_time(folder: Path) -> int:
 def _make_frame(found: RunReader, patterns: Mapping[str, Sequence[str]], last: int | None, gate: float) -> pd.DataFrame:
     runs = sorted(found.runs, key=itemgetter("started", "run_id", "folder"))
     run = np.repeat(np.arange(len(runs)), [len(item["keys"]) for item in runs])
-    keys = np.concatenate([item["keys"] for item in runs] or [np.zeros((0, 2), np.int64)])
-    figures = np.concatenate([item["figures"] for item in runs] or [np.zeros((0, len(_FIGURES)))])
+    keys = np.concatenate([np.zeros((0, 2), np.int64), *(item["keys"] for item in runs)])
+    figures = np.concatenate([np.zeros((0, len(_FIGURES))), *(item["figures"] for item in runs)])
+    least, most, zero = np.array([schema.range_of(name) for name in _FIGURES]).T  # others are unknown
+    figures = np.where((figures >= least) & (figures <= most) | (figures == zero), figures, np.nan)
     chosen = np.array(_match_cases(found.cases, patterns), dtype=bool)[keys[:, 0]]
     used, run = np.unique(run[chosen], return_inverse=True)
     about = [runs[number] for number in used.tolist()]

@@ -110,14 +110,7 @@ def key_names() -> tuple[str, ...]:
 
 
 def case_key(row: RowDict, names: Sequence[str] = ()) -> CaseKey:
-    """Return the key that rows of one case have in common in all runs; None for "", a missing value of a CSV file.
-
-    Examples
-    --------
-    >>> row = {"operation": "gemm", "M": 1, "precision": "fp16", "variant": "tiled", "run_id": "a"}
-    >>> case_key(row) == case_key({**row, "run_id": "b"}), case_key(row) == case_key({**row, "variant": "gemv"})
-    (True, False)
-    """
+    """Return the key that rows of one case have in common in all runs; None for "", a missing value of a CSV file."""
     values = (schema.clean_value(row.get(name)) for name in names or key_names())
     return tuple(None if value == "" else value for value in values)
 
@@ -162,13 +155,7 @@ def extend_repeated(
 
 
 def list_differences(base: RowDict, new: RowDict) -> list[str]:
-    """List why two rows of a case are not comparable; a value that is missing on one side is no reason.
-
-    Examples
-    --------
-    >>> list_differences({"device": "H100", "timer": "graph"}, {"device": "H200", "timer": "graph"})
-    ['another device: H100, H200']
-    """
+    """List why two rows of a case are not comparable; a value that is missing on one side is no reason."""
     reasons: dict[str, str] = {}
     for name, words in GROUND.items():
         values = base.get(name), new.get(name)

@@ -231,7 +231,10 @@ def _join_runs(side: Baseline, keys: Sequence[object], *, failures: bool) -> tup
         groups.setdefault(key, []).append(case)
     if side.processes or len(groups) == len(keys):
         return side, []
-    joined = [_join_cases(group) for group in groups.values()]
+    joined = [
+        BaselineCase(tuple(case.row for case in group), tuple(case.samples[0] for case in group))
+        for group in groups.values()
+    ]
     repeated = [case for case in joined if len(case.rows) > 1]
     processes = max(case.processes for case in repeated)
     where = "one process, which counts once" if processes == 1 else f"up to {processes} processes"
@@ -241,14 +244,9 @@ def _join_runs(side: Baseline, keys: Sequence[object], *, failures: bool) -> tup
     return replace(side, cases=tuple(cases)), [f"{quote_text(side.name)}: {note}"]
 
 
-def _join_cases(group: Sequence[BaselineCase]) -> BaselineCase:
-    return BaselineCase(tuple(case.row for case in group), tuple(case.samples[0] for case in group))
-
-
 def _choose_failure(case: BaselineCase) -> BaselineCase:
     failed = (row for row in case.rows if row["status"] == "failed" or row.get("verified") is False)
-    row = next(failed, None)
-    return case if row is None else BaselineCase((row,), (None,))
+    return next((BaselineCase((row,), (None,)) for row in failed), case)
 
 
 def _list_notes(base: Baseline, new: Baseline, lines: Sequence[CaseVerdict]) -> list[str]:
