@@ -295,13 +295,7 @@ def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
     return baseline_folder(folder) / f"{plain}.json"
 
 
-class Baselines(Listing):
-    """The baselines of a folder."""
-
-    kind = "baseline"
-
-
-def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
+def baselines(*, folder: str | PathLike[str] | None = None) -> Listing:
     """List the baselines of a folder.
 
     Parameters
@@ -323,7 +317,8 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     ...     bwprof.baselines(folder=folder)["main"]["cases"]
     63
     """
-    lines = Baselines()
+    lines = Listing()
+    lines.kind = "baseline"
     for name in baseline_names(folder):
         path, problem = baseline_folder(folder) / f"{name}.json", ""
         try:

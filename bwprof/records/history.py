@@ -84,12 +84,11 @@ def history(
     Returns
     -------
     pandas.DataFrame
-        One row per run and case, the earliest run first; texts are categories (``groupby(..., observed=True)``), times
-        UTC. `series` numbers the rows that measure the same thing: a case, precision, cache and timer on a device of a
-        host; where a run has several variants, devices of one name or labels, each of them. `ratio` is the time over
-        that of the series' run before (disturbed rows do not count), `change` is "slower" or "faster" where the two
-        differ, "undecided" where they differ by more than the gate and their intervals overlap, and `marks` names what
-        else changed. ``attrs["unread"]`` has the unreadable folders, and why.
+        One row per run and case, the earliest run first; texts are categories, times UTC. `series` numbers the rows
+        that measure the same thing: a case, precision, cache and timer on a device of a host; where a run has several
+        variants, devices of one name or labels, each of them. `ratio` is the time over that of the series' run before
+        (disturbed rows do not count), `change` is "slower", "faster", or "undecided" where the intervals overlap, and
+        `marks` names what else changed. ``attrs["unread"]`` has the unreadable folders, and why.
 
     Raises
     ------

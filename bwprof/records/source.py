@@ -107,8 +107,7 @@ def is_baseline(path: Path) -> bool:
 def save_baseline(name: str, *sources: Any, folder: str | PathLike[str] | None = None, force: bool = False) -> Path:
     """Save measurements that later ones are compared with.
 
-    Several runs, each in its own process, show how far the median of each case varies between processes
-    (``bwprof baseline save NAME --repeat 5`` measures and saves them).
+    Several runs, each in its own process, show how far the median of each case varies between processes.
 
     Parameters
     ----------

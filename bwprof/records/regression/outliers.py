@@ -53,8 +53,7 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
 
     A device's effect on an operation is the median, over its cases, of the time over the median device's. It is slow
     (fast) where its effect, or a single case, is further from the other devices' mean than their own spread explains,
-    and by more than `gate`. In a fleet without a slow device the chance that any is called slow, or fast, is 5 %. Noisy
-    rows are left out; throttled ones stay: that is what makes a device slow.
+    and by more than `gate`; the chance of any false alarm in a fleet is 5 %. Noisy rows are left out; throttled stay.
 
     Parameters
     ----------

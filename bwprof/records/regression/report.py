@@ -142,10 +142,7 @@ def _value(comparison: Comparison, line: CaseVerdict, *, new: bool) -> str:
 
 
 def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = "", causes: bool = True) -> list[str]:
-    """Return a text for all lines with the same verdict and reason; with `causes`, which two devices do not need.
-
-    `whole` says how to see all of the lines of one side, where a text names the first of them.
-    """
+    """Return a text for all lines with the same verdict and reason; `whole` says how to see all lines of one side."""
     undecided = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     texts = [describe_undecided(comparison, undecided)] if undecided else []
     apart, one_sided = _spell(verdicts.NOT_COMPARABLE), [_spell(word) for word in ONE_SIDED]
