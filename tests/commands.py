@@ -18,7 +18,7 @@ import bwprof
 from bwprof.cli import runner as sweep_command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.plot import bars
-from bwprof.records.regression import confirmation
+from bwprof.records.regression import compare
 from bwprof.runs import local, loop
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
@@ -134,7 +134,7 @@ class Here:
 def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases of a command take no longer than they must, have no roofs and no picture, and run in this process."""
     monkeypatch.setattr(sweep_command, "ChildExecutor", _executor)
-    monkeypatch.setattr(confirmation, "ChildExecutor", _executor)
+    monkeypatch.setattr(compare, "ChildExecutor", _executor)
     monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
     monkeypatch.setattr("bwprof.plot.bars.save", lambda *_: None)

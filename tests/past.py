@@ -1,4 +1,4 @@
-"""Runs of the past, made by hand: folders as the command leaves them."""
+"""Folders of finished runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def started(day: int) -> str:
 
 
 def timed(case: str, precision: str, time_ms: float, **more: Any) -> dict[str, Any]:
-    """A row whose interval is 0.2 % wide."""
+    """Return a row whose interval is 0.2 % wide."""
     found = row(case, precision, **more)
     moved = found["bytes_read"] + found["bytes_written"]
     return found | {
@@ -30,7 +30,7 @@ def timed(case: str, precision: str, time_ms: float, **more: Any) -> dict[str, A
 
 
 def write(root: Path, day: int, rows: list[dict[str, Any]], *, name: str | None = None, **about: Any) -> Path:
-    """A finished run of that day, as the command leaves it."""
+    """Write a finished run of that day, as the command does, and return its folder."""
     folder = root / (name or f"run-{day:02d}")
     folder.mkdir(parents=True)
     stamped = [one | {"run_id": folder.name, "timestamp": started(day)} for one in rows]
@@ -43,6 +43,6 @@ def write(root: Path, day: int, rows: list[dict[str, Any]], *, name: str | None 
 
 
 def week(root: Path, times: list[float] | None = None, **more: Any) -> None:
-    """A run a day of one case in two precisions, FP16 in half the time."""
+    """Write a run a day of one case in two precisions, FP16 in half the time."""
     for day, time in enumerate(times or [1.0, 1.0, 1.0], start=1):
         write(root, day, [timed("decode", "fp32", time, **more), timed("decode", "fp16", time / 2, **more)])

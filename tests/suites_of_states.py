@@ -1,4 +1,4 @@
-"""Made-up suites: quiet rows, and rows whose samples have two states, in runs that change by a factor or do not."""
+"""Generated suites: quiet cases, and cases whose samples have two states; some become slower."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from rows import row
 
 from bwprof import _core
-from bwprof.records.baselines import make_baseline
-from bwprof.records.source import Source, load_source
+from bwprof.records.baselines import Baseline, make_baseline
+from bwprof.records.source import make_source
 from bwprof.results.schema import RowDict
 
 SAMPLES = 100
@@ -25,7 +25,7 @@ STEPS = (1.03, 1.10, 2.0)  # between the states
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A row of a suite: its wander between processes, a standard deviation, and its states."""
+    """A case: its standard deviation between processes, and its states."""
 
     name: str
     wander: float
@@ -35,13 +35,13 @@ class Case:
 
 
 def make_suite(draw: random.Random, states: Sequence[Case], cases: int = 63) -> list[Case]:
-    """So many cases, quiet ones beside `states`."""
+    """Return as many `cases`: `states`, and quiet ones."""
     quiet = [Case(f"quiet{place}", draw.uniform(0.001, 0.003)) for place in range(cases - len(states))]
     return [*quiet, *states]
 
 
 def measure_case(draw: random.Random, case: Case, factor: float, process: str) -> tuple[RowDict, list[float]]:
-    """What one process finds, and its samples."""
+    """Return the rows and samples of one process."""
     level = math.log(1e5 * factor) + draw.gauss(0, case.wander)
     states = list(_states(draw, case))
     samples = [math.exp(level + slow * math.log(case.step) + draw.gauss(0, WITHIN)) for slow in states]
@@ -62,8 +62,8 @@ def _states(draw: random.Random, case: Case) -> Iterator[bool]:
 
 def make_sides(
     draw: random.Random, cases: Sequence[Case], base: int, new: int, factors: dict[str, float]
-) -> list[Source]:
-    """Both sides of a comparison, of so many processes each; the new one slower by a case's factor."""
+) -> list[Baseline]:
+    """Return both sides of a comparison; the new one is slower by each case's factor."""
     found = []
     for name, processes in (("base", base), ("new", new)):
         runs = []
@@ -73,8 +73,6 @@ def make_sides(
             rows = [measure_case(draw, case, slower.get(case.name, 1.0), process) for case in cases]
             runs.append(([one for one, _ in rows], [samples for _, samples in rows], {"run_id": process}))
         found.append(
-            load_source(make_baseline(name, runs))
-            if processes > 1
-            else Source(name, list(runs[0][0]), list(runs[0][1]))
+            make_baseline(name, runs) if processes > 1 else make_source(name, list(runs[0][0]), list(runs[0][1]))
         )
     return found

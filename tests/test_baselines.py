@@ -1,4 +1,4 @@
-"""Baselines: saved whole or not at all, read back, refused in words; the command that measures and keeps them."""
+"""Baselines: saving, loading, refusing damaged files, and the command ``bwprof baseline``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def command(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """``bwprof baseline ...`` in this process, its cases brief: exit code, standard output, standard error."""
+    """Run ``bwprof baseline ...`` with short cases in this process; return exit code, standard output and error."""
     make_brief(monkeypatch)
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -74,7 +74,7 @@ def a_run(number: int = 1, **more: Any) -> pd.DataFrame:
     ],
     ids=lambda what: what.__name__,
 )
-def test_the_old_file_or_the_new_one_is_whole(what: Callable[[Path], int], folder: Path) -> None:
+def test_a_crash_leaves_the_old_or_the_new_file_whole(what: Callable[[Path], int], folder: Path) -> None:
     script = [sys.executable, killing.__file__, what.__name__, str(folder / "kept")]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -121,7 +121,7 @@ def test_measured_rows_and_sweeps_make_a_baseline(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [[1, 2, 3], ["a", "b"], ["concat"]], ids=str)
-def test_several_processes_teach_how_far_medians_wander(source: list[Any], folder: Path) -> None:
+def test_a_baseline_holds_the_median_of_each_process(source: list[Any], folder: Path) -> None:
     runs = [a_run(number) for number in (1, 2, 3)]
     if source == ["a", "b"]:
         bwprof.save_baseline("two", *runs[:2])
@@ -137,7 +137,7 @@ def test_several_processes_teach_how_far_medians_wander(source: list[Any], folde
     assert [process["run_id"] for process in found.processes] == ["run-1", "run-2", "run-3"]
 
 
-def test_a_label_tells_cases_of_a_function_apart(folder: Path) -> None:
+def test_labels_distinguish_cases_of_a_function(folder: Path) -> None:
     runs = [frame.from_rows([row("f", "", n=n, run_id=f"r{run}") for n in (1, 2)]) for run in (1, 2)]
     bwprof.save_baseline("f", *runs)
     found = bwprof.load_baseline("f")
@@ -160,15 +160,15 @@ def test_a_baseline_is_replaced_only_with_force(folder: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["..", "../x", "a/b", "/etc/x", ".hidden", "", "a\0b", "a b", "m\u0430in", "x" * 129, None, 5]
 )
-def test_a_name_cannot_leave_the_folder(name: Any, folder: Path) -> None:
+def test_unsafe_names_are_refused(name: Any, folder: Path) -> None:
     for use in (bwprof.load_baseline, bwprof.delete_baseline, lambda argument: bwprof.save_baseline(argument, a_run())):
-        with pytest.raises(ValueError, match=r"the name of a baseline is .*: allowed are 128 of"):
+        with pytest.raises(ValueError, match="128"):
             use(name)
     assert list(folder.iterdir()) == []
 
 
-def test_a_link_does_not_lead_out_of_the_folder(command: Callable[..., Any], folder: Path) -> None:
-    """A repository may bring one along; what it leads to stays as it is, and so does the link until it is removed."""
+def test_symbolic_links_are_neither_read_nor_replaced(command: Callable[..., Any], folder: Path) -> None:
+    """The target of a link stays unchanged; deleting a baseline removes the link alone."""
     bwprof.save(a_run(), folder / "1.json")
     other = folder / "other.txt"
     other.write_text("mine")
@@ -177,16 +177,17 @@ def test_a_link_does_not_lead_out_of_the_folder(command: Callable[..., Any], fol
         Path(f".bwprof/baselines/{name}.json").symlink_to(target)
         for arguments in (["1.json"], ["--repeat", "2", *TINY]):
             code, _, err = command("save", name, *arguments, "--force")
-            assert (code, f"{name}.json is a symbolic link" in err) == (2, True), err
+            assert (code, f"{name}.json" in err) == (2, True), err
+            assert Path(f".bwprof/baselines/{name}.json").is_symlink()
     assert other.read_text() == "mine"
     assert not (folder / "nowhere").exists()
     code, _, err = command("list")
-    assert (code, "gone.json: No such file or directory" in err, "Errno" in err) == (3, True, False)
+    assert (code, "gone.json" in err, "Errno" in err) == (3, True, False)
     assert command("delete", "main", "gone")[0] == 0
     assert other.read_text() == "mine"
 
 
-def test_what_teaches_nothing_is_refused(folder: Path) -> None:
+def test_sources_without_measured_cases_are_refused(folder: Path) -> None:
     failed = frame.from_rows([row("decode", "fp16", gb_s=None, status="failed", reason="broken")])
     for sources, words in (
         ((), "baseline 'x' needs a run"),
@@ -202,15 +203,15 @@ def test_what_teaches_nothing_is_refused(folder: Path) -> None:
 # ---- files that others have touched ----
 
 
-def test_a_cut_off_file_is_refused_wherever_it_was_cut(folder: Path) -> None:
+def test_a_truncated_file_is_refused(folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run())
     whole = path.read_text()
     end = len(whole.rstrip())
     for cut in range(0, end, 97):
         path.write_text(whole[:cut])
-        with pytest.raises(ValueError, match=r"main\.json is not a whole baseline .*baseline save NAME --force"):
+        with pytest.raises(ValueError, match=r"main\.json.*--force"):
             bwprof.load_baseline("main")
-    assert bwprof.baselines()["main"]["problem"].startswith(".bwprof/baselines/main.json is not a whole baseline")
+    assert bwprof.baselines()["main"]["problem"].startswith(".bwprof/baselines/main.json ")
     path.write_text(whole[:end])
     assert bwprof.load_baseline("main").run["run_id"] == "run-1"
 
@@ -218,15 +219,15 @@ def test_a_cut_off_file_is_refused_wherever_it_was_cut(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "bwprof-results"}, "is a result file, not a baseline: 'bwprof baseline save NAME FILE'"),
-        ({"format": "asv"}, 'is not a baseline: it has no "format": "bwprof-baseline"'),
-        ({"version": 2}, "is a baseline of version 2; this bwprof reads up to 1: install a newer one"),
-        ({"version": "1"}, "is a baseline of version '1': a whole number from 1 is needed"),
+        ({"format": "bwprof-results"}, "'bwprof-results'.*baseline save NAME"),
+        ({"format": "asv"}, "'asv'"),
+        ({"version": 2}, "version 2; .* up to 1"),
+        ({"version": "1"}, "version '1'; .* up to 1"),
         ({"schema_version": 99}, "has schema version 99; this bwprof reads up to"),
-        ({"cases": []}, "is empty, it has no cases"),
+        ({"cases": []}, "cases"),
         ({"cases": None}, "is not a whole baseline .cases, run or processes are missing"),
         ({"run": []}, "cases, run or processes are missing"),
-        ({"cases": [{"case": {}, "processes": []}]}, "case 1: it has no processes"),
+        ({"cases": [{"case": {}, "processes": []}]}, "case 1: .*processes"),
         ({"cases": [[]]}, "case 1: .* is no case with its processes"),
         (
             {"cases": [{"case": {"operation": "x"}, "processes": [{"time_ms": "soon"}]}]},
@@ -235,7 +236,7 @@ def test_a_cut_off_file_is_refused_wherever_it_was_cut(folder: Path) -> None:
         ({"cases": [{"case": {}, "processes": [{}]}]}, "case 1: operation and precision must not be empty"),
     ],
 )
-def test_a_foreign_file_is_refused_in_words(change: dict[str, Any], words: str, folder: Path) -> None:
+def test_foreign_files_are_refused(change: dict[str, Any], words: str, folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run())
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match=f"^{path}.*{words}"):
@@ -245,7 +246,7 @@ def test_a_foreign_file_is_refused_in_words(change: dict[str, Any], words: str, 
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe\x00", b"", b"[]", b"null", b"[" * 5000, b"1" * 5000, b"operation,precision"]
 )
-def test_whatever_is_in_a_file_there_is_an_error_that_names_it(content: bytes, folder: Path) -> None:
+def test_errors_name_the_damaged_file(content: bytes, folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run())
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"^{path} is not a"):
@@ -253,10 +254,8 @@ def test_whatever_is_in_a_file_there_is_an_error_that_names_it(content: bytes, f
     bwprof.save_baseline("main", a_run(), force=True)
 
 
-def test_a_missing_name_gets_the_nearest_one(folder: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"no baseline 'x' in .bwprof/baselines: 'bwprof baseline save x' makes one"
-    ):
+def test_an_unknown_name_suggests_the_nearest(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"'x' in \.bwprof/baselines.*save x"):
         bwprof.load_baseline("x")
     bwprof.save_baseline("h200-driver580", a_run())
     for use in (bwprof.load_baseline, bwprof.delete_baseline):
@@ -290,10 +289,11 @@ def test_the_command_measures_in_fresh_processes(
     for stored in found.cases:
         assert sorted(map(str, stored.samples)) == sorted(str(load_samples(run)[0]) for run in runs)
     assert found.run["argv"][:3] == ["baseline", "save", "main"]
-    assert f"baseline main (1 case) is in {Path('.bwprof/baselines/main.json')}" in err
+    assert Path(".bwprof/baselines/main.json").is_file()
+    assert ".bwprof/baselines/main.json" in err
 
 
-def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_repetition_runs_in_a_new_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     note = PLANT.format(body="open('pids', 'a').write(f'{os.getpid()} {os.getppid()}\\n')")
     plant_in_child(monkeypatch, folder, note)
     assert main(["baseline", "save", "main", "--repeat", "2", "--quiet", "--no-roofs", *TINY]) == 0
@@ -303,14 +303,14 @@ def test_each_process_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert len(bwprof.load_baseline("main").cases[0].rows) == 2
 
 
-def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], folder: Path) -> None:
+def test_the_command_saves_shows_lists_and_deletes(command: Callable[..., Any], folder: Path) -> None:
     for number in (1, 2):
         bwprof.save(a_run(number), folder / f"{number}.json")
     assert command("save", "main", "1.json", "2.json", "--dir", "kept")[0] == 0
     assert (folder / "kept" / "main.json").is_file()
     code, out, _ = command("show", "main", "--store", "kept")
     assert code == 0
-    assert "main: 2 cases, 2 processes" in out
+    assert {"2 cases", "2 processes"} <= set(out.splitlines()[0].partition(": ")[2].split(", "))
     assert "Test CPU" in out
     line = next(line for line in out.splitlines() if "fp32" in line)
     assert "0.99" in line.split("|")[-1], "101 and 102 GB/s are 0.99 % apart"
@@ -324,7 +324,7 @@ def test_the_command_keeps_runs_and_shows_them(command: Callable[..., Any], fold
         assert command(action, "main", "--dir", "kept")[0] == (0 if action == "delete" else 2)
 
 
-def test_doubts_have_a_column(command: Callable[..., Any], folder: Path) -> None:
+def test_show_has_a_column_of_doubts(command: Callable[..., Any], folder: Path) -> None:
     rows = [
         row | {"status": status, "flags": flags}
         for row, status, flags in zip(
@@ -342,19 +342,19 @@ def test_doubts_have_a_column(command: Callable[..., Any], folder: Path) -> None
 def test_an_incomplete_run_is_saved_with_a_warning(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(frame.from_rows(pair("decode", 100, 90), {"run_id": "r", "status": "interrupted"}), folder / "1.json")
     code, _, err = command("save", "main", "1.json")
-    assert (code, "1.json is not complete (interrupted): cases may be missing" in err) == (0, True)
+    assert (code, "1.json" in err and "interrupted" in err) == (0, True)
     assert len(bwprof.load_baseline("main").rows) == 2
 
 
-@pytest.mark.parametrize("name", ["nan", "NaN", "inf", "1e400", "-1", "none", "", "../x", "a/b", "null"])
-def test_a_name_that_is_none_is_refused_before_anything_is_measured(
+@pytest.mark.parametrize("name", ["-1", "", "../x", "a/b"])
+def test_the_command_refuses_unsafe_names_before_measuring(
     command: Callable[..., Any], folder: Path, name: str
 ) -> None:
     assert command("save", name)[:2] == (2, "")
     assert list(folder.iterdir()) == []
 
 
-def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path) -> None:
+def test_the_command_refuses_wrong_arguments(command: Callable[..., Any], folder: Path) -> None:
     bwprof.save(a_run(), folder / "1.json")
     assert command("save", "main", "1.json")[0] == 0
     before = Path(".bwprof/baselines/main.json").read_text()
@@ -382,18 +382,18 @@ def test_the_command_refuses_in_words(command: Callable[..., Any], folder: Path)
     assert command("save", "main", "1.json", "--force")[0] == 0
 
 
-def test_the_command_says_which_baseline_is_damaged(command: Callable[..., Any], folder: Path) -> None:
+def test_list_names_damaged_baselines(command: Callable[..., Any], folder: Path) -> None:
     path = bwprof.save_baseline("bad", a_run())
     bwprof.save_baseline("good", a_run())
     path.write_text("{")
     code, out, err = command("list")
     assert code == 3
     assert "good" in out
-    assert "bad.json is not a whole baseline" in err
+    assert "bad.json" in err
     assert command("delete", "bad")[0] == 0
 
 
-def test_an_interrupted_command_says_what_is_finished(
+def test_an_interrupted_command_prints_how_to_save_finished_runs(
     command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, tokens = iter(range(10)), iter("abcdefghi")
@@ -416,7 +416,7 @@ def test_an_interrupted_command_says_what_is_finished(
     assert len({row["process"] for row in case.rows}) == 2, "whether one of them was disturbed or not"
 
 
-def test_a_suite_of_which_nothing_can_be_measured_ends_at_once_with_the_reason(
+def test_a_suite_without_a_measured_case_ends_after_one_process(
     command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = local.LocalExecutor.measure
@@ -429,13 +429,13 @@ def test_a_suite_of_which_nothing_can_be_measured_ends_at_once_with_the_reason(
     monkeypatch.setattr(local.LocalExecutor, "measure", fails)
     code, _, err = command("save", "main", "--repeat", "3", *TINY)
     assert code == 3
-    assert "baseline main is not saved: no case was measured: out of memory" in err
+    assert "out of memory" in err
     assert "saves what is finished" not in err
     assert "process 2 of 3" not in err
     assert bwprof.baselines() == []
 
 
-def test_a_baseline_is_no_result_file(folder: Path) -> None:
+def test_load_refuses_a_baseline(folder: Path) -> None:
     path = bwprof.save_baseline("main", a_run())
     with pytest.raises(ValueError, match=f"{path} is not a bwprof result file: it is of the format 'bwprof-baseline'"):
         bwprof.load(path)
@@ -445,7 +445,7 @@ def test_a_baseline_is_no_result_file(folder: Path) -> None:
 
 
 def of_process(word: str, *times_ms: float) -> list[pd.DataFrame]:
-    """A run each, of one case, that one process measured."""
+    """Return a run of one case for each time, all of one process."""
     return [
         frame.from_rows(
             [row("decode", "fp16", time_ms=ms, time_ms_lo=ms, time_ms_hi=ms, run_id=f"{word}{turn}", process=word)]
@@ -459,12 +459,13 @@ def test_runs_of_one_process_count_once(folder: Path, caplog: pytest.LogCaptureF
     found = bwprof.load_baseline("one")
     assert found.process_ms == [(pytest.approx(2.0),)], "their geometric mean"
     assert len(found.cases[0].rows) == 3, "nothing is thrown away"
-    assert "'one' is of 3 runs of one process, which counts once: how far times vary" in caplog.text
+    assert "'one'" in caplog.text
+    assert "3 runs of one" in caplog.text
     assert bwprof.baselines()["one"]["processes"] == 1
     caplog.clear()
     bwprof.save_baseline("two", "baseline:one", *of_process("q", 3.0))
     assert bwprof.load_baseline("two").process_ms == [(pytest.approx(2.0), 3.0)]
-    assert "is of 4 runs of 2 processes: " in caplog.text
+    assert "4 runs of 2" in caplog.text
     caplog.clear()
     bwprof.save_baseline("three", *(of_process(word, 1.0)[0] for word in "pqr"))
     assert bwprof.load_baseline("three").process_ms == [(1.0, 1.0, 1.0)]
@@ -477,26 +478,26 @@ def test_disturbed_cases_have_a_warning(folder: Path, caplog: pytest.LogCaptureF
     bwprof.save_baseline("quiet", one, *noisy)
     assert not caplog.records, "another process was not disturbed"
     bwprof.save_baseline("noisy", *noisy)
-    assert "baseline 'noisy': 1 of 1 case disturbed (noisy) in each run" in caplog.text
+    assert "'noisy': 1 of 1" in caplog.text
     assert set(bwprof.compare("noisy", one)["verdict"]) == {"disturbed"}
 
 
-def test_what_is_measured_here_is_known_to_be_of_one_process(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_measured_in_this_process_count_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     def once() -> bwprof.Row:
         return bwprof.measure(lambda: None, name="f", device="cpu", cache="hot", roofs=False, max_seconds=0.001)
 
     bwprof.save_baseline("main", once(), once())
     assert [len(times) for times in bwprof.load_baseline("main").process_ms] == [1]
-    assert "2 runs of one process" in caplog.text
+    assert "2 runs of one" in caplog.text
 
 
-def test_show_has_the_time_that_compare_has(command: Callable[..., Any], folder: Path) -> None:
+def test_show_and_compare_print_the_same_time(command: Callable[..., Any], folder: Path) -> None:
     for number, data in enumerate([*of_process("p", 1.0, 4.0), *of_process("q", 8.0)]):
         bwprof.save(data, folder / f"{number}.json")
     code, _, err = command("save", "main", "0.json", "1.json", "2.json")
-    assert (code, "3 runs of 2 processes" in err) == (0, True)
+    assert (code, "3 runs of 2" in err) == (0, True)
     out = command("show", "main")[1]
-    assert "main: 1 case, 3 runs of 2 processes" in " ".join(out.split()).replace("1 cases", "1 case")
+    assert "3 runs of 2" in " ".join(out.split())
     cells = [cell.strip() for cell in next(line for line in out.splitlines() if "fp16" in line).split("|")]
     (line,) = bwprof.compare("main", of_process("r", 4.0)[0]).to_dict(orient="records")
     assert line["base_ms"] == line["base_ms_lo"] == pytest.approx(4.0), "of 2 (of 1 and 4) and 8"
@@ -508,8 +509,8 @@ def test_show_has_the_time_that_compare_has(command: Callable[..., Any], folder:
 @pytest.mark.parametrize(
     "value", [{"a": ["x" * 30, {"b": [None, "y"]}], "c": ""}, [{"k": "v"}] * 9, {"n": [1] * 38, "t": True}, ["é" * 19]]
 )
-def test_what_fits_a_line_is_one(value: Any) -> None:
-    """Up to the last character: of all widths around its own it is one line from its length on."""
+def test_json_that_fits_a_line_is_on_one_line(value: Any) -> None:
+    """The limit is exact to the character."""
     whole = json.dumps(value)
     for depth in range(121):
         lines = baselines._format_json(value, depth)

@@ -1,4 +1,4 @@
-"""Two runs compared: pairs, verdicts, causes, the frame; worked out by hand on rows made by hand."""
+"""Comparisons of two runs: pairs, verdicts, causes and the frame, with results calculated by hand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from rows import row
 
 import bwprof
-from bwprof.records.baselines import Baseline, make_baseline
+from bwprof.records.baselines import Baseline, BaselineCase, make_baseline
 from bwprof.records.regression import causes, report
 from bwprof.records.regression.comparison import COLUMNS, compare_sources
 from bwprof.records.regression.verdicts import VERDICTS
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import load_source, make_source
 from bwprof.results import frame
 from bwprof.results.schema import RowDict
 
@@ -25,18 +25,18 @@ CASES = tuple("abcdefghij")
 
 
 def timed(case: str, ms: float, *, spread: float = 0.001, **more: Any) -> RowDict:
-    """A row of 10 kB with a time and an interval around it."""
+    """Return a row of 10 kB with a time and an interval around it."""
     ends = {"time_ms_lo": ms * (1 - spread), "time_ms_hi": ms * (1 + spread)}
     return row(case, "fp32", **{"time_ms": ms, "bandwidth_gb_s": 1e-2 / ms, **ends, "timer": "monotonic", **more})
 
 
 def run(factor: float = 1.0, name: str = "run-1", **slower: float) -> list[RowDict]:
-    """Ten cases of 1 ms; some of them slower, by so much."""
+    """Return ten cases of 1 ms, times `factor`; some are slower by a fraction."""
     return [timed(case, factor * (1 + slower.get(case, 0.0)), run_id=name) for case in CASES]
 
 
 def baseline(wander: float = 0.002) -> Baseline:
-    """Five processes: -1, -1/2, 0, 1/2 and 1 times `wander` around 1 ms, a standard deviation of 0.79 times that."""
+    """Return five processes at -1, -1/2, 0, 1/2 and 1 times `wander` around 1 ms (standard deviation 0.79 `wander`)."""
     steps = (0.0, 0.5, -0.5, 1.0, -1.0)
     runs = [run(math.exp(wander * step), f"run-{number}") for number, step in enumerate(steps)]
     return make_baseline("main", [(rows, [None] * len(rows), {"run_id": rows[0]["run_id"]}) for rows in runs])
@@ -52,7 +52,7 @@ def verdict(base: RowDict, new: RowDict, **options: Any) -> str:
     return str(line["verdict"])
 
 
-def test_a_line_per_case_with_all_that_was_promised() -> None:
+def test_the_frame_has_all_columns_for_each_case() -> None:
     found = bwprof.compare(run(), run(a=0.10, b=-0.10, c=0.02))
     assert tuple(found.columns) == COLUMNS
     promised = ["case", "precision", "variant", "base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s"]
@@ -80,7 +80,7 @@ def test_single_runs_need_three_percent_without_a_gate() -> None:
     assert found["verdict"].tolist() == ["undecided"], "intervals overlap, and 7 % may hide"
 
 
-def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
+def test_thresholds_follow_the_variation_between_processes() -> None:
     quiet = bwprof.compare(baseline(0.0005), run(a=0.03, b=0.015, c=-0.03))
     assert quiet["verdict"].tolist() == ["slower", "same", "faster", *["same"] * 7]
     assert quiet["threshold_pct"].tolist() == pytest.approx([2.0] * 10), "never below 2 % where one try decides"
@@ -102,14 +102,14 @@ def test_a_learnt_baseline_sees_what_its_cases_do_not_do_themselves() -> None:
     assert restless["base_ms"].tolist() == pytest.approx([1.0] * 10), "the geometric mean"
 
 
-def test_two_baselines_know_more_than_one() -> None:
+def test_two_baselines_have_a_smaller_threshold_than_one() -> None:
     one = bwprof.compare(baseline(0.02), run())["threshold_pct"].iloc[0]
     two = bwprof.compare(baseline(0.02), baseline(0.02))
     assert two["threshold_pct"].iloc[0] < one
     assert set(two["new_processes"]) == {5}
 
 
-def test_bandwidth_gets_worse_downwards_and_traffic_upwards() -> None:
+def test_less_bandwidth_and_more_traffic_are_worse() -> None:
     found = bwprof.compare(run(), run(a=0.10, b=-0.10), metric="bandwidth_gb_s")
     assert found["verdict"].tolist()[:3] == ["slower", "faster", "same"]
     assert of(found, "a")["change_pct"] == pytest.approx(100 * (1 / 1.1 - 1))
@@ -122,10 +122,10 @@ def test_bandwidth_gets_worse_downwards_and_traffic_upwards() -> None:
         metric="traffic_ratio",
     )
     assert more["verdict"].tolist() == ["slower", "same", "not_comparable"]
-    assert more["reason"].iloc[2] == "in the base traffic_ratio was not counted: measure with --counters"
+    assert "--counters" in more["reason"].iloc[2]
 
 
-def test_cases_that_one_side_lacks_are_named() -> None:
+def test_cases_of_one_side_are_listed() -> None:
     found = bwprof.compare(run()[:3], run()[1:5])
     assert dict(zip(found["case"], found["verdict"], strict=True)) == {
         "a": "only_in_base",
@@ -139,7 +139,7 @@ def test_cases_that_one_side_lacks_are_named() -> None:
 def test_another_variant_is_compared_and_named() -> None:
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 1.2, variant="tiled")])
     assert (found["verdict"].iloc[0], found["variant"].iloc[0]) == ("slower", "tiled")
-    assert found["cause"].iloc[0] == "another variant ran: tiled, before plain"
+    assert found["cause"].iloc[0].endswith(": tiled, before plain")
     several = bwprof.compare(
         [timed("a", 1.0), timed("a", 1.0, variant="tiled")], [timed("a", 1.0), timed("a", 1.0, variant="wide")]
     )
@@ -148,8 +148,8 @@ def test_another_variant_is_compared_and_named() -> None:
     assert unclear["verdict"].tolist() == ["only_in_base", "only_in_new", "only_in_new"]
 
 
-def test_arguments_of_a_function_are_never_mixed_up() -> None:
-    """Rows that only the caller's own columns tell apart: another argument is another case, on another device too."""
+def test_rows_of_other_arguments_are_not_compared() -> None:
+    """Another value in the caller's own column is another case, also on another device."""
     base, new = [timed("f", 1.0, x=1), timed("f", 2.0, x=2)], [timed("f", 2.0, x=2), timed("f", 3.0, x=3)]
     assert bwprof.compare(base, new)["verdict"].tolist() == ["only_in_base", "same", "only_in_new"]
     elsewhere = [one | {"device": "Other"} for one in new]
@@ -160,7 +160,7 @@ def test_arguments_of_a_function_are_never_mixed_up() -> None:
     ("column", "words"),
     [("device", "another device: Test CPU, Other"), ("driver", "another driver: 1, Other"), ("timer", "another timer")],
 )
-def test_other_ground_is_comparable_only_across(column: str, words: str) -> None:
+def test_other_devices_drivers_and_timers_need_across(column: str, words: str) -> None:
     base, new = timed("a", 1.0, driver="1"), timed("a", 1.5, **{"driver": "1", column: "Other"})
     found = bwprof.compare([base], [new])
     assert found["verdict"].tolist() == ["not_comparable"]
@@ -172,7 +172,7 @@ def test_other_ground_is_comparable_only_across(column: str, words: str) -> None
 
 
 @pytest.mark.parametrize("flag", ["noisy", "throttled"])
-def test_disturbed_rows_decide_nothing(flag: str) -> None:
+def test_disturbed_rows_have_no_verdict(flag: str) -> None:
     for base, new in ((flag, ""), ("", flag)):
         found = bwprof.compare([timed("a", 1.0, flags=base)], [timed("a", 2.0, flags=new)])
         assert found["verdict"].tolist() == ["disturbed"]
@@ -187,13 +187,13 @@ def test_disturbed_rows_decide_nothing(flag: str) -> None:
         ({"flags": "near_timer_floor"}, ""),
     ],
 )
-def test_a_doubtful_row_is_not_faster_without_a_word(more: dict[str, Any], word: str) -> None:
+def test_a_faster_row_with_doubts_has_a_reason(more: dict[str, Any], word: str) -> None:
     found = of(bwprof.compare([timed("a", 1.0)], [timed("a", 0.5, **more)]), "a")
     assert found["verdict"] == "faster"
     assert found["reason"] == f"{word} in the new run" if word else pd.isna(found["reason"])
 
 
-def test_what_cannot_be_measured_any_more_has_failed() -> None:
+def test_a_case_that_is_no_longer_measured_has_failed() -> None:
     base = timed("a", 1.0)
     none = {"time_ms": None, "bandwidth_gb_s": None}
     failed = timed("a", 1.0, **none, status="failed", reason="out of memory")
@@ -204,15 +204,15 @@ def test_what_cannot_be_measured_any_more_has_failed() -> None:
     assert verdict(failed, base) == verdict(skipped, skipped) == verdict(base, predicted) == "not_comparable"
 
 
-def test_a_wrong_result_is_never_faster() -> None:
+def test_a_wrong_result_is_a_failure() -> None:
     right, wrong = timed("a", 1.0, verified=True), timed("a", 0.5, verified=False, reason="output[0] is 2, not 1")
     assert verdict(right, wrong) == "failed"
-    assert bwprof.compare([right], [wrong])["reason"].tolist() == ["its result is wrong: output[0] is 2, not 1"]
+    assert bwprof.compare([right], [wrong])["reason"].item().endswith("is 2, not 1")
     assert verdict(wrong, right) == "not_comparable"
 
 
 @pytest.mark.parametrize(("ms", "phrase"), [(0.5, "not_comparable"), (1.0, "not_comparable"), (2.0, "slower")])
-def test_what_is_no_longer_verified_is_no_improvement(ms: float, phrase: str) -> None:
+def test_an_unverified_row_is_not_faster_than_a_verified_one(ms: float, phrase: str) -> None:
     base, new = timed("a", 1.0, verified=True), timed("a", ms, flags="unverified", reason="output[0] is 2")
     assert verdict(base, new) == phrase
     assert verdict(base, new | {"flags": ""}) != "not_comparable", "nobody said that it is"
@@ -223,7 +223,7 @@ def test_what_is_no_longer_verified_is_no_improvement(ms: float, phrase: str) ->
 
 
 @pytest.mark.parametrize("time", [0.0, -1.0, math.inf, math.nan, None])
-def test_times_that_are_none(time: float | None) -> None:
+def test_impossible_times(time: float | None) -> None:
     base, new = timed("a", 1.0), timed("a", 1.0) | {"time_ms": time}
     assert verdict(base, new) == "failed"
     assert verdict(new, base) == "not_comparable"
@@ -235,18 +235,19 @@ def test_intervals_that_are_missing_or_infinite() -> None:
     assert verdict(timed("a", 1.0, **without), timed("a", 1.04, **without)) == "slower", "the gate alone decides"
     endless = {"time_ms_lo": 0.0, "time_ms_hi": math.inf}
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 2.0, **endless)])
-    assert (found["verdict"].iloc[0], found["reason"].iloc[0]) == ("undecided", "too few samples to tell")
+    assert (found["verdict"].iloc[0], found["threshold_pct"].iloc[0]) == ("undecided", math.inf)
+    assert found["reason"].notna().all()
     learnt = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
     assert of(learnt, "a")["verdict"] == "undecided", "twice the time is not the same"
 
 
-def test_rows_of_one_key_are_compared_in_turns() -> None:
+def test_rows_with_equal_keys_are_compared_in_order() -> None:
     found = bwprof.compare([timed("a", 1.0), timed("a", 2.0)], [timed("a", 1.0), timed("a", 2.4), timed("a", 3.0)])
     assert found["verdict"].tolist() == ["same", "slower", "only_in_new"]
 
 
 def several(*factors: float, process: str = "") -> list[RowDict]:
-    """Runs of all cases, a process each, or all of one."""
+    """Return a run of all cases for each factor, in processes of their own or all in one."""
     return [
         one | {"process": process or f"p{number}"}
         for number, factor in enumerate(factors)
@@ -255,7 +256,7 @@ def several(*factors: float, process: str = "") -> list[RowDict]:
 
 
 def test_several_runs_of_a_side_are_joined() -> None:
-    """As a baseline of them: the second is no case of its own."""
+    """The result is that of a baseline of these runs."""
     two = bwprof.compare(several(1.0, 1.02), run(a=0.10))
     assert len(two) == 10
     assert two["base_ms"].tolist() == pytest.approx([math.sqrt(1.02)] * 10)
@@ -267,11 +268,12 @@ def test_several_runs_of_a_side_are_joined() -> None:
     assert (len(new), set(new["new_processes"])) == (10, {3})
 
 
-def test_runs_of_one_process_on_a_side_count_once_with_a_note() -> None:
+def test_runs_of_one_process_count_once() -> None:
     found = compare_sources(load_source(several(1.0, 1.02, process="p")), load_source(run(a=0.10)))
     assert {len(line.base.processes) for line in found.lines if line.base} == {1}
-    assert "frame: 10 cases measured up to 2 times, in one process, which counts once: times are " in found.notes[-1]
-    assert "variation between processes is unknown for 10 of 10 cases" in found.notes[0]
+    assert found.notes[-1].startswith("frame: 10 cases")
+    assert "one process" in found.notes[-1]
+    assert "10 of 10 cases" in found.notes[0]
 
 
 def test_a_failure_in_one_of_several_runs_is_not_hidden() -> None:
@@ -283,7 +285,7 @@ def test_a_failure_in_one_of_several_runs_is_not_hidden() -> None:
     assert bwprof.compare(new, run())["verdict"].tolist() == ["same"] * 10, "the base has them all the same"
 
 
-def test_runs_on_other_ground_are_not_joined() -> None:
+def test_runs_with_other_drivers_are_not_joined() -> None:
     other = [one | {"driver": str(place // 10)} for place, one in enumerate(several(1.0, 2.0))]
     found = bwprof.compare(other, [one | {"driver": "0"} for one in run()])
     assert found["verdict"].tolist() == ["same"] * 10 + ["only_in_base"] * 10
@@ -297,10 +299,10 @@ def test_variants_without_a_name_in_common_are_listed() -> None:
     assert found["variant"].tolist() == [f"{side} {name}" for side in ("old", "new") for name in names]
     alone = bwprof.compare(base[:1], new[2:])
     assert alone["verdict"].tolist() == ["same"], "of each one is left"
-    assert bwprof.compare(run()[:1], run()[1:2])["reason"].tolist()[0] == "the new side does not have it"
+    assert bwprof.compare(run()[:1], run()[1:2])["reason"].notna().all()
 
 
-def test_parameters_tell_lines_of_one_case_apart() -> None:
+def test_parameters_distinguish_lines_of_one_case() -> None:
     rows = [timed("a", 1.0, M=1), timed("a", 1.0, M=2), timed("b", 1.0, M=1)]
     assert bwprof.compare(rows, rows)["parameters"].tolist() == ["M=1", "M=2", ""]
 
@@ -310,10 +312,11 @@ def test_the_same_file_twice_has_a_note(tmp_path: Path) -> None:
     path = bwprof.save(data, tmp_path / "a.json")
     assert set(bwprof.compare(path, path)["verdict"]) == {"same"}
     found = compare_sources(load_source(path), load_source(path))
-    assert found.notes[0] == "both sides are the same run: there is nothing to find"
+    assert "the same run" in found.notes[0]
+    assert "the same run" not in " ".join(compare_sources(load_source(run()), load_source(run())).notes)
 
 
-def test_nine_classic_columns_will_do(tmp_path: Path) -> None:
+def test_files_with_nine_classic_columns_are_compared(tmp_path: Path) -> None:
     header = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written\n"
     for name, ms in (("a", 0.004), ("b", 0.005)):
         (tmp_path / f"{name}.csv").write_text(f"{header}decode,FP16,1,896,896,{ms},402.3,1607424,1792\n")
@@ -362,7 +365,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
     "clock": (
         {"sm_clock_mhz": 1980.0},
         {"sm_clock_mhz": 1881.0},
-        "the multiprocessors' clock was 5.0 % lower: 1881 MHz, before 1980",
+        "the multiprocessors' clock fell by 5.0 %: 1881 MHz, before 1980",
         {"sm_clock_mhz": 1990.0},
     ),
     "traffic": (
@@ -374,7 +377,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
     "algorithm": (
         {"shared_wavefronts": 1000},
         {"shared_wavefronts": 1500},
-        "another algorithm of this variant ran: shared_wavefronts 1500, before 1000",
+        "another algorithm of this variant ran: shared_wavefronts rose by 50.0 %: 1500, before 1000",
         {"shared_wavefronts": 1001},
     ),
     "method": (
@@ -386,7 +389,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
     "roofs": (
         {"attainable_gb_s": 4000.0},
         {"attainable_gb_s": 3500.0},
-        "the device's roof changed: attainable 3500 GB/s, before 4000",
+        "the device's roof (attainable) fell by 12.5 %: 3500 GB/s, before 4000",
         {"attainable_gb_s": 3950.0},
     ),
     "ground": (
@@ -398,32 +401,30 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("id", causes.RULES)
+@pytest.mark.parametrize("id", RULES)
 def test_each_cause_applies_or_not(id: str) -> None:
     before, after, phrase, innocent = RULES[id]
     base = timed("a", 1.0, **before)
-    assert causes.explain_change(base, timed("a", 1.1, **after), slower=True) == phrase
-    assert causes.explain_change(base, timed("a", 1.1, **innocent), slower=True).startswith("not known from these rows")
+    assert causes.find_causes(base, timed("a", 1.1, **after), slower=True, explain=True) == phrase
+    assert causes.find_causes(base, timed("a", 1.1, **innocent), slower=True) == ""
+    assert "--counters" in causes.find_causes(base, timed("a", 1.1, **innocent), slower=True, explain=True)
 
 
-def test_causes_look_the_right_way() -> None:
-    """What explains a slower row does not explain a faster one; the other way round it does."""
+def test_causes_depend_on_the_direction_of_the_change() -> None:
+    """A lower clock explains a slower row, not a faster one."""
     slow, fast = timed("a", 1.1, sm_clock_mhz=1881.0, throttle="sw_thermal"), timed("a", 1.0, sm_clock_mhz=1980.0)
-    assert causes.explain_change(slow, fast, slower=True).startswith("not known")
-    result = (
-        "the clock was held down before: sw_thermal; the multiprocessors' clock was 5.3 % higher: 1980 MHz, before 1881"
-    )
-    assert causes.explain_change(slow, fast, slower=False) == result
+    assert causes.find_causes(slow, fast, slower=True, explain=True).startswith("not known")
+    throttle, clock = causes.find_causes(slow, fast, slower=False, explain=True).split("; ")
+    assert throttle.endswith("before: sw_thermal")
+    assert clock.endswith("1980 MHz, before 1881")
 
 
-def test_what_counters_would_say() -> None:
+def test_an_unknown_change_suggests_counters() -> None:
     counted = {"counters_status": "ok"}
-    assert causes.explain_change(timed("a", 1.0), timed("a", 1.1), slower=True).endswith("whether it moves more bytes")
-    assert causes.explain_change(timed("a", 1.1), timed("a", 1.0), slower=False).endswith(
-        "whether it moves fewer bytes"
-    )
-    both = causes.explain_change(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True)
-    assert both == "not known from these rows"
+    assert causes.find_causes(timed("a", 1.0), timed("a", 1.1), slower=True, explain=True).endswith("more bytes")
+    assert causes.find_causes(timed("a", 1.1), timed("a", 1.0), slower=False, explain=True).endswith("fewer bytes")
+    both = causes.find_causes(timed("a", 1.0, **counted), timed("a", 1.1, **counted), slower=True, explain=True)
+    assert "--counters" not in both
 
 
 @pytest.mark.parametrize(
@@ -431,61 +432,62 @@ def test_what_counters_would_say() -> None:
     [
         (("memory", "memory"), ""),
         (("kernel", "kernel"), ""),
-        (("compute", "compute"), "measured arithmetic rate 755 TFLOP/s, before 690"),
-        (("kernel", "compute"), "measured arithmetic rate 755 TFLOP/s, before 690"),
-        ((None, None), "measured arithmetic rate 755 TFLOP/s, before 690"),
+        (("compute", "compute"), "(measured arithmetic rate) rose by 9.4 %: 755 TFLOP/s, before 690"),
+        (("kernel", "compute"), "(measured arithmetic rate) rose by 9.4 %: 755 TFLOP/s, before 690"),
+        ((None, None), "(measured arithmetic rate) rose by 9.4 %: 755 TFLOP/s, before 690"),
     ],
 )
 def test_a_roof_that_does_not_limit_explains_nothing(limiters: tuple[str | None, str | None], phrase: str) -> None:
-    """Arithmetic that became faster is not why a case at its memory roof did."""
+    """A higher arithmetic roof does not explain a faster memory-bound case."""
     base, new = (
         timed("a", time) | {"measured_tflops": rate, "limiter": limiter}
         for time, rate, limiter in zip((1.1, 1.0), (690.0, 755.0), limiters, strict=True)
     )
-    assert causes.find_causes(base, new, slower=False) == (f"the device's roof changed: {phrase}" if phrase else "")
+    found = causes.find_causes(base, new, slower=False)
+    assert found.endswith(phrase)
+    assert bool(found) == bool(phrase)
 
 
-def test_noise_is_a_cause_too() -> None:
-    found = bwprof.compare(run(), run(a=0.02))
-    assert of(found, "a")["cause"] == "noise: +2.0 % is within what is seen without any change (3.0 %)"
-    assert pd.isna(of(found, "b")["cause"])
-
-
-def test_a_second_try_must_say_so_too() -> None:
+def test_a_case_is_slower_only_if_both_tries_are() -> None:
     found = compare_sources(load_source(run()), load_source(run(a=0.10, b=0.10, c=0.10)))
     again = found.after_second_try({0: timed("a", 1.09), 1: timed("b", 1.001), 2: "not at hand"})
     assert [line.verdict for line in again.lines[:3]] == ["slower", "same", "slower"]
-    assert again.lines[0].reason == "measured again: 1.09 ms, +9.0 %: slower as well"
-    assert again.lines[1].reason == "slower at first; measured again: 1 ms, +0.1 %"
-    assert again.lines[2].reason == "not measured again: not at hand"
-    assert again.cause(1).startswith("noise: +10.0 %")
+    assert "+9.0 %: slower" in again.lines[0].reason
+    assert again.lines[1].reason.startswith("slower at first; ")
+    assert again.lines[1].reason.endswith("1 ms, +0.1 %")
+    assert again.lines[2].reason.endswith(": not at hand")
+    assert again.second_tries == {0: True, 1: True, 2: False}
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
     assert broken.lines[0].verdict == "slower"
-    assert broken.lines[0].reason == "measured again, it failed: gone"
+    assert broken.lines[0].reason.endswith(" failed: gone")
 
 
-def test_where_there_is_no_second_try_one_needs_more() -> None:
+def test_a_single_try_needs_a_larger_change() -> None:
     found = compare_sources(load_source(baseline(0.0005)), load_source(run(a=0.015, b=0.03)), tries=2)
     assert [line.verdict for line in found.lines[:2]] == ["slower", "slower"]
     again = found.after_second_try({0: "not at hand", 1: "not at hand"})
     assert [line.verdict for line in again.lines[:2]] == ["same", "slower"]
-    words = "slower at first; not measured again: not at hand; a single try needs 2 %"
-    assert (again.lines[0].reason, again.lines[1].reason) == (words, "not measured again: not at hand")
+    assert again.lines[0].reason.startswith("slower at first; ")
+    assert again.lines[0].reason.endswith(" needs 2 %")
+    assert again.lines[1].reason.endswith(": not at hand")
 
 
-def test_a_second_try_that_was_disturbed_says_so_and_clears_nothing() -> None:
+def test_a_disturbed_second_try_clears_nothing() -> None:
     found = compare_sources(load_source(run()), load_source(run(a=0.10, b=0.10)))
     noisy = {"flags": "near_timer_floor;noisy"}
     again = found.after_second_try({0: timed("a", 1.10, **noisy), 1: timed("b", 1.0, **noisy)})
     assert [line.verdict for line in again.lines[:2]] == ["slower", "disturbed"]
-    assert again.lines[0].reason == "measured again: 1.1 ms, +10.0 %, noisy: slower as well"
-    assert again.lines[1].reason == "slower at first; measured again: 1 ms, +0.0 %, noisy"
+    assert "+10.0 %, noisy: slower" in again.lines[0].reason
+    assert again.lines[1].reason.startswith("slower at first; ")
+    assert again.lines[1].reason.endswith("ms, +0.0 %, noisy")
 
 
-def test_a_second_try_on_other_ground_is_none() -> None:
+def test_a_second_try_with_another_driver_does_not_count() -> None:
     found = compare_sources(load_source([timed("a", 1.0, driver="1")]), load_source([timed("a", 1.1, driver="1")]))
     again = found.after_second_try({0: timed("a", 1.0, driver="2")})
-    assert (again.lines[0].verdict, again.lines[0].reason) == ("slower", "not measured again: another driver: 1, 2")
+    assert again.lines[0].verdict == "slower"
+    assert again.lines[0].reason.endswith(" driver: 1, 2")
+    assert again.second_tries == {0: False}
 
 
 @pytest.mark.parametrize(
@@ -502,11 +504,11 @@ def test_a_second_try_on_other_ground_is_none() -> None:
     ],
 )
 @pytest.mark.parametrize("metric", ["time_ms", "bandwidth_gb_s"])
-def test_what_fails_a_gate(slow: float, fail_on: str | float, fails: bool, metric: str) -> None:
+def test_gates(slow: float, fail_on: str | float, fails: bool, metric: str) -> None:
     # A rate falls by 4.8 % where the time rises by 5 %: the same change.
     found = compare_sources(load_source(run()), load_source(run(a=slow)), metric=metric)
-    assert found.fails(found.lines[0], fail_on) == fails
-    assert not found.fails(found.lines[1], fail_on)
+    assert found.lines[0].fails(fail_on) == fails
+    assert not found.lines[1].fails(fail_on)
 
 
 _odd = st.sampled_from([None, 0.0, -1.0, 5e-324, 1e-300, 1e-3, 1.0, 1.01, 1e300, math.inf, math.nan])
@@ -521,13 +523,17 @@ _COLUMNS = ("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "traffic_ra
     st.booleans(),
 )
 @example(one=[{"time_ms": 1e-300, "time_ms_lo": 1e300}], other=[{}], metric="bandwidth_gb_s", several=True)
-def test_odd_figures_never_get_in_the_way(
+def test_any_figures_get_a_verdict(
     one: list[dict[str, Any]], other: list[dict[str, Any]], metric: str, several: bool
 ) -> None:
-    """Whatever numbers rows hold, each gets a verdict, and the verdict can be told."""
+    """Each row gets a verdict that can be formatted, whatever numbers it holds."""
     base, new = ([timed("a", 1.0, M=n) | odd for n, odd in enumerate(odds)] for odds in (one, other))
-    times = [tuple(ms for ms in (odd.get("time_ms"), odd.get("time_ms_lo")) if ms) for odd in one] if several else []
-    found = compare_sources(Source("base", base, process_ms=times), Source("new", new), metric=metric)
+    ends = [[odd["time_ms_lo"]] if several and odd.get("time_ms_lo") else [] for odd in one]
+    cases = [
+        BaselineCase(tuple(line | {"time_ms": ms, "process": str(ms)} for ms in (line["time_ms"], *more)), (None,) * 2)
+        for line, more in zip(base, ends, strict=True)
+    ]
+    found = compare_sources(Baseline("base", tuple(cases)), make_source("new", new), metric=metric)
     assert {line.verdict for line in found.lines} <= set(VERDICTS)
     assert len(found.frame()) == max(len(base), len(new))
     assert report.format_summary(found)
@@ -539,7 +545,7 @@ def test_odd_figures_never_get_in_the_way(
 
 def test_huge_differences_are_formatted() -> None:
     disturbed = compare_sources(load_source([timed("a", 1e-29, flags="noisy")]), load_source([timed("a", 1e29)]))
-    assert report.format_change(disturbed.lines[0]) == "10^58 x more"
+    assert report.format_change(disturbed.lines[0]) == ">999 %"
     slower = compare_sources(load_source([timed("a", 1.0)]), load_source([timed("a", 2e9)]))
-    assert report.format_change(slower.lines[0]) == "10^9 x slower"
+    assert report.format_change(slower.lines[0]) == "2e+09x slower"
     assert slower.frame()["change_pct"].iloc[0] == pytest.approx(2e11)

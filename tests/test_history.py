@@ -1,4 +1,4 @@
-"""All runs below a folder as one frame, whatever else is there."""
+"""The history of all runs below a folder, as one frame."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from past import timed, week, write
 from rows import row
 
 import bwprof
-from bwprof.records.history import scan
-from bwprof.records.history.query import history
+from bwprof.records import history as scan
+from bwprof.records.history import history
 
 # ---- the frame ----
 
@@ -33,7 +33,7 @@ def test_a_row_per_run_and_case(tmp_path: Path) -> None:
 
 
 def test_columns_are_those_of_the_runs(tmp_path: Path) -> None:
-    """What the quick way reads is what `bwprof.load` reads, to the last bit."""
+    """The values equal those of `bwprof.load` to the last bit."""
     data = bwprof.load_example("h200")
     (tmp_path / "one").mkdir()
     bwprof.save(data, tmp_path / "one" / "results.json")
@@ -89,15 +89,15 @@ def test_unknown_names_fail(tmp_path: Path, filters: dict[str, Any], phrase: str
         history(tmp_path, **filters)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no such folder; a sweep makes one"):
+def test_missing_folders(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="none"):
         history(tmp_path / "none")
     (tmp_path / "file").touch()
     with pytest.raises(FileNotFoundError, match="it is no folder"):
         history(tmp_path / "file")
 
 
-def test_no_runs_at_all(tmp_path: Path) -> None:
+def test_a_folder_without_runs(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     found = history(tmp_path)
     assert len(found) == 0
@@ -109,8 +109,8 @@ def test_no_runs_at_all(tmp_path: Path) -> None:
 # ---- series, and what changed ----
 
 
-def test_a_change_follows_the_rule(tmp_path: Path) -> None:
-    """1 to 1.02 is within the gate of 3 %, 1.02 to 1.10 is beyond it, and so is the way back."""
+def test_changes_beyond_the_gate_are_marked(tmp_path: Path) -> None:
+    """1 to 1.02 is within the gate of 3 %; 1.02 to 1.10 and back is beyond it."""
     week(tmp_path, [1.0, 1.02, 1.10, 1.02])
     found = history(tmp_path, precision="fp32")
     assert found["change"].tolist() == ["", "", "slower", "faster"]
@@ -127,7 +127,7 @@ def test_intervals_that_overlap_leave_a_change_undecided(tmp_path: Path) -> None
     assert history(tmp_path)["change"].tolist() == ["", "undecided", ""], "the third is within the gate"
 
 
-def test_disturbed_rows_and_rows_without_a_time_are_stepped_over(tmp_path: Path) -> None:
+def test_disturbed_rows_and_rows_without_a_time_are_skipped(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 1.0)])
     write(tmp_path, 2, [timed("a", "fp32", 2.0, flags="noisy")])
     write(tmp_path, 3, [timed("a", "fp32", 9.9) | {"time_ms": None, "status": "failed"}])
@@ -137,17 +137,22 @@ def test_disturbed_rows_and_rows_without_a_time_are_stepped_over(tmp_path: Path)
     assert found["ratio"][3] == pytest.approx(1.5)
 
 
-def test_what_else_changed_is_marked(tmp_path: Path) -> None:
+def test_other_changes_are_marked(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 1.0)])
     write(tmp_path, 2, [timed("a", "fp32", 1.0, driver="2.0", variant="tiled")])
     write(tmp_path, 3, [timed("a", "fp32", 1.0, driver="2.0", variant="tiled", bwprof_version="0.2.0")])
     write(tmp_path, 4, [timed("a", "fp32", 1.0, driver="2.0", variant="tiled", bwprof_version="0.2.0")])
     found = history(tmp_path)
     assert found["series"].tolist() == [0, 0, 0, 0]
-    assert found["marks"].tolist() == ["", "driver 1.0 -> 2.0; variant plain -> tiled", "bwprof 0.1.0 -> 0.2.0", ""]
+    assert [mark.split("; ") for mark in found["marks"]] == [
+        [""],
+        ["driver 1.0 -> 2.0", "variant plain -> tiled"],
+        ["bwprof 0.1.0 -> 0.2.0"],
+        [""],
+    ]
 
 
-def test_devices_and_hosts_are_series_of_their_own(tmp_path: Path) -> None:
+def test_each_device_and_host_has_its_own_series(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 1.0)])
     write(tmp_path, 2, [timed("a", "fp32", 5.0, hostname="tower")])
     write(tmp_path, 3, [timed("a", "fp32", 9.0, device="Other CPU")])
@@ -155,7 +160,8 @@ def test_devices_and_hosts_are_series_of_their_own(tmp_path: Path) -> None:
     found = history(tmp_path)
     assert found["series"].tolist() == [0, 1, 2, 0]
     assert set(found["change"]) == {""}
-    assert found["marks"].tolist() == ["", "", "device Test CPU -> Other CPU", ""]
+    assert found["marks"].str.partition(" -> ").values.tolist()[2] == ["device Test CPU", " -> ", "Other CPU"]
+    assert found["marks"].eq("").tolist() == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +174,7 @@ def test_devices_and_hosts_are_series_of_their_own(tmp_path: Path) -> None:
     ],
     ids=["variants", "devices", "labels", "twice the same"],
 )
-def test_repeated_rows_of_a_run_are_series_of_their_own(tmp_path: Path, one: Any, other: Any) -> None:
+def test_repeated_rows_of_a_run_have_their_own_series(tmp_path: Path, one: Any, other: Any) -> None:
     for day in (1, 2):
         write(
             tmp_path, day, [timed("a", "fp32", 1.0, **one), timed("a", "fp32", 2.0, **other), timed("b", "fp32", 1.0)]
@@ -179,7 +185,7 @@ def test_repeated_rows_of_a_run_are_series_of_their_own(tmp_path: Path, one: Any
     assert found["ratio"].tolist()[3:] == [1.0, 1.0, 1.0]
 
 
-def test_another_device_of_the_name_is_marked(tmp_path: Path) -> None:
+def test_another_device_of_the_same_name_is_marked(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 1.0, device_uuid="GPU-1")])
     write(tmp_path, 2, [timed("a", "fp32", 1.0, device_uuid="GPU-2")])
     found = history(tmp_path)
@@ -187,7 +193,7 @@ def test_another_device_of_the_name_is_marked(tmp_path: Path) -> None:
     assert found["marks"].tolist() == ["", "device GPU-1 -> GPU-2"]
 
 
-def test_labels_that_have_a_name_of_ours(tmp_path: Path) -> None:
+def test_labels_named_like_a_column_get_a_prefix(tmp_path: Path) -> None:
     write(tmp_path, 1, [timed("a", "fp32", 1.0, ratio="16:9", colour="red"), timed("b", "fp32", 1.0)])
     found = history(tmp_path)
     assert found["label_ratio"].tolist()[0] == "16:9"

@@ -19,7 +19,7 @@ from words import words
 
 from bwprof.cli import main
 from bwprof.plot import regressions, styles
-from bwprof.records.history.query import history
+from bwprof.records.history import history
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Proof bundles, and rows in the classic columns: what others read of a run."""
+"""Proof bundles, and files with the classic columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import dataclasses
 import errno
 import io
 import json
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
 
 
 def report(**more: Any) -> bwprof.BandwidthReport:
-    """The requirement's own example: 1 607 424 B read, 1 792 B written in 2.43265 us."""
+    """Return the report of 1 607 424 B read and 1 792 B written in 2.43265 us."""
     return bwprof.BandwidthReport(
         **{
             "operation": "decode_gemm",
@@ -42,20 +44,20 @@ def report(**more: Any) -> bwprof.BandwidthReport:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory; a picture takes longer than the rest."""
+    """The working directory, without pictures, which take longer than the rest."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bwprof.plot.bars.save", lambda *_: None)
     return tmp_path
 
 
 def test_proof_bundle_integration(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run's bundle holds what was measured, byte for byte; one more report of the run joins it; all is read back."""
+    """A bundle holds the measured values exactly; another report of the run joins it; all are read back."""
     monkeypatch.setattr("bwprof.plot.bars.save", DRAW)
     code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--proof-bundle", "--classic-csv", "old.csv")
     assert code == 0, err
     run = run_folder(tmp_path)
     bundle = tmp_path / ".test-results" / "bandwidth" / run.name
-    assert f"the proof bundle is in {bundle.relative_to(tmp_path)}" in err
+    assert str(bundle.relative_to(tmp_path)) in err
     names = {path.name for path in bundle.iterdir()}
     pictures = {"bandwidth_comparison.png", "bandwidth_comparison.svg"}
     assert names == {"bandwidth_report.json", "metadata.json", "results.csv", "results.json", "artifacts", *pictures}
@@ -93,18 +95,17 @@ def test_proof_bundle_integration(here: Here, tmp_path: Path, monkeypatch: pytes
 # ---- one report ----
 
 
-def test_fields_stand_in_this_order() -> None:
+def test_fields_have_this_order() -> None:
     later = ["case", "variant", "backend", "device", "run_id", "timestamp", "flags", "verified"]
     assert [field.name for field in dataclasses.fields(bwprof.BandwidthReport)] == [*SIX, *later]
 
 
-def test_a_report_is_written_as_the_requirement_shows_it(folder: Path) -> None:
+def test_a_report_is_written_as_the_requirement_shows_it(folder: Path, snapshot: Callable[[str], None]) -> None:
     path = report().save_to_proof_bundle("nightly_7.a-b")
     assert path == Path(".test-results/bandwidth/nightly_7.a-b/bandwidth_report.json")
-    assert path.read_text() == (
-        '{\n  "operation": "decode_gemm",\n  "precision": "FP16",\n  "time_ms": 0.00243265,\n'
-        '  "bandwidth_gb_s": 661.509,\n  "bytes_read": 1607424,\n  "bytes_written": 1792\n}\n'
-    )
+    snapshot(path.read_text())
+    values = ["decode_gemm", "FP16", 0.00243265, 661.509, 1607424, 1792]
+    assert list(json.loads(path.read_text()).items()) == list(zip(SIX, values, strict=True))
     (found,) = bwprof.rows(bwprof.load(path))
     assert (found.operation, found.precision, found.time_ms) == ("decode_gemm", "fp16", 0.00243265)
     assert (found.bandwidth_gb_s, found.bytes_read, found.bytes_written, found.status) == (661.509, 1607424, 1792, "ok")
@@ -136,7 +137,7 @@ def test_a_report_of_a_row() -> None:
     assert bwprof.BandwidthReport.from_row(data.iloc[0]) == found
     assert bwprof.BandwidthReport.from_row(bwprof.rows(data)[0]) == found
     broken = row("decode", "fp16", gb_s=None, status="failed", reason="wrong result")
-    with pytest.raises(ValueError, match="the row has no time: failed: wrong result"):
+    with pytest.raises(ValueError, match=r"time_ms is None.*wrong result"):
         bwprof.BandwidthReport.from_row(broken)
 
 
@@ -168,7 +169,7 @@ def test_a_measured_function_goes_into_a_bundle(folder: Path) -> None:
         ({"verified": "perhaps"}, "column verified: 'perhaps' is not True or False"),
     ],
 )
-def test_what_is_no_report_is_refused(more: dict[str, Any], words: str, folder: Path) -> None:
+def test_impossible_reports_are_refused(more: dict[str, Any], words: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=words):
         report(**more).save_to_proof_bundle("run")
     assert not (folder / ".test-results").exists()
@@ -200,24 +201,24 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("run_id", HOSTILE, ids=repr)
-def test_a_run_id_cannot_leave_its_folder(run_id: Any, folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"run_id is .*: allowed are 128 of"):
+def test_unsafe_run_ids_are_refused(run_id: Any, folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"run_id is .*128"):
         report().save_to_proof_bundle(run_id)
     if run_id is not None:
-        with pytest.raises(ValueError, match=r"run_id is .*: allowed are 128 of"):
+        with pytest.raises(ValueError, match=r"run_id is .*128"):
             bwprof.save_proof_bundle(frame.from_rows(pair("a", 1, 2)), run_id)
     assert list(folder.iterdir()) == []
 
 
-def test_a_frame_s_own_run_id_cannot_either(folder: Path) -> None:
+def test_an_unsafe_run_id_of_a_frame_is_refused(folder: Path) -> None:
     for run, rows in (({"run_id": "../x"}, pair("a", 1, 2)), ({}, pair("a", 1, 2, run_id="/x"))):
-        with pytest.raises(ValueError, match=r"run_id is '.*x': allowed are"):
+        with pytest.raises(ValueError, match=r"run_id is '.*x'"):
             bwprof.save_proof_bundle(frame.from_rows(rows, run))
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("run_id", ["a", "-", "_", "0", "a..b", "A-Z_a.z.", "x" * 128])
-def test_plain_run_ids_are_taken(run_id: str, folder: Path) -> None:
+def test_plain_run_ids_are_allowed(run_id: str, folder: Path) -> None:
     assert report().save_to_proof_bundle(run_id).parent.parent == Path(".test-results/bandwidth")
 
 
@@ -244,7 +245,7 @@ def test_links_out_of_the_folder_are_not_followed(what: str, folder: Path) -> No
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "{}", '{"reports": []}', '[{"operation": "x"}]', '{"format": "bwprof-results"}', "[1]"]
 )
-def test_a_file_that_is_no_bundle_is_not_replaced(content: str, folder: Path) -> None:
+def test_other_files_are_not_replaced(content: str, folder: Path) -> None:
     path = report().save_to_proof_bundle("run")
     path.write_text(content)
     with pytest.raises(ValueError, match=r"bandwidth_report\.json"):
@@ -263,13 +264,13 @@ def test_a_file_that_is_no_bundle_is_not_replaced(content: str, folder: Path) ->
         ({"run": {}, "reports": [5]}, "report 1: 5 is not a row"),
     ],
 )
-def test_a_damaged_bundle_is_refused_in_words(content: Any, words: str, folder: Path) -> None:
+def test_damaged_bundles_are_refused(content: Any, words: str, folder: Path) -> None:
     (folder / "bandwidth_report.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=f"bandwidth_report.json.*{words}"):
         bwprof.load(folder / "bandwidth_report.json")
 
 
-def test_damaged_metadata_cost_no_report(folder: Path) -> None:
+def test_damaged_metadata_lose_no_report(folder: Path) -> None:
     path = report().save_to_proof_bundle("run")
     (path.parent / "metadata.json").write_text("{")
     assert len(bwprof.load(path)) == 1
@@ -280,7 +281,7 @@ def test_damaged_metadata_cost_no_report(folder: Path) -> None:
 # ---- a frame ----
 
 
-def test_a_frame_is_saved_once_however_often(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_a_frame_again_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bwprof.plot.bars.save", lambda _data, path: path.with_suffix(".png").write_bytes(b"a picture"))
     data = frame.from_rows(pair("decode", 100, 90), {"run_id": "r1", "argv": ["x"]}, [[1.0], [2.0]])
     first = bwprof.save_proof_bundle(data, root="proof")
@@ -294,7 +295,7 @@ def test_a_frame_is_saved_once_however_often(folder: Path, monkeypatch: pytest.M
 def test_other_rows_are_replaced_only_with_force(folder: Path) -> None:
     one, other = (frame.from_rows(pair(name, 100, 90)) for name in ("one", "other"))
     path = bwprof.save_proof_bundle(one, "r", "proof")
-    with pytest.raises(FileExistsError, match=r"results.json holds other rows: take another run_id, or .*force=True"):
+    with pytest.raises(FileExistsError, match=r"results\.json.*force=True"):
         bwprof.save_proof_bundle(other, "r", "proof")
     assert bwprof.load(path)["case"].unique().tolist() == ["one"]
     report().save_to_proof_bundle("r", "proof")
@@ -310,7 +311,7 @@ def test_rows_without_a_run_get_a_name(folder: Path) -> None:
     assert bwprof.save_proof_bundle(data.iloc[:2]).name == "a", "the run that all of them have"
 
 
-def test_what_cannot_be_drawn_has_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_bandwidth_has_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bwprof.plot.bars.save", DRAW)
     failed = frame.from_rows([row("x", "fp16", gb_s=None, status="failed")])
     path = bwprof.save_proof_bundle(failed, "none")
@@ -346,7 +347,7 @@ def test_the_commit_is_that_of_the_working_directory(folder: Path) -> None:
         (["gemm", "--classic-csv", "a.csv", "--csv", "a.csv"], "a.csv cannot be both"),
     ],
 )
-def test_outputs_that_cannot_be_are_refused_before_measuring(
+def test_impossible_outputs_are_refused_before_measuring(
     arguments: list[str], words: str, here: Here, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("something")
@@ -360,7 +361,7 @@ def test_outputs_that_cannot_be_are_refused_before_measuring(
 
 
 def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C comes when the case of this number is to be measured."""
+    """Raise KeyboardInterrupt before the case of this number is measured."""
     real = local.LocalExecutor.measure
     count = iter(range(1000))
 
@@ -372,7 +373,7 @@ def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local.LocalExecutor, "measure", measure)
 
 
-def test_an_interrupted_run_leaves_what_is_finished_and_resume_the_rest(
+def test_an_interrupted_run_writes_finished_rows_and_resume_adds_the_rest(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -393,10 +394,10 @@ def test_an_interrupted_run_leaves_what_is_finished_and_resume_the_rest(
     assert json.loads((bundle / "metadata.json").read_text())["status"] == "complete"
 
 
-def test_a_full_disk_at_the_end_costs_no_row(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_at_the_end_loses_no_row(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = here("gemm", *TINY, "--classic-csv", "/dev/full")
     assert code == 3
-    assert "results cannot be written /dev/full: No space left on device" in err
+    assert "/dev/full: " in err
 
     def full(path: Path, *_arguments: Any, **_more: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
@@ -404,8 +405,8 @@ def test_a_full_disk_at_the_end_costs_no_row(here: Here, tmp_path: Path, monkeyp
     monkeypatch.setattr(proof, "atomic_write", full)
     code, out, err = here("gemm", *TINY, "--proof-bundle", "proof")
     assert code == 3
-    assert "the proof bundle cannot be written" in err
-    assert "No space left on device" in err
+    assert "bandwidth_report.json" in err or "metadata.json" in err
+    assert os.strerror(errno.ENOSPC) in err
     assert "gemm" in out, "the summary is printed"
 
 
@@ -421,7 +422,7 @@ kv_append,FP16,,,,0.00170102,616.439,524288,524288
 
 
 def classic_frame() -> pd.DataFrame:
-    """Rows of which that is what older tools should see."""
+    """Return rows whose classic columns are `CLASSIC`, beside rows without results."""
     lines = [
         ("gemm", "decode_gemm", "fp32", 1, 896, 896, 0.00298333, 1078.8, 3214848, 3584),
         ("gemm", "decode_gemm", "fp16", 1, 896, 896, 0.00243265, 661.509, 1607424, 1792),
@@ -443,7 +444,7 @@ def test_the_classic_columns_are_those_of_the_requirement(tmp_path: Path) -> Non
 
 
 def test_classic_columns_are_csv_only(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the classic columns are saved as \.csv"):
+    with pytest.raises(ValueError, match=r"\.csv"):
         bwprof.save(classic_frame(), tmp_path / "old.json", classic=True)
     with pytest.raises(TypeError, match="classic is 'yes'"):
         bwprof.save(classic_frame(), tmp_path / "old.csv", classic="yes")  # type: ignore[arg-type]

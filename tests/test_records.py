@@ -1,4 +1,4 @@
-"""What joins rows of two runs, and what a side of a comparison may be."""
+"""Keys that join rows of two runs, and sources of a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bwprof.results import frame, schema
 
 
 def processes(*times_ms: float, **more: Any) -> list[tuple[list[Any], list[Any], dict[str, Any]]]:
-    """Runs of one case, a process each, that took so long."""
+    """Return a run of one case for each time, each in its own process."""
     return [
         (
             [row("decode", "fp16", **({"time_ms": time, "run_id": f"r{number}"} | more))],
@@ -36,13 +36,15 @@ def test_a_key_is_what_identifies_a_case() -> None:
         assert keys.case_key(one) != keys.case_key(one | {name: 12345}), name
 
 
-def test_looser_keys() -> None:
+def test_keys_of_fewer_columns() -> None:
     one = row("decode", "fp16", timer="graph")
-    assert keys.variantless_key(one) == keys.variantless_key(one | {"variant": "other"})
-    assert keys.variantless_key(one) != keys.variantless_key(one | {"timer": "cupti"})
+    names = keys.variantless_names()
+    assert keys.case_key(one, names) == keys.case_key(one | {"variant": "other"}, names)
+    assert keys.case_key(one, names) != keys.case_key(one | {"timer": "cupti"}, names)
     elsewhere = one | {"variant": "b", "timer": "cupti", "backend": "cuda", "device": "Other"}
-    assert keys.portable_key(one) == keys.portable_key(elsewhere)
-    assert keys.portable_key(one) != keys.portable_key(one | {"cache": "hot"})
+    portable = keys.portable_names()
+    assert keys.case_key(one, portable) == keys.case_key(elsewhere, portable)
+    assert keys.case_key(one, portable) != keys.case_key(one | {"cache": "hot"}, portable)
 
 
 def test_keys_of_a_csv_are_those_of_the_json(tmp_path: Path) -> None:
@@ -79,14 +81,12 @@ def test_rows_of_one_key_differ_by_labels_then_devices_then_turns() -> None:
 )
 def test_differences_that_prevent_a_comparison_are_named(name: str, words: str) -> None:
     one = row("decode", "fp16", driver="1.0", timer="graph")
-    (phrase,) = keys.list_differences(one, one | {name: 77})
-    assert phrase.startswith(words)
-    assert "77" in phrase
+    assert keys.list_differences(one, one | {name: 77}) == [f"{words}: {one[name]}, 77"]
     assert keys.list_differences(one, one | {name: None}) == []
     assert keys.list_differences(one, one | {"variant": "other", "time_ms": 5.0}) == []
 
 
-def test_the_middle_process_stands_for_a_case() -> None:
+def test_the_row_of_the_median_process_represents_a_case() -> None:
     found = baselines.make_baseline("b", processes(3.0, 1.0, 2.0))
     assert found.rows[0]["time_ms"] == 2.0
     assert found.samples == [[2e6, 2e6 + 1]]
@@ -96,7 +96,7 @@ def test_the_middle_process_stands_for_a_case() -> None:
     assert [process["run_id"] for process in found.processes] == ["r0", "r1", "r2"]
 
 
-def test_disturbed_and_failed_processes_teach_nothing() -> None:
+def test_disturbed_and_failed_processes_do_not_count() -> None:
     runs = processes(3.0, 1.0, 2.0)
     runs[0][0][0]["flags"] = "noisy"
     runs[1][0][0].update(status="failed", time_ms=None)
@@ -131,14 +131,14 @@ def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
     assert sum('"time_ms"' in line for line in lines) == 4, "a value has its own line"
 
 
-def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
+def test_files_frames_and_rows_are_sources(tmp_path: Path) -> None:
     data = frame.from_rows(pair("decode", 100, 90), {"run_id": "r1"}, [[1.0, 2.0], None])
     wanted = [schema.normalise_row(found) for found in pair("decode", 100, 90)]
     csv, json = (bwprof.save(data, tmp_path / f"results.{kind}") for kind in ("csv", "json"))
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
         found = records_source.load_source(source)
         assert [{k: v for k, v in one.items() if k in wanted[0]} for one in found.rows] == wanted
-        assert found.process_ms == [(), ()]
+        assert found.processes == ()
         assert len(found.samples) == 2
     assert records_source.load_source(json).samples == [[1.0, 2.0], None]
     assert records_source.load_source(data).samples == [[1.0, 2.0], None]
@@ -147,7 +147,7 @@ def test_a_side_is_whatever_holds_rows(tmp_path: Path) -> None:
     assert records_source.load_source(found) is found
 
 
-def test_a_side_is_a_baseline(tmp_path: Path) -> None:
+def test_baselines_are_sources(tmp_path: Path) -> None:
     path = baselines.write_baseline(baselines.make_baseline("main", processes(3.0, 1.0, 2.0)), folder=tmp_path)
     for source in ("baseline:main", "main", path, str(path), baselines.load_baseline("main", folder=tmp_path)):
         found = records_source.load_source(source, folder=tmp_path)
@@ -158,9 +158,9 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "kind", "words"),
     [
-        ("mian", FileNotFoundError, "no such file or folder: mian; no baseline 'mian'.*did you mean 'main'"),
-        ("baseline:mian", FileNotFoundError, "^no baseline 'mian'.*did you mean 'main'"),
-        ("no/such", FileNotFoundError, "no such file or folder: no/such$"),
+        ("mian", FileNotFoundError, "mian.*'mian'.*'main'"),
+        ("baseline:mian", FileNotFoundError, "'mian'.*'main'"),
+        ("no/such", FileNotFoundError, "no/such$"),
         ("baseline:../x", ValueError, "the name of a baseline is '../x'"),
         (5, TypeError, "5 holds no rows"),
         ([], ValueError, "empty"),
@@ -168,7 +168,7 @@ def test_a_side_is_a_baseline(tmp_path: Path) -> None:
         ("damaged", ValueError, "damaged.json is not a whole baseline"),
     ],
 )
-def test_what_is_no_side_is_refused_in_words(source: Any, kind: type[Exception], words: str, tmp_path: Path) -> None:
+def test_other_sources_are_refused(source: Any, kind: type[Exception], words: str, tmp_path: Path) -> None:
     baselines.write_baseline(baselines.make_baseline("main", processes(1.0)), folder=tmp_path)
     (tmp_path / "damaged.json").write_text('{"format": "bwprof-baseline", "cases": [')
     with pytest.raises(kind, match=words):

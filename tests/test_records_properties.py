@@ -1,4 +1,4 @@
-"""Whatever is in rows and names: baselines and bundles come back as they were, and nothing leaves its folder."""
+"""Baselines, bundles, keys and file names under generated input."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_baseline_comes_back_whatever_its_rows_hold(run_lists: list[list[tuple
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(runs, st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(run_lists: list[list[tuple[Any, Any]]], chance: Any) -> None:
-    """Unless nothing but the order tells them apart."""
+    """Rows that only their order distinguishes are left out."""
     unique = [list({keys.case_key(one): (one, values) for one, values in run}.values()) for run in run_lists]
     mixed = [chance.sample(run, len(run)) for run in unique]
     assert baselines.format_baseline(made(mixed)) == baselines.format_baseline(made(unique))
@@ -100,7 +100,7 @@ def test_a_report_comes_back(time: float, speed: float, read: int, written: int,
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.one_of(st.text(max_size=140), st.text(alphabet=sorted(PLAIN | {"/"}), max_size=140)))
-def test_a_name_is_plain_or_refused(name: str) -> None:
+def test_only_plain_names_are_allowed(name: str) -> None:
     allowed = 1 <= len(name) <= 128 and set(name) <= PLAIN and not name.startswith(".")
     try:
         assert check_file_name(name, "run_id") == name

@@ -216,7 +216,7 @@ def test_a_cause_of_changed_times_is_listed_once(no_pictures: None) -> None:
     times = {name: base[name] * 1.4 for name in ("time_ms", "time_ms_lo", "time_ms_hi")}
     both = [base, base.assign(**times, sm_clock_mhz=base["sm_clock_mhz"] * 0.7)]
     text = page(build_document(read_runs(both)))
-    cause = "clock was 30.0 % lower"
+    cause = "clock fell by 30.0 %"
     lines = [line for line in re.findall(r"<li>(.*?)</li>", text) if cause in line]
     assert len(lines) == text.count(cause) == 1
     assert lines[0].startswith("slower: stream_")

@@ -102,7 +102,7 @@ def test_an_interval_of_two_lasting_states_holds_the_median(count: int, lasting:
     assert held >= 0.93 * len(flagged)
 
 
-def test_two_states_by_chance_and_for_good() -> None:
+def test_states_that_alternate_and_that_last_are_flagged() -> None:
     rng = np.random.default_rng(1)
     alternating = np.tile([40.0, 80.0], 20) * rng.normal(1.0, 0.01, 40)
     once = np.r_[alternating[::2], alternating[1::2]]
@@ -168,12 +168,12 @@ def test_equal_samples_have_no_noise() -> None:
     [np.zeros(0), np.ones(4, np.float32), np.ones(4, np.int64), b"12345678", np.ones(4, ">f8")],
     ids=["empty", "float32", "int64", "bytes", "other byte order"],
 )
-def test_refuses_what_is_no_float64(samples: object) -> None:
+def test_only_float64_is_allowed(samples: object) -> None:
     with pytest.raises(ValueError, match="float64"):
         _core.statistics(samples)
 
 
-def test_refuses_strides_and_lists() -> None:
+def test_only_contiguous_arrays_are_allowed() -> None:
     with pytest.raises((ValueError, BufferError), match="contiguous"):
         _core.statistics(np.ones(8)[::2])
     with pytest.raises(TypeError):

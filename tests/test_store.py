@@ -1,4 +1,4 @@
-"""A run's rows on their way to files: nothing that others do to the files, and nothing that goes wrong, loses one."""
+"""The writer of a run's files: no row is lost when others change the files, or when writing fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(run_id: str = "run-1") -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", ["removed", "replaced", "changed"])
 @pytest.mark.parametrize("then", ["a row", "the end"])
-def test_a_csv_that_others_touch_is_written_anew(
+def test_a_csv_changed_by_others_is_written_again(
     tmp_path: Path, what: str, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "rows.csv"
@@ -64,7 +64,7 @@ def test_a_csv_that_others_touch_is_written_anew(
     assert [found["case"] for found in csv_file.read_csv(path)] == ["case 1", "case 2"][: 2 if then == "a row" else 1]
 
 
-def test_a_hidden_file_that_others_remove_costs_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_the_hidden_file_loses_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
     path = tmp_path / "rows.json"
     store = Store(run(), json_targets=[path])
@@ -81,7 +81,7 @@ def test_a_hidden_file_that_others_remove_costs_no_samples(tmp_path: Path, monke
 
 @pytest.mark.parametrize("name", ["results.json", "rows.json"])
 def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The JSON file is not replaced after its first row; nothing is finished."""
+    """The JSON file has its first row alone when the run is killed."""
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
     targets = [tmp_path / reader.CSV_NAME] if name == reader.JSON_NAME else []
     store = Store(run(), csv_targets=targets, json_targets=[tmp_path / name])
@@ -107,7 +107,7 @@ def test_samples_survive_a_kill_as_rows_do(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_another_runs_lines_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new run to the same file, killed before it could clear what the killed one before it had left."""
+    """A second run is killed before it removes the lines that a killed run left."""
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 1e9)
     path = tmp_path / "rows.json"
     before = Store(run(), json_targets=[path])
@@ -118,9 +118,9 @@ def test_another_runs_lines_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest
     assert [found["case"] for found in reader.read_rows(path)[0]] == ["case 3"]
 
 
-def test_temporary_files_of_a_killed_writer_go(tmp_path: Path) -> None:
-    old, young, locked_file = (tmp_path / f".rows.csv.{n}{n}{n}{n}.tmp" for n in ("aa", "bb", "cc"))
-    for found in (old, young, locked_file):
+def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
+    old, young, held = (tmp_path / f".rows.csv.{n}{n}{n}{n}.tmp" for n in ("aa", "bb", "cc"))
+    for found in (old, young, held):
         found.write_text("half a fil")
     for found in (old, locked_file):
         os.utime(found, (time.time() - 3600,) * 2)
@@ -130,7 +130,7 @@ def test_temporary_files_of_a_killed_writer_go(tmp_path: Path) -> None:
     assert sorted(found.name for found in tmp_path.iterdir()) == [young.name, locked_file.name, "rows.csv"]
 
 
-def test_a_rename_is_made_lasting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = []
     real = os.fsync
 
@@ -145,7 +145,7 @@ def test_a_rename_is_made_lasting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("length", [240, 246, 255])
-def test_names_as_long_as_a_file_system_has_them(tmp_path: Path, length: int) -> None:
+def test_the_longest_file_names_work(tmp_path: Path, length: int) -> None:
     path = tmp_path / ("x" * (length - 5) + ".json")
     store = Store(run(), json_targets=[path])
     store.add(numbered(1))
@@ -177,8 +177,8 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path, kind: str) -> None:
     bwprof.save(made, path)
 
 
-def test_resuming_takes_a_free_lock_alone(tmp_path: Path) -> None:
-    """The right to write is taken before the rows are read, and passed on to the store."""
+def test_resuming_neither_waits_nor_overtakes(tmp_path: Path) -> None:
+    """The claim is taken before the rows are read, and passed on to the store."""
     path = tmp_path / "rows.csv"
     claims = claim_files([path, tmp_path / "rows.json", io.StringIO()])
     with pytest.raises(OSError, match="another bwprof"):
@@ -191,10 +191,8 @@ def test_resuming_takes_a_free_lock_alone(tmp_path: Path) -> None:
     assert sorted(found.name for found in tmp_path.iterdir()) == ["rows.csv", "rows.json"]
 
 
-def test_a_lock_that_was_removed_meanwhile_is_not_taken_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its holder ends between opening and locking: what was locked is a file that nobody sees any more."""
+def test_a_removed_lock_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder ends between opening and locking: the locked file is removed already."""
     path = tmp_path / "rows.csv"
     first = Claim(path)
     real = atomic.take_lock
@@ -244,7 +242,7 @@ def test_a_row_that_was_measured_again_replaces_the_first(tmp_path: Path, monkey
 
 
 def test_a_replaced_row_does_not_come_back_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JSON file has the new row alone, then one more is measured again: the CSV file has the first ones, too."""
+    """After a second replacement the JSON file has the new rows alone, the CSV file the first ones, too."""
     monkeypatch.setattr(stores, "_JSON_SHARE", 1e9)
     csv_path, json_path = tmp_path / reader.CSV_NAME, tmp_path / reader.JSON_NAME
     store = Store(run(), csv_targets=[csv_path], json_targets=[json_path])
@@ -260,8 +258,8 @@ def test_a_replaced_row_does_not_come_back_after_a_kill(tmp_path: Path, monkeypa
     assert sorted(load_samples(tmp_path)) == [[11.0], [22.0]]
 
 
-def test_a_row_with_more_to_say(tmp_path: Path) -> None:
-    """The second try was no better: the first one stays, and says that there was another."""
+def test_a_replacing_row_may_have_more_columns(tmp_path: Path) -> None:
+    """The second try was no better: the first row stays, with a note."""
     store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
     number = store.add(numbered(1), [1.0])
     store.rows[number]["reason"] = "measured\ntwice"
@@ -274,7 +272,7 @@ def test_a_row_with_more_to_say(tmp_path: Path) -> None:
     assert load_samples(tmp_path / "rows.json") == [[1.0]]
 
 
-def test_comparisons_are_with_the_row_that_stays() -> None:
+def test_comparisons_use_the_replacing_row() -> None:
     store = Store(run())
     number = store.add(row("a", "fp32", gb_s=50.0))
     store.add(row("a", "fp16", gb_s=100.0, bytes_read=4000))
@@ -286,7 +284,7 @@ def test_comparisons_are_with_the_row_that_stays() -> None:
 # ---- what goes wrong ----
 
 
-def test_written_files_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(run(), csv_targets=[tmp_path / "rows.csv"], json_targets=[tmp_path / "rows.json"])
     monkeypatch.setattr(csv_file, "row_line", lambda *_: 'a "line,\n')
     store.add(numbered(1))
@@ -299,7 +297,7 @@ def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_file_leaves_the_others_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_does_not_harm_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_JSON_MIN_SECONDS", 0.0)
 
     class Pipe(io.StringIO):
@@ -316,7 +314,7 @@ def test_a_full_file_leaves_the_others_complete(tmp_path: Path, monkeypatch: pyt
     store.finish("failed")
 
 
-def test_half_a_line_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_line_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.csv"
     store = Store(run(), csv_targets=[path])
     store.add(numbered(1))
@@ -331,7 +329,7 @@ def test_half_a_line_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("kind", ["operations", "a callable"])
-def test_a_full_disk_at_the_very_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_full_disk_at_the_last_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     real = stores.Store.finish
 
     def finish(self: Store, status: str) -> None:
@@ -347,7 +345,7 @@ def test_a_full_disk_at_the_very_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def sweep_of(kind: str, **options: Any) -> Any:
-    """Two rows, of an operation or of a function."""
+    """Return two rows of an operation or of a function."""
     if kind == "operations":
         return bwprof.sweep(
             "gemm", M=[1, 2], N=8, K=8, precision="fp32", backend="cpu", cache="hot", roofs=False, **options
@@ -356,7 +354,7 @@ def sweep_of(kind: str, **options: Any) -> Any:
 
 
 class Locked(Exception):  # noqa: N818
-    """An exception that takes no frame."""
+    """An exception without room for a frame."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "frame":
@@ -388,9 +386,8 @@ def test_two_errors_are_both_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine") as caught:
-        sweep_of("a callable", progress=report)
-    (note,) = caught.value.__notes__
-    assert note.endswith(f"[Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}")
+        sweep_of("a callable", progress=shown)
+    assert [f"[Errno {errno.ENOSPC}]" in note for note in caught.value.__notes__] == [True]
     assert len(caught.value.frame) == 1  # type: ignore[attr-defined]
 
 
@@ -412,8 +409,8 @@ def test_a_sweep_replaces_a_file_only_by_force(tmp_path: Path, kind: str, name: 
 
 
 @pytest.mark.parametrize("text", ["two\rlines", "half \udc80 a letter", "x" * 200_000, '"=1\n\r\n'])
-def test_an_exceptions_text_cannot_spoil_the_files(tmp_path: Path, text: str) -> None:
-    """One point's words, in the reason and in a label of its own."""
+def test_the_text_of_an_exception_does_not_damage_files(tmp_path: Path, text: str) -> None:
+    """The text of one point is in its reason and in a label."""
 
     def work(n: int, label: str) -> object:
         if n == 1:

@@ -1,4 +1,4 @@
-"""The statistics of a comparison: against published tables, against the rule they replace, and simulated."""
+"""The statistics of a comparison, against published tables, the rule of pairs, and simulations."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_pooled_weighs_by_degrees() -> None:
 
 
 def test_a_prior_is_what_the_cases_have_in_common() -> None:
-    """Variances of 4 degrees drawn around 1e-6: all of their scatter is chance, so that the prior counts the most."""
+    """Variances of 4 degrees around 1e-6 scatter by chance alone, so that the prior has its largest weight."""
     draw = random.Random(1)
     variances = [1e-6 * sum(draw.gauss(0, 1) ** 2 for _ in range(4)) / 4 for _ in range(400)]
     found = statistics.fit_prior([Spread(value, 4.0) for value in variances])
@@ -84,8 +84,8 @@ def test_a_prior_is_what_the_cases_have_in_common() -> None:
     assert statistics.fit_prior([Spread(1e-6, 4.0)] * 7) is None, "too few to learn from"
 
 
-def test_threshold_of_one_case_is_students() -> None:
-    """Five processes with a standard deviation of 1 %: t of 4 degrees at 5 %, and the noise of a difference."""
+def test_the_threshold_of_one_case_follows_students_t() -> None:
+    """Five processes with a standard deviation of 1 %: Student's t of 4 degrees times the noise of a difference."""
     test = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, statistics.chance_per_case(1))
     noise = 0.01 * math.sqrt(1 / 5 + 1)
     assert test.noise == pytest.approx(noise)
@@ -97,7 +97,7 @@ def test_threshold_of_one_case_is_students() -> None:
     assert test.interval(0.05) == pytest.approx((0.05 - 2.776 * noise, 0.05 + 2.776 * noise), rel=1e-3)
 
 
-def test_no_threshold_is_below_one_percent_nor_surer_than_its_samples() -> None:
+def test_thresholds_have_a_minimum() -> None:
     quiet = statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001)
     assert quiet.threshold == math.log1p(0.01)
     assert statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001, least=0.04).threshold == math.log1p(0.04)
@@ -118,9 +118,7 @@ _widths = st.floats(0.0, 0.1)
 
 @settings(max_examples=300, deadline=None)
 @given(_times, _times, _widths, _widths, st.sampled_from([0.01, 0.03, 0.1]))
-def test_of_single_processes_it_is_the_rule_of_before(
-    one: float, other: float, a: float, b: float, gate: float
-) -> None:
+def test_single_processes_follow_the_rule_of_pairs(one: float, other: float, a: float, b: float, gate: float) -> None:
     first = {"time_ms": one, "time_ms_lo": one * (1 - a), "time_ms_hi": one * (1 + a)}
     second = {"time_ms": other, "time_ms_lo": other * (1 - b), "time_ms_hi": other * (1 + b)}
     low, high = sorted((first, second), key=lambda row: row["time_ms"])
@@ -131,8 +129,8 @@ def test_of_single_processes_it_is_the_rule_of_before(
         assert (difference > test.threshold) == times_differ(first, second, gate=gate)
 
 
-def test_the_gate_keeps_its_promise_on_normal_noise() -> None:
-    """Suites of 63 cases that wander as an H200's do: false alarms, and slow-downs of 5 %, with a fixed seed."""
+def test_normal_noise_raises_few_false_alarms() -> None:
+    """Suites of 63 cases that vary as on an H200: few false alarms, and 5 % is found, with a fixed seed."""
     draw = random.Random(12)
     suites, cases, processes = 60, 63, 5
     alarms = confirmed = found = 0
@@ -158,8 +156,8 @@ def test_the_gate_keeps_its_promise_on_normal_noise() -> None:
 
 
 @pytest.mark.parametrize(("processes", "share", "times"), [(2, 0.03, 30.0), (2, 0.1, 10.0), (3, 0.03, 30.0)])
-def test_few_processes_are_not_surer_of_a_case_than_they_can_be(processes: int, share: float, times: float) -> None:
-    """Suites in which a few cases wander far more than the others: a false alarm in one suite of twenty, no more."""
+def test_two_processes_raise_few_false_alarms(processes: int, share: float, times: float) -> None:
+    """A few cases vary far more than the others: at most one suite of twenty has a false alarm."""
     draw = random.Random(5)
     suites, cases = 100, 63
     alarms = 0
@@ -177,8 +175,8 @@ def test_few_processes_are_not_surer_of_a_case_than_they_can_be(processes: int, 
     assert alarms <= 0.08 * suites  # 5 %, and what chance adds to a hundred suites
 
 
-def test_the_smallest_change_is_found_as_often_as_it_says() -> None:
-    """Cases that wander by 1 %, each slowed by what its own test says is found 95 times in 100."""
+def test_the_smallest_change_is_found_95_times_in_100() -> None:
+    """Cases that vary by 1 % are slowed by the smallest change that their test finds 95 times in 100."""
     draw = random.Random(3)
     cases, processes = 4000, 5
     found = 0
@@ -189,3 +187,8 @@ def test_the_smallest_change_is_found_as_often_as_it_says() -> None:
         test = statistics.learnt_test(own, (processes, 1), 0.0, 0.001)
         found += values[-1] + test.smallest() - sum(values[:processes]) / processes > test.threshold
     assert found / cases == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_try_needs_twice_the_change_of_two() -> None:
+    found = [statistics.smallest_threshold(gate, tries) for gate, tries in ((None, 1), (None, 2), (0.001, 1))]
+    assert found == [0.02, 0.01, 0.01]

@@ -1,4 +1,1 @@
-"""The pytest plugin: the fixture `bandwidth`, its thresholds, the session's baseline and summary.
-
-pytest loads `entry` and `plugin` at each start; both import pytest alone until a test needs more.
-"""
+"""The pytest plugin; pytest loads `entry` and `plugin`, which import pytest alone until a test needs more."""

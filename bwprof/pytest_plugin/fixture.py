@@ -1,26 +1,35 @@
-"""The fixture `bandwidth`: measure on a marked test's device, and check thresholds like "80% attainable"."""
+"""The fixture `bandwidth`: measure on a marked test's device, check thresholds, and compare with a baseline."""
 
 from __future__ import annotations
 
 import fcntl
 import inspect
+import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from bwprof import _core, hardware, registry
 from bwprof.case import Case
+from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
 from bwprof.measuring.function import measure
-from bwprof.pytest_plugin.session import Session
+from bwprof.records import baselines
+from bwprof.records.keys import case_key, portable_names
+from bwprof.records.regression.comparison import compare_sources, parse_fail_on
+from bwprof.records.regression.report import describe_undecided, format_change
+from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
+from bwprof.records.source import describe_disturbed, load_source, make_source, save_baseline
+from bwprof.results.columns import FLAGS
 from bwprof.results.pairs import DISTURBED, split_flags
 from bwprof.results.row import Row
 from bwprof.results.schema import FLAGS
@@ -29,12 +38,14 @@ from bwprof.runs.channel import NoInterrupts
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
+from bwprof.text.formatting import format_path, plural
 from bwprof.text.parsing import describe_unknown, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
-_FORM = re.compile(r"\s*([0-9.eE+]+)\s*(%|[A-Za-z]+/s)\s*([A-Za-z]*)\s*")
+_FORM = re.compile(r"\s*([0-9.e+]+)\s*(?:([gt]b/s)|%\s*([a-z]+))\s*")
 _UNITS = {"gb/s": 1.0, "tb/s": 1e3}
 _MEASURE_OPTIONS = frozenset(inspect.signature(Case.measure).parameters) - {"self"}  # the others define the case
+_NUMBERS = {"time ms": ("time_ms", ".4g"), "GB/s": ("bandwidth_gb_s", ".4g"), "% attainable": ("pct_attainable", ".1f")}
 Retry = Callable[[], tuple[Row, str]]  # returns the row, and where it was measured
 
 
@@ -52,8 +63,7 @@ class Threshold:
 
     def is_reached(self, row: Mapping[str, Any]) -> bool:
         """Return whether the row reaches the minimum."""
-        value = self.value(row)
-        return value is not None and value >= self.least
+        return (self.value(row) or 0.0) >= self.least
 
     def describe(self, row: Mapping[str, Any]) -> str:
         """Describe the row's value in the threshold's unit."""
@@ -73,20 +83,19 @@ def parse_threshold(at_least: object) -> Threshold:
     >>> parse_threshold("80% attainable").column, parse_threshold("1.5 TB/s").least
     ('pct_attainable', 1500.0)
     """
-    match = _FORM.fullmatch(at_least) if isinstance(at_least, str) else None
+    match = _FORM.fullmatch(at_least.lower()) if isinstance(at_least, str) else None
     number = finite_or_none(number_or_nan(match[1])) if match else None
-    unit, share = (match[2].lower(), match[3].lower()) if match else ("", "")
-    if number is not None and number > 0:
-        if unit == "%" and share in SHARES:
-            return Threshold(f"pct_{share}", number, f"{number:g} % {share}")
-        if unit == "%" and share:
-            raise ValueError(describe_unknown("share in at_least", share, SHARES))
-        if unit in _UNITS and not share:
-            return Threshold("bandwidth_gb_s", number * _UNITS[unit], f"{number * _UNITS[unit]:g} GB/s")
-    text = f"'{quote_text(at_least)}'" if isinstance(at_least, str) else repr_short(at_least)
-    raise ValueError(
-        f"at_least is {text}: allowed are '500 GB/s', '1.5 TB/s', and '80% ' with one of {', '.join(SHARES)}"
-    )
+    if match is None or number is None or number <= 0:
+        raise ValueError(
+            f"at_least is {repr_short(at_least)}: allowed are '500 GB/s', '1.5 TB/s', and '80% ' with one of "
+            f"{', '.join(SHARES)}"
+        )
+    if match[2]:
+        gb_s = number * _UNITS[match[2]]
+        return Threshold("bandwidth_gb_s", gb_s, f"{gb_s:g} GB/s")
+    if match[3] not in SHARES:
+        raise ValueError(describe_unknown("share in at_least", match[3], SHARES))
+    return Threshold(f"pct_{match[3]}", number, f"{number:g} % {match[3]}")
 
 
 def device_of(marks: Sequence[Any]) -> Any:
@@ -94,9 +103,8 @@ def device_of(marks: Sequence[Any]) -> Any:
     for mark in marks:
         options = {**dict(zip(("device",), mark.args, strict=False)), **mark.kwargs}
         if len(mark.args) > 1 or set(options) - {"device"}:
-            raise ValueError(
-                f"pytest.mark.bandwidth has {repr_short(options)}: allowed is device= alone, such as 'cuda:0'"
-            )
+            text = repr_short(options)
+            raise ValueError(f"pytest.mark.bandwidth has {text}: allowed is device= alone, such as 'cuda:0'")
         if options.get("device") is not None:
             hardware.parse_device(options["device"])
             return options["device"]
@@ -116,14 +124,14 @@ def explain_absence(marks: Sequence[Any]) -> str:
 @cache
 def _lock_name(backend: str, index: int) -> str:
     with hardware.borrow_device(backend, index) as device:
-        name = device.facts().get("uuid") or index
-    return re.sub(r"[^A-Za-z0-9-]+", "-", f"{backend}-{name}")
+        name = f"{backend}-{device.facts().get('uuid') or index}"
+    return f"bwprof-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]+', '-', name)}.lock"
 
 
 @contextmanager
 def lock_device(choice: Choice) -> Iterator[None]:
     """Lock a device against other workers of pytest-xdist, and other sessions of this user."""
-    path = Path(tempfile.gettempdir()) / f"bwprof-{os.getuid()}-{_lock_name(choice.backend, choice.index)}.lock"
+    path = Path(tempfile.gettempdir()) / _lock_name(choice.backend, choice.index)
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(number, fcntl.LOCK_EX)
@@ -133,11 +141,7 @@ def lock_device(choice: Choice) -> Iterator[None]:
 
 
 class Bandwidth:
-    """The fixture's value: call it to measure, `check` to require a speed.
-
-    Rows have the test's node id as their name, with "#2", ... from the second on, or `case`: a baseline finds them by
-    it in another session.
-    """
+    """The fixture's value: call it to measure, `check` to require a speed."""
 
     def __init__(self, test: str, session: Session, device: Any) -> None:
         self._test, self._session, self._device = test, session, device
@@ -155,17 +159,12 @@ class Bandwidth:
             An operation, with the options of `bwprof.Case` and its `measure`; a function, with those of
             `bwprof.measure`. `roofs` is "auto" by default: measured, where no valid ones are stored.
         case : str, optional
-            The row's name; by default the test's node id.
+            The row's name, by which baselines find it; by default the test's node id, with "#2" from the second on.
 
         Returns
         -------
         Row
-            As `bwprof.Case.measure` and `bwprof.measure` return it.
-
-        Raises
-        ------
-        ValueError, TypeError, RuntimeError, bwprof.errors.UnavailableError
-            As those raise.
+            As `bwprof.Case.measure` and `bwprof.measure` return it; they raise the errors, too.
         """
         if self._device is not None and options.get("device") is None and options.get("backend") is None:
             options["device"] = self._device
@@ -187,36 +186,28 @@ class Bandwidth:
     def check(self, row: Row, at_least: str) -> Row:
         """Fail the test unless the row reaches a threshold.
 
-        A row below it is measured once more, an operation in a fresh process, a function in this one; the better row
-        counts.
+        A row below it is measured once more, an operation in a fresh process, a function in this one.
 
         Parameters
         ----------
         row : Row
             From this fixture, `bwprof.measure` or another.
         at_least : str
-            "500 GB/s", "1.5 TB/s", or a share: "80% attainable", "70% peak", "60% limit" (of the nearer roof), also of
-            "ceiling" and "roofline".
+            "500 GB/s", "1.5 TB/s", or a share: "80% attainable", "70% peak", "60% limit" (of the nearer roof), "50%
+            ceiling", "40% roofline"; ValueError for another.
 
         Returns
         -------
         Row
-            The row that counts.
-
-        Raises
-        ------
-        ValueError
-            For another `at_least`.
+            The better row.
         """
         __tracebackhide__ = True  # show the test's line
         threshold = parse_threshold(at_least)
         if not isinstance(row, Mapping):
             raise TypeError(f"row is {repr_short(row)}: what bandwidth(...) returned is needed")
-        if threshold.is_reached(row):
-            return row
         known, retry = self._retries.get(id(row), (None, None))
         where = ""
-        if known is row and retry is not None and threshold.value(row) is not None:
+        if not threshold.is_reached(row) and known is row and retry is not None and threshold.value(row) is not None:
             second, where = retry()
             if (threshold.value(second) or 0.0) >= (threshold.value(row) or 0.0):
                 self._rows = [second if one is row else one for one in self._rows]
@@ -268,14 +259,10 @@ def _fresh(row: Row, options: Mapping[str, Any]) -> Row | str:
     run: dict[str, Any] = {"max_seconds": options.get("max_seconds")}
     if "rel_ci" in options:
         run["rel_ci"] = parse_fraction(options["rel_ci"], "rel_ci")
+    roofs = check_roofs(options.get("roofs", "stored"))
     with NoInterrupts() as stops:
-        (second,) = measure_again(
-            [row],
-            run,
-            lambda backend, index: ChildExecutor(backend, index, stops),
-            SilentProgress(),
-            roofs=check_roofs(options.get("roofs", "stored")),
-        )
+        executor = partial(ChildExecutor, interrupts=stops)
+        (second,) = measure_again([row], run, executor, SilentProgress(), roofs=roofs)
     if not isinstance(second, str) and second["status"] != "ok":
         return f"{second['status']}: {second['reason']}"
     return second
@@ -295,27 +282,149 @@ def _lacks_roofs(row: Row) -> bool:
 
 def _describe_failure(row: Row, threshold: Threshold, where: str) -> str:
     flags = [flag for flag in split_flags(row) if flag]
-    lines = ["bandwidth too low", f"measured: {threshold.describe(row)}", f"required: at least {threshold.text}"]
-    lines.append(f"row:      {row!r}")
-    if where:
-        lines.append(f"retry:    {where}; this is the better one")
-    lines += [f"flag:     {flag}: {FLAGS.get(flag, 'a reason to doubt the row')}" for flag in flags]
-    if row.get("reason"):
-        lines.append(f"reason:   {row['reason']}")
-    if threshold.value(row) is None:
-        lines.append(_explain_missing(row))
     disturbed = ", ".join(flag for flag in flags if flag in DISTURBED)
+    lines = ["bandwidth too low", f"measured: {threshold.describe(row)}", f"required: at least {threshold.text}"]
+    lines += [f"row:      {row!r}"]
+    lines += [f"retry:    {where}; this is the better one"] if where else []
+    lines += [f"flag:     {flag}: {FLAGS.get(flag, 'a reason to doubt the row')}" for flag in flags]
+    lines += [f"reason:   {row['reason']}"] if row.get("reason") else []
+    if threshold.value(row) is None and row.get("bandwidth_gb_s") is None:
+        lines.append("Without bytes_read= and bytes_written= a function has no bandwidth.")
+    elif threshold.value(row) is None:
+        lines.append("The row has no roofs: leave out roofs=, or pass roofs='auto'; a hot row has none: require GB/s.")
     if disturbed:
-        times = "both times" if where else "when it was measured"
-        lines[0] = f"bandwidth too low, but the measurement was disturbed ({disturbed}) {times}"
-        lines.append("Others used the device or held its clock down: this does not say that the code is slow.")
-        lines.append("Run it alone (with pytest-xdist: without -n), or again.")
+        lines[0] += f", but the measurement was disturbed ({disturbed}){' both times' if where else ''}"
+        lines.append("This does not say that the code is slow: run it alone (with pytest-xdist: without -n), or again.")
     return "\n".join(lines)
 
 
-def _explain_missing(row: Mapping[str, Any]) -> str:
-    if row.get("bandwidth_gb_s") is None:
-        return "Without bytes_read= and bytes_written= a function has no bandwidth."
-    if row.get("cache") == "hot":
-        return "A hot row's bytes come out of a cache, so it has no share of memory's roofs. Require GB/s."
-    return "The row has no roofs: leave out roofs=, or pass roofs='auto'."
+class Session:
+    """One process's part of a session: each worker of pytest-xdist has its own, and the main process gets all rows."""
+
+    def __init__(
+        self, *, here: Path, baseline: str | None, fail_on: str | None, save: str | None, force: bool, dir: str | None
+    ) -> None:
+        """Check the options; raise OSError or ValueError for a wrong one."""
+        self.run_id = new_run_id()
+        self.roofs_missing = False  # measuring roofs did not help a row without them
+        self._folder = here / (baselines.FOLDER if dir is None else dir)
+        self._fail_on = parse_fail_on(fail_on, "--bwprof-fail-on")
+        if fail_on is not None and baseline is None:
+            raise ValueError("--bwprof-fail-on needs what to compare with: --bwprof-baseline NAME")
+        self._base = None if baseline is None else load_source(baseline, folder=self._folder)
+        self._save, self._force = save, force
+        if save is not None and os.path.lexists(baselines.baseline_path(save, self._folder)) and not force:
+            raise ValueError(f"--bwprof-save: there is a baseline '{save}' already; --bwprof-force replaces it")
+        self._devices: set[tuple[str, int, str]] = set()
+        self._verdicts: dict[object, dict[str, str]] = {}
+        self._rows: dict[object, dict[str, Any]] = {}
+        self._notes: list[str] = []
+
+    def roofs(self, choice: Choice, cache: str) -> Literal["auto", "stored"]:
+        """Return "auto" once a device, then "stored": roofs are checked once a session."""
+        device = (choice.backend, choice.index, cache)
+        if device in self._devices:
+            return "stored"
+        self._devices.add(device)
+        return "auto"
+
+    def check_row(self, row: Row, retry: Callable[[], tuple[Row, str]], *, tries: int) -> str:
+        """Compare a row with the baseline; return a description if it fails the gate, else "".
+
+        The row replaces the baseline's own in a comparison of all rows, which share the chance of a false alarm. One
+        that would fail is measured once more by `retry`, and both must agree; `tries`: in how many processes.
+        """
+        if self._base is None:
+            return ""
+        base, names = self._base, portable_names()
+        name = _find_name({str(entry["case"]) for entry in base.rows}, str(row["case"]))
+        tested = {**row, "case": name}
+        others = [entry for entry in base.rows if case_key(entry, names) != case_key(tested, names)]
+        samples = [*[None] * len(others), list(row.samples_ns)]
+        comparison = compare_sources(base, make_source("this session", [*others, tested], samples), tries=tries)
+        place = next(n for n, line in enumerate(comparison.lines) if line.pair.new is tested)
+        doubted, where = comparison.lines[place].is_doubted(self._fail_on), ""
+        if doubted:
+            second, where = retry()
+            comparison = comparison.after_second_try({place: Row({**second, "case": name}, second.samples_ns)})
+        line = comparison.lines[place]
+        change = f"{format_change(line)} " if line.is_tested else ""
+        verdict = line.verdict.replace("_", " ")
+        outcome = self._verdicts[case_key(row)] = {"verdict": f"{change}{verdict}"}
+        if line.verdict not in (SLOWER, FASTER, SAME):
+            outcome["unjudged"] = f"{verdict}: {line.reason}"
+        if line.is_undecided(self._fail_on):
+            outcome["undecided"] = describe_undecided(comparison, [place])
+        if not doubted or not line.fails(self._fail_on):
+            return ""
+        head = f"{line.verdict} than baseline '{base.name}': {row['case']}: {change.strip()}"
+        return "\n  ".join([head, *filter(None, (comparison.cause(place), line.reason, where))])
+
+    def encode_rows(self, rows: Sequence[Row]) -> str:
+        """Return rows as text, which a report carries; "" for none."""
+        documents = []
+        for row in rows:
+            samples = row.samples_ns if self._save else None
+            documents.append({"row": dict(row), "samples": samples, **self._verdicts.get(case_key(row), {})})
+        return json.dumps(documents, default=str) if documents else ""
+
+    def add(self, text: str) -> None:
+        """Add the rows that a report carries; those of a repeated test replace earlier ones."""
+        for document in json.loads(text):
+            self._rows[case_key(document["row"])] = document
+
+    def finish(self, exit_status: int) -> bool:
+        """Judge the gate and save the baseline, once all rows are there; False where either fails."""
+        judged = self._judge()
+        return (self._save is None or self._write(self._save, exit_status)) and judged
+
+    def _judge(self) -> bool:
+        if self._base is None or not self._rows:
+            return True
+        rows = self._rows.values()
+        reasons = Counter(row["unjudged"] for row in rows if row.get("unjudged"))
+        self._notes += [f"{count} of {len(rows)} rows {reason}" for reason, count in reasons.items()]
+        failures = [row["undecided"] for row in rows if row.get("undecided")]
+        if not failures and self._fail_on != "never" and reasons.total() == len(rows):
+            failures = [f"baseline '{self._base.name}' could judge none of the rows"]
+        self._notes += [f"--bwprof-fail-on failed: {failure}" for failure in failures]
+        return not failures
+
+    def _write(self, name: str, exit_status: int) -> bool:
+        rows = list(self._rows.values())
+        if exit_status:
+            self._notes.append(f"baseline '{name}' was not saved: the session failed")
+            return True
+        source = make_source("session", [entry["row"] for entry in rows], [entry["samples"] for entry in rows])
+        try:
+            if not rows:
+                raise ValueError("no test measured anything with the fixture 'bandwidth'")
+            path = save_baseline(name, source, folder=self._folder, force=self._force)
+        except (OSError, ValueError) as error:
+            self._notes.append(f"baseline '{name}' was not saved: {error}")
+            return False
+        self._notes.append(f"baseline '{name}' ({plural(len(rows), 'case')}) is in {format_path(path)}")
+        self._notes += filter(None, [describe_disturbed(name, source.rows)])
+        return True
+
+    def lines(self) -> list[str]:
+        """Return the summary: a table of the rows, and notes; nothing for a session without either."""
+        import pandas as pd
+
+        names, records = [], []
+        for entry in self._rows.values():
+            row = entry["row"]
+            names.append(quote_text(row.get("case") or ""))
+            record = {"precision": row.get("precision") or ""}
+            for title, (name, form) in _NUMBERS.items():
+                record[title] = "-" if row.get(name) is None else format(row[name], form)
+            more = {} if self._base is None else {"baseline": entry.get("verdict", "")}
+            records.append(record | more | {"flags": row.get("flags") or ""})
+        table = pd.DataFrame(records, index=names).to_string().splitlines() if records else []
+        return [*(line.rstrip() for line in table), *self._notes]
+
+
+def _find_name(known: set[str], case: str) -> str:
+    """Return a test's name in a baseline; the id's end identifies it, as it begins at pytest's root folder."""
+    alike = [name for name in known if name.endswith(f"/{case}") or case.endswith(f"/{name}")]
+    return alike[0] if case not in known and len(alike) == 1 else case

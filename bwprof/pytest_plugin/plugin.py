@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from bwprof.pytest_plugin.fixture import Bandwidth
-    from bwprof.pytest_plugin.session import Session
+    from bwprof.pytest_plugin.fixture import Bandwidth, Session
 
-_MARK = (
-    "bandwidth(device=None): the fixture 'bandwidth' measures on this device; where there is none, the test that takes "
-    "it is skipped with the reason"
-)
+_MARK = "bandwidth(device=None): the fixture 'bandwidth' measures on this device; without it the test is skipped"
 _OPTIONS = ("baseline", "fail_on", "save")  # each needs the package from the start
 _KEY = pytest.StashKey[Any]()
 _FIXTURES = pytest.StashKey[Any]()
@@ -27,19 +23,14 @@ _FIXTURES = pytest.StashKey[Any]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options `--bwprof-...`."""
     group = parser.getgroup("bwprof", "memory bandwidth (bwprof)")
-    for name, action, what in (
-        ("baseline", {"metavar": "NAME"}, "compare each measured row with this baseline (a name or a file)"),
-        (
-            "fail-on",
-            {"metavar": "WHAT"},
-            "a test fails when a row of it is: slower, any (differs), 5%% (slower, and 5%% is within its interval); "
-            "measured twice before it counts, an operation in a fresh process",
-        ),
-        ("save", {"metavar": "NAME"}, "save the session's rows as a baseline"),
-        ("force", {"action": "store_true"}, "--bwprof-save replaces a baseline of that name"),
-        ("dir", {"metavar": "FOLDER"}, "the folder of baselines (default: .bwprof/baselines)"),
+    for option, metavar, what in (
+        ("baseline", "NAME", "compare each measured row with this baseline (a name or a file)"),
+        ("fail-on", "WHAT", "fail tests with a row that is twice: slower, any (or faster), 5%% (slower, maybe by 5%%)"),
+        ("save", "NAME", "save the session's rows as a baseline"),
+        ("dir", "FOLDER", "the folder of baselines (default: .bwprof/baselines)"),
     ):
-        group.addoption(f"--bwprof-{name}", help=what, **action)
+        group.addoption(f"--bwprof-{option}", metavar=metavar, help=what)
+    group.addoption("--bwprof-force", action="store_true", help="--bwprof-save replaces a baseline of that name")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _session(config: pytest.Config) -> Session:
     if _KEY not in config.stash:
-        from bwprof.pytest_plugin.session import Session
+        from bwprof.pytest_plugin.fixture import Session
 
         options = {name: config.getoption(f"bwprof_{name}") for name in (*_OPTIONS, "force", "dir")}
         try:
@@ -127,8 +118,7 @@ class _Collector:
         lines = _session(self.config).lines() if _KEY in self.config.stash else []
         if lines:
             terminalreporter.section("bandwidth")
-            for line in lines:
-                terminalreporter.line(line)
+            terminalreporter.line("\n".join(lines))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

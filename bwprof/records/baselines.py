@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bwprof.records.keys import geometric_mean, key_names, positive_number, process_name, unique_keys
-from bwprof.results import json_file, pairs, schema
+from bwprof.records.keys import geometric_mean, key_names, positive_number, unique_keys
+from bwprof.results import columns, json_file, pairs, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting
+from bwprof.text.formatting import plural
 from bwprof.text.listing import Listing
-from bwprof.text.parsing import nearest_name, number_or_nan, parse_bool, parse_path, quote_text, repr_short
+from bwprof.text.parsing import describe_unknown, parse_bool, parse_path, quote_text, repr_short
 
 FORMAT = "bwprof-baseline"
 VERSION = 1
 FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
-MOST_LETTERS = 128
-_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
-_MISSING = frozenset({"na", "nan", "nat", "none", "null"})
-_MOST_NAMES = 10  # in a message
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 _WIDTH = 120  # of a line; lists of numbers are on one line always
 _SAVE_AGAIN = "save it anew with 'bwprof baseline save NAME --force', or take an older copy of the file"
 _encode = json.JSONEncoder(allow_nan=False).encode
@@ -41,7 +39,7 @@ _SHARED = (
 
 @dataclass(frozen=True, slots=True)
 class BaselineCase:
-    """A case of a baseline: one row for each run, with its raw samples. Runs of one process count once."""
+    """A case: one row for each run, with its raw samples. Runs of one process count once."""
 
     rows: tuple[RowDict, ...]
     samples: tuple[list[float] | None, ...]
@@ -72,8 +70,9 @@ class BaselineCase:
         return self.rows[self.middle]
 
     def process(self, place: int) -> object:
-        """Return what identifies the process of a row."""
-        return process_name(self.rows[place]) or place
+        """Return what identifies the process of a row: in older files its run's id."""
+        row = self.rows[place]
+        return str(row.get("process") or row.get("run_id") or "") or place
 
     @property
     def timed(self) -> list[int]:
@@ -89,16 +88,14 @@ class Baseline:
 
     Attributes
     ----------
-    name : str
-        The name; the file is ``NAME.json``.
+    name, saved : str
+        The name (the file is ``NAME.json``), and when it was saved, UTC.
     cases : tuple of BaselineCase
         The cases, sorted by their names.
     run : dict
         Metadata of the first process's run.
     processes : tuple of dict
-        run_id, started and finished of each process, where known.
-    saved : str
-        When it was saved, UTC.
+        run_id, started and finished of each process, where known; none for a plain run.
 
     Examples
     --------
@@ -133,15 +130,14 @@ class Baseline:
     @property
     def most_processes(self) -> int:
         """The number of processes of the case that has most."""
-        return max(case.processes for case in self.cases)
+        return max((case.processes for case in self.cases), default=0)
 
     @property
     def joined(self) -> str:
         """A description of runs that share a process, which counts once; "" where none do."""
-        runs = max(len(case.rows) for case in self.cases)
         if all(case.processes == len(case.rows) for case in self.cases):
             return ""
-        count = self.most_processes
+        count, runs = self.most_processes, max(len(case.rows) for case in self.cases)
         return f"{runs} runs of {'one process, which counts once' if count == 1 else f'{count} processes'}"
 
     @property
@@ -156,6 +152,18 @@ class Baseline:
 
     def _join_values(self, name: str) -> str:
         return ";".join(dict.fromkeys(str(row[name]) for case in self.cases for row in case.rows if row[name]))
+
+    def only(self, patterns: Sequence[str]) -> Baseline:
+        """Return the cases whose case or operation matches one of the patterns; raise ValueError for none."""
+        chosen = tuple(
+            case
+            for case in self.cases
+            if any(fnmatchcase(str(case.row[name]), word) for name in ("case", "operation") for word in patterns)
+        )
+        if not chosen:
+            rows = f"{plural(len(self.cases), 'row')} of {quote_text(self.name)}"
+            raise ValueError(f"--only '{quote_text(','.join(patterns))}': none is left of {rows}")
+        return replace(self, cases=chosen)
 
 
 def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") -> Baseline:
@@ -175,10 +183,7 @@ def make_baseline(name: str, runs: Sequence[BaselineRun], *, saved: str = "") ->
 
 def _sort_key(key: tuple[object, ...], row: RowDict) -> list[tuple[bool, int, str]]:
     values = [row.get(name) for name in ("case", "precision", "cache", "variant")] + list(key)
-    return [
-        (value is not None, value if isinstance(value, int) else 0, "" if value is None else str(value))
-        for value in values
-    ]
+    return [(one is not None, one if isinstance(one, int) else 0, "" if one is None else str(one)) for one in values]
 
 
 def format_baseline(baseline: Baseline) -> str:
@@ -209,22 +214,17 @@ def _case_document(case: BaselineCase, shared: Collection[str]) -> dict[str, Any
 
 def _format_json(value: Any, depth: int) -> str:
     """Format JSON, one line for whatever fits into `_WIDTH`."""
-    if not isinstance(value, (dict, list)) or _is_numbers(value):
-        return _encode(value)
     if isinstance(value, dict):
-        items = [f"{_encode(name)}: {_format_json(item, depth + 1)}" for name, item in value.items()]
+        ends, items = "{}", [f"{_encode(name)}: {_format_json(item, depth + 1)}" for name, item in value.items()]
+    elif isinstance(value, list) and not all(type(item) in (int, float) for item in value):
+        ends, items = "[]", [_format_json(item, depth + 1) for item in value]
     else:
-        items = [_format_json(item, depth + 1) for item in value]
-    left, right = "{}" if isinstance(value, dict) else "[]"
-    line = f"{left}{', '.join(items)}{right}"
+        return _encode(value)
+    line = f"{ends[0]}{', '.join(items)}{ends[1]}"
     if len(line) + depth <= _WIDTH and "\n" not in line:
         return line
     pad = "\n" + " " * depth
-    return f"{left}{pad} {f',{pad} '.join(items)}{pad}{right}"
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) in (int, float) for item in value)
+    return f"{ends[0]}{pad} {f',{pad} '.join(items)}{pad}{ends[1]}"
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -239,16 +239,17 @@ def parse_baseline(content: str, source: str, name: str) -> Baseline:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{source} is not a whole baseline ({error}): {_SAVE_AGAIN}") from None
     kind = document.get("format") if isinstance(document, dict) else None
-    if kind == json_file.FORMAT:
-        raise ValueError(f"{source} is a result file, not a baseline: 'bwprof baseline save NAME FILE' makes one of it")
     if kind != FORMAT:
-        raise ValueError(f'{source} is not a baseline: it has no "format": "{FORMAT}"')
-    _check_versions(document, source)
+        what = f"its format is {repr_short(kind)}; 'bwprof baseline save NAME FILE' makes one of a result file"
+        raise ValueError(f"{source} is not a baseline: {what}")
+    version = document.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        what = f"version {repr_short(version)}; this bwprof reads up to {VERSION}: install a newer one"
+        raise ValueError(f"{source} is a baseline of {what}")
+    schema.check_version(document.get("schema_version"), source)
     cases, run, processes = (document.get(part) for part in ("cases", "run", "processes"))
-    if not isinstance(cases, list) or not isinstance(run, dict) or not _are_dicts(processes):
+    if not isinstance(cases, list) or not cases or not isinstance(run, dict) or not _are_dicts(processes):
         raise ValueError(f"{source} is not a whole baseline (cases, run or processes are missing): {_SAVE_AGAIN}")
-    if not cases:
-        raise ValueError(f"{source} is empty, it has no cases: {_SAVE_AGAIN}")
     json_file.check_depth(run, source)
     members = []
     for number, case in enumerate(cases, start=1):
@@ -259,42 +260,24 @@ def parse_baseline(content: str, source: str, name: str) -> Baseline:
     return Baseline(name, tuple(members), run, tuple(processes), str(document.get("saved") or ""))
 
 
-def _check_versions(document: Mapping[str, Any], source: str) -> None:
-    version = document.get("version")
-    if type(version) is int and version > VERSION:
-        raise ValueError(
-            f"{source} is a baseline of version {version}; this bwprof reads up to {VERSION}: install a newer one"
-        )
-    if type(version) is not int or version < 1:
-        raise ValueError(f"{source} is a baseline of version {repr_short(version)}: a whole number from 1 is needed")
-    schema.check_version(document.get("schema_version"), source)
-
-
 def _are_dicts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _parse_case(case: Any, source: str) -> BaselineCase:
-    if not isinstance(case, dict) or not isinstance(case.get("case"), dict) or not _are_dicts(case.get("processes")):
+    shared, processes = (case.get(name) for name in ("case", "processes")) if isinstance(case, dict) else (None, None)
+    if not isinstance(shared, dict) or not _are_dicts(processes) or not processes:
         raise ValueError(f"{repr_short(case)} is no case with its processes")
-    if not case["processes"]:
-        raise ValueError("it has no processes")
-    rows = [json_file.parse_row({**case["case"], **process}, source) for process in case["processes"]]
+    rows = [json_file.parse_row({**shared, **process}, source) for process in processes]
     return BaselineCase(*zip(*rows, strict=True))
 
 
 def check_file_name(name: object, what: str) -> str:
-    """Return a name that is safe as a file's name; raise ValueError with `what` for any other.
-
-    Examples
-    --------
-    >>> check_file_name("h200_driver-580.1", "a baseline's name")
-    'h200_driver-580.1'
-    """
-    if isinstance(name, str) and _PLAIN.fullmatch(name):
+    """Return a name that is safe as a file's name; raise ValueError with `what` for any other."""
+    if isinstance(name, str) and PLAIN_NAME.fullmatch(name):
         return name
     raise ValueError(
-        f"{what} is {repr_short(name)}: allowed are {MOST_LETTERS} of the letters A-Z a-z, digits, '.', '_' and '-', "
+        f"{what} is {repr_short(name)}: allowed are 128 of the letters A-Z a-z, digits, '.', '_' and '-', "
         "not beginning with '.'"
     )
 
@@ -305,32 +288,26 @@ def baseline_folder(folder: str | PathLike[str] | None) -> Path:
 
 
 def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
-    """Return a baseline's file; raise ValueError for an unsafe name, and for one that tables read as missing."""
+    """Return a baseline's file; raise ValueError for an unsafe name."""
     plain = check_file_name(name, "the name of a baseline")
-    if plain.lower() in _MISSING or plain.startswith("-") or math.isinf(number_or_nan(plain)):
-        raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
+    if plain.startswith("-"):
+        raise ValueError(f"the name of a baseline is '{plain}': a shell reads it as an option; use another name")
     return baseline_folder(folder) / f"{plain}.json"
 
 
-class Baselines(Listing):
-    """The baselines of a folder."""
-
-    kind = "baseline"
-
-
-def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
+def baselines(*, folder: str | PathLike[str] | None = None) -> Listing:
     """List the baselines of a folder.
 
     Parameters
     ----------
     folder : path, optional
-        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
+        The folder of baselines; by default ``.bwprof/baselines``.
 
     Returns
     -------
     list of dict
-        Sorted by name: name, cases, processes, device, driver, saved, and problem (why the file cannot be read, else
-        ""). The list prints as a table, and names index it, too.
+        By name: name, cases, processes, device, driver, saved, and problem (why the file cannot be read, else ""). The
+        list prints as a table, and names index it, too.
 
     Examples
     --------
@@ -340,19 +317,17 @@ def baselines(*, folder: str | PathLike[str] | None = None) -> Baselines:
     ...     bwprof.baselines(folder=folder)["main"]["cases"]
     63
     """
-    lines = Baselines()
+    lines = Listing()
+    lines.kind = "baseline"
     for name in baseline_names(folder):
-        line: dict[str, object] = {"name": name, "cases": 0, "processes": 0}
-        line |= {"device": "", "driver": "", "saved": "", "problem": ""}
+        path, problem = baseline_folder(folder) / f"{name}.json", ""
         try:
-            baseline = read_baseline(baseline_folder(folder) / f"{name}.json")
+            found = read_baseline(path)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None)
-            line["problem"] = f"{quote_text(baseline_folder(folder) / name)}.json: {reason}" if reason else str(error)
-        else:
-            line |= {"cases": len(baseline.cases), "processes": baseline.most_processes}
-            line |= {"device": baseline.device, "driver": baseline.driver, "saved": baseline.saved}
-        lines.append(line)
+            found, reason = Baseline(name, ()), getattr(error, "strerror", None)
+            problem = f"{quote_text(path)}: {reason}" if reason else str(error)
+        line = {"name": name, "cases": len(found.cases), "processes": found.most_processes, "device": found.device}
+        lines.append(line | {"driver": found.driver, "saved": found.saved, "problem": problem})
     return lines
 
 
@@ -365,16 +340,11 @@ def baseline_names(folder: str | PathLike[str] | None = None) -> list[str]:
     return [name for name in names if not name.startswith(".")]
 
 
-def missing_error(name: str, folder: str | PathLike[str] | None = None) -> FileNotFoundError:
-    """Return the error for a name that no baseline has; it offers the nearest one."""
-    names = baseline_names(folder)
-    near = nearest_name(name, names, likeness=0.5)
-    hint = f"did you mean '{near}'? " if near else ""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    listed = f"there: {', '.join(names[:_MOST_NAMES])}{more}"
-    there = listed if names else f"'bwprof baseline save {quote_text(name)}' makes one"
-    where = quote_text(baseline_folder(folder))
-    return FileNotFoundError(f"no baseline '{quote_text(name)}' in {where}: {hint}{there}")
+def _missing_error(name: str, folder: str | PathLike[str] | None) -> FileNotFoundError:
+    where, names = quote_text(baseline_folder(folder)), baseline_names(folder)
+    if names:
+        return FileNotFoundError(describe_unknown("baseline", name, names, where=where))
+    return FileNotFoundError(f"no baseline '{name}' in {where}: 'bwprof baseline save {name}' makes one")
 
 
 def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Baseline:
@@ -385,18 +355,17 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     name : str
         The name it was saved as.
     folder : path, optional
-        The folder of baselines; by default ``.bwprof/baselines`` below the working directory.
+        The folder of baselines; by default ``.bwprof/baselines``.
 
     Returns
     -------
     Baseline
-        Its `rows` (one a case), their raw `samples`, `process_ms` (the medians of each process), `device`, `driver`,
-        `run` (metadata).
+        Its `rows` (one a case), their raw `samples`, `process_ms` (of each process), `device`, `driver`, `run`.
 
     Raises
     ------
     FileNotFoundError
-        When there is no baseline of that name; the message offers the nearest one.
+        When there is no baseline of that name.
     ValueError
         For an unsafe name, and a file that is no complete baseline or one of a later bwprof.
 
@@ -412,7 +381,7 @@ def load_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Ba
     try:
         return read_baseline(path)
     except FileNotFoundError:
-        raise missing_error(name, folder) from None
+        raise _missing_error(name, folder) from None
 
 
 def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> Path:
@@ -420,10 +389,8 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
 
     Raises
     ------
-    FileNotFoundError
-        When there is no baseline of that name.
     OSError
-        When it cannot be removed, or another process is saving it.
+        When there is none of that name, it cannot be removed, or another process is saving it.
 
     Examples
     --------
@@ -435,7 +402,7 @@ def delete_baseline(name: str, *, folder: str | PathLike[str] | None = None) -> 
     """
     path = baseline_path(name, folder)
     if not os.path.lexists(path):
-        raise missing_error(name, folder)
+        raise _missing_error(name, folder)
     with lock(path):
         path.unlink()
     return path

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
-from bwprof.text import formatting
-from bwprof.text.formatting import format_figure, format_seconds
-from bwprof.text.parsing import describe_unknown, finite_or_none, repr_short
+from bwprof.text.formatting import format_figure, format_seconds, is_missing
+from bwprof.text.parsing import finite_or_none, repr_short
 
 METRICS = ("time_ms", "bandwidth_gb_s", "traffic_ratio")
 CaseKey = tuple[object, ...]
@@ -33,7 +32,7 @@ GROUND = {
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric of one side: the mean of its processes, the interval's ends within a process, each process's value.
+    """A metric of one side: the mean of its processes, the interval's ends, each process's value.
 
     An unknown end is the middle itself: then the gate alone decides.
     """
@@ -42,18 +41,6 @@ class MetricValue:
     low: float
     high: float
     processes: tuple[float, ...]
-
-
-def check_metric(metric: Any) -> str:
-    """Return one of `METRICS`; raise ValueError for anything else."""
-    if not isinstance(metric, str) or metric not in METRICS:
-        raise ValueError(describe_unknown("metric", metric, METRICS))
-    return str(metric)
-
-
-def higher_is_better(metric: str) -> bool:
-    """Return whether more of a metric is better."""
-    return schema.find_column(metric).better == "higher"
 
 
 def format_metric(number: float, metric: str) -> str:
@@ -90,13 +77,13 @@ def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> Metri
 
 
 def _describe_missing(value: Any, metric: str) -> str:
-    if metric == "traffic_ratio" and formatting.is_missing(value):
+    if metric == "traffic_ratio" and is_missing(value):
         return f"{metric} was not counted: measure with --counters"
-    return f"its {metric} is {'missing' if formatting.is_missing(value) else repr_short(value)}"
+    return f"its {metric} is {'missing' if is_missing(value) else repr_short(value)}"
 
 
 def _interval_end(end: Any, time: float) -> float:
-    return time if formatting.is_missing(end) or not end >= 0 else float(end)
+    return time if is_missing(end) or not end >= 0 else float(end)
 
 
 def geometric_mean(times: Sequence[float]) -> float:
@@ -122,119 +109,56 @@ def key_names() -> tuple[str, ...]:
     return (*variantless_names(), "variant")
 
 
-def case_key(row: RowDict) -> CaseKey:
-    """Return the key that rows of one case have in common in all runs.
+def case_key(row: RowDict, names: Sequence[str] = ()) -> CaseKey:
+    """Return the key that rows of one case have in common in all runs; None for "", a missing value of a CSV file."""
+    values = (schema.clean_value(row.get(name)) for name in names or key_names())
+    return tuple(None if value == "" else value for value in values)
 
-    Examples
-    --------
-    >>> row = {"operation": "gemm", "M": 1, "precision": "fp16", "variant": "tiled", "run_id": "a"}
-    >>> case_key(row) == case_key({**row, "run_id": "b"}), case_key(row) == case_key({**row, "variant": "gemv"})
-    (True, False)
+
+def unique_keys(*sides: Sequence[RowDict], within_runs: bool = False) -> list[list[CaseKey]]:
+    """Return the rows' keys for each side, none of them twice within a side, or within each run of a side.
+
+    Rows of one `case_key` are distinguished by the caller's own columns that all sides have, then by the device's UUID
+    where the sides have one in common, then by their order; within runs by `GROUND`, too.
     """
-    return _values(row, key_names())
-
-
-def variantless_key(row: RowDict) -> CaseKey:
-    """Return the key without the variant."""
-    return _values(row, variantless_names())
-
-
-def portable_key(row: RowDict) -> CaseKey:
-    """Return the key without variant, device, backend and timer."""
-    return _values(row, portable_names())
-
-
-def unique_keys(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
-    """Return the rows' keys for each side, none of them twice within a side.
-
-    Rows of one `case_key` are distinguished by the caller's own columns that all sides have (arguments of a swept
-    function), then by the device's UUID where the sides have one in common, then by their order.
-    """
-    return [_number_turns(keys, [None] * len(keys)) for keys in _distinguish_rows(sides)]
-
-
-def group_places(keys: Sequence[Hashable]) -> dict[Any, list[int]]:
-    """Return the indices of each distinct key."""
-    groups: dict[Any, list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(key, []).append(place)
-    return groups
-
-
-def keys_within_runs(*sides: Sequence[RowDict]) -> list[list[CaseKey]]:
-    """Return keys as `unique_keys`, unique within each run of a side: a case has the same key in all runs.
-
-    Rows that differ in a column of `GROUND` have different keys.
-    """
-    return [
-        _number_turns(
-            [(*key, *_values(row, tuple(GROUND))) for key, row in zip(keys, rows, strict=True)],
-            [row.get("run_id") for row in rows],
-        )
-        for keys, rows in zip(_distinguish_rows(sides), sides, strict=True)
-    ]
-
-
-def _distinguish_rows(sides: Sequence[Sequence[RowDict]]) -> list[list[CaseKey]]:
-    """Extend the keys that a side has more than once by labels, then by devices."""
     keys = [[case_key(row) for row in rows] for rows in sides]
-    for names in (_labels(sides), _common_devices(sides)):
-        repeated = {key for side in keys for key, count in Counter(side).items() if count > 1}
-        if names and repeated:
-            keys = [
-                [(*key, *_values(row, names)) if key in repeated else key for key, row in zip(side, rows, strict=True)]
-                for side, rows in zip(keys, sides, strict=True)
-            ]
+    uuids = [{row.get("device_uuid") for row in rows} - {None, ""} for rows in sides]
+    devices = ("device_uuid",) if sides and set.intersection(*uuids) else ()
+    for names in (common_labels(sides), devices):
+        keys = extend_repeated(keys, sides, names)
+    for side, rows in zip(keys, sides, strict=True):
+        turns: Counter[tuple[object, CaseKey]] = Counter()
+        for place, row in enumerate(rows):
+            if within_runs:
+                side[place] += case_key(row, tuple(GROUND))
+            group = row.get("run_id") if within_runs else None, side[place]
+            turns[group] += 1
+            side[place] += () if turns[group] == 1 else (turns[group],)
     return keys
 
 
-def process_name(row: RowDict) -> str:
-    """Return the process that measured a row, in older files its run's id; "" for neither.
-
-    Examples
-    --------
-    >>> process_name({"process": "d0", "run_id": "a"}), process_name({"run_id": "a"}), process_name({})
-    ('d0', 'a', '')
-    """
-    return str(row.get("process") or row.get("run_id") or "")
-
-
-def list_differences(base: RowDict, new: RowDict) -> list[str]:
-    """List why two rows of a case are not comparable; a value that is missing on one side is no reason.
-
-    Examples
-    --------
-    >>> list_differences({"device": "H100", "timer": "graph"}, {"device": "H200", "timer": "graph"})
-    ['another device: H100, H200']
-    """
-    reasons: dict[str, str] = {}
-    for name, words in GROUND.items():
-        values = base.get(name), new.get(name)
-        if values[0] != values[1] and not any(value == "" or formatting.is_missing(value) for value in values):
-            reasons.setdefault(words, f"{words}: {values[0]}, {values[1]}")
-    return list(reasons.values())
-
-
-def _values(row: RowDict, names: Sequence[str]) -> CaseKey:
-    """Return values of columns; None for "", which a CSV file has for a missing one."""
-    return tuple(None if (value := schema.clean_value(row.get(name))) == "" else value for name in names)
-
-
-def _labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
+def common_labels(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
+    """Return the names of the caller's own columns that all sides have."""
     names = [set(schema.extra_names(rows)) for rows in sides]
     return tuple(sorted(set.intersection(*names))) if names else ()
 
 
-def _common_devices(sides: Sequence[Sequence[RowDict]]) -> tuple[str, ...]:
-    uuids = [{row.get("device_uuid") for row in rows} - {None, ""} for rows in sides]
-    return ("device_uuid",) if uuids and set.intersection(*uuids) else ()
+def extend_repeated(
+    keys: Sequence[Sequence[CaseKey]], sides: Sequence[Sequence[RowDict]], names: Sequence[str]
+) -> list[list[CaseKey]]:
+    """Extend the keys that a side has more than once by the values of columns."""
+    repeated = {key for side in keys for key, count in Counter(side).items() if names and count > 1}
+    return [
+        [(*key, *case_key(row, names)) if key in repeated else key for key, row in zip(side, rows, strict=True)]
+        for side, rows in zip(keys, sides, strict=True)
+    ]
 
 
-def _number_turns(keys: Sequence[CaseKey], runs: Sequence[object]) -> list[CaseKey]:
-    turns: Counter[tuple[object, CaseKey]] = Counter()
-    numbered = []
-    for key, run in zip(keys, runs, strict=True):
-        turns[run, key] += 1
-        turn = turns[run, key]
-        numbered.append(key if turn == 1 else (*key, turn))
-    return numbered
+def list_differences(base: RowDict, new: RowDict) -> list[str]:
+    """List why two rows of a case are not comparable; a value that is missing on one side is no reason."""
+    reasons: dict[str, str] = {}
+    for name, words in GROUND.items():
+        values = base.get(name), new.get(name)
+        if values[0] != values[1] and not any(value == "" or is_missing(value) for value in values):
+            reasons.setdefault(words, f"{words}: {values[0]}, {values[1]}")
+    return list(reasons.values())

@@ -17,7 +17,6 @@ from bwprof.records.baselines import check_file_name
 from bwprof.results import csv_file, json_file, reader, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
-from bwprof.text import formatting
 from bwprof.text.formatting import to_pandas
 from bwprof.text.parsing import (
     check_mapping,
@@ -36,9 +35,8 @@ ROOT = ".test-results/bandwidth"  # below the working directory
 ARTIFACTS = "artifacts"  # profilers' files
 PICTURE = "bandwidth_comparison"
 _METADATA = ("run_id", "device", "driver", "bwprof_version", "git_commit", "argv", "started", "finished")
-_FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a number from 0 to 1e+100"}
+_FIGURES = {"time_ms": "a time above 0 (1e-100 to 1e+100)", "bandwidth_gb_s": "a rate up to 1e+100"}
 _LONG = ("plan", "roofs", "devices")  # results.json has them
-
 # These columns follow the six of every report; the row's others follow them.
 _FIRST = ("status", "case", "variant", "pct_attainable", "verified", "flags")
 _log = logging.getLogger("bwprof.records")
@@ -85,34 +83,27 @@ class BandwidthReport:
 
         Raises
         ------
-        TypeError
-            For anything but a row.
-        ValueError
-            For a row without a possible time.
+        TypeError, ValueError
+            For anything but a row, and a row without a possible time or bandwidth.
         """
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
             raise TypeError(f"row is {repr_short(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
         values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
-        if values["time_ms"] is None and not formatting.is_missing(row.get("time_ms")):
-            _check_figures({**values, "time_ms": row["time_ms"]})
-        for name, what in (("time_ms", "time"), ("bandwidth_gb_s", "bandwidth")):
-            if values[name] is None:
-                why = [quote_text(values[name]) for name in ("status", "reason") if values[name]]
-                raise ValueError(": ".join([f"the row has no {what}", *why]))
-        _check_figures(values)
+        missing = next((name for name in _FIGURES if values[name] is None), "")
+        if missing:  # also a number that no measurement gives
+            why = "".join(f": {quote_text(values[name])}" for name in ("status", "reason") if values[name])
+            raise ValueError(f"{missing} is {repr_short(row.get(missing))}: {_FIGURES[missing]} is needed{why}")
         return cls(**{field.name: values[field.name] for field in fields(cls)})
 
     def save_to_proof_bundle(self, run_id: str, root: str | PathLike[str] = ROOT) -> Path:
-        """Write ``<root>/<run_id>/bandwidth_report.json``, and metadata.json beside it.
-
-        Several reports of one run, of any processes, become a list in that file.
+        """Write ``<root>/<run_id>/bandwidth_report.json``, and metadata.json beside it; add to a run's reports.
 
         Parameters
         ----------
         run_id : str
             Letters A-Z a-z, digits, '.', '_' and '-', not beginning with '.'.
         root : path
-            Parent of the runs' folders; made where there is none.
+            Parent of the runs' folders.
 
         Returns
         -------
@@ -126,7 +117,17 @@ class BandwidthReport:
         OSError
             When it cannot be written; an older file then stays complete.
         """
-        report = _to_document(self)
+        for name in ("operation", "precision"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {repr_short(getattr(self, name))}: text is needed")
+        values = asdict(self)
+        for name, what in _FIGURES.items():
+            number = measured_or_none(values[name])
+            if number is None or number < 0 or (number == 0 and name == "time_ms"):
+                raise ValueError(f"{name} is {repr_short(values[name])}: {what} is needed")
+        values |= {name: parse_bytes(values[name], name) for name in ("bytes_read", "bytes_written")}
+        row = schema.normalise_row(values)
+        report = _drop_missing({name: row[name] for name in values})
         folder = _make_folder(run_id, root)
         with lock(folder / reader.BUNDLE_NAME):
             before = _read_reports(folder)
@@ -138,30 +139,11 @@ class BandwidthReport:
         return folder / reader.BUNDLE_NAME
 
 
-def _to_document(report: BandwidthReport) -> dict[str, Any]:
-    for name in ("operation", "precision"):
-        if not isinstance(getattr(report, name), str):
-            raise ValueError(f"{name} is {repr_short(getattr(report, name))}: text is needed")
-    values = asdict(report)
-    _check_figures(values)
-    values |= {name: parse_bytes(values[name], name) for name in ("bytes_read", "bytes_written")}
-    row = schema.normalise_row(values)
-    return _drop_missing({name: row[name] for name in values})
-
-
-def _check_figures(values: Mapping[str, Any]) -> None:
-    for name, least in _FIGURES.items():
-        number = measured_or_none(values[name])
-        if number is None or number < 0 or (number == 0 and name == "time_ms"):
-            raise ValueError(f"{name} is {repr_short(values[name])}: {least} is needed")
-
-
 def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:
     """Drop missing values, except of the six columns of every report; spell precisions as classic files do."""
     precision = csv_file.classic_precision(values.get("precision") or "")
     known = {name: value for name, value in values.items() if value is not None or name in reader.REPORT_NAMES}
-    document: dict[str, Any] = json_file.to_json_value(known | {"precision": precision})
-    return document
+    return dict(json_file.to_json_value(known | {"precision": precision}))
 
 
 def save_proof_bundle(
@@ -169,9 +151,8 @@ def save_proof_bundle(
 ) -> Path:
     """Write a frame as a proof bundle: ``<root>/<run_id>/``.
 
-    It holds bandwidth_report.json (the run, and a report of each row), metadata.json, results.csv, results.json (with
-    raw samples), a picture where matplotlib is installed and a row has a bandwidth, and an empty folder ``artifacts``
-    for profilers' files.
+    It holds bandwidth_report.json (the run, and a report of each row), metadata.json, results.csv, results.json, a
+    picture where matplotlib is installed and a row has a bandwidth, and a folder ``artifacts`` for profilers' files.
 
     Parameters
     ----------
@@ -193,10 +174,8 @@ def save_proof_bundle(
     ------
     ValueError
         For an unsafe run_id, a frame without results, and a file there that is no bundle's.
-    FileExistsError
-        When the bundle holds results of other rows, and `force` is false.
     OSError
-        When it cannot be written.
+        When the bundle holds results of other rows, and `force` is false, or cannot be written.
 
     Examples
     --------
@@ -224,13 +203,14 @@ def write_bundle(
     data = to_pandas(data)
     rows = frames.to_rows(data)
     run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
-    name = run_id if run_id is not None else _find_run_id(rows, run)
+    name = _find_run_id(rows, run) if run_id is None else run_id
     folder = _make_folder(name, root)
     with lock(folder / reader.BUNDLE_NAME):
         before = _read_reports(folder)
         if not force:
             _check_same(folder, rows)
-        reports = list(map(_make_report, rows))
+        names = (*reader.REPORT_NAMES, *_FIRST)
+        reports = [_drop_missing({name: row.get(name) for name in dict.fromkeys((*names, *row))}) for row in rows]
         earlier = [] if before is None else reader.list_reports(before)
         # A frame's later rows replace its earlier ones, which alone have a status; reports saved one by one stay.
         others = [report for report in earlier if report not in reports and not (force and "status" in report)]
@@ -242,6 +222,11 @@ def write_bundle(
         _write(folder, {"run": short, "reports": [*others, *reports]}, metadata)
     draw(data, folder)
     return folder
+
+
+def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
+    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
+    return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
 
 
 def check_root(root: str | PathLike[str]) -> None:
@@ -286,14 +271,12 @@ def _check_same(folder: Path, rows: Sequence[RowDict]) -> None:
     path = folder / reader.JSON_NAME
     if not path.exists():
         return
-    try:
-        stored = {*map(pairs.row_identity, reader.read_rows(path)[0])}
-    except (OSError, ValueError):
-        stored = None
-    if stored is None or not stored <= {*map(pairs.row_identity, rows)}:
-        raise FileExistsError(
-            f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
-        )
+    with suppress(OSError, ValueError):
+        if {*map(pairs.row_identity, reader.read_rows(path)[0])} <= {*map(pairs.row_identity, rows)}:
+            return
+    raise FileExistsError(
+        f"{path} holds other rows: take another run_id, or replace them (force=True, --force in a shell)"
+    )
 
 
 def _write(folder: Path, document: Any, metadata: Mapping[str, Any]) -> None:
@@ -307,35 +290,23 @@ def _write(folder: Path, document: Any, metadata: Mapping[str, Any]) -> None:
         atomic_write(folder / name, text, check=checked)
 
 
-def _make_report(row: RowDict) -> dict[str, Any]:
-    names = dict.fromkeys((*reader.REPORT_NAMES, *_FIRST, *row))
-    return _drop_missing({name: row.get(name) for name in names})
-
-
-def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
-    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
-    return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
-
-
 def _update_metadata(
     folder: Path, run_id: str, rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the stored metadata with those of a run: the eight of `_METADATA` first."""
     known = dict(run or {})
-
-    def values(name: str) -> list[str]:
-        return sorted({str(row[name]) for row in rows if row.get(name)})
-
-    times: list[str | None] = [*values("timestamp")] or [None]
+    values = {
+        name: sorted({str(row[name]) for row in rows if row.get(name)})
+        for name in ("device", "driver", "bwprof_version", "timestamp")
+    }
+    times: list[str | None] = [*values["timestamp"]] or [None]
+    own = {"git_commit": environment.git_commit(), "argv": list(sys.argv), "started": times[0], "finished": times[-1]}
     metadata = {
         "run_id": run_id,
-        "device": ";".join(values("device")) or known.get("device"),
-        "driver": ";".join(values("driver")) or None,
-        "bwprof_version": ";".join(values("bwprof_version")) or environment.package_versions()["bwprof"],
-        "git_commit": known.get("git_commit") or environment.git_commit(),
-        "argv": known.get("argv") or list(sys.argv),
-        "started": known.get("started") or times[0],
-        "finished": known.get("finished") or times[-1],
+        "device": ";".join(values["device"]) or known.get("device"),
+        "driver": ";".join(values["driver"]),
+        "bwprof_version": ";".join(values["bwprof_version"]) or environment.package_versions()["bwprof"],
+        **{name: known.get(name) or value for name, value in own.items()},
     }
     here = {} if known else {"host": environment.host_facts(), "versions": environment.package_versions()}
     metadata |= {name: value for name, value in (known | here).items() if name not in (*metadata, *_LONG)}

@@ -16,9 +16,10 @@ from bwprof import registry
 from bwprof.analysis.bottleneck import Finding, rank_losses
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
+from bwprof.records.baselines import Baseline
 from bwprof.records.regression.comparison import Comparison, compare_sources
 from bwprof.records.regression.verdicts import pair_cases
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import load_source, make_source
 from bwprof.report.run import ReportRun
 from bwprof.results import schema
 from bwprof.results.atomic import read_text

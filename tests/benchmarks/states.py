@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from suites_of_states import KINDS, STEPS, Case, make_sides, make_suite, measure_case
 
+from bwprof.records.regression.compare import confirm_changes
 from bwprof.records.regression.comparison import compare_sources
-from bwprof.records.regression.confirmation import confirm_changes
 from bwprof.results.row import Row
 from bwprof.runs import remeasure
 

@@ -51,7 +51,7 @@ def main_history(options: argparse.Namespace) -> int:
     """
     from rich.progress import Progress
 
-    from bwprof.records.history.query import history
+    from bwprof.records.history import history
     from bwprof.results import frame
 
     if options.plot is not None:

@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bwprof.records.baselines import BaselineCase
-from bwprof.records.keys import (
-    CaseKey,
-    check_metric,
-    format_metric,
-    geometric_mean,
-    group_places,
-    higher_is_better,
-    keys_within_runs,
-    list_differences,
-    positive_number,
-)
-from bwprof.records.regression import causes, statistics
+from bwprof.records.baselines import Baseline, BaselineCase
+from bwprof.records.keys import METRICS, geometric_mean, positive_number, unique_keys
+from bwprof.records.regression import causes
 from bwprof.records.regression.verdicts import (
-    DISTURBED_WORD,
-    FAILED,
     FASTER,
+    NOT_COMPARABLE,
     SAME,
     SLOWER,
-    UNDECIDED,
     CaseVerdict,
-    disturbance_allowance,
-    is_slower,
+    judge_again,
     judge_pairs,
-    judge_second_try,
     pair_cases,
+    to_ratio,
 )
-from bwprof.records.source import Source
 from bwprof.results import schema
-from bwprof.results.pairs import DEFAULT_GATE, find_disturbances
+from bwprof.results.pairs import DEFAULT_GATE
 from bwprof.results.schema import RowDict
-from bwprof.text import formatting
-from bwprof.text.formatting import plural
+from bwprof.text.formatting import is_missing, plural
 from bwprof.text.parsing import describe_unknown, parse_fraction, quote_text
 
 if TYPE_CHECKING:
@@ -54,61 +39,15 @@ COLUMNS = (
     *("base_ms_lo", "base_ms_hi", "new_ms_lo", "new_ms_hi", "base_processes", "new_processes"),
     *("cause", "reason", "operation", "cache", "parameters"),
 )
-_TEXTS = frozenset(["case", "precision", "variant", "verdict", "cause", "reason", "operation", "cache", "parameters"])
+_OF_ROW = ("case", "precision", "variant", "operation", "cache")
+_TEXTS = frozenset([*_OF_ROW, "verdict", "cause", "reason", "parameters"])
 _COUNTS = frozenset(("base_processes", "new_processes"))
 _SELF_EXPLAINING = ("cache", "variant", "device")  # columns whose values need no name beside them
 
 
-def join_runs(base: Source, new: Source) -> tuple[Source, Source, list[str]]:
-    """Join the rows that several runs of a side have of one case; return both sides, and notes.
-
-    Rows of a case in one run stay separate: they differ in something that no column has. A row of the new side that
-    failed represents its case, so that no failure is silent.
-    """
-    keys = keys_within_runs(base.rows, new.rows)
-    notes: list[str] = []
-    sides = [
-        side if side.cases else _join_processes(side, side_keys, notes, failures=side is new)
-        for side, side_keys in zip((base, new), keys, strict=True)
-    ]
-    return sides[0], sides[1], notes
-
-
-def _join_processes(side: Source, keys: Sequence[CaseKey], notes: list[str], *, failures: bool) -> Source:
-    groups = group_places(keys).values()
-    if len(groups) == len(keys):
-        return side
-    samples = side.samples or [None] * len(side.rows)
-    cases = [BaselineCase(tuple(side.rows[n] for n in places), tuple(samples[n] for n in places)) for places in groups]
-    notes.append(_describe_repeats(side.name, [case for case in cases if len(case.rows) > 1]))
-    rows, chosen, process_ms = [], [], []
-    for case in cases:
-        failure = _find_failure(case) if failures else None
-        place = case.middle if failure is None else failure
-        rows.append(case.rows[place])
-        chosen.append(case.samples[place])
-        process_ms.append(case.process_ms if failure is None else ())
-    return replace(side, rows=rows, samples=chosen, process_ms=process_ms, cases=tuple(cases))
-
-
-def _find_failure(case: BaselineCase) -> int | None:
-    failed = (n for n, row in enumerate(case.rows) if row["status"] == "failed" or row.get("verified") is False)
-    return next(failed, None)
-
-
-def _describe_repeats(name: str, cases: Sequence[BaselineCase]) -> str:
-    processes = max(case.processes for case in cases)
-    where = "one process, which counts once" if processes == 1 else f"up to {processes} processes"
-    times = max(len(case.rows) for case in cases)
-    count = plural(len(cases), "case")
-    return f"{quote_text(name)}: {count} measured up to {times} times, in {where}: times are geometric means of medians"
-
-
 @dataclass(frozen=True)
 class Gate:
-    """The lines that a gate finds, by index: failed ones, those that only the base measured, disturbed ones that seem
-    slower, and those where a change that fails may hide.
-    """
+    """The lines that a gate finds, by index; `suspects` are disturbed, and seem slower."""
 
     fail_on: str | float
     failed: list[int]
@@ -150,202 +89,106 @@ class Comparison:
     @property
     def tested(self) -> list[CaseVerdict]:
         """The lines whose two values were compared."""
-        return [line for line in self.lines if line.test is not None]
+        return [line for line in self.lines if line.is_tested]
 
-    @property
-    def processes(self) -> int:
-        """The number of processes of the base; 1 for a plain run."""
-        return max((len(line.base.processes) for line in self.tested if line.base is not None), default=1)
+    @cached_property
+    def labels(self) -> list[str]:
+        """For each line the parameters that distinguish it from others of the same case and precision."""
+        rows = [line.pair.row for line in self.lines]
+        names = (*schema.param_names(), "kv_lens", "cache", "variant", "device", *schema.extra_names(rows))
+        values: dict[object, set[str]] = {}
+        for row in rows:
+            for name in names:
+                values.setdefault((row.get("case"), row.get("precision"), name), set()).add(str(row.get(name)))
+        return [
+            " ".join(
+                str(row[name]) if name in _SELF_EXPLAINING else f"{name}={row[name]}"
+                for name in names
+                if len(values[row.get("case"), row.get("precision"), name]) > 1 and not is_missing(row.get(name))
+            )
+            for row in rows
+        ]
 
-    def change(self, line: CaseVerdict) -> float:
-        """Return the metric's change, a fraction; NaN where there is none."""
-        return _exp(line.difference) - 1 if line.difference > 1 else math.expm1(line.difference)
-
-    def interval(self, line: CaseVerdict) -> tuple[float, float]:
-        """Return the 95 % interval of new / base; NaN where there is none."""
-        if line.test is None:
-            return math.nan, math.nan
-        low, high = line.test.interval(line.difference)
-        return _exp(low), _exp(high)
-
-    def limit(self, line: CaseVerdict) -> float:
-        """Return the smallest change for the worse that counts, a fraction; negative for a rate."""
-        return math.nan if line.test is None else _exp(self._worse * line.test.threshold) - 1
-
-    def smallest(self, line: CaseVerdict) -> float:
-        """Return the smallest change for the worse that is found with 95 % probability."""
-        if line.test is None:
-            return math.nan
-        return _exp(self._worse * line.test.smallest(times=self.tries)) - 1
-
-    @property
-    def _worse(self) -> int:
-        return -1 if higher_is_better(self.metric) else 1
-
-    def badness(self, line: CaseVerdict) -> float:
-        """Return how much worse the new side is, as a logarithm; negative where it is better."""
-        return self._worse * line.difference
-
-    def fails(self, line: CaseVerdict, fail_on: str | float) -> bool:
-        """Return whether a gate fails for a line.
-
-        `fail_on` is one of `FAIL_ON`, or a fraction: then a line fails that is slower, and whose interval reaches it.
-        """
-        if fail_on == "never" or line.verdict not in (SLOWER, FASTER):
-            return False
-        if isinstance(fail_on, str):
-            return fail_on == "any" or line.verdict == SLOWER
-        low, high = self.interval(line)
-        longer = 1 / low if higher_is_better(self.metric) else high  # a rate counts as the time behind it
-        return line.verdict == SLOWER and longer - 1 >= fail_on
-
-    def doubted(self, line: CaseVerdict, fail_on: str | float) -> bool:
-        """Return whether a line fails, or may fail: it is worth a second try."""
-        return self.fails(line, fail_on) or self.suspected(line, fail_on) or self.undecided(line, fail_on)
-
-    def undecided(self, line: CaseVerdict, fail_on: str | float) -> bool:
-        """Return whether a change that fails the gate may hide in a line that does not fail."""
-        open_verdict = line.verdict in (UNDECIDED, DISTURBED_WORD, SLOWER) and not line.suspect
-        if fail_on == "never" or not open_verdict or line.terms is None or self.fails(line, fail_on):
-            return False
-        if fail_on == "any" and line.verdict == UNDECIDED:
-            return True
-        return line.hidden > (line.terms.limit if isinstance(fail_on, str) else math.log1p(fail_on))
-
-    def suspected(self, line: CaseVerdict, fail_on: str | float) -> bool:
-        """Return whether a disturbed line would fail."""
-        return line.suspect and self.fails(replace(line, verdict=SLOWER), fail_on)
+    @cached_property
+    def names(self) -> list[str]:
+        """Each line's name: case, precision, and what distinguishes it."""
+        words = ((line.pair.row.get("case"), line.pair.row.get("precision")) for line in self.lines)
+        return [
+            " ".join(quote_text(word) for word in (case, precision, label) if word)
+            for (case, precision), label in zip(words, self.labels, strict=True)
+        ]
 
     def apply_gate(self, fail_on: str | float) -> Gate:
-        """Apply a gate: `fail_on` as in `fails`."""
-
-        def select(test: Callable[[CaseVerdict], bool]) -> list[int]:
-            return [place for place, line in enumerate(self.lines) if fail_on != "never" and test(line)]
-
+        """Apply a gate: `fail_on` is one of `FAIL_ON` or a fraction, as in `CaseVerdict.fails`."""
+        lines = [] if fail_on == "never" else list(enumerate(self.lines))
         return Gate(
             fail_on,
-            select(lambda line: self.fails(line, fail_on)),
-            select(_is_missing),
-            select(lambda line: self.suspected(line, fail_on)),
-            select(lambda line: self.undecided(line, fail_on)),
+            failed=[place for place, line in lines if line.fails(fail_on)],
+            missing=[place for place, line in lines if line.is_missing()],
+            suspects=[place for place, line in lines if line.is_suspected(fail_on)],
+            undecided=[place for place, line in lines if line.is_undecided(fail_on)],
         )
 
     def cause(self, place: int) -> str:
         """Return the probable cause of a line's difference; "" without one."""
         line = self.lines[place]
         base, new = line.pair.base, line.pair.new
-        if line.test is None or base is None or new is None:
+        if not line.is_tested or base is None or new is None or line.verdict in (SAME, NOT_COMPARABLE):
             return ""
-        if line.verdict in (SLOWER, FASTER, DISTURBED_WORD, UNDECIDED):
-            find = causes.explain_change if line.verdict in (SLOWER, FASTER) else causes.find_causes
-            return find(base, new, slower=self.badness(line) > 0, conditions=self.conditions)
-        beyond = abs(line.difference) > math.log1p(statistics.LEAST) or place in self.second_tries
-        return causes.describe_noise(self.change(line), abs(self.limit(line))) if beyond else ""
+        explain = line.verdict in (SLOWER, FASTER)
+        return causes.find_causes(base, new, slower=line.badness > 0, conditions=self.conditions, explain=explain)
 
     def after_second_try(self, tries: Mapping[int, RowDict | str]) -> Comparison:
-        """Return the comparison after second measurements of lines, by index, in fresh processes.
-
-        A line fails only if both tries agree. A text says why there was no second try; such a line keeps its verdict,
-        unless a single try needs a larger change. A disturbed try clears nothing. A line that was disturbed at first is
-        slower when both tries are, by more than their disturbances explain.
-        """
+        """Return the comparison after second measurements of lines, by index; a text says why there was none."""
         lines, second_tries = list(self.lines), dict(self.second_tries)
         for place, row in tries.items():
-            lines[place], second_tries[place] = self._judge_again(lines[place], row)
+            lines[place], second_tries[place] = judge_again(lines[place], row)
         confirmed = self.confirmed or any(not isinstance(row, str) for row in tries.values())
         return replace(self, lines=tuple(lines), confirmed=confirmed, second_tries=second_tries)
-
-    def _judge_again(self, line: CaseVerdict, row: RowDict | str) -> tuple[CaseVerdict, bool]:
-        if isinstance(row, str):
-            return self._judge_single_try(line, f"not measured again: {row}"), False
-        differences = list_differences(line.pair.new or {}, row)
-        if differences and row["status"] == "ok":
-            return self._judge_single_try(line, f"not measured again: {'; '.join(differences)}"), False
-        return self._judge_second_try(line, row), True
-
-    def _judge_second_try(self, line: CaseVerdict, row: RowDict) -> CaseVerdict:
-        if row["status"] != "ok":
-            return _with_reason(line, f"measured again, it {row['status']}: {row['reason']}")
-        second = None if line.terms is None else judge_second_try(line, row, self.metric)
-        if second is None or second.new is None:
-            return _with_reason(
-                line, f"measured again: {'no value to compare with' if second is None else second.reason}"
-            )
-        figures = f"{format_metric(second.new.middle, self.metric)}, {100 * self.change(second):+.1f} %"
-        disturbed = find_disturbances(row)
-        outcome = ", ".join([f"measured again: {figures}", *disturbed])
-        if line.suspect:
-            return self._judge_suspect(line, second, outcome)
-        if second.verdict == line.verdict:
-            return _with_reason(line, f"{outcome}: {line.verdict} as well")
-        cleared = second.verdict == SAME
-        verdict = DISTURBED_WORD if disturbed and line.verdict != UNDECIDED else SAME if cleared else UNDECIDED
-        reason = f"{line.verdict.replace('_', ' ')} at first; {outcome}{'' if cleared else f': {second.verdict}'}"
-        return _with_reason(line, reason, verdict)
-
-    def _judge_single_try(self, line: CaseVerdict, outcome: str) -> CaseVerdict:
-        least = statistics.smallest_threshold(self.gate, 1)
-        learnt = line.test is not None and line.test.between_processes
-        if line.suspect or not learnt or abs(line.difference) > math.log1p(least):
-            return _with_reason(line, outcome)
-        verdict = SAME if line.terms is not None and line.hidden <= line.terms.limit else UNDECIDED
-        return _with_reason(line, f"{line.verdict} at first; {outcome}; a single try needs {100 * least:g} %", verdict)
-
-    def _judge_suspect(self, line: CaseVerdict, second: CaseVerdict, outcome: str) -> CaseVerdict:
-        """Return a line that was disturbed and seemed slower, after its second try."""
-        assert second.pair.base is not None
-        assert second.pair.new is not None
-        allowance = disturbance_allowance(second.pair.base, second.pair.new)
-        if is_slower(second, self.metric, allowance):
-            verdict, reason = SLOWER, f"{outcome}: slower as well"
-        elif find_disturbances(second.pair.new):
-            verdict, reason = DISTURBED_WORD, f"{outcome}: no more than that explains"
-        elif second.verdict == UNDECIDED:
-            verdict, reason = UNDECIDED, f"{outcome}: {UNDECIDED}"
-        else:
-            verdict, reason = SAME, outcome
-        return replace(_with_reason(line, reason, verdict), suspect=False, hidden=second.hidden - allowance)
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each line; see `bwprof.compare`."""
         import pandas as pd
 
-        labels = distinguish_lines(self.lines)
-        records = [self._record(place, label) for place, label in enumerate(labels)]
+        records = [self._record(place, line) for place, line in enumerate(self.lines)]
         types = {name: "string" if name in _TEXTS else "Int64" if name in _COUNTS else "float64" for name in COLUMNS}
         data = pd.DataFrame(records, columns=list(COLUMNS), dtype=object).astype(types)
         data.attrs = {"base": self.base, "new": self.new, "metric": self.metric, "gate": self.gate}
         return data
 
-    def _record(self, place: int, label: str) -> dict[str, Any]:
-        line = self.lines[place]
-        row, base, new = line.pair.row, line.pair.base, line.pair.new
-        low, high = self.interval(line)
-        base_ms, new_ms = _time_ms(base, line.pair.base_ms), _time_ms(new, line.pair.new_ms)
-        return {
-            **{name: row.get(name) for name in ("case", "precision", "variant", "operation", "cache")},
-            "base_ms": base_ms,
-            "new_ms": new_ms,
+    def _record(self, place: int, line: CaseVerdict) -> dict[str, Any]:
+        pair, (low, high) = line.pair, line.interval
+        times = _read_times("base", pair.base, pair.base_case) | _read_times("new", pair.new, pair.new_case)
+        base_ms, new_ms = times["base_ms"], times["new_ms"]
+        return times | {
+            **{name: pair.row.get(name) for name in _OF_ROW},
             "speedup": base_ms / new_ms if new_ms > 0 and base_ms > 0 else math.nan,
-            "change_pct": 100 * self.change(line),
-            "base_gb_s": _gb_s(base, base_ms),
-            "new_gb_s": _gb_s(new, new_ms),
+            "change_pct": 100 * line.change,
             "verdict": line.verdict,
-            "ratio": _exp(line.difference),
+            "ratio": to_ratio(line.difference),
             "ratio_lo": low,
             "ratio_hi": high,
-            "threshold_pct": 100 * self.limit(line),
-            "smallest_pct": 100 * self.smallest(line),
-            "base_ms_lo": _end_ms(base, "time_ms_lo", base_ms),
-            "base_ms_hi": _end_ms(base, "time_ms_hi", base_ms),
-            "new_ms_lo": _end_ms(new, "time_ms_lo", new_ms),
-            "new_ms_hi": _end_ms(new, "time_ms_hi", new_ms),
-            "base_processes": None if line.base is None else len(line.base.processes),
-            "new_processes": None if line.new is None else len(line.new.processes),
+            "threshold_pct": 100 * line.limit,
+            "smallest_pct": 100 * line.smallest,
+            "base_processes": len(line.base.processes) or None,
+            "new_processes": len(line.new.processes) or None,
             "cause": self.cause(place) or None,
             "reason": line.reason or None,
-            "parameters": label,
+            "parameters": self.labels[place],
         }
+
+
+def _read_times(side: str, row: RowDict | None, case: BaselineCase) -> dict[str, float]:
+    """Return the mean time of all processes; the interval and the bandwidth of one are scaled to it."""
+    names = ("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s")
+    time, low, high, rate = (
+        math.nan if row is None or is_missing(row.get(name)) else float(row[name]) for name in names
+    )
+    times = case.process_ms
+    ms = geometric_mean(times) if len(times) > 1 and all(map(positive_number, times)) else time
+    if time > 0 and ms > 0:
+        low, high, rate = low * (ms / time), high * (ms / time), rate * time / ms
+    return {f"{side}_ms": ms, f"{side}_ms_lo": low, f"{side}_ms_hi": high, f"{side}_gb_s": rate}
 
 
 def parse_fail_on(text: str | None, name: str) -> str | float:
@@ -360,8 +203,8 @@ def parse_fail_on(text: str | None, name: str) -> str | float:
 
 
 def compare_sources(
-    base: Source,
-    new: Source,
+    base: Baseline,
+    new: Baseline,
     *,
     gate: float | str | None = None,
     across: bool = False,
@@ -370,25 +213,48 @@ def compare_sources(
 ) -> Comparison:
     """Compare two sides as `bwprof.compare` does; `tries`: how many measurements of a case a gate needs."""
     least = None if gate is None else parse_fraction(gate, "gate")
-    base, new, repeats = join_runs(base, new)
-    lines = judge_pairs(pair_cases(base, new), check_metric(metric), least, across=across, tries=tries)
-    notes = (*_list_notes(base, new, lines), *repeats)
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise ValueError(describe_unknown("metric", metric, METRICS))
+    base_keys, new_keys = unique_keys(base.rows, new.rows, within_runs=True)
+    base, base_notes = _join_runs(base, base_keys, failures=False)
+    new, new_notes = _join_runs(new, new_keys, failures=True)
+    lines = judge_pairs(pair_cases(base, new), metric, least, across=across, tries=tries)
+    notes = (*_list_notes(base, new, lines), *base_notes, *new_notes)
     conditions = causes.compare_conditions(base.run, new.run)
     return Comparison(base.name, new.name, metric, least, tuple(lines), notes, tries, conditions=conditions)
 
 
-def _is_missing(line: CaseVerdict) -> bool:
-    base, new = line.pair.base, line.pair.new
-    gone = base is not None and base["status"] == "ok" and (new is None or new["status"] != "ok")
-    return line.verdict == FAILED or gone
+def _join_runs(side: Baseline, keys: Sequence[object], *, failures: bool) -> tuple[Baseline, list[str]]:
+    """Join the rows that several runs have of one case; with `failures`, a row that failed represents its case."""
+    groups: dict[object, list[BaselineCase]] = {}
+    for key, case in zip(keys, side.cases, strict=True):
+        groups.setdefault(key, []).append(case)
+    if side.processes or len(groups) == len(keys):
+        return side, []
+    joined = [
+        BaselineCase(tuple(case.row for case in group), tuple(case.samples[0] for case in group))
+        for group in groups.values()
+    ]
+    repeated = [case for case in joined if len(case.rows) > 1]
+    processes = max(case.processes for case in repeated)
+    where = "one process, which counts once" if processes == 1 else f"up to {processes} processes"
+    count, times = plural(len(repeated), "case"), max(len(case.rows) for case in repeated)
+    note = f"{count} measured up to {times} times, in {where}: times are geometric means of medians"
+    cases = map(_choose_failure, joined) if failures else joined
+    return replace(side, cases=tuple(cases)), [f"{quote_text(side.name)}: {note}"]
 
 
-def _list_notes(base: Source, new: Source, lines: Sequence[CaseVerdict]) -> list[str]:
+def _choose_failure(case: BaselineCase) -> BaselineCase:
+    failed = (row for row in case.rows if row["status"] == "failed" or row.get("verified") is False)
+    return next((BaselineCase((row,), (None,)) for row in failed), case)
+
+
+def _list_notes(base: Baseline, new: Baseline, lines: Sequence[CaseVerdict]) -> list[str]:
     notes = []
     run_id = base.run.get("run_id")
-    if run_id is not None and run_id == new.run.get("run_id") and not any(base.process_ms):
+    if run_id is not None and run_id == new.run.get("run_id") and not base.processes:
         notes.append("both sides are the same run: there is nothing to find")
-    learnt = [line.test.between_processes for line in lines if line.test is not None]
+    learnt = [line.test.between_processes for line in lines if line.is_tested]
     if not all(learnt):
         notes.append(
             f"variation between processes is unknown for {len(learnt) - sum(learnt)} of {plural(len(learnt), 'case')}: "
@@ -399,48 +265,3 @@ def _list_notes(base: Source, new: Source, lines: Sequence[CaseVerdict]) -> list
     if lines and all(line.pair.base is None or line.pair.new is None for line in lines):
         notes.append("the two sides have no case in common")
     return notes
-
-
-def distinguish_lines(lines: Sequence[CaseVerdict]) -> list[str]:
-    """Return for each line the parameters that distinguish it from others of the same case and precision."""
-    rows = [line.pair.row for line in lines]
-    names = (*schema.param_names(), "kv_lens", "cache", "variant", "device", *schema.extra_names(rows))
-    labels = [""] * len(rows)
-    for places in group_places([(row.get("case"), row.get("precision")) for row in rows]).values():
-        differing = [name for name in names if len({str(rows[place].get(name)) for place in places}) > 1]
-        for place in places:
-            values = ((name, rows[place].get(name)) for name in differing)
-            labels[place] = " ".join(
-                str(value) if name in _SELF_EXPLAINING else f"{name}={value}"
-                for name, value in values
-                if not formatting.is_missing(value)
-            )
-    return labels
-
-
-def _time_ms(row: RowDict | None, times: Sequence[float]) -> float:
-    return geometric_mean(times) if len(times) > 1 and all(map(positive_number, times)) else _number(row, "time_ms")
-
-
-def _end_ms(row: RowDict | None, name: str, ms: float) -> float:
-    """Scale the interval's end, which is within one process, to the mean of all processes."""
-    end, time = _number(row, name), _number(row, "time_ms")
-    return end * (ms / time) if time > 0 and ms > 0 else end
-
-
-def _gb_s(row: RowDict | None, ms: float) -> float:
-    rate, time = _number(row, "bandwidth_gb_s"), _number(row, "time_ms")
-    return rate * time / ms if time > 0 and ms > 0 else rate
-
-
-def _number(row: RowDict | None, name: str) -> float:
-    value = None if row is None else row.get(name)
-    return math.nan if value is None or formatting.is_missing(value) else float(value)
-
-
-def _exp(logarithm: float) -> float:
-    return math.inf if logarithm >= 700 else math.exp(logarithm)  # it overflows
-
-
-def _with_reason(line: CaseVerdict, reason: str, verdict: str = "") -> CaseVerdict:
-    return replace(line, reason="; ".join(filter(None, (line.reason, reason))), verdict=verdict or line.verdict)

@@ -1,20 +1,20 @@
 """Outliers: which of several devices is slow, by how much, in which operation.
 
-A device's effect on an operation is the median over its cases. It is compared with the effects of the other devices by
-Student's t, so that the fleet's own spread is the threshold (B. Rosner, Percentage points for a generalized ESD
-many-outlier procedure, Technometrics 25, 1983). Single slow cases are searched in the residuals of the effects, with a
-variance that is moderated by that of all cases.
+A device's effect on an operation is compared with those of the other devices by Student's t (B. Rosner, Percentage
+points for a generalized ESD many-outlier procedure, Technometrics 25, 1983). Single slow cases are searched in the
+residuals of the effects, with a variance that is moderated by that of all cases.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean, median, stdev, variance
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from bwprof.records.regression.statistics import (
     Spread,
@@ -24,14 +24,11 @@ from bwprof.records.regression.statistics import (
     standard_error,
     student_quantile,
 )
-from bwprof.results import pairs
+from bwprof.results import frame, schema
 from bwprof.results.pairs import times_differ
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import plural, to_pandas
 from bwprof.text.parsing import finite_or_none, list_items, repr_short
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEFAULT_GATE = 0.01
 FEWEST = 3  # devices: of two that differ either may be wrong
@@ -45,17 +42,18 @@ _LEAST_SPREAD = 1e-4  # medians that agree to the last digit are no certainty
 _DEVICE = COLUMNS[:3]
 _NUMBERS = ("slow_pct", "worst_pct", "smallest_pct")
 _COUNTS = ("devices", "cases", "slower", "faster", "failed")
-_Device = tuple[str | None, ...]
+_TIMES = ("time_ms", "time_ms_lo", "time_ms_hi")
+# With the variant: another kernel's time shows nothing of the device.
+_KEY = (*schema.param_names(), "operation", "case", "kv_lens", "backend", "cache", "precision", "variant")
+_UNBOUND = {"size": math.inf, "apart": False, "settled": True}
 
 
 def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAULT_GATE) -> pd.DataFrame:
     """Find the devices that are slower than the others of their kind, by how much, in which operation.
 
-    A case's time on a device is divided by the median over all devices of that name; the device's effect on an
-    operation is the median of these ratios over its cases. The device is slow (fast) where its effect, or a single
-    case, is further from the other devices' mean than their own spread explains, and by more than `gate`. In a fleet
-    without a slow device the chance that any is called slow, or fast, is 5 %. Rows with the flag `noisy` are left out;
-    rows with a throttled clock stay: that is what makes a device slow.
+    A device's effect on an operation is the median, over its cases, of the time over the median device's. It is slow
+    (fast) where its effect, or a single case, is further from the other devices' mean than their own spread explains,
+    and by more than `gate`; the chance of any false alarm in a fleet is 5 %. Noisy rows are left out; throttled stay.
 
     Parameters
     ----------
@@ -67,12 +65,11 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     Returns
     -------
     pandas.DataFrame
-        A row per device and operation, the slowest first: hostname, device_uuid, device, operation, devices (their
-        number), cases (their number), of which slower and faster (by more than `gate`, with intervals apart); failed
-        (rows that failed here and not on most of the others); slow_pct (median over the cases of the time above the
-        median device's, in %), worst_pct and worst_case; smallest_pct (the smallest slow_pct that is called slow);
-        throttle (the reasons, and in how many cases); verdict ("slow", "fast", "same", "failed", or "undecided") and
-        reason. Two devices of a kind, or three to four that differ a little, are undecided.
+        A row per device and operation, the slowest first: hostname, device_uuid, device, operation, devices, cases
+        (their numbers), slower, faster (cases by more than `gate`, with intervals apart), failed (here and not on most
+        others), slow_pct (the effect, in %), worst_pct, worst_case, smallest_pct (the smallest slow_pct that is called
+        slow), throttle (the reasons, and in how many cases), verdict ("slow", "fast", "same", "failed", or "undecided")
+        and reason. Two devices of a kind, or three to four that differ a little, are undecided.
 
     Raises
     ------
@@ -88,220 +85,158 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     >>> table[["hostname", "verdict"]].drop_duplicates().values.tolist()
     [['c', 'slow'], ['a', 'same'], ['b', 'same'], ['d', 'same'], ['e', 'same']]
     """
-    import pandas as pd
-
-    from bwprof.results import frame
-
     least = finite_or_none(gate)
     if least is None or not 0 < least < 1:
         raise ValueError(f"gate is {repr_short(gate)}: allowed is a fraction between 0 and 1, such as {DEFAULT_GATE:g}")
     data = to_pandas(data)
     frames = [data] if isinstance(data, pd.DataFrame) else list_items(data, "data", "a frame, or several, is needed")
-    kinds: dict[str | None, list[RowDict]] = {}
-    for row in (row for part in frames for row in frame.to_rows(part)):
-        kinds.setdefault(row["device"], []).append(row)
-    lines = [line for kind in kinds.values() for line in _judge_kind(kind, least)]
+    rows = frame.from_rows(row for part in frames for row in frame.to_rows(part))
+    for name, columns in (("unit", _DEVICE), ("key", _KEY)):
+        rows[name] = rows.groupby(list(columns), dropna=False, sort=False).ngroup()
+    kinds = rows.groupby("device", dropna=False, sort=False)
+    lines = [line for _, kind in kinds for line in _judge_kind(kind, least)]
     order = ("slow", "failed", "undecided", "fast", "same")
-    lines.sort(key=lambda line: (order.index(line["verdict"]), -(line["slow_pct"] or 0.0)))
+    lines.sort(key=lambda line: (order.index(line["verdict"]), -round(line["slow_pct"] or 0.0, 6)))
     types = {name: "float64" if name in _NUMBERS else "Int64" if name in _COUNTS else "string" for name in COLUMNS}
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype(types)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """One device's results in one operation."""
-
-    ratios: dict[str, float] = field(default_factory=dict)  # by case: logarithm of time over the median device's
-    offsets: dict[str, float] = field(default_factory=dict)  # over the devices' mean, which has no steps: for the tests
-    errors: list[float] = field(default_factory=list)  # of the offsets, by the intervals
-    apart: set[str] = field(default_factory=set)  # cases that differ by more than the gate, with intervals apart
-    clear: list[str] = field(default_factory=list)  # of these, by more than the fleet's spread beside the effect
-    failed: int = 0
-    throttled: Counter[str] = field(default_factory=Counter)
-    bound: float = math.inf  # what an effect must exceed
-    is_apart: bool = False
-    is_settled: bool = True  # an effect within its bound is none
-
-    def add(self, row: RowDict, middle: RowDict, mean: float, gate: float) -> None:
-        """Add a case that several devices measured; `mean`: of the logarithms of all devices' times."""
-        name = f"{row['case']} {row['precision']}"
-        if name in self.offsets:  # of another variant, or hot
-            name = " ".join([name, *(str(row[more]) for more in ("variant", "cache") if row[more])])
-        self.offsets[name] = math.log(row["time_ms"]) - mean
-        self.ratios[name] = math.log(row["time_ms"] / middle["time_ms"])
-        if None not in (row["time_ms_lo"], row["time_ms_hi"]):
-            self.errors.append(standard_error(row["time_ms_lo"], row["time_ms_hi"]))
-        if times_differ(row, middle, gate=gate):
-            self.apart.add(name)
-        self.throttled.update(word for word in (row["throttle"] or "").split(";") if word not in ("", "none"))
-
-    @property
-    def effect(self) -> float:
-        """The logarithm of the device's effect on the operation's time."""
-        return median(self.offsets.values())
-
-    @property
-    def error(self) -> float:
-        """The effect's standard error within its measurements."""
-        return median(self.errors) / math.sqrt(len(self.ratios)) if self.errors else 0.0
+def _judge_kind(data: pd.DataFrame, gate: float) -> list[RowDict]:
+    """Return a line for each device and operation, of the rows of one kind of device."""
+    devices = data["unit"].nunique()
+    table = _compare_devices(data, gate, least=min(FEWEST, max(2, devices)))
+    table["clear"] = _find_clear(table)
+    broken = (data["status"] == "failed").groupby([data["key"], data["unit"]]).all()
+    broken &= broken.groupby("key").transform("mean") < 0.5  # what fails on most devices is no device's fault
+    chance = chance_per_case(data["operation"].nunique(), _CHANCE)
+    lines = []
+    for operation, rows in data.groupby("operation", sort=False):
+        part = table[table["operation"] == operation]
+        bounds = _find_bounds(part, chance)
+        for unit, own in rows.groupby("unit", sort=False):
+            line: RowDict = {name: own[name].iloc[0] for name in _DEVICE}
+            line |= {"operation": operation, "devices": devices}
+            line["failed"] = int(sum(broken[key, unit] for key in own["key"].unique()))
+            bound = {name: bounds[name].get(unit, default) for name, default in _UNBOUND.items()}
+            lines.append(_make_line(line, part[part["unit"] == unit], bound, gate))
+    return lines
 
 
-def _judge_kind(rows: Sequence[RowDict], gate: float) -> list[dict[str, Any]]:
-    cases: dict[tuple[object, ...], dict[_Device, list[RowDict]]] = {}
-    operations: dict[str, dict[_Device, _Tally]] = {}
-    for row in rows:
-        device = tuple(row[name] for name in _DEVICE)
-        # The key has the variant: another kernel's time shows nothing of the device.
-        key = (*pairs.configuration_key(row, without=(*_DEVICE, "run_id")), row["precision"], row["variant"])
-        cases.setdefault(key, {}).setdefault(device, []).append(row)
-        operations.setdefault(row["operation"], {}).setdefault(device, _Tally())
-    devices = len({device for tallies in operations.values() for device in tallies})
-    for by_device in cases.values():
-        operation = next(iter(by_device.values()))[0]["operation"]
-        _compare_case(by_device, operations[operation], gate, least=min(FEWEST, max(2, devices)))
-    chance = chance_per_case(len(operations), _CHANCE)
-    for tallies in operations.values():
-        _find_apart({device: tally for device, tally in tallies.items() if tally.ratios}, chance)
-    _find_cases(operations.values())
-    return [
-        _make_line(device, operation, tally, devices, gate)
-        for operation, tallies in operations.items()
-        for device, tally in tallies.items()
-    ]
+def _compare_devices(data: pd.DataFrame, gate: float, *, least: int) -> pd.DataFrame:
+    """Compare the row of the median time of each device and case with the median of at least so many devices."""
+    noisy = data["flags"].fillna("").str.split(";").map(lambda flags: "noisy" in flags)
+    usable = data[(data["status"] == "ok") & (data["time_ms"] > 0) & (data["time_ms"] < math.inf) & ~noisy]
+    usable = usable.sort_values("time_ms", kind="stable")
+    turns = usable.groupby(["key", "unit"])["unit"]
+    table = usable[turns.cumcount() == (turns.transform("size") - 1) // 2].sort_index()
+    table = table[table.groupby("key")["unit"].transform("size") >= least].copy()
+    table["name"] = table["case"] + " " + table["precision"]
+    first = table.drop_duplicates("key")
+    repeated = table["key"].isin(first.loc[first.duplicated(["operation", "name"]), "key"])  # another variant, or hot
+    table.loc[repeated, "name"] += (" " + table["variant"]).fillna("") + (" " + table["cache"]).fillna("")
+    times = table[list(_TIMES)]
+    # The median is missing where one of the intervals is: then the gate alone decides.
+    middle = times.groupby(table["key"]).transform("median", skipna=False)
+    logs = np.log(times["time_ms"])
+    table["ratio"] = logs - np.log(middle["time_ms"])
+    table["offset"] = logs - logs.groupby(table["key"]).transform("mean")  # the mean has no steps, which the tests need
+    rows, medians = ([dict(zip(_TIMES, row, strict=True)) for row in part.to_numpy()] for part in (times, middle))
+    table["error"] = [standard_error(row["time_ms_lo"], row["time_ms_hi"]) for row in rows]
+    table.loc[times.isna().any(axis=1), "error"] = math.nan
+    table["apart"] = np.array(
+        [times_differ(row, center, gate=gate) for row, center in zip(rows, medians, strict=True)], dtype=np.bool_
+    )
+    return table
 
 
-def _find_apart(tallies: Mapping[_Device, _Tally], chance: float) -> None:
-    """Mark the devices whose effects are further from the others' than those from each other, the furthest first.
-
-    Each device found leaves the comparison: several slow ones hide each other only where they are a third of all.
-    """
-    rest = dict(tallies)
-    steps = len(rest) // FEWEST
-    furthest_first: list[_Tally] = []
-    for _ in range(steps):
-        bounds = {device: _find_bound(rest, device, chance / steps / len(rest)) for device in rest}
-        for device, (_, bound, settled) in bounds.items():
-            rest[device].bound, rest[device].is_settled = bound, settled
-        furthest = max(bounds, key=lambda device: bounds[device][0] / bounds[device][1])
-        distance, bound, _ = bounds[furthest]
-        furthest_first.append(rest.pop(furthest))
-        if distance > bound:
-            for tally in furthest_first:
-                tally.is_apart = True
-
-
-def _find_bound(tallies: Mapping[_Device, _Tally], device: _Device, chance: float) -> tuple[float, float, bool]:
-    """Return an effect's distance from the others' mean, its bound by chance, and whether their spread decides."""
-    others = [tally.effect for other, tally in tallies.items() if other != device]
-    spread, error = stdev(others), tallies[device].error
-    reach = student_quantile(len(others) - 1, 1 - chance / 2) * math.sqrt(1 + 1 / len(others))
-    bound = reach * max(spread, error, _LEAST_SPREAD)
-    return abs(tallies[device].effect - fmean(others)), bound, len(others) + 1 >= _FEW and error <= spread
-
-
-def _find_cases(operations: Iterable[Mapping[_Device, _Tally]]) -> None:
-    """Mark the cases that are slow, or fast, on a device by more than its effect on the operation's other cases."""
-    rests: dict[tuple[int, str], list[tuple[float, _Tally]]] = {}
-    for number, tallies in enumerate(operations):
-        for tally in tallies.values():
-            ordered = sorted(tally.offsets.values())
-            for name, offset in tally.offsets.items():
-                place = bisect_left(ordered, offset)
-                others = ordered[:place] + ordered[place + 1 :]
-                if others:
-                    rests.setdefault((number, name), []).append((offset - median(others), tally))
-    wide = {case: rest for case, rest in rests.items() if len(rest) > FEWEST}
-    prior = fit_prior([_spread([off for off, _ in rest]) for rest in wide.values()])
+def _find_clear(table: pd.DataFrame) -> pd.Series[bool]:
+    """Return which cases differ on a device by more than its effect on the operation's other cases explains."""
+    rests = table["offset"] - table.groupby(["operation", "unit"])["offset"].transform(_median_of_others)
+    wide = {key: rest for key, rest in rests.dropna().groupby(table["key"]) if len(rest) > FEWEST}
+    prior = fit_prior([_spread(rest) for rest in wide.values()])
     chance = chance_per_case(sum(map(len, wide.values())), _CHANCE_OF_CASES)
-    for (_, name), rest in wide.items():
-        for off, tally in rest:
-            others = [other for other, owner in rest if owner is not tally]
+    clear = set()
+    for rest in wide.values():
+        for place, off in rest.items():
+            others = rest.drop(place)
             spread = moderate_spread(_spread(others), prior)
-            reach = student_quantile(spread.freedom, 1 - chance / 2) * math.sqrt(
-                spread.variance * (1 + 1 / len(others))
-            )
-            if name in tally.apart and abs(off - fmean(others)) > reach:
-                tally.clear.append(name)
+            reach = student_quantile(spread.freedom, 1 - chance / 2)
+            if abs(off - others.mean()) > reach * math.sqrt(spread.variance * (1 + 1 / len(others))):
+                clear.add(place)
+    return table["apart"] & table.index.isin(clear)
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(max(variance(values), _LEAST_SPREAD**2), len(values) - 1.0)
+def _median_of_others(values: pd.Series[float]) -> Any:
+    """Return for each value the median of the others; NaN for a single one."""
+    return [np.median(np.delete(values, n)) if len(values) > 1 else math.nan for n in range(len(values))]
 
 
-def _compare_case(
-    by_device: dict[_Device, list[RowDict]], tallies: dict[_Device, _Tally], gate: float, *, least: int
-) -> None:
-    """Add a case, one row a device, to the tallies, if at least so many devices measured it."""
-    measured = {device: row for device, rows in by_device.items() if (row := _middle_row(rows)) is not None}
-    broken = [device for device, rows in by_device.items() if all(row["status"] == "failed" for row in rows)]
-    if len(broken) * 2 < len(by_device):
-        for device in broken:
-            tallies[device].failed += 1
-    if len(measured) < least:
-        return
-    middle = {name: _median(row[name] for row in measured.values()) for name in ("time_ms", "time_ms_lo", "time_ms_hi")}
-    mean = fmean(math.log(row["time_ms"]) for row in measured.values())
-    for device, row in measured.items():
-        tallies[device].add(row, middle, mean, gate)
+def _spread(values: pd.Series[float]) -> Spread:
+    return Spread(max(values.var(), _LEAST_SPREAD**2), len(values) - 1.0)
 
 
-def _middle_row(rows: Sequence[RowDict]) -> RowDict | None:
-    usable = [row for row in rows if row["status"] == "ok" and "noisy" not in (row["flags"] or "").split(";")]
-    usable = [row for row in usable if 0 < (row["time_ms"] or 0) < math.inf]
-    return sorted(usable, key=lambda row: float(row["time_ms"]))[(len(usable) - 1) // 2] if usable else None
+def _find_bounds(part: pd.DataFrame, chance: float) -> pd.DataFrame:
+    """Find the devices whose effects are further from the others' than those from each other, the furthest first."""
+    units = part.groupby("unit")
+    errors: pd.Series[float] = (units["error"].median() / np.sqrt(units.size())).fillna(0.0)
+    bounds = pd.DataFrame({"effect": units["offset"].median()}).assign(**_UNBOUND)
+    rest = bounds["effect"]
+    steps = len(rest) // FEWEST
+    for _ in range(steps):  # each leaves the comparison: slow ones hide each other only where they are a third of all
+        others = {unit: rest.drop(unit) for unit in rest.index}
+        spread = pd.Series({unit: values.std() for unit, values in others.items()})
+        reach = student_quantile(len(rest) - 2, 1 - chance / steps / len(rest) / 2) * math.sqrt(1 + 1 / (len(rest) - 1))
+        size = reach * np.maximum(np.maximum(spread, errors[rest.index]), _LEAST_SPREAD)
+        bounds.loc[rest.index, "size"] = size
+        bounds.loc[rest.index, "settled"] = (errors[rest.index] <= spread) & (len(rest) >= _FEW)
+        distance = (rest - pd.Series({unit: values.mean() for unit, values in others.items()})).abs() / size
+        rest = rest.drop(distance.idxmax())
+        if distance.max() > 1:
+            bounds["apart"] = ~bounds.index.isin(rest.index)
+    return bounds
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median; None where a value is missing: then the gate alone decides."""
-    listed = list(values)
-    return median(value for value in listed if value is not None) if None not in listed else None
-
-
-def _make_line(device: _Device, operation: str, tally: _Tally, devices: int, gate: float) -> dict[str, Any]:
-    ratios = tally.ratios
-    worst = max(ratios, key=lambda name: ratios[name], default=None)
-    line: dict[str, Any] = dict(zip(_DEVICE, device, strict=True)) | {
-        "operation": operation,
-        "devices": devices,
-        "cases": len(ratios),
-        "slower": sum(ratios[name] > 0 for name in tally.apart),
-        "faster": sum(ratios[name] < 0 for name in tally.apart),
-        "failed": tally.failed,
-        "slow_pct": median(map(_percent, ratios.values())) if ratios else None,
-        "worst_pct": _percent(ratios[worst]) if worst is not None else None,
-        "worst_case": worst,
-        "smallest_pct": max(100 * gate, _percent(tally.bound)) if math.isfinite(tally.bound) else None,
-        "throttle": ";".join(f"{word}={count}" for word, count in tally.throttled.items()) or None,
+def _make_line(line: RowDict, part: pd.DataFrame, bound: Mapping[str, Any], gate: float) -> RowDict:
+    ratios = part["ratio"]
+    worst = part.iloc[int(ratios.argmax())] if len(part) else None
+    words = Counter(word for text in part["throttle"].dropna() for word in text.split(";") if word not in ("", "none"))
+    line |= {
+        "cases": len(part),
+        "slower": int((part["apart"] & (ratios > 0)).sum()),
+        "faster": int((part["apart"] & (ratios < 0)).sum()),
+        "slow_pct": median(map(_percent, ratios)) if len(part) else None,
+        "worst_pct": None if worst is None else _percent(worst["ratio"]),
+        "worst_case": None if worst is None else worst["name"],
+        "smallest_pct": max(100 * gate, _percent(bound["size"])) if math.isfinite(bound["size"]) else None,
+        "throttle": ";".join(f"{word}={count}" for word, count in words.items()) or None,
     }
-    verdict, reason = _judge_device(tally, line, gate)
-    return line | {"verdict": verdict, "reason": reason}
+    line["verdict"], line["reason"] = _judge_device(line, part[part["clear"]], bound, gate)
+    return line
 
 
 def _percent(logarithm: float) -> float:
     return 100 * math.expm1(min(logarithm, 100.0))
 
 
-def _judge_device(tally: _Tally, line: RowDict, gate: float) -> tuple[str, str | None]:
+def _judge_device(line: RowDict, clear: pd.DataFrame, bound: Mapping[str, Any], gate: float) -> tuple[str, str | None]:
     devices, count, slow_pct = line["devices"], line["cases"], line["slow_pct"] or 0.0
     if devices < FEWEST:
         return "undecided", f"{plural(devices, 'device')} of this name: {FEWEST} are needed to tell which is slow"
-    slow = sorted((name for name in tally.clear if tally.ratios[name] > 0), key=lambda name: -tally.ratios[name])
+    slow = clear[clear["ratio"] > 0].sort_values("ratio", ascending=False)["name"].tolist()
     large, others = abs(slow_pct) > 100 * gate, f"than the other {devices - 1} devices"
-    far = large and tally.is_apart
+    far = large and bound["apart"]
     if far and slow_pct > 0:
         return "slow", f"slower {others} by more than their spread ({count} cases)"
     if slow:
         return "slow", f"slower {others} in {len(slow)} of {count} cases: {', '.join(slow[:3])}"
-    if tally.failed:
-        return "failed", f"{tally.failed} failed here and not on most other devices"
+    if line["failed"]:
+        return "failed", f"{line['failed']} failed here and not on most other devices"
     if not count:
         return "undecided", "no case that was measured here undisturbed, and on another device"
-    if far or tally.clear:
+    if far or len(clear):
         return "fast", f"faster {others} by more than their spread ({count} cases)"
-    if large and not tally.is_settled:
-        reach = min(_percent(tally.bound), 999)
-        return (
-            "undecided",
-            f"{slow_pct:+.2g} %, where chance reaches {reach:.3g} %: measure more devices, or for longer",
-        )
+    if large and not bound["settled"]:
+        reach = min(_percent(bound["size"]), 999)
+        text = f"{slow_pct:+.2g} %, where chance reaches {reach:.3g} %: measure more devices, or for longer"
+        return "undecided", text
     return "same", None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bwprof.records.keys import format_metric
 from bwprof.records.regression import verdicts
-from bwprof.records.regression.comparison import Comparison, Gate, distinguish_lines
+from bwprof.records.regression.comparison import Comparison, Gate
 from bwprof.records.regression.statistics import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.regression.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, CaseVerdict
 from bwprof.results.pairs import DEFAULT_GATE
@@ -21,41 +21,25 @@ NUMBERS = ("base", "new", "change %", "95 %", "limit %")
 POWER_NUMBERS = ("processes", "noise %", "limit %", "found %", "+2 % found")
 POWER_NOTE = (
     "limit %: a change counts from here on. found %: the smallest change that is found 95 times in 100. +2 % found: "
-    "how often in 100 one try finds 2 % more time; single processes find nothing below the gate, a baseline of five "
-    "(bwprof baseline save NAME --repeat 5) finds 2 % on a quiet device 95 times in 100"
+    "how often in 100 one try finds 2 % more time"
 )
 _LARGE = 9.99  # a fraction; larger changes are ">999" %
-_HUGE = math.log(1e6)  # larger factors are powers of ten
 _TIMES_FROM = math.log(1.5)  # larger changes are factors
 _SMALL = math.log1p(0.02)
 _MOST_NAMES = 8  # of one cause
 _MOST_DETAILS = 12
 
 
-def line_names(comparison: Comparison) -> list[str]:
-    """Return each line's name: case, precision, and what distinguishes it."""
-    return [
-        " ".join(
-            quote_text(word) for word in (line.pair.row.get("case"), line.pair.row.get("precision"), label) if word
-        )
-        for line, label in zip(comparison.lines, distinguish_lines(comparison.lines), strict=True)
-    ]
-
-
 def sort_lines(comparison: Comparison, *, everything: bool) -> list[int]:
     """Return the indices of all lines, or the changed ones, sorted by verdict, the worst first."""
-    places = [
-        place
-        for place, line in enumerate(comparison.lines)
-        if everything or line.verdict != SAME or place in comparison.second_tries
-    ]
 
     def rank(place: int) -> tuple[int, float]:
         line = comparison.lines[place]
-        badness = comparison.badness(line)
-        return VERDICTS.index(line.verdict), 0.0 if math.isnan(badness) or line.verdict == SAME else -badness
+        same = line.verdict == SAME or math.isnan(line.badness)
+        return VERDICTS.index(line.verdict), 0.0 if same else -line.badness
 
-    return sorted(places, key=rank)
+    changed = [n for n, line in enumerate(comparison.lines) if line.verdict != SAME or n in comparison.second_tries]
+    return sorted(range(len(comparison.lines)) if everything else changed, key=rank)
 
 
 def two_sided(comparison: Comparison, places: Sequence[int]) -> list[int]:
@@ -65,22 +49,23 @@ def two_sided(comparison: Comparison, places: Sequence[int]) -> list[int]:
 
 def format_summary(comparison: Comparison) -> str:
     """Format one line, like ``2 slower, 1 faster, 60 same (gate 3 %): worst decode_gemm fp16 +7.1 %``."""
-    counts = comparison.counts
     main = (SLOWER, FASTER, SAME)
-    words = [*main, *(word for word in VERDICTS if counts[word] and word not in main)]
-    text = ", ".join(f"{counts[word]} {_spell(word)}" for word in words)
-    names = line_names(comparison)
-    extremes = [
-        f"{title} {names[place]} {format_change(comparison.lines[place])}"
-        for title, verdict in (("worst", SLOWER), ("best", FASTER))
-        if (place := _find_extreme(comparison, verdict)) is not None
-    ]
-    return f"{text} ({format_gate(comparison)})" + (f": {', '.join(extremes)}" if extremes else "")
-
-
-def _find_extreme(comparison: Comparison, verdict: str) -> int | None:
-    places = [place for place, line in enumerate(comparison.lines) if line.verdict == verdict]
-    return max(places, key=lambda place: abs(comparison.lines[place].difference), default=None)
+    words = [*main, *(word for word in VERDICTS if comparison.counts[word] and word not in main)]
+    counts = ", ".join(f"{comparison.counts[word]} {_spell(word)}" for word in words)
+    if _count_learnt(comparison):
+        least = smallest_threshold(comparison.gate, comparison.tries)
+        count = max(len(line.base.processes) for line in comparison.tested)
+        gate = f"thresholds learnt from {count} processes, from {100 * least:g} %"
+    else:
+        gate = f"gate {100 * (DEFAULT_GATE if comparison.gate is None else comparison.gate):g} %"
+    extremes = []
+    for title, verdict in (("worst", SLOWER), ("best", FASTER)):
+        lines = zip(comparison.lines, comparison.names, strict=True)
+        found = [(abs(line.difference), name, line) for line, name in lines if line.verdict == verdict]
+        if found:
+            _, name, line = max(found, key=lambda one: one[0])
+            extremes.append(f"{title} {name} {format_change(line)}")
+    return f"{counts} ({gate})" + (f": {', '.join(extremes)}" if extremes else "")
 
 
 def _word(line: CaseVerdict) -> str:
@@ -92,15 +77,7 @@ def _spell(verdict: str) -> str:
 
 
 def _count_learnt(comparison: Comparison) -> int:
-    return sum(line.test is not None and line.test.between_processes for line in comparison.lines)
-
-
-def format_gate(comparison: Comparison) -> str:
-    """Describe the thresholds."""
-    if not _count_learnt(comparison):
-        return f"gate {100 * (DEFAULT_GATE if comparison.gate is None else comparison.gate):g} %"
-    least = smallest_threshold(comparison.gate, comparison.tries)
-    return f"thresholds learnt from {comparison.processes} processes, from {100 * least:g} %"
+    return sum(line.test.between_processes for line in comparison.lines)
 
 
 def describe_chance(comparison: Comparison) -> str:
@@ -108,8 +85,7 @@ def describe_chance(comparison: Comparison) -> str:
     learnt = _count_learnt(comparison)
     if not learnt:
         return ""
-    rare = "; more where a case has a rare state for a whole process: --confirm measures such cases again"
-    more = ", before a second process is asked" if comparison.confirmed else rare if comparison.tries < 2 else ""
+    more = ", before a second process is measured" if comparison.confirmed else ""
     return (
         f"chance that any of {learnt} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
         f"(Sidak's correction, normal noise){more}"
@@ -118,34 +94,24 @@ def describe_chance(comparison: Comparison) -> str:
 
 def format_change(line: CaseVerdict) -> str:
     """Format a change: +7.1 %, or 2.00x faster."""
-    changed = line.verdict in (FASTER, SLOWER)
-    if abs(line.difference) < (_TIMES_FROM if changed else _HUGE):
-        return f"{100 * math.expm1(line.difference):+.1f} %"
-    size = abs(line.difference)
-    times = f"{math.exp(size):.2f}" if size < _HUGE else f"10^{size / math.log(10):.0f} "
-    return f"{times}x {line.verdict if changed else 'more' if line.difference > 0 else 'less'}"
+    if line.verdict in (FASTER, SLOWER) and abs(line.difference) >= _TIMES_FROM:
+        factor = verdicts.to_ratio(abs(line.difference))
+        return f"{factor:.2f}x {line.verdict}" if factor < 1e6 else f"{factor:.0e}x {line.verdict}"
+    return f"{_percent(line.change)} %"
 
 
 def verdict_table(comparison: Comparison, places: Sequence[int]) -> pd.DataFrame:
     """Return lines as a table of texts."""
     import pandas as pd
 
-    names = line_names(comparison)
     rows = []
     for place in places:
         line = comparison.lines[place]
-        low, high = comparison.interval(line)
-        rows.append(
-            {
-                "case": names[place],
-                "base": _value(comparison, line, new=False),
-                "new": _value(comparison, line, new=True),
-                "change %": _percent(comparison.change(line)),
-                "95 %": "-" if math.isnan(low) else f"{_percent(low - 1)}..{_percent(high - 1)}",
-                "limit %": _percent(comparison.limit(line)),
-                "verdict": _word(line),
-            }
-        )
+        low, high = line.interval
+        interval = "-" if math.isnan(low) else f"{_percent(low - 1)}..{_percent(high - 1)}"
+        values = [_value(comparison, line, new=new) for new in (False, True)]
+        figures = [*values, _percent(line.change), interval, _percent(line.limit)]
+        rows.append([comparison.names[place], *figures, _word(line)])
     return pd.DataFrame(rows, columns=["case", *NUMBERS, "verdict"])
 
 
@@ -153,49 +119,54 @@ def power_table(comparison: Comparison) -> pd.DataFrame:
     """Return the smallest change that the gate finds, per case, as a table of texts; the largest first."""
     import pandas as pd
 
-    rows = [
-        {
-            "case": name,
-            "processes": str(len(line.base.processes)),
-            "noise %": _percent(line.test.noise, 2).lstrip("+"),
-            "limit %": _percent(comparison.limit(line), 2),
-            "found %": _percent(comparison.smallest(line), 2),
-            POWER_NUMBERS[-1]: f"{100 * line.test.chance(_SMALL):.0f}",
-            "_": abs(comparison.smallest(line)),
-        }
-        for name, line in zip(line_names(comparison), comparison.lines, strict=True)
-        if line.test is not None and line.base is not None
-    ]
-    table = pd.DataFrame(rows, columns=["case", *POWER_NUMBERS, "_"])
-    return table.sort_values("_", ascending=False, kind="stable").drop(columns="_")
+    tested = [item for item in zip(comparison.names, comparison.lines, strict=True) if item[1].is_tested]
+    rows = []
+    for name, line in sorted(tested, key=lambda item: -round(abs(item[1].smallest), 9)):
+        noise, limit, found = (_percent(value, 2) for value in (line.test.noise, line.limit, line.smallest))
+        small = f"{100 * line.test.chance(_SMALL):.0f}"
+        rows.append([name, str(len(line.base.processes)), noise.lstrip("+"), limit, found, small])
+    return pd.DataFrame(rows, columns=["case", *POWER_NUMBERS])
+
+
+def _percent(fraction: float, digits: int = 1) -> str:
+    if math.isnan(fraction):
+        return "-"
+    return f">{100 * _LARGE:g}" if fraction >= _LARGE else f"{100 * fraction:+.{digits}f}"
+
+
+def _value(comparison: Comparison, line: CaseVerdict, *, new: bool) -> str:
+    value, row = (line.new, line.pair.new) if new else (line.base, line.pair.base)
+    if line.is_tested:
+        return format_metric(value.middle, comparison.metric)
+    return "-" if row is None or row["status"] == "ok" else str(row["status"])
 
 
 def detail_lines(comparison: Comparison, places: Sequence[int], *, whole: str = "", causes: bool = True) -> list[str]:
-    """Return a text for all lines with the same verdict and reason; with `causes`, which two devices do not need.
-
-    `whole` says how to see all of the lines of one side, where a text names the first of them.
-    """
-    names = line_names(comparison)
-    groups: dict[tuple[str, str], list[str]] = {}
-    for place in places:
-        line = comparison.lines[place]
-        words = [word for word in (comparison.cause(place) if causes else "", line.reason) if word]
-        if words and (line.verdict != SAME or place in comparison.second_tries):
-            change = f" {format_change(line)}" if line.test is not None else ""
-            groups.setdefault((_word(line), escape_controls("; ".join(words))), []).append(f"{names[place]}{change}")
+    """Return a text for all lines with the same verdict and reason; `whole` says how to see all lines of one side."""
     undecided = [place for place in places if comparison.lines[place].verdict == UNDECIDED]
     texts = [describe_undecided(comparison, undecided)] if undecided else []
-    texts += [_detail(verdict, reason, cases, whole) for (verdict, reason), cases in groups.items()]
+    apart, one_sided = _spell(verdicts.NOT_COMPARABLE), [_spell(word) for word in ONE_SIDED]
+    for (verdict, reason), cases in _group_lines(comparison, places, causes=causes).items():
+        counted = len(cases) > 1 and verdict in (apart, *one_sided)
+        head = f"{verdict} ({len(cases)})" if counted else verdict
+        first = ", ".join(_first(cases, whole if verdict in one_sided else ""))
+        texts.append(f"{head}: {reason}: {first}" if verdict == apart else f"{head}: {first}: {reason}")
     rest = len(texts) - _MOST_DETAILS
     more = f"and {rest} more of such lines: bwprof compare --json has all"
     return texts if rest <= 1 else [*texts[:_MOST_DETAILS], more]
 
 
-def _detail(verdict: str, reason: str, cases: list[str], whole: str) -> str:
-    apart, one_sided = _spell(verdicts.NOT_COMPARABLE), [_spell(word) for word in ONE_SIDED]
-    head = f"{verdict} ({len(cases)})" if len(cases) > 1 and verdict in (apart, *one_sided) else verdict
-    first = ", ".join(_first(cases, whole if verdict in one_sided else ""))
-    return f"{head}: {reason}: {first}" if verdict == apart else f"{head}: {first}: {reason}"
+def _group_lines(comparison: Comparison, places: Sequence[int], *, causes: bool) -> dict[tuple[str, str], list[str]]:
+    """Return the names and changes of all lines with the same verdict and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        line = comparison.lines[place]
+        reason = "; ".join(filter(None, (comparison.cause(place) if causes else "", line.reason)))
+        if reason and (line.verdict != SAME or place in comparison.second_tries):
+            change = f" {format_change(line)}" if line.is_tested else ""
+            key = _word(line), escape_controls(reason)
+            groups.setdefault(key, []).append(f"{comparison.names[place]}{change}")
+    return groups
 
 
 def _first(names: list[str], whole: str = "") -> list[str]:
@@ -205,16 +176,12 @@ def _first(names: list[str], whole: str = "") -> list[str]:
 
 def first_names(comparison: Comparison, places: Sequence[int]) -> list[str]:
     """Name the first of these lines, and count the rest."""
-    names = line_names(comparison)
-    return _first([names[place] for place in places])
+    return _first([comparison.names[place] for place in places])
 
 
 def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
-    """Name the undecided lines, the smallest change that each would show, and what decides them; "" for none."""
-    names = line_names(comparison)
-    texts = [f"{names[place]} ({_percent(comparison.smallest(comparison.lines[place]))} %)" for place in places]
-    if not texts:
-        return ""
+    """Name the undecided lines, the smallest change that each would show, and what decides them."""
+    texts = [f"{comparison.names[place]} ({_percent(comparison.lines[place].smallest)} %)" for place in places]
     return (
         f"undecided, with the smallest detectable change: {', '.join(_first(texts))}: more than the gate allows may "
         "hide there: measure both sides in several processes (bwprof baseline save NAME --repeat 5), or the new one "
@@ -224,66 +191,60 @@ def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
 
 def format_markdown(comparison: Comparison, heads: Sequence[str], gate: Gate) -> str:
     """Format a pull request's comment: the summary, what failed the gate, what else differs, the rest folded."""
-    from bwprof.analysis.answer import markdown as to_markdown
+    from bwprof.analysis.answer import markdown
+
+    def table(places: Sequence[int]) -> str:
+        return markdown(verdict_table(comparison, places)).replace("<", "&lt;")
 
     listed = sort_lines(comparison, everything=False)
     changed = two_sided(comparison, listed)
     same = [place for place in sort_lines(comparison, everything=True) if place not in set(listed)]
     one_sided = [place for place in listed if place not in set(changed)]
-    parts = [
-        f"### bwprof: {describe_outcome(comparison, gate) if heads else 'comparison'}",
-        *heads[:1],
-        _escape(format_summary(comparison)) + ".",
-        f"`{_code(comparison.base)}` → `{_code(comparison.new)}`",
+    base, new = (quote_text(name).replace("`", "'") for name in (comparison.base, comparison.new))
+    details = [f"- {_escape(line)}" for line in detail_lines(comparison, listed)]
+    folded = [
+        f"<details><summary>{len(places)} {title}</summary>\n\n{table(places)}\n\n</details>"
+        for places, title in ((same, "the same"), (one_sided, "on one side alone"))
+        if places
     ]
-    if changed:
-        parts.append(_escape_tags(to_markdown(verdict_table(comparison, changed))))
-    if listed:
-        parts.append("\n".join(f"- {_escape(line)}" for line in detail_lines(comparison, listed)))
-    for places, title in ((same, "the same"), (one_sided, "on one side alone")):
-        if places:
-            table = _escape_tags(to_markdown(verdict_table(comparison, places)))
-            parts.append(f"<details><summary>{len(places)} {title}</summary>\n\n{table}\n\n</details>")
-    parts += [_escape(note) for note in (*comparison.notes, describe_chance(comparison)) if note]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [
+        f"### bwprof: {_describe_outcome(comparison, gate) if heads else 'comparison'}",
+        *heads[:1],
+        f"{_escape(format_summary(comparison))}.",
+        f"`{base}` → `{new}`",
+        table(changed) if changed else "",
+        "\n".join(details),
+        *folded,
+        *map(_escape, (*comparison.notes, describe_chance(comparison))),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def describe_outcome(comparison: Comparison, gate: Gate) -> str:
-    """Describe the outcome of a gate."""
-    if gate.failed:
-        return "the gate failed"
-    if gate.missing:
-        return "cases failed or are missing"
-    if gate.suspects:
-        return "cases may be slower, but were disturbed"
-    if not comparison.judged:
-        return "no case could be judged"
-    return "cases are undecided" if gate.undecided else "no case failed the gate"
-
-
-def _code(text: str) -> str:
-    return quote_text(text).replace("`", "'")
+def _describe_outcome(comparison: Comparison, gate: Gate) -> str:
+    outcomes = {
+        "the gate failed": gate.failed,
+        "cases failed or are missing": gate.missing,
+        "cases may be slower, but were disturbed": gate.suspects,
+        "no case could be judged": not comparison.judged,
+        "cases are undecided": gate.undecided,
+    }
+    return next((text for text, applies in outcomes.items() if applies), "no case failed the gate")
 
 
 def _escape(text: str) -> str:
-    return _escape_tags(text).replace("|", "\\|")
-
-
-def _escape_tags(text: str) -> str:
-    return text.replace("<", "&lt;")
+    return text.replace("<", "&lt;").replace("|", "\\|")
 
 
 def github_lines(comparison: Comparison, gate: Gate, file: str) -> list[str]:
     """Return workflow commands that GitHub shows at the pull request: an error for each case that passes no gate."""
-    names = line_names(comparison)
     lines = []
     for place in (*gate.failed, *gate.unsettled):
         line = comparison.lines[place]
-        text = format_change(line) if line.test is not None else line.reason
+        text = format_change(line) if line.is_tested else line.reason
         if place in gate.undecided:
-            text = f"{text}, smallest detectable change {_percent(comparison.smallest(line))} %"
+            text = f"{text}, smallest detectable change {_percent(line.smallest)} %"
         text = ": ".join(filter(None, (text, comparison.cause(place))))
-        title = _escape_property(f"{names[place]}: {_word(line)}")
+        title = _escape_property(f"{comparison.names[place]}: {_word(line)}")
         lines.append(f"::error file={_escape_property(file)},title={title}::{_escape_data(text)}")
     return lines
 
@@ -294,17 +255,3 @@ def _escape_data(text: str) -> str:
 
 def _escape_property(text: str) -> str:
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _percent(fraction: float, digits: int = 1) -> str:
-    if math.isnan(fraction):
-        return "-"
-    return f">{100 * _LARGE:g}" if fraction >= _LARGE else f"{100 * fraction:+.{digits}f}"
-
-
-def _value(comparison: Comparison, line: CaseVerdict, *, new: bool) -> str:
-    value = line.new if new else line.base
-    if value is not None:
-        return format_metric(value.middle, comparison.metric)
-    row = line.pair.new if new else line.pair.base
-    return "-" if row is None or row["status"] == "ok" else str(row["status"])

@@ -5,15 +5,21 @@ show how a case's medians vary between processes; a baseline of a few processes 
 moderated by the variances of all cases (empirical Bayes: Smyth, "Linear models and empirical Bayes methods",
 Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 3 and 6.2), and a difference is tested by
 Student's t with the degrees of freedom of both.
+
+Where raw samples are known, they are compared quantile by quantile: the median of samples with two states jumps when
+the states' shares change, and its interval spans both of them; a slower kernel moves every quantile by the same factor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist, fmean, variance
+from functools import cache, lru_cache
+from statistics import NormalDist, fmean, median, variance
+from typing import Any
+
+import numpy as np
 
 LEAST = 0.01  # the smallest threshold, a fraction: other addresses, another day
 
@@ -23,11 +29,18 @@ LEAST = 0.01  # the smallest threshold, a fraction: other addresses, another day
 LEAST_ONCE = 0.02
 FAMILY_CHANCE = 0.05  # of any false alarm among all cases of a comparison
 FOUND = 0.95  # the probability that the smallest detectable change is found
-_INTERVAL = 0.95  # of the rows' intervals
+_SIDE = 0.975  # the upper end of a 95 % interval, as the rows have them
 _FEWEST_CASES = 8  # that show what cases are like
 _MOST_PRIOR = 10.0  # degrees of freedom: a case's own variation always counts
 _LEAST_SD = 1e-4  # the timers' resolution: medians that agree to the last digit are no certainty
 _NORMAL = NormalDist()
+_MOST_FREEDOM = 1e4  # from here on Student's t is normal to 4 digits
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_ERRORS = 3.0  # standard errors of a quantile's rank, in either direction
+_BLOCKS = (5, 10, 20)  # numbers of blocks of neighbouring, similar samples; the largest error of them counts
+_FEWEST = 20  # samples of a process
+_AGREEMENT = 0.002  # between the samples' median and the row's time: others are samples of another measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +53,9 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTest:
-    """The test of a difference of logarithms.
+    """The test of a difference of logarithms: what it must exceed, and its standard error, of `freedom` degrees.
 
-    `threshold` is what it must exceed, `noise` its standard error, of `freedom` degrees: that between processes, or
-    within one. `scatter` is the standard error of what decides, where that is not the difference itself.
+    `scatter` is the standard error of what decides, where that is not the difference itself.
     """
 
     threshold: float
@@ -54,14 +66,13 @@ class ChangeTest:
 
     def interval(self, difference: float) -> tuple[float, float]:
         """Return the 95 % interval of a measured difference."""
-        reach = student_quantile(self.freedom, (1 + _INTERVAL) / 2) * self.noise
+        reach = student_quantile(self.freedom, _SIDE) * self.noise
         return difference - reach, difference + reach
 
     def smallest(self, *, times: int = 1) -> float:
         """Return the smallest difference that each of so many `times` finds, with the probability `FOUND` in all.
 
-        It is the threshold, and as much again as the noise takes away one time in twenty; each of two tries may miss
-        half as often, which is cautious, as they share a baseline.
+        Each of two tries may miss half as often, which is cautious, as they share a baseline.
         """
         noise = self.noise if self.scatter is None else self.scatter
         return self.threshold + student_quantile(self.freedom, 1 - (1 - FOUND) / times) * noise
@@ -95,10 +106,9 @@ def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
     """
     if len(spreads) < _FEWEST_CASES:
         return None
-    logs = [
-        math.log(spread.variance) - _digamma(spread.freedom / 2) + math.log(spread.freedom / 2) for spread in spreads
-    ]
-    beyond = variance(logs) - fmean(_trigamma(spread.freedom / 2) for spread in spreads)
+    halves = [spread.freedom / 2 for spread in spreads]
+    logs = [math.log(one.variance) - _digamma(n) + math.log(n) for one, n in zip(spreads, halves, strict=True)]
+    beyond = variance(logs) - fmean(map(_trigamma, halves))
     freedom = min(2 * _trigamma_inverse(beyond), _MOST_PRIOR) if beyond > 0 else _MOST_PRIOR
     return Spread(math.exp(fmean(logs) + _digamma(freedom / 2) - math.log(freedom / 2)), freedom)
 
@@ -106,9 +116,8 @@ def fit_prior(spreads: Sequence[Spread]) -> Spread | None:
 def moderate_spread(own: Spread, prior: Spread | None) -> Spread:
     """Combine a case's variance with that of all cases, each weighted by its degrees of freedom.
 
-    Two or three processes show little of a case, and of all cases. Then all cases count for less, or a case that varies
-    more than most would have too small a threshold (simulated: with a single degree, and one case in thirty that varies
-    30 times as much, a false alarm in every fourth suite).
+    Of two or three processes all cases count for less, or a case that varies more than most would have too small a
+    threshold (simulated: one case in thirty that varies 30 times as much, a false alarm in every fourth suite).
     """
     if prior is None:
         return own
@@ -119,20 +128,13 @@ def moderate_spread(own: Spread, prior: Spread | None) -> Spread:
 def chance_per_case(cases: int, family_chance: float = FAMILY_CHANCE) -> float:
     """Return the chance of a false alarm for each of `cases` tests, so that any has one with `family_chance`.
 
-    Sidak's correction: exact for independent cases, cautious for cases that become slow together (Sidak, Journal of the
-    American Statistical Association 62, 1967).
+    Sidak, Journal of the American Statistical Association 62, 1967: exact for independent cases, else cautious.
     """
     return family_chance if cases <= 1 else -math.expm1(math.log1p(-family_chance) / cases)
 
 
 def smallest_threshold(gate: float | None, tries: int) -> float:
-    """Return the smallest threshold, a fraction: the gate, else by how many tries, or processes, decide.
-
-    Examples
-    --------
-    >>> smallest_threshold(None, 1), smallest_threshold(None, 2), smallest_threshold(0.001, 1)
-    (0.02, 0.01, 0.01)
-    """
+    """Return the smallest threshold, a fraction: the gate, else by how many tries, or processes, decide."""
     return max(LEAST, gate) if gate is not None else LEAST if tries > 1 else LEAST_ONCE
 
 
@@ -146,19 +148,16 @@ def learnt_test(
     """
     base, new = processes
     noise = math.sqrt(variation.variance / base + max(variation.variance, within**2) / new)
-    reach = (
-        student_quantile(variation.freedom, 1 - min(chance, (1 - _INTERVAL) / 2)) * noise
-    )  # never within the interval
+    reach = student_quantile(variation.freedom, max(1 - chance, _SIDE)) * noise  # never within the interval
     return ChangeTest(max(math.log1p(least), reach), noise, variation.freedom, between_processes=True)
 
 
 def plain_test(reaches: tuple[float, float], gate: float, chance: float = FAMILY_CHANCE) -> ChangeTest:
     """Make the test of two single processes: the rule of `bwprof.results.pairs`.
 
-    `reaches` are how far their intervals reach towards each other: they must not overlap, and be apart by more than
-    `chance` makes them. The gate replaces the unknown variation between processes.
+    `reaches` are how far their intervals reach towards each other; `gate` replaces the unknown variation.
     """
-    noise = math.hypot(*reaches) / student_quantile(math.inf, (1 + _INTERVAL) / 2)
+    noise = math.hypot(*reaches) / student_quantile(math.inf, _SIDE)
     reach = max(sum(reaches), student_quantile(math.inf, 1 - chance) * noise)
     return ChangeTest(max(math.log1p(gate), reach), noise, math.inf, between_processes=False)
 
@@ -167,81 +166,145 @@ def standard_error(low: float, high: float) -> float:
     """Return a logarithm's standard error from the ends of its value's 95 % interval; infinite where that is."""
     if not (0 < low <= high < math.inf):
         return math.inf
-    return (math.log(high) - math.log(low)) / (2 * student_quantile(math.inf, (1 + _INTERVAL) / 2))
+    return (math.log(high) - math.log(low)) / (2 * student_quantile(math.inf, _SIDE))
 
 
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float, chance: float) -> float:
     """Return the quantile of Student's t that is exceeded with the chance 1 - `chance`, for `chance` from 0.5 on."""
-    if math.isinf(freedom):
+    if freedom > _MOST_FREEDOM:
         return _NORMAL.inv_cdf(chance)
-    low, high = 0.0, 1.0
+    high = 1.0
     while _student_above(high, freedom) > 1 - chance:
-        low, high = high, high * 2
-    for _ in range(80):
+        high *= 2
+    return _bisect(lambda value: _student_above(value, freedom) > 1 - chance, 0.0 if high == 1 else high / 2, high)
+
+
+def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float:
+    for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if _student_above(middle, freedom) > 1 - chance else (low, middle)
+        low, high = (middle, high) if is_below(middle) else (low, middle)
     return (low + high) / 2
 
 
 def _student_above(value: float, freedom: float) -> float:
-    """Return the chance of more than `value`, which is not negative (Abramowitz and Stegun 26.7.1)."""
-    return 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + value * value))
+    """Return the chance of more than `value`, not negative: Gauss' quadrature of sin^(freedom - 1) up to an angle."""
+    nodes, weights = _quadrature()
+    end = math.atan2(math.sqrt(freedom), value)
+    # The angle is a fourth power of the nodes, so that the integrand is smooth at 0.
+    front = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    return front * float(np.sum(weights * 4 * end * nodes**3 * np.sin(end * nodes**4) ** (freedom - 1)))
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function, by its continued fraction (Abramowitz and Stegun 26.5.8)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
-    # Lentz's algorithm.
-    tiny = 1e-300
-    upper, lower = 1.0, 1 - (a + b) * x / (a + 1)
-    lower = 1 / (lower if abs(lower) > tiny else tiny)
-    result = lower
-    for m in range(1, 500):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            lower = 1 + term * lower
-            lower = 1 / (lower if abs(lower) > tiny else tiny)
-            upper = 1 + term / upper
-            upper = upper if abs(upper) > tiny else tiny
-            result *= upper * lower
-        if abs(upper * lower - 1) < 1e-14:
-            break
-    return front * result
+@cache
+def _quadrature() -> tuple[Any, Any]:
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    return (nodes + 1) / 2, weights / 2
 
 
 def _digamma(x: float) -> float:
     """Return the derivative of log gamma (Abramowitz and Stegun 6.3.5, 6.3.18)."""
-    result = 0.0
-    while x < 8:
-        result -= 1 / x
-        x += 1
+    x, steps = x + 8, x + np.arange(8)
     y = 1 / (x * x)
-    return result + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+    series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
+    return math.log(x) - 0.5 / x - series - float(np.sum(1 / steps))
 
 
 def _trigamma(x: float) -> float:
     """Return the derivative of `_digamma` (Abramowitz and Stegun 6.4.6, 6.4.12)."""
-    result = 0.0
-    while x < 8:
-        result += 1 / (x * x)
-        x += 1
+    x, steps = x + 8, x + np.arange(8)
     y = 1 / (x * x)
-    return result + 1 / x + y / 2 + y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+    series = y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
+    return 1 / x + y / 2 + series + float(np.sum(1 / steps**2))
 
 
 def _trigamma_inverse(value: float) -> float:
-    """Return where trigamma, which falls, has a positive value; by bisection."""
-    low, high = 1e-8, 1.0
-    while _trigamma(high) > value and high < 1e8:
-        high *= 2
-    for _ in range(100):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
-    return math.sqrt(low * high)
+    """Return where trigamma, which falls, has a positive value, between 1e-8 and 1e8."""
+    return math.exp(_bisect(lambda x: _trigamma(math.exp(x)) > value, math.log(1e-8), math.log(1e8)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The logarithm of new / base time of each of `QUANTILES`, and the ends of its interval.
+
+    `inside` is the median's error by the scatter within the processes; `reach` the error of the quantiles that decide.
+    """
+
+    low: tuple[float, ...]
+    middle: tuple[float, ...]
+    high: tuple[float, ...]
+    inside: float
+    reach: float
+
+    @property
+    def size(self) -> float:
+        """The common change of the quantiles: their median."""
+        return median(self.middle)
+
+    def is_longer(self, least: float, sign: int = 1) -> bool:
+        """Return whether low and high quantiles are longer (shorter) by more than `least`, and none contradicts."""
+        low, high = (self.low, self.high) if sign > 0 else ([-end for end in self.high], [-end for end in self.low])
+        return min(low[0], max(low[3], low[4])) > 0 and min(*high, sign * self.size) > least
+
+    def may_exceed(self, limit: float) -> bool:
+        """Return whether the median may have changed by more than `limit`, or a lower (not disturbed) quantile has."""
+        moved = any(low > limit or high < -limit for low, high in zip(self.low[:2], self.high[:2], strict=True))
+        return moved or abs(self.middle[2]) + self.inside > limit
+
+
+def fits_time(samples: Sequence[float], time_ms: float) -> bool:
+    """Return whether samples, in ns, are enough, and have a row's time as their median."""
+    if len(samples) < _FEWEST or not all(0 < value < math.inf for value in (time_ms, *samples)):
+        return False
+    return abs(median(samples) / 1e6 / time_ms - 1) < _AGREEMENT
+
+
+def measure_shift(
+    base: Sequence[Sequence[float]], new: Sequence[Sequence[float]], prior: Spread | None, chance: float
+) -> Shift | None:
+    """Compare the samples, in their order, of two sides' processes; None where a side has no samples.
+
+    `prior` is the variance between processes of all cases, `chance` that of a false alarm.
+    """
+    if not base or not new:
+        return None
+    sides = [np.stack([_quantiles(samples) for samples in side]) for side in (base, new)]
+    (before, down, up), (after, later_down, later_up) = (_average(side) for side in sides)
+    values = zip(sides[0][:, 0].T, sides[1][:, 0].T, strict=True)
+    reaches = [_process_reach(old, later, prior, chance) for old, later in values]
+    near, far = (np.array(ends) for ends in zip(*reaches, strict=True))
+    middle = after - before
+    low, high = np.hypot(up, later_down), np.hypot(down, later_up)
+    first, last, off = middle - np.maximum(low, near), middle + np.maximum(high, near), np.maximum(low, far)
+    inside, reach = max(low[2], high[2]), max(off[0], min(off[3], off[4]))
+    return Shift(tuple(first.tolist()), tuple(middle.tolist()), tuple(last.tolist()), float(inside), float(reach))
+
+
+def _quantiles(samples: Sequence[float]) -> Any:
+    """Return the logarithms of the quantiles, and their errors downwards and upwards, which follow from the ranks'."""
+    values = np.log(np.asarray(samples, dtype=float))
+    count, ranks = len(values), np.array(QUANTILES)
+    at = np.quantile(values, ranks)
+    below = (values[:, None] < at) + 0.5 * (values[:, None] == at)
+    error = np.sqrt(ranks * (1 - ranks) / count)
+    for blocks in _BLOCKS:
+        length = count // blocks
+        shares = below[count - length * blocks :].reshape(blocks, length, -1).mean(axis=1)
+        error = np.maximum(error, shares.std(axis=0, ddof=1) / math.sqrt(blocks))
+    low, high = (np.quantile(values, np.clip(ranks + sign * _ERRORS * error, 0, 1)) for sign in (-1, 1))
+    return np.stack([at, at - low, high - at])
+
+
+def _average(side: Any) -> Any:
+    return side[:, 0].mean(axis=0), *(np.sqrt((side[:, end] ** 2).sum(axis=0)) / len(side) for end in (1, 2))
+
+
+def _process_reach(base: Any, new: Any, prior: Spread | None, chance: float) -> tuple[float, float]:
+    """Return how far apart variation between processes may take two means of a quantile: at 95 %, and at a chance."""
+    own = pool_spreads(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
+    if own is None:
+        return 0.0, 0.0
+    variation = moderate_spread(own, prior)
+    noise = math.sqrt(max(own.variance, variation.variance) * (1 / len(base) + 1 / len(new)))
+    near, far = (student_quantile(variation.freedom, 1 - error) * noise for error in (0.025, min(chance, 0.025)))
+    return near, far

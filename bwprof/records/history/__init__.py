@@ -1,1 +1,0 @@
-"""The history of runs: what a folder of runs holds, case by case."""
