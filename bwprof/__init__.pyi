@@ -41,12 +41,12 @@ from bwprof.records.baselines import Baseline as Baseline
 from bwprof.records.baselines import baselines as baselines
 from bwprof.records.baselines import delete_baseline as delete_baseline
 from bwprof.records.baselines import load_baseline as load_baseline
-from bwprof.records.history.query import history as history
+from bwprof.records.history import history as history
 from bwprof.records.proof import BandwidthReport as BandwidthReport
 from bwprof.records.proof import save_proof_bundle as save_proof_bundle
 from bwprof.records.regression.compare import compare as compare
 from bwprof.records.regression.outliers import outliers as outliers
-from bwprof.records.save_baseline import save_baseline as save_baseline
+from bwprof.records.source import save_baseline as save_baseline
 from bwprof.registry import operations as operations
 from bwprof.report.write import write_report as write_report
 from bwprof.results.frame import columns as columns

@@ -119,8 +119,8 @@ def test_another_runs_lines_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest
 
 
 def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
-    old, young, held = (tmp_path / f".rows.csv.{n}{n}{n}{n}.tmp" for n in ("aa", "bb", "cc"))
-    for found in (old, young, held):
+    old, young, locked_file = (tmp_path / f".rows.csv.{n}{n}{n}{n}.tmp" for n in ("aa", "bb", "cc"))
+    for found in (old, young, locked_file):
         found.write_text("half a fil")
     for found in (old, locked_file):
         os.utime(found, (time.time() - 3600,) * 2)
@@ -386,7 +386,7 @@ def test_two_errors_are_both_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine") as caught:
-        sweep_of("a callable", progress=shown)
+        sweep_of("a callable", progress=report)
     assert [f"[Errno {errno.ENOSPC}]" in note for note in caught.value.__notes__] == [True]
     assert len(caught.value.frame) == 1  # type: ignore[attr-defined]
 

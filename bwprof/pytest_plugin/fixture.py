@@ -29,7 +29,6 @@ from bwprof.records.regression.comparison import compare_sources, parse_fail_on
 from bwprof.records.regression.report import describe_undecided, format_change
 from bwprof.records.regression.verdicts import FASTER, SAME, SLOWER
 from bwprof.records.source import describe_disturbed, load_source, make_source, save_baseline
-from bwprof.results.columns import FLAGS
 from bwprof.results.pairs import DISTURBED, split_flags
 from bwprof.results.row import Row
 from bwprof.results.schema import FLAGS

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof.records.keys import geometric_mean, key_names, positive_number, unique_keys
-from bwprof.results import columns, json_file, pairs, schema
+from bwprof.results import json_file, pairs, schema
 from bwprof.results.atomic import atomic_write, lock, read_text, refuse_foreign
 from bwprof.results.schema import RowDict
 from bwprof.text import formatting

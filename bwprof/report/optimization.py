@@ -158,7 +158,7 @@ def _fix(step: OptimizationStep) -> Section | None:
     change = change or "not recorded: variant, commit and version are the same in both runs"
     if step.before.get("variant") != step.after.get("variant") and (text := _variant_text(step.after)):
         change += f". {text}"
-    low, high = step.comparison.interval(verdict)
+    low, high = verdict.interval
     interval = f" (95 %: {_times(1 / high)} to {_times(1 / low)})" if low > 0 else ""
     reason = f": {verdict.reason}" if verdict.reason else ""
     times = f"{_ms(step.before)} to {_ms(step.after)}, speed-up {_times(step.speedup)}{interval}"

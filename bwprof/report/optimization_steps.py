@@ -16,7 +16,6 @@ from bwprof import registry
 from bwprof.analysis.bottleneck import Finding, rank_losses
 from bwprof.analysis.rules import AT_ROOF, RuleInputs
 from bwprof.analysis.values import as_frame
-from bwprof.records.baselines import Baseline
 from bwprof.records.regression.comparison import Comparison, compare_sources
 from bwprof.records.regression.verdicts import pair_cases
 from bwprof.records.source import load_source, make_source
@@ -215,7 +214,7 @@ class OptimizationStep:
 
 
 def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDict, RowDict]) -> OptimizationStep:
-    both = [Source(run.name, [row], [None], run.metadata, [()]) for run, row in zip(runs, rows, strict=True)]
+    both = [make_source(run.name, [row], None, run.metadata) for run, row in zip(runs, rows, strict=True)]
     finding, (before, after) = _find_loss(rows[0]), rows
     stored = [number_of(row, "algorithmic_bytes_read") + number_of(row, "algorithmic_bytes_written") for row in rows]
     pairs = {"variant": [row.get("variant") for row in rows]}

@@ -318,7 +318,8 @@ _LAUNCHES = 10
 _START_SECONDS = 2.0  # to start processes, and to draw the picture
 _WARM_UP = 1.3  # sampling with its warm-up, over sampling
 _RATES_SECONDS, _CHECK_SECONDS = 1.0, 0.5  # to measure arithmetic rates; to check stored roofs
-_EARLY_SECONDS = DEFAULT_CASE_SECONDS / 4  # sampling of a case that converges early
+_LATE_SECONDS = DEFAULT_CASE_SECONDS  # sampling of a case that does not converge
+_EARLY_SECONDS = _LATE_SECONDS / 4  # and of one that converges early
 
 
 def estimate_launch(work: Mapping[str, int], precision: str, facts: Mapping[str, Any], backend: str) -> float:
@@ -343,7 +344,7 @@ def estimate_cases(
 
     `target` is the run's time for all cases, `most` the sampling of each (None: as long as a run does), in seconds.
     """
-    longest = DEFAULT_CASE_SECONDS if most is None else most
+    longest = _LATE_SECONDS if most is None else most
     share = math.inf if target is None else target / max(1, len(specs))
     free = facts.get("memory_free_bytes", math.inf)
     measured = [spec for spec in specs if not registry.is_predicted(spec.operation, spec.precision, backend)]

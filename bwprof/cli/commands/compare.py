@@ -18,13 +18,13 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, OK
 from bwprof.cli.options import ONLY, command, run_group
 from bwprof.cli.output import check_picture, choose_targets, emit, writing
 from bwprof.cli.render import print_frame, print_lines
-from bwprof.records import baselines, save_baseline
+from bwprof.records import baselines
 from bwprof.records.baselines import Baseline, BaselineCase
 from bwprof.records.keys import read_metric
 from bwprof.records.regression import report
 from bwprof.records.regression.comparison import Comparison, Gate, compare_sources, parse_fail_on
 from bwprof.records.regression.verdicts import DISTURBED_WORD, NOT_COMPARABLE, UNDECIDED
-from bwprof.records.source import Source, load_source
+from bwprof.records.source import is_measured, join_sources, list_doubts, load_source, make_source
 from bwprof.results.pairs import find_disturbances, find_doubts
 from bwprof.text.formatting import format_figure, format_path, is_missing, plural
 from bwprof.text.parsing import quote_text
@@ -84,7 +84,7 @@ def main_compare(options: argparse.Namespace) -> int:
     exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on, incomplete: a case of BASE failed or
     is missing in NEW, a slower one was disturbed, an undecided one may hide a failure, or no case could be judged)
     """
-    from bwprof.records.regression.confirmation import confirm_changes
+    from bwprof.records.regression.compare import confirm_changes
     from bwprof.results import frame
 
     fail_on = parse_fail_on(options.fail_on, "--fail-on")
@@ -185,7 +185,7 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
 
 
 def _json(comparison: Comparison, gate: Gate) -> str:
-    names = report.line_names(comparison)
+    names = comparison.names
     records = comparison.frame().to_dict(orient="records")
     document: dict[str, Any] = {
         "format": "bwprof-comparison",
@@ -365,11 +365,11 @@ def main_baseline_save(options: argparse.Namespace) -> int:
     return _measure(options)
 
 
-def _save(options: argparse.Namespace, sources: Sequence[Source]) -> None:
-    baseline = save_baseline.join_sources(options.name, sources)
+def _save(options: argparse.Namespace, sources: Sequence[Baseline]) -> None:
+    baseline = join_sources(options.name, sources)
     path = format_path(baselines.write_baseline(baseline, folder=options.dir, force=options.force))
     sys.stderr.write(f"bwprof: baseline {options.name} ({plural(len(baseline.cases), 'case')}) is in {path}\n")
-    for doubt in save_baseline.list_doubts(baseline):
+    for doubt in list_doubts(baseline):
         _log.warning("%s", doubt)
 
 
@@ -384,7 +384,7 @@ def _measure(options: argparse.Namespace) -> int:
             reason = next((f": {row['reason']}" for row in empty.rows if row.get("reason")), "")
             _log.error("baseline %s is not saved: no case was measured%s", options.name, reason)
         elif all(map(_is_complete, stores)):
-            sources = [Source(str(store.run["run_id"]), store.rows, store.samples, store.run) for store in stores]
+            sources = [make_source(str(store.run["run_id"]), store.rows, store.samples, store.run) for store in stores]
             with options.interrupts.at_once():
                 _save(options, sources)
             saved = True
@@ -402,7 +402,7 @@ def _is_complete(store: Store) -> bool:
 
 
 def _has_times(store: Store) -> bool:
-    return any(map(save_baseline.is_measured, store.rows))
+    return any(map(is_measured, store.rows))
 
 
 def _run_each(options: argparse.Namespace, stores: list[Store]) -> int:

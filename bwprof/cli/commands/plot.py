@@ -212,7 +212,7 @@ def _draw_other(kind: str | None, files: Sequence[str], options: argparse.Namesp
         if len(files) != 2:
             raise ValueError(f"compare needs BASE and NEW, and there are {len(files)}: bwprof plot compare BASE NEW")
         return regressions.build_ratios(compare(files[0], files[1])).write
-    from bwprof.records.history.query import history
+    from bwprof.records.history import history
 
     if len(files) > 1:
         raise ValueError(f"trend draws the runs below one folder: '{quote_text(files[1])}' is one too many")
