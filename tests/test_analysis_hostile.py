@@ -17,7 +17,7 @@ from bwprof.analysis.answer import Answer
 from bwprof.analysis.bandwidth import speed_of_light, utilization_table
 from bwprof.analysis.bottleneck import bottlenecks, match_rules, strengths
 from bwprof.analysis.rules import checklist
-from bwprof.cli.commands.analyze import print_answer
+from bwprof.cli.commands.results import print_answer
 from bwprof.results import frame, schema
 
 WORDS = {

@@ -467,7 +467,7 @@ def test_bytes_of_a_function_do_not_show_intermediates() -> None:
 def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller passes no bytes, or only some, so the row's bytes are the counted ones."""
     counted = {"dram_bytes_read": 3e9, "dram_bytes_written": 2e9, "l2_bytes": 6e9, "counters_status": "ok"}
-    monkeypatch.setattr(function, "_count_bytes", lambda *_: dict(counted))
+    monkeypatch.setattr(function, "_count_traffic", lambda *_: dict(counted))
     outcome = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
     for known in ({}, {"bytes_read": 10**9}):
         row = dict(bwprof.measure(lambda: None, counters=True, **known, **NOTHING)) | outcome

@@ -148,4 +148,4 @@ def test_a_python_without_sqlite_reads_all_but_its_files(here: Path, name: str) 
     words = [sys.executable, "-c", code, "diagnose", name]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     assert (done.returncode, "Traceback" in done.stderr) == (2 * (name == "odd.sqlite"), False), done.stderr
-    assert ("has no SQLite" in done.stderr) == (name == "odd.sqlite")
+    assert ("has no sqlite3" in done.stderr) == (name == "odd.sqlite")

@@ -13,7 +13,7 @@ from rows import row
 
 import bwprof
 from bwprof.analysis.rules import RULES
-from bwprof.cli.commands.show import main_report
+from bwprof.cli.commands.results import main_report
 from bwprof.report import run as pictures
 from bwprof.report.optimization_steps import FIGURES, NO_PEER, Goal, Story, read_goals, read_story
 from bwprof.report.run import read_runs

@@ -130,7 +130,7 @@ def test_a_trend_of_a_folder(here: Path) -> None:
         (["results.json", "--layout", "slid", "-o", "x.svg"], "unknown layout 'slid': did you mean 'slide'?"),
         (["lines", "results.json", "--panels"], "--panels is no option of the kind lines"),
         (["heatmap", "results.json"], "needs two parameters with several values each, and there are: N"),
-        (["speedup", "results.json", "--to", "fp99"], "to: unknown precision 'fp99'"),
+        (["speedup", "results.json", "--to", "fp99"], "unknown precision 'fp99'"),
         (["compare", "results.json"], "compare needs BASE and NEW, and there are 1"),
         (["trend", "a", "b"], "'b' is one too many"),
         (["roofs", "results.json"], "there are no roofs in it"),

@@ -22,7 +22,7 @@ import pytest
 from rows import HOSTILE, hostile_frame, pair, row
 
 import bwprof
-from bwprof.cli.commands.show import main_report
+from bwprof.cli.commands.results import main_report
 from bwprof.report import run as pictures
 from bwprof.report import sections, write
 from bwprof.report.run import ReportRun, read_runs

@@ -75,6 +75,7 @@ def test_every_flag_is_raised_and_documented(source_tree: Path) -> None:
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(schema.FLAGS)
     code = "".join(path.read_text(encoding="utf-8") for path in (source_tree / "bwprof").rglob("*.py"))
     raised = {word for said in re.findall(r"flags\.append\((.*)\)", code) for word in re.findall(r'"(\w+)"', said)}
+    raised |= set(re.findall(r'flags ?= ?.*\["(\w+)"\] \*', code))
     rules = (source_tree / "bwprof/measuring/grade.py").read_text(encoding="utf-8")  # yield (flag, reason)
     raised |= set(re.findall(r'(?:yield \(?\s*|flag = |else |\(\()"(\w+)"', rules))
     assert raised == set(schema.FLAGS)

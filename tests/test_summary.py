@@ -28,7 +28,8 @@ def printed(rows: list[RowDict]) -> str:
 @pytest.mark.parametrize("width", [80, 120])
 def test_words_stay_whole_on_a_narrow_terminal(width: int) -> None:
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    render.print_summary(pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory"), screen)
+    rows = pair("prefill_attention_of_many", 100.0, 80.0, variant="cublaslt", limiter="memory")
+    render.print_summary(frame.from_rows(rows), screen)
     (line,) = (message for message in screen.file.getvalue().splitlines() if "80.0" in message)  # type: ignore[attr-defined]
     assert all(word in line for word in ("prefill_attention_of_many", "cublaslt", "memory"))
 

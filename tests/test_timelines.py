@@ -439,9 +439,9 @@ def test_the_command_prints_time_lines_and_launches(tmp_path, capsys):
     first, _, table = printed.partition("\n")
     assert re.findall(r"trace\.json|\d+", first) == ["trace.json", "4", "3"]
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if "|" in line]
-    assert rows[1][:5] == ["2", "gemm<float>", "15", "0.03", "81.1"]
+    assert ["2", "gemm<float>", "0.015", "0.03", "81.08"] in [row[:5] for row in rows]
     assert rows[-1][1].startswith("Memcpy DtoD")
-    assert "30.0" in rows[-1]
+    assert "30" in rows[-1]
     exported = export(tmp_path, f"{NOW}; {STRINGS}", *strings(n1="=1+1"), launched(1, 0, 30, 1, 1))
     assert command("nsys", exported, "--csv", "-") == 0
     header, row = capsys.readouterr().out.splitlines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -42,6 +41,11 @@ from bwprof.text.parsing import number_or_nan, parse_path, quote_text, repr_shor
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
+
+try:
+    import sqlite3
+except ImportError:  # a Python that was built without it reads all but such files
+    sqlite3 = None  # type: ignore[assignment]
 
 SQLITE = b"SQLite format 3\0"
 _TOOL = "Nsight Systems"
@@ -108,6 +112,8 @@ def parse_nsys(path: str | PathLike[str], *, bytes: EventBytes | None = None) ->
 
 
 def _read_export(place: Path, bytes: EventBytes | None) -> pd.DataFrame:
+    if sqlite3 is None:
+        raise file_error(place, None, "this Python has no sqlite3, which such a file needs")
     notes: list[str] = []
     address = f"file:{quote(str(place.absolute()))}?mode=ro&immutable=1"  # for reading alone
     try:

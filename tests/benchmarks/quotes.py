@@ -96,7 +96,7 @@ def speed(row: Mapping[str, Any]) -> str:
 def improvements() -> str:
     """Return README's table of FP32 against FP16 on the H200."""
     rows = bwprof.load_example("h200").set_index(["case", "variant", "precision"])
-    lines = ["| H200 | FP32 | FP16 | speed-up | by bytes alone | limiter |", "|---|---|---|---|---|---|"]
+    lines = ["| H200 | FP32 | FP16 | speed-up | ratio of bytes | limiter |", "|---|---|---|---|---|---|"]
     for name, case, variant in CLASSIC:
         wide, narrow = (rows.loc[(case, variant, precision)].to_dict() for precision in ("fp32", "fp16"))
         ratios = [f"{narrow[f'{what}_vs_fp32']:.2f}x" for what in ("speedup", "byte_ratio")]
