@@ -313,10 +313,10 @@ def test_the_package_does_not_grow() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     lines = {path: len(path.read_text().splitlines()) for path in files}
     importers = sum(count for path, count in lines.items() if "importers" in path.relative_to(PACKAGE).parts)
-    assert sum(lines.values()) - importers <= 45_900
-    assert importers <= 4_990
-    assert len(files) <= 223
-    assert len({path.parent for path in files}) <= 24
+    assert sum(lines.values()) - importers <= 39_100
+    assert importers <= 4_510
+    assert len(files) <= 173
+    assert len({path.parent for path in files}) <= 22
 
 
 def bad_names(nodes: Iterable[ast.AST]) -> set[str]:
