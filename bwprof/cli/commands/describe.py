@@ -114,13 +114,15 @@ def main_operations(options: argparse.Namespace) -> int:
 def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
     from bwprof.analysis.answer import markdown
 
-    parts = ["# Operations", "Made by `bwprof operations --md`.", _LEGEND.strip()]
+    made = "Made by `bwprof operations --md`. `bwprof variants` lists the kernels of each operation."
+    parts = ["# Operations", made, _LEGEND.strip()]
     for operation in operations:
         text = operation["text"]
         parts += [f"## {operation['name']}", f"{text[:1].upper()}{text[1:]}."]
         formulas = [f"* {name}: `{formula}`" for name, formula in operation["formulas"].items()]
-        parts += ["\n".join([*formulas, f"* intensity: {_intensity_text(operation)} FLOP/B"])]
-        parts += [markdown(_params(operation)), markdown(_variants(operation))]
+        precisions = ", ".join(operation["precisions"])
+        facts = [f"* intensity: {_intensity_text(operation)} FLOP/B", f"* precisions: {precisions}"]
+        parts += ["\n".join([*formulas, *facts]), markdown(_params(operation))]
     return "\n\n".join(parts) + "\n"
 
 
