@@ -300,7 +300,7 @@ def test_a_precision_that_no_case_has_a_kernel_for(
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), (tmp_path / "runs").exists()) == ("", 1, False)
     assert all(found in err for found in runs_in)
-    with pytest.raises(ValueError, match="gemm on cpu .* q4_0 "):
+    with pytest.raises(ValueError, match=r"gemm on cpu .* q4_0 "):
         bwprof.sweep("gemm", precision="int8", device="cpu")
 
 
