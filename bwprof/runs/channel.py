@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from bwprof.errors import StoppedError
 from bwprof.text.terminal import escape_stream
 
 _log = logging.getLogger("bwprof.sweep")
@@ -163,10 +164,6 @@ class ChildProcess:
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class StoppedError(Exception):
-    """The user wants to stop."""
 
 
 class NoInterrupts:

@@ -1,6 +1,5 @@
 """Parse what users type: names, numbers, sizes, ranges and paths; suggest the nearest name."""
 
-import difflib
 import math
 import operator
 import os
@@ -49,11 +48,15 @@ def repr_short(value: Any) -> str:
 
 def nearest_name(name: str, allowed: Iterable[str], *, likeness: float) -> str | None:
     """Return the allowed name that is most similar; None if none reaches `likeness` (0 to 1, difflib's ratio)."""
+    import difflib  # late: most commands know their words
+
     return next(iter(difflib.get_close_matches(name, list(allowed), n=1, cutoff=likeness)), None)
 
 
 def _similar_names(typed: str, allowed: list[str], *, several: bool) -> list[str]:
     """Return the names that were probably meant: those that begin as typed, and the nearest one, or three."""
+    import difflib
+
     lowered = {name.lower(): name for name in allowed}
     typed = typed[:_LONGEST_QUOTE].lower()
     longer = [name for name in lowered if typed and name.startswith(typed)]

@@ -8,6 +8,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bwprof.records.baselines import Baseline
+from bwprof.records.regression.comparison import Comparison, compare_sources
+from bwprof.records.regression.verdicts import SLOWER
 from bwprof.records.source import load_source
 from bwprof.results.schema import RowDict
 from bwprof.runs import remeasure
@@ -18,8 +20,6 @@ from bwprof.text.parsing import parse_bool
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from bwprof.records.regression.comparison import Comparison
 
 # Processes of the base and second tries together. A case may have one state for as long as a process lasts: where it is
 # in either state half of the time, seven processes look like a slow-down by chance one time in 128.
@@ -90,8 +90,6 @@ def compare(
     >>> copies["verdict"].unique().tolist(), float(round(copies["change_pct"].max(), 3))
     (['slower'], 10.0)
     """
-    from bwprof.records.regression.comparison import compare_sources  # NumPy, which `import bwprof` leaves out
-
     sides = (load_source(base, folder=folder), load_source(new, folder=folder))
     confirm, across = parse_bool(confirm, "confirm"), parse_bool(across, "across")
     comparison = compare_sources(*sides, gate=gate, across=across, metric=metric, tries=2 if confirm else 1)
@@ -102,8 +100,6 @@ def compare(
 
 def confirm_changes(comparison: Comparison, new: Baseline, fail_on: str | float, *, quiet: bool) -> Comparison:
     """Measure again what fails a gate or may, against a base of few processes more often; all tries must agree."""
-    from bwprof.records.regression.verdicts import SLOWER
-
     places = [place for place, line in enumerate(comparison.lines) if line.is_doubted(fail_on)]
     for tries in range(1, _PROCESSES):
         if not places:

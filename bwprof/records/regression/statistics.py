@@ -19,8 +19,6 @@ from functools import cache, lru_cache
 from statistics import NormalDist, fmean, median, variance
 from typing import Any
 
-import numpy as np
-
 LEAST = 0.01  # the smallest threshold, a fraction: other addresses, another day
 
 # The smallest threshold of a single try. Noise is not normal: it has two states, or outliers of 1 to 2 %, which five
@@ -189,6 +187,8 @@ def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float
 
 def _student_above(value: float, freedom: float) -> float:
     """Return the chance of more than `value`, not negative: Gauss' quadrature of sin^(freedom - 1) up to an angle."""
+    import numpy as np  # here and below, so that commands start without it
+
     nodes, weights = _quadrature()
     end = math.atan2(math.sqrt(freedom), value)
     # The angle is a fourth power of the nodes, so that the integrand is smooth at 0.
@@ -198,24 +198,26 @@ def _student_above(value: float, freedom: float) -> float:
 
 @cache
 def _quadrature() -> tuple[Any, Any]:
+    import numpy as np
+
     nodes, weights = np.polynomial.legendre.leggauss(200)
     return (nodes + 1) / 2, weights / 2
 
 
 def _digamma(x: float) -> float:
     """Return the derivative of log gamma (Abramowitz and Stegun 6.3.5, 6.3.18)."""
-    x, steps = x + 8, x + np.arange(8)
+    x, steps = x + 8, [x + step for step in range(8)]
     y = 1 / (x * x)
     series = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y / 240)))
-    return math.log(x) - 0.5 / x - series - float(np.sum(1 / steps))
+    return math.log(x) - 0.5 / x - series - sum(1 / step for step in steps)
 
 
 def _trigamma(x: float) -> float:
     """Return the derivative of `_digamma` (Abramowitz and Stegun 6.4.6, 6.4.12)."""
-    x, steps = x + 8, x + np.arange(8)
+    x, steps = x + 8, [x + step for step in range(8)]
     y = 1 / (x * x)
     series = y / x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y / 30)))
-    return 1 / x + y / 2 + series + float(np.sum(1 / steps**2))
+    return 1 / x + y / 2 + series + sum(1 / step**2 for step in steps)
 
 
 def _trigamma_inverse(value: float) -> float:
@@ -266,6 +268,8 @@ def measure_shift(
 
     `prior` is the variance between processes of all cases, `chance` that of a false alarm.
     """
+    import numpy as np
+
     if not base or not new:
         return None
     sides = [np.stack([_quantiles(samples) for samples in side]) for side in (base, new)]
@@ -282,6 +286,8 @@ def measure_shift(
 
 def _quantiles(samples: Sequence[float]) -> Any:
     """Return the logarithms of the quantiles, and their errors downwards and upwards, which follow from the ranks'."""
+    import numpy as np
+
     values = np.log(np.asarray(samples, dtype=float))
     count, ranks = len(values), np.array(QUANTILES)
     at = np.quantile(values, ranks)
@@ -296,12 +302,12 @@ def _quantiles(samples: Sequence[float]) -> Any:
 
 
 def _average(side: Any) -> Any:
-    return side[:, 0].mean(axis=0), *(np.sqrt((side[:, end] ** 2).sum(axis=0)) / len(side) for end in (1, 2))
+    return side[:, 0].mean(axis=0), *((side[:, end] ** 2).sum(axis=0) ** 0.5 / len(side) for end in (1, 2))
 
 
 def _process_reach(base: Any, new: Any, prior: Spread | None, chance: float) -> tuple[float, float]:
     """Return how far apart variation between processes may take two means of a quantile: at 95 %, and at a chance."""
-    own = pool_spreads(*(log_variance(np.exp(values).tolist()) for values in (base, new)))
+    own = pool_spreads(*(log_variance([math.exp(value) for value in values]) for values in (base, new)))
     if own is None:
         return 0.0, 0.0
     variation = moderate_spread(own, prior)
