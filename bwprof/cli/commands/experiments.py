@@ -259,15 +259,31 @@ def _finish_ablation(
     interrupts: Interrupts,
     ending: BaseException | None,
 ) -> int:
-    """Write, print and draw an ablation, each whatever becomes of the others; returns the exit code.
-
-    Files come first, then what may block: pipes, the screen, the picture.
-    """
+    """Write, print and draw an ablation, each whatever becomes of the others; returns the exit code."""
     from bwprof.experiments.ablation_table import PEER
 
+    complete, stopped, trouble = _write_ablation(data, targets, picture, interrupts)
+    stopped = stopped or isinstance(ending, KeyboardInterrupt)
+    if stopped or ending is not None:
+        sys.stderr.write(f"bwprof: {'interrupted' if stopped else f'error: {ending}'}: {_describe_rest(data)}\n")
+    if isinstance(trouble, OSError):
+        raise trouble
+    if stopped and complete:
+        return INTERRUPTED
+    failed = (data["status"].eq("failed") & data["kind"].ne(PEER)).any()
+    return OK if complete and trouble is None and ending is None and not failed else INCOMPLETE
+
+
+def _write_ablation(
+    data: pd.DataFrame, targets: dict[str, str], picture: str | None, interrupts: Interrupts
+) -> tuple[bool, bool, OSError | str | None]:
+    """Write files first, then what may block: pipes, the screen, the picture.
+
+    Return whether all files are written, whether the user stopped it, and what prevents the screen or the picture.
+    """
     texts = _ablation_texts(data)
-    trouble: OSError | None = None  # of the standard output
-    stopped, drawn = isinstance(ending, KeyboardInterrupt), True
+    trouble: OSError | str | None = None
+    stopped = False
     piped = {kind: name for kind, name in targets.items() if name == "-" or is_stream(Path(name))}
     written = write_each({kind: name for kind, name in targets.items() if kind not in piped}, texts)
     try:
@@ -275,22 +291,16 @@ def _finish_ablation(
             written |= write_each(piped, texts)
             if "-" not in piped.values() and not data.empty:
                 trouble = _print_ablation(data)
-            drawn = picture is None or _draw(data, picture)
+            if picture is not None and not _draw(data, picture):
+                trouble = trouble or "no picture"
     except StoppedError:
         stopped = True
     lost = targets.keys() - written
-    if trouble is not None and trouble.errno != errno.EPIPE and not written:
+    if isinstance(trouble, OSError) and trouble.errno != errno.EPIPE and not written:
         lost = lost | {"csv"}
     for kind in lost:
         rescue(kind, texts[kind]())
-    if stopped or ending is not None:
-        sys.stderr.write(f"bwprof: {'interrupted' if stopped else f'error: {ending}'}: {_describe_rest(data)}\n")
-    if trouble is not None:
-        raise trouble
-    if written == targets.keys() and stopped:
-        return INTERRUPTED
-    failed = data["status"].eq("failed") & data["kind"].ne(PEER)
-    return INCOMPLETE if written != targets.keys() or ending is not None or failed.any() or not drawn else OK
+    return written == targets.keys(), stopped, trouble
 
 
 def _describe_rest(data: pd.DataFrame) -> str:
