@@ -1,20 +1,6 @@
 /* Reads the arguments of Python's calls, and makes dicts of parameters and costs. */
 #include "python/core.h"
 
-int core_set(PyObject *dict, const char *key, PyObject *value) {
-    if (!value) return -1;
-    int result = PyDict_SetItemString(dict, key, value);
-    Py_DECREF(value);
-    return result;
-}
-
-int core_append(PyObject *list, PyObject *item) {
-    if (!item) return -1;
-    int result = PyList_Append(list, item);
-    Py_DECREF(item);
-    return result;
-}
-
 PyObject *core_dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -138,7 +124,7 @@ static bw_status check_indices(const bw_case_spec *spec, const bw_operand *opera
 }
 
 /* 0, or -1 with an exception. */
-static int take_one(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *key, PyObject *array,
+static int take_one(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *key, PyObject *array,
                     core_arrays *out) {
     const char *name = core_name(key);
     int index = name ? bw_operand_find(spec->operands, spec->operand_count, name) : -1;
@@ -154,16 +140,15 @@ static int take_one(core_state *state, const bw_case_spec *spec, bool outputs, P
     if (take_view(operand, array, &out->views[index]) < 0) return -1;
     out->data[index] = out->views[index].buf;
     bw_status status = outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(spec, operand, out->data[index]);
-    if (status) core_raise(state, status);
-    return status ? -1 : 0;
+    return core_check(object, status);
 }
 
-int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out) {
+int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out) {
     PyObject *arrays = core_dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
     Py_ssize_t position = 0;
     int result = arrays ? 0 : -1;
     while (result == 0 && PyDict_Next(arrays, &position, &key, &array)) {
-        result = take_one(state, spec, outputs, key, array, out);
+        result = take_one(object, spec, outputs, key, array, out);
     }
     Py_XDECREF(arrays);
     return result;
@@ -257,7 +242,7 @@ static bw_status find_names(const char *operation, const char *precision, core_s
     return bw_precision_find(precision, &out->precision);
 }
 
-int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
                       PyObject *kv_lens, core_subject *out) {
     unsigned present = 0;
     *out = (core_subject){.list = NULL};
@@ -266,8 +251,7 @@ int core_subject_read(core_state *state, const char *operation, const char *prec
     bool read = !status && read_params(out->op, params, &present, &out->dims) == 0 &&
                 (!listed || read_list(out->op, kv_lens, out) == 0);
     if (read) status = bw_op_complete(out->op, out->precision, present, &out->dims);
-    if (status) core_raise(state, status);
-    if (read && !status) return 0;
+    if (core_check(object, status) == 0 && read) return 0;
     core_subject_free(out);
     return -1;
 }
@@ -280,7 +264,7 @@ void core_subject_free(core_subject *subject) {
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < op->param_count; i++) {
-        if (core_set(dict, op->params[i].name, PyLong_FromLongLong(dims->value[i])) < 0) Py_CLEAR(dict);
+        core_set(&dict, op->params[i].name, PyLong_FromLongLong(dims->value[i]));
     }
     return dict;
 }

@@ -67,13 +67,10 @@ typedef struct call_work {
     python_call call, nothing;
     bw_work work, empty;
     bw_call subject;
-    bw_measure_options options;
-    bw_measurement measurement;
-    bw_counters counters;
 } call_work;
 
 /* All but the session; 0, or -1 with an exception. */
-static int read_subject(core_state *state, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
+static int read_subject(PyObject *object, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
                         call_work *work) {
     int64_t set_count = 1, footprint_bytes = 0;
     if (!PyCallable_Check(function)) {
@@ -86,11 +83,7 @@ static int read_subject(core_state *state, PyObject *function, PyObject *stream,
     if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &set_count) < 0) return -1;
     if (footprint && core_read_int64(NULL, "footprint_bytes", footprint, &footprint_bytes) < 0) return -1;
     work->subject = (bw_call){NULL, &work->work, &work->empty, set_count, footprint_bytes};
-    bw_status status = bw_call_check(&work->subject);
-    if (status) {
-        core_raise(state, status);
-        return -1;
-    }
+    if (core_check(object, bw_call_check(&work->subject)) < 0) return -1;
     work->call.function = function;
     work->nothing.takes_set = work->call.takes_set;
     work->work = work_of(&work->call, stream_handle);
@@ -108,10 +101,11 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
                             "cache",    "precision_target", "min_samples", "max_seconds", "poll",
                             "timer",    "settled",          NULL};
     device_object *self = (device_object *)object;
-    core_state *state = core_state_of(Py_TYPE(object));
     char timer[CORE_TIMER_SIZE];
-    call_work work = {.options = BW_MEASURE_OPTIONS_DEFAULT};
-    core_options arguments = core_options_default(&work.options);
+    call_work work = {0};
+    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
+    bw_measurement measured = {0};
+    core_options arguments = core_options_default(&options);
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOzp", names, &function, &work.nothing.function, &stream,
                                      &sets, &footprint, &arguments.cache, &arguments.precision_target,
@@ -122,14 +116,13 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     if (!PyCallable_Check(work.nothing.function)) {
         return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
-    if (core_options_read(state, &arguments, &work.options) < 0) return NULL;
-    if (read_subject(state, function, stream, sets, footprint, &work) < 0) return NULL;
+    if (core_options_read(object, &arguments, &options) < 0) return NULL;
+    if (read_subject(object, function, stream, sets, footprint, &work) < 0) return NULL;
     bw_status status;
-    CORE_ASK(status, self, core_timer_find(session, arguments.timer, &work.options, timer));
-    if (!status) CORE_RUN(status, self, bw_measure_call(subject_on(session, &work), &work.options, &work.measurement));
-    PyObject *result =
-        status ? core_raise(state, status) : core_measurement_dict(timer, NULL, &work.options, &work.measurement);
-    bw_measurement_free(&work.measurement);
+    CORE_ASK(status, self, core_timer_find(session, arguments.timer, &options, timer));
+    if (!status) CORE_RUN(status, self, bw_measure_call(subject_on(session, &work), &options, &measured));
+    PyObject *result = status ? core_raise(object, status) : core_measurement_dict(timer, NULL, &options, &measured);
+    bw_measurement_free(&measured);
     return result;
 }
 
@@ -137,13 +130,12 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     static char *names[] = {"function", "sets", NULL};
     device_object *self = (device_object *)object;
     call_work work = {0};
+    bw_counters counters;
     PyObject *function, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
-    if (read_subject(core_state_of(Py_TYPE(object)), function, NULL, sets, NULL, &work) < 0) return NULL;
-    bw_status status;
-    CORE_RUN(status, self, bw_count_call(subject_on(session, &work), &work.counters));
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
-    return core_counters_dict(&work.counters);
+    if (read_subject(object, function, NULL, sets, NULL, &work) < 0) return NULL;
+    CORE_TRY(CORE_RUN, self, bw_count_call(subject_on(session, &work), &counters));
+    return core_counters_dict(&counters);
 }
 
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -155,10 +147,9 @@ PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObj
     PyObject *function, *group_names, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &group_names, &sets)) return NULL;
     if (core_read_groups(self, group_names, &groups) < 0) return NULL;
-    if (read_subject(core_state_of(Py_TYPE(object)), function, NULL, sets, NULL, &work) < 0) return NULL;
-    bw_status status;
-    CORE_RUN(status, self, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
-    return status ? core_raise(core_state_of(Py_TYPE(object)), status) : core_metrics_dict(&metrics);
+    if (read_subject(object, function, NULL, sets, NULL, &work) < 0) return NULL;
+    CORE_TRY(CORE_RUN, self, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
+    return core_metrics_dict(&metrics);
 }
 
 /* ---- which device the caller's own code works on ---- */
@@ -170,7 +161,7 @@ static PyObject *current_device(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
     bw_status status = bw_backend_find(name, &backend);
     if (!status && backend->context) status = backend->context->current(&index);
-    return status ? core_raise(PyModule_GetState(module), status) : PyLong_FromLong(index);
+    return status ? core_raise(module, status) : PyLong_FromLong(index);
 }
 
 static PyObject *make_current(PyObject *module, PyObject *args) {
@@ -180,7 +171,7 @@ static PyObject *make_current(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "si", &name, &index)) return NULL;
     bw_status status = bw_backend_find(name, &backend);
     if (!status && backend->context) status = backend->context->make_current(index);
-    if (status) return core_raise(PyModule_GetState(module), status);
+    if (status) return core_raise(module, status);
     Py_RETURN_NONE;
 }
 

@@ -7,10 +7,6 @@
 #include <structmember.h>
 #include <time.h>
 
-static core_state *state_of(case_object *self) {
-    return core_state_of(Py_TYPE((PyObject *)self));
-}
-
 static bw_case *content_of(case_object *self) {
     if (self->content && !self->closers) return self->content;
     PyErr_SetString(PyExc_ValueError, "this Case is closed");
@@ -56,7 +52,6 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device",  "operation", "precision", "params", "kv_lens",
                             "variant", "seed",      "name",      "nvtx",   NULL};
     case_object *self = (case_object *)object;
-    core_state *state = state_of(self);
     device_object *device;
     const char *op_name, *precision_name, *variant = NULL, *name = NULL;
     int nvtx = 1;
@@ -64,18 +59,16 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     uint64_t seed = 0;
     core_subject subject;
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, state->device_type, &device, &op_name,
-                                     &precision_name, &params, &kv_lens, &variant, &seed_object, &name, &nvtx)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, core_types(object)[CORE_DEVICE], &device,
+                                     &op_name, &precision_name, &params, &kv_lens, &variant, &seed_object, &name,
+                                     &nvtx)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
-    if (core_subject_read(state, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
+    if (core_subject_read(object, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
     CORE_ASK(status, device, create_content(self, session, &subject, variant, seed));
     core_subject_free(&subject);
-    if (status) {
-        core_raise(state, status);
-        return -1;
-    }
+    if (core_check(object, status) < 0) return -1;
     if (name || !nvtx) bw_case_set_label(self->content, nvtx ? name : NULL);
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_cases++;
@@ -198,111 +191,64 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-static PyObject *case_enter(PyObject *object, PyObject *unused) {
-    (void)unused;
-    return Py_NewRef(object);
-}
-
-static PyObject *case_exit(PyObject *object, PyObject *args) {
-    (void)args;
-    return case_close(object, NULL);
-}
-
 /* ---- attributes: asked for while another thread measures, too. What they make objects of is a copy, because making
  * one may collect garbage, and so run code that closes the case. ---- */
 
-/* Valid until the case is closed; NULL with an exception when it is. */
-static const bw_case_spec *spec_of(PyObject *object) {
-    const bw_case *content = content_of((case_object *)object);
-    return content ? content->spec : NULL;
-}
-
-static const bw_choice *choice_of(PyObject *object) {
-    bw_case *content = content_of((case_object *)object);
-    return content ? bw_case_choice(content) : NULL;
-}
-
-static PyObject *get_operation(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    return spec ? PyUnicode_FromString(spec->op->name) : NULL;
-}
-
-static PyObject *get_precision(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    return spec ? PyUnicode_FromString(spec->precision->name) : NULL;
-}
-
-static PyObject *get_variant(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? PyUnicode_FromString(choice->variant->name) : NULL;
-}
-
-static PyObject *get_variant_note(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? core_text(choice->note) : NULL;
-}
-
-static PyObject *get_params(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    if (!spec) return NULL;
-    const bw_op *op = spec->op;
-    const bw_dims dims = spec->dims;
-    return core_params_dict(op, &dims);
-}
-
-static PyObject *get_cost(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    if (!choice) return NULL;
-    const bw_cost cost = choice->cost;
-    return core_cost_dict(&cost);
-}
-
-static PyObject *get_set_bytes(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? PyLong_FromLongLong(choice->layout.set_bytes) : NULL;
-}
-
-static PyObject *get_workspace_bytes(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? PyLong_FromLongLong(choice->workspace_bytes) : NULL;
-}
-
 static PyObject *operand_dict(const bw_operand *operand) {
     static const char *const roles[] = {[BW_IN] = "in", [BW_OUT] = "out", [BW_INOUT] = "inout"};
-    PyObject *shape = PyTuple_New(operand->rank);
-    for (int axis = 0; shape && axis < operand->rank; axis++) {
-        PyObject *extent = PyLong_FromLongLong(operand->shape[axis]);
-        if (extent) {
-            PyTuple_SET_ITEM(shape, axis, extent);
-        } else {
-            Py_CLEAR(shape);
-        }
+    PyObject *extents = PyList_New(0);
+    for (int axis = 0; extents && axis < operand->rank; axis++) {
+        core_append(&extents, PyLong_FromLongLong(operand->shape[axis]));
     }
+    PyObject *shape = extents ? PyList_AsTuple(extents) : NULL;
+    Py_XDECREF(extents);
     return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L,s:L,s:z}", "name", operand->name, "role", roles[operand->role], "dtype",
                          bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes,
                          "row_elems", (long long)operand->row_elems, "scale_of", operand->scale_of);
 }
 
-static PyObject *get_operands(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    if (!spec) return NULL;
+static PyObject *operands_list(const bw_case_spec *spec) {
     const int count = spec->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
     memcpy(operands, spec->operands, sizeof operands);
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
-        if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
+        if (operands[i].present) core_append(&list, operand_dict(&operands[i]));
     }
     return list;
+}
+
+typedef enum attribute {
+    OPERATION,
+    PRECISION,
+    VARIANT,
+    VARIANT_NOTE,
+    PARAMS,
+    COST,
+    OPERANDS,
+    SET_BYTES,
+    WORKSPACE_BYTES
+} attribute;
+
+static PyObject *get_attribute(PyObject *object, void *which) {
+    bw_case *content = content_of((case_object *)object);
+    if (!content) return NULL;
+    const bw_case_spec *spec = content->spec;
+    const bw_choice *choice = bw_case_choice(content);
+    const bw_dims dims = spec->dims;
+    const bw_cost cost = choice->cost;
+    switch ((attribute)(intptr_t)which) {
+        case OPERATION: return PyUnicode_FromString(spec->op->name);
+        case PRECISION: return PyUnicode_FromString(spec->precision->name);
+        case VARIANT: return PyUnicode_FromString(choice->variant->name);
+        case VARIANT_NOTE: return core_text(choice->note);
+        case PARAMS: return core_params_dict(spec->op, &dims);
+        case COST: return core_cost_dict(&cost);
+        case OPERANDS: return operands_list(spec);
+        case SET_BYTES: return PyLong_FromLongLong(choice->layout.set_bytes);
+        case WORKSPACE_BYTES: return PyLong_FromLongLong(choice->workspace_bytes);
+    }
+    Py_UNREACHABLE();
 }
 
 /* ---- memory ---- */
@@ -334,7 +280,7 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     CORE_RUN(status, self->device, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
     core_case_let_go(self);
     /* Not enough is an answer here, not an error. */
-    if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
+    if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(object, status);
     bool fits = !status;
     bw_status_free(status);
     return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
@@ -362,13 +308,13 @@ static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_ar
         if (!wanted(operand)) continue;
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
         if (bytes) arrays->out[i] = PyBytes_AS_STRING(bytes);
-        if (core_set(result, operand->name, bytes) < 0) Py_CLEAR(result);
+        core_set(&result, operand->name, bytes);
     }
     if (!result) return NULL;
     CORE_RUN(status, self->device, bw_case_run(content, arrays));
     if (!status) return result;
     Py_DECREF(result);
-    return core_raise(state_of(self), status);
+    return core_raise((PyObject *)self, status);
 }
 
 static PyObject *case_run(PyObject *object, PyObject *mapping) {
@@ -377,7 +323,7 @@ static PyObject *case_run(PyObject *object, PyObject *mapping) {
     core_arrays views = {0};
     PyObject *result = NULL;
     if (!content) return NULL;
-    if (core_arrays_take(state_of(self), content->spec, false, mapping, &views) == 0) {
+    if (core_arrays_take(object, content->spec, false, mapping, &views) == 0) {
         bw_case_arrays arrays = {.launch = true};
         memcpy(arrays.in, views.data, sizeof arrays.in);
         result = run_and_collect(self, content, &arrays, is_output);
@@ -405,7 +351,7 @@ static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
     if (!content) return NULL;
     CORE_RUN(status, self->device, kind(content));
     core_case_let_go(self);
-    if (status) return core_raise(state_of(self), status);
+    if (status) return core_raise((PyObject *)self, status);
     Py_RETURN_NONE;
 }
 
@@ -440,21 +386,22 @@ static PyMethodDef case_methods[] = {
      "enqueue($self, /)\n--\n\nOne launch on the generated inputs, on the Device's stream, not waited for."},
     {"close", case_close, METH_NOARGS,
      "close($self, /)\n--\n\nReleases the buffers, when other threads' calls have ended."},
-    {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
-    {"__exit__", case_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
+    {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", case_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef case_getset[] = {
-    {"operation", get_operation, NULL, "the operation's name", NULL},
-    {"precision", get_precision, NULL, "the precision's name", NULL},
-    {"variant", get_variant, NULL, "the variant's name", NULL},
-    {"variant_note", get_variant_note, NULL, "why the default variant was passed over; empty when it was not", NULL},
-    {"params", get_params, NULL, "all parameters", NULL},
-    {"cost", get_cost, NULL, "bytes and FLOPs", NULL},
-    {"operands", get_operands, NULL, "name, role, dtype, shape and bytes of each array", NULL},
-    {"set_bytes", get_set_bytes, NULL, "bytes of one buffer set with its scratch", NULL},
-    {"workspace_bytes", get_workspace_bytes, NULL, "bytes of workspace shared by all sets", NULL},
+    {"operation", get_attribute, NULL, "the operation's name", (void *)OPERATION},
+    {"precision", get_attribute, NULL, "the precision's name", (void *)PRECISION},
+    {"variant", get_attribute, NULL, "the variant's name", (void *)VARIANT},
+    {"variant_note", get_attribute, NULL, "why the default variant was passed over; empty when it was not",
+     (void *)VARIANT_NOTE},
+    {"params", get_attribute, NULL, "all parameters", (void *)PARAMS},
+    {"cost", get_attribute, NULL, "bytes and FLOPs", (void *)COST},
+    {"operands", get_attribute, NULL, "name, role, dtype, shape and bytes of each array", (void *)OPERANDS},
+    {"set_bytes", get_attribute, NULL, "bytes of one buffer set with its scratch", (void *)SET_BYTES},
+    {"workspace_bytes", get_attribute, NULL, "bytes of workspace shared by all sets", (void *)WORKSPACE_BYTES},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -36,14 +36,13 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
         core_refuse_float("budget_s", budget.seconds, "a number >= 0");
         return NULL;
     }
-    core_state *state = core_state_of(Py_TYPE(object));
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
-    if (outputs == Py_None || core_arrays_take(state, content->spec, true, outputs, &views) == 0) {
+    if (outputs == Py_None || core_arrays_take(object, content->spec, true, outputs, &views) == 0) {
         bw_verdict verdict;
         bw_status status;
         CORE_RUN(status, self->device, bw_case_verify_outputs(content, views.data, &budget, &verdict));
-        result = status ? core_raise(state, status) : verdict_dict(&verdict);
+        result = status ? core_raise(object, status) : verdict_dict(&verdict);
     }
     core_arrays_release(&views);
     core_case_let_go(self);
@@ -52,15 +51,8 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
 
 static PyObject *samples_list(const bw_measurement *m) {
     Py_ssize_t count = m->samples_ns ? (Py_ssize_t)m->statistics.count : 0;
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list && i < count; i++) {
-        PyObject *value = PyFloat_FromDouble(m->samples_ns[i]);
-        if (value) {
-            PyList_SET_ITEM(list, i, value);
-        } else {
-            Py_CLEAR(list);
-        }
-    }
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list && i < count; i++) core_append(&list, PyFloat_FromDouble(m->samples_ns[i]));
     return list;
 }
 
@@ -135,7 +127,7 @@ static int read_flush(const char *name, bw_measure_options *out) {
     return 0;
 }
 
-int core_options_read(core_state *state, const core_options *arguments, bw_measure_options *out) {
+int core_options_read(PyObject *object, const core_options *arguments, bw_measure_options *out) {
     int64_t min_samples = out->min_samples;
     bw_cache cache;
     if (core_cache_read(arguments->cache, &cache) < 0) return -1;
@@ -151,9 +143,7 @@ int core_options_read(core_state *state, const core_options *arguments, bw_measu
                                 .poll = core_poll,
                                 .poll_context = arguments->poll && arguments->poll != Py_None ? arguments->poll : NULL};
     if (arguments->flush && read_flush(arguments->flush, out) < 0) return -1;
-    bw_status status = bw_measure_options_check(out);
-    if (status) core_raise(state, status);
-    return status ? -1 : 0;
+    return core_check(object, bw_measure_options_check(out));
 }
 
 bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
@@ -177,15 +167,14 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
                                      &arguments.settled)) {
         return NULL;
     }
-    if (core_options_read(core_state_of(Py_TYPE(object)), &arguments, &options) < 0) return NULL;
+    if (core_options_read(object, &arguments, &options) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     char timer[CORE_TIMER_SIZE];
     bw_status status;
     CORE_ASK(status, self->device, core_timer_find(session, arguments.timer, &options, timer));
     if (!status) CORE_RUN(status, self->device, bw_measure(content, &options, &measured));
-    PyObject *result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status)
-                              : core_measurement_dict(timer, content, &options, &measured);
+    PyObject *result = status ? core_raise(object, status) : core_measurement_dict(timer, content, &options, &measured);
     core_case_let_go(self);
     bw_measurement_free(&measured);
     return result;
@@ -208,7 +197,7 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (!content) return NULL;
     CORE_RUN(status, self->device, bw_count(content, rotated != 0, &counters));
     core_case_let_go(self);
-    if (status) return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status);
+    if (status) return core_raise(object, status);
     return core_counters_dict(&counters);
 }
 
@@ -220,7 +209,7 @@ int core_read_groups(device_object *device, PyObject *group_names, unsigned *out
         unsigned group = 0;
         bw_status status = BW_OK;
         if (name) CORE_ASK(status, device, bw_metric_group_find(session, name, &group));
-        if (status) core_raise(core_state_of(Py_TYPE((PyObject *)device)), status);
+        if (status) core_raise((PyObject *)device, status);
         if (!name) PyErr_SetString(PyExc_TypeError, "metrics must be a list of names: one of these is no name");
         if (!name || status) Py_CLEAR(words);
         *out |= group;
@@ -233,13 +222,10 @@ int core_read_groups(device_object *device, PyObject *group_names, unsigned *out
 PyObject *core_metrics_dict(const bw_metrics *metrics) {
     PyObject *result = PyDict_New();
     for (int i = 0; result && i < metrics->count; i++) {
-        PyObject *value = PyFloat_FromDouble(metrics->metric[i].value);
-        if (core_set(result, metrics->metric[i].name, value) < 0) Py_CLEAR(result);
+        core_set(&result, metrics->metric[i].name, PyFloat_FromDouble(metrics->metric[i].value));
     }
-    if (result && (core_set(result, "passes", PyLong_FromLong(metrics->passes)) < 0 ||
-                   core_set(result, "metrics_status", core_text(metrics->status[0] ? metrics->status : "ok")) < 0)) {
-        Py_CLEAR(result);
-    }
+    if (result) core_set(&result, "passes", PyLong_FromLong(metrics->passes));
+    if (result) core_set(&result, "metrics_status", core_text(metrics->status[0] ? metrics->status : "ok"));
     return result;
 }
 
@@ -253,7 +239,7 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names) {
     if (core_read_groups(self->device, group_names, &groups) == 0) {
         bw_status status;
         CORE_RUN(status, self->device, bw_count_metrics(content, groups, &metrics));
-        result = status ? core_raise(core_state_of(Py_TYPE((PyObject *)self)), status) : core_metrics_dict(&metrics);
+        result = status ? core_raise(object, status) : core_metrics_dict(&metrics);
     }
     core_case_let_go(self);
     return result;

@@ -9,10 +9,17 @@
 
 enum { CORE_THROTTLE_SIZE = 128, CORE_TIMER_SIZE = 32 }; /* for every word of bw_throttle_words; a timer's name */
 
-typedef struct core_state {
-    PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
-    PyTypeObject *device_type, *case_type, *profiler_type;
-} core_state;
+/* What the module's state holds: exceptions first, then the types of objects. */
+typedef enum core_type {
+    CORE_DEVICE_ERROR,
+    CORE_UNSUPPORTED_ERROR,
+    CORE_UNAVAILABLE_ERROR,
+    CORE_MEMORY_LIMIT_ERROR,
+    CORE_DEVICE,
+    CORE_CASE,
+    CORE_PROFILER,
+    CORE_TYPE_COUNT
+} core_type;
 
 typedef struct device_object {
     PyObject_HEAD
@@ -47,10 +54,16 @@ typedef struct case_object {
 /* ---- errors.c ---- */
 /* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
 PyObject *core_text(const char *text);
-core_state *core_state_of(PyTypeObject *type);
+/* The state, an array by core_type, of the module or of the module that an object's type belongs to. */
+PyObject **core_types(PyObject *object);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
-PyObject *core_raise(core_state *state, bw_status status);
-int core_add_exceptions(PyObject *module, core_state *state);
+PyObject *core_raise(PyObject *object, bw_status status);
+int core_check(PyObject *object, bw_status status); /* the same for any status: 0, or -1 with an exception */
+int core_add_exceptions(PyObject *module);
+/* Sets (*dict)[key] = value and drops the reference; on failure, or when value is NULL, *dict becomes NULL. */
+void core_set(PyObject **dict, const char *key, PyObject *value);
+void core_append(PyObject **list, PyObject *item);        /* the same for a list */
+PyObject *core_enter(PyObject *object, PyObject *unused); /* __enter__ */
 
 /* ---- arguments.c ---- */
 /* An operation with its precision and parameters. */
@@ -78,20 +91,17 @@ typedef struct core_arrays {
 
 /* Takes a mapping of operands' names to arrays: outputs, or inputs, whose ids of pages and slots are held to the
  * operand's range. 0, or -1 with an exception; what was taken is the caller's to release either way. */
-int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
+int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
 void core_arrays_release(core_arrays *arrays);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
 /* From two names, a mapping of parameters and an optional sequence of lengths, completed and checked. 0, or -1 with an
  * exception and nothing to free. */
-int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
                       PyObject *kv_lens, core_subject *out);
 void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
-/* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */
-int core_set(PyObject *dict, const char *key, PyObject *value);
-int core_append(PyObject *list, PyObject *item); /* the same for a list */
 
 /* ---- registry.c ---- */
 extern PyMethodDef core_registry_methods[];
@@ -120,7 +130,7 @@ static inline core_options core_options_default(const bw_measure_options *defaul
                           .verify_budget_s = defaults->verify_budget_s};
 }
 /* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
-int core_options_read(core_state *state, const core_options *arguments, bw_measure_options *out);
+int core_options_read(PyObject *object, const core_options *arguments, bw_measure_options *out);
 /* The timer, and a copy of its name: a device's own lies in its memory. */
 bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
                           char found[CORE_TIMER_SIZE]);
@@ -147,9 +157,6 @@ PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObj
 /* ---- variants.c ---- */
 PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs);
-
-/* ---- profiler.c ---- */
-enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
 
 /* ---- case.c ---- */
 bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
@@ -184,6 +191,14 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         (void)session;                                                                                               \
         core_device_leave(device);                                                                                   \
         if (!(status) && PyErr_Occurred()) (status) = bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* core_poll's */ \
+    } while (0)
+
+/* Either, in a method that has nothing to release: it returns NULL with an exception when there is a status. */
+#define CORE_TRY(how, device, expression)                                        \
+    do {                                                                         \
+        bw_status core_status_;                                                  \
+        how(core_status_, device, expression);                                   \
+        if (core_status_) return core_raise((PyObject *)(device), core_status_); \
     } while (0)
 
 /* ---- numbers.c ---- */

@@ -6,10 +6,6 @@
 #include <stddef.h>
 #include <structmember.h>
 
-static PyObject *raise_status(PyObject *object, bw_status status) {
-    return core_raise(core_state_of(Py_TYPE(object)), status);
-}
-
 static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"backend", "index", NULL};
     device_object *self = (device_object *)object;
@@ -38,9 +34,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         self->index = (int)index;
     }
     if (!status && backend->devices->watch) backend->devices->watch(self->session->device, core_poll, NULL);
-    if (!status) return 0;
-    core_raise(core_state_of(Py_TYPE(object)), status);
-    return -1;
+    return core_check(object, status);
 }
 
 static void device_dealloc(PyObject *object) {
@@ -65,28 +59,17 @@ static PyObject *device_close(PyObject *object, PyObject *unused) {
     }
     /* After a fork the device is the parent's: this process only forgets it. */
     bw_status status = bw_session_is_foreign(self->session) ? BW_OK : bw_session_enter(self->session);
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    if (status) return core_raise(object, status);
     bw_session_close(self->session);
     self->session = NULL;
     Py_RETURN_NONE;
-}
-
-static PyObject *device_enter(PyObject *object, PyObject *unused) {
-    (void)unused;
-    return Py_NewRef(object);
-}
-
-static PyObject *device_exit(PyObject *object, PyObject *args) {
-    (void)args;
-    return device_close(object, NULL);
 }
 
 static PyObject *peak_tflops(const bw_device_facts *facts) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *precision = bw_precision_get((bw_precision_id)i);
-        PyObject *peak = PyFloat_FromDouble(facts->peak_tflops[precision->compute]);
-        if (core_set(dict, precision->name, peak) < 0) Py_CLEAR(dict);
+        core_set(&dict, precision->name, PyFloat_FromDouble(facts->peak_tflops[precision->compute]));
     }
     return dict;
 }
@@ -103,9 +86,7 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
     bw_device_facts facts, *const f = &facts;
     bw_fact more[BW_FACTS_MAX];
     int count = 0;
-    bw_status status;
-    CORE_ASK(status, (device_object *)object, copy_facts(session, &facts, more, &count));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_ASK, (device_object *)object, copy_facts(session, &facts, more, &count));
     PyObject *dict = Py_BuildValue(
         "{s:N,s:N,s:N,s:N,s:N,s:i,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name", core_text(f->name), "uuid",
         core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id), "driver", core_text(f->driver), "runtime",
@@ -114,7 +95,7 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
         peak_tflops(f), "tflops_source", core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
         f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
     for (int i = 0; dict && i < count; i++) {
-        if (core_set(dict, more[i].name, PyLong_FromLongLong(more[i].value)) < 0) Py_CLEAR(dict);
+        core_set(&dict, more[i].name, PyLong_FromLongLong(more[i].value));
     }
     return dict;
 }
@@ -122,10 +103,8 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
 static PyObject *device_memory(PyObject *object, PyObject *unused) {
     (void)unused;
     int64_t free_bytes, total_bytes;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object,
+    CORE_TRY(CORE_RUN, (device_object *)object,
              session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
-    if (status) return raise_status(object, status);
     return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
 }
 
@@ -136,9 +115,7 @@ static bw_status release_profilers(const bw_session *session) {
 
 static PyObject *device_release_profilers(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, release_profilers(session));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_RUN, (device_object *)object, release_profilers(session));
     Py_RETURN_NONE;
 }
 
@@ -157,10 +134,8 @@ static bw_status limit_threads(device_object *self, bw_session *session, int64_t
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
     device_object *self = (device_object *)object;
     int64_t threads;
-    bw_status status;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
-    CORE_ASK(status, self, limit_threads(self, session, threads));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_ASK, self, limit_threads(self, session, threads));
     Py_RETURN_NONE;
 }
 
@@ -174,10 +149,8 @@ static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwa
     static char *names[] = {"timer", NULL};
     const char *timer_name = NULL;
     double ns;
-    bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
-    CORE_RUN(status, (device_object *)object, find_floor(session, timer_name, &ns));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_RUN, (device_object *)object, find_floor(session, timer_name, &ns));
     return PyFloat_FromDouble(ns);
 }
 
@@ -201,9 +174,7 @@ static PyObject *device_conditions(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_conditions found;
     char note[320], throttle[CORE_THROTTLE_SIZE];
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, read_sensors(session, &found, note, sizeof note));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_RUN, (device_object *)object, read_sensors(session, &found, note, sizeof note));
     bw_throttle_words(found.throttle, throttle, sizeof throttle);
     return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", found.sm_clock_mhz, "mem_clock_mhz",
                          found.mem_clock_mhz, "power_w", found.power_w, "temperature_c", found.temperature_c,
@@ -222,11 +193,8 @@ static PyObject *truth_or_none(int value) {
 
 static PyObject *device_management(PyObject *object, PyObject *unused) {
     (void)unused;
-    bw_management found;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, ask_management(session, &found));
-    if (status) return raise_status(object, status);
-    const bw_management *m = &found;
+    bw_management found, *const m = &found;
+    CORE_TRY(CORE_RUN, (device_object *)object, ask_management(session, &found));
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
                          "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
                          truth_or_none(m->persistence), "power_limit_w", m->power_limit_w);
@@ -243,20 +211,13 @@ static PyObject *device_libraries(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_library_info libraries[BW_LIBRARIES_MAX];
     int count;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, ask_libraries(session, libraries, &count));
-    if (status) return raise_status(object, status);
-    PyObject *list = PyList_New(count);
+    CORE_TRY(CORE_RUN, (device_object *)object, ask_libraries(session, libraries, &count));
+    PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
         const bw_library_info *found = &libraries[i];
-        PyObject *item =
-            Py_BuildValue("{s:s,s:s,s:N,s:N,s:N}", "name", found->name, "purpose", found->purpose, "path",
-                          core_text(found->path), "version", core_text(found->version), "note", core_text(found->note));
-        if (item) {
-            PyList_SET_ITEM(list, i, item);
-        } else {
-            Py_CLEAR(list);
-        }
+        core_append(&list, Py_BuildValue("{s:s,s:s,s:N,s:N,s:N}", "name", found->name, "purpose", found->purpose,
+                                         "path", core_text(found->path), "version", core_text(found->version), "note",
+                                         core_text(found->note)));
     }
     return list;
 }
@@ -273,11 +234,12 @@ static bw_status inject_fault(const bw_session *session, int64_t countdown, int6
 static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     long long countdown;
     int64_t made = 0;
-    bw_status status;
     if (!PyArg_ParseTuple(args, "L", &countdown)) return NULL;
-    CORE_ASK(status, (device_object *)object, inject_fault(session, countdown, &made));
-    return status ? raise_status(object, status) : PyLong_FromLongLong(made);
+    CORE_TRY(CORE_ASK, (device_object *)object, inject_fault(session, countdown, &made));
+    return PyLong_FromLongLong(made);
 }
+
+enum { BACKEND, STREAM, WATCHED };
 
 /* What attributes are made of. */
 typedef struct device_traits {
@@ -294,28 +256,11 @@ static bw_status find_traits(const bw_session *session, device_traits *out) {
     return BW_OK;
 }
 
-static PyObject *get_backend(PyObject *object, void *closure) {
-    (void)closure;
-    device_traits traits;
-    bw_status status;
-    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
-    return status ? raise_status(object, status) : PyUnicode_FromString(traits.backend);
-}
-
-static PyObject *get_stream(PyObject *object, void *closure) {
-    (void)closure;
-    device_traits traits;
-    bw_status status;
-    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
-    return status ? raise_status(object, status) : PyLong_FromVoidPtr(traits.stream);
-}
-
-static PyObject *get_watched(PyObject *object, void *closure) {
-    (void)closure;
-    device_traits traits;
-    bw_status status;
-    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
-    return status ? raise_status(object, status) : PyBool_FromLong(traits.watched);
+static PyObject *get_trait(PyObject *object, void *trait) {
+    device_traits found;
+    CORE_TRY(CORE_ASK, (device_object *)object, find_traits(session, &found));
+    if (trait == (void *)BACKEND) return PyUnicode_FromString(found.backend);
+    return trait == (void *)STREAM ? PyLong_FromVoidPtr(found.stream) : PyBool_FromLong(found.watched);
 }
 
 static PyMethodDef device_methods[] = {
@@ -353,8 +298,8 @@ static PyMethodDef device_methods[] = {
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
      "Returns the "
      "number of calls made so far."},
-    {"__enter__", device_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
-    {"__exit__", device_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
+    {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", device_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -364,9 +309,9 @@ static PyMemberDef device_members[] = {
 };
 
 static PyGetSetDef device_getset[] = {
-    {"backend", get_backend, NULL, "the backend's name", NULL},
-    {"stream", get_stream, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", NULL},
-    {"watched", get_watched, NULL, "whether a tool took NVTX ranges when it was opened", NULL},
+    {"backend", get_trait, NULL, "the backend's name", (void *)BACKEND},
+    {"stream", get_trait, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", (void *)STREAM},
+    {"watched", get_trait, NULL, "whether a tool took NVTX ranges when it was opened", (void *)WATCHED},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -51,7 +51,6 @@ static PyObject *statistics(PyObject *module, PyObject *samples) {
 /* ---- bits ---- */
 
 static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
-    core_state *state = PyModule_GetState(module);
     const char *name;
     Py_buffer view;
     bw_dtype dtype;
@@ -76,7 +75,7 @@ static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
     PyBuffer_Release(&view);
     if (!status) return result;
     Py_XDECREF(result);
-    return core_raise(state, status);
+    return core_raise(module, status);
 }
 
 static PyObject *encode(PyObject *module, PyObject *args) {

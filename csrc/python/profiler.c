@@ -7,6 +7,7 @@
 #include "measure/ranges.h"
 
 enum { READ_AT_ONCE = 64, PAUSE_US = 20 };
+enum { CAPACITY = 4096, CAPACITY_MOST = 1 << 24 }; /* marks for so many ranges at first */
 
 typedef struct profiler_object {
     PyObject_HEAD
@@ -18,10 +19,6 @@ typedef struct profiler_object {
     PyObject *ids;     /* name -> number */
     PyObject *bytes;   /* name -> (bytes_read, bytes_written), of names that have no number yet */
 } profiler_object;
-
-static core_state *state_of(PyObject *object) {
-    return core_state_of(Py_TYPE(object));
-}
 
 static int check_open(const profiler_object *self) {
     if (self->ranges) return 0;
@@ -49,10 +46,7 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
     bw_status status = bw_ranges_add(self->ranges, &id);
     if (!status && text) status = bw_ranges_set_name(self->ranges, id, text);
-    if (status) {
-        core_raise(state_of((PyObject *)self), status);
-        return -1;
-    }
+    if (core_check((PyObject *)self, status) < 0) return -1;
     PyObject *number = PyLong_FromLongLong(id), *bytes = PyDict_GetItemWithError(self->bytes, name);
     if (bytes) bw_ranges_set_bytes(self->ranges, id, bytes_of(bytes));
     int result = number && (bytes || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
@@ -67,43 +61,38 @@ static PyObject *plain_name(PyObject *name) {
     return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %.200R", name);
 }
 
-/* None lets go of the GIL: marking takes less time than that. */
-static PyObject *start_range(profiler_object *self, PyObject *name) {
+/* None lets go of the GIL: marking takes less time than that. 0, or -1 with an exception. */
+static int start_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, true);
-    if (id < 0) return NULL;
-    bw_status status = bw_ranges_start(self->ranges, id);
-    if (status) return core_raise(state_of((PyObject *)self), status);
-    Py_RETURN_NONE;
+    return id < 0 ? -1 : core_check((PyObject *)self, bw_ranges_start(self->ranges, id));
 }
 
-static PyObject *stop_range(profiler_object *self, PyObject *name) {
+static int stop_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, false);
-    if (id < 0) return NULL;
-    if (!bw_ranges_count_running(self->ranges, id)) {
-        PyErr_Format(PyExc_ValueError, "range %.200R is not running: start it first, and stop it once", name);
-        return NULL;
+    if (id < 0) return -1;
+    if (bw_ranges_count_running(self->ranges, id)) {
+        return core_check((PyObject *)self, bw_ranges_stop(self->ranges, id));
     }
-    bw_status status = bw_ranges_stop(self->ranges, id);
-    if (status) return core_raise(state_of((PyObject *)self), status);
-    Py_RETURN_NONE;
+    PyErr_Format(PyExc_ValueError, "range %.200R is not running: start it first, and stop it once", name);
+    return -1;
 }
 
 /* For context managers: a range that does not run is none of their business (switched on or off inside it). */
-static PyObject *finish_range(profiler_object *self, PyObject *name) {
+static int finish_range(profiler_object *self, PyObject *name) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
-    if (!known && PyErr_Occurred()) return NULL;
-    if (!known || !bw_ranges_count_running(self->ranges, PyLong_AsLongLong(known))) Py_RETURN_NONE;
-    return stop_range(self, name);
+    if (!known) return PyErr_Occurred() ? -1 : 0;
+    return bw_ranges_count_running(self->ranges, PyLong_AsLongLong(known)) ? stop_range(self, name) : 0;
 }
 
-static PyObject *with_name(PyObject *object, PyObject *name, PyObject *(*use)(profiler_object *, PyObject *)) {
+static PyObject *with_name(PyObject *object, PyObject *name, int (*use)(profiler_object *, PyObject *)) {
     profiler_object *self = (profiler_object *)object;
     if (!self->on) Py_RETURN_NONE;
     PyObject *plain = plain_name(name);
     if (self->ranges) bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
-    PyObject *result = plain ? use(self, plain) : NULL;
+    int result = plain ? use(self, plain) : -1;
     Py_XDECREF(plain);
-    return result;
+    if (result < 0) return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *profiler_start(PyObject *object, PyObject *name) {
@@ -137,31 +126,30 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
     profiler_object *self = (profiler_object *)object;
     device_object *device;
     PyObject *stream = NULL, *capacity_object = NULL;
-    int64_t capacity = CORE_RANGES;
+    int64_t capacity = CAPACITY;
     int nvtx = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOp", names, state_of(object)->device_type, &device, &stream,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOp", names, core_types(object)[CORE_DEVICE], &device, &stream,
                                      &capacity_object, &nvtx)) {
         return NULL;
     }
     void *handle = stream ? PyLong_AsVoidPtr(stream) : NULL;
     if (PyErr_Occurred()) return NULL;
     if (capacity_object && core_read_int64(NULL, "capacity", capacity_object, &capacity) < 0) return NULL;
-    if (capacity < 1 || capacity > CORE_RANGES_MAX) {
+    if (capacity < 1 || capacity > CAPACITY_MOST) {
         return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
-                            CORE_RANGES_MAX);
+                            CAPACITY_MOST);
     }
     PyObject *ids = PyDict_New(), *bytes = PyDict_New();
-    if (!ids || !bytes) {
+    int result = -1;
+    if (ids && bytes) {
+        bw_status status;
+        CORE_ASK(status, device, create_ranges(self, session, handle, capacity));
+        result = core_check(object, status);
+    }
+    if (result < 0) {
         Py_XDECREF(ids);
         Py_XDECREF(bytes);
         return NULL;
-    }
-    bw_status status;
-    CORE_ASK(status, device, create_ranges(self, session, handle, capacity));
-    if (status) {
-        Py_DECREF(ids);
-        Py_DECREF(bytes);
-        return core_raise(state_of(object), status);
     }
     bw_ranges_keep_begins(self->ranges);
     if (!nvtx) bw_ranges_hide(self->ranges);
@@ -230,9 +218,7 @@ static int read_all(profiler_object *self) {
         }
         before = settled;
     }
-    if (!failed) return 0;
-    core_raise(state_of((PyObject *)self), failed);
-    return -1;
+    return core_check((PyObject *)self, failed);
 }
 
 typedef PyObject *(*entry_of)(const bw_ranges *ranges, int64_t id, int64_t at);
@@ -258,15 +244,8 @@ static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
 static PyObject *entries_of(const bw_ranges *ranges, int64_t id, entry_of which) {
     int64_t count;
     bw_ranges_times(ranges, id, &count);
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (int64_t i = 0; list && i < count; i++) {
-        PyObject *value = which(ranges, id, i);
-        if (value) {
-            PyList_SET_ITEM(list, (Py_ssize_t)i, value);
-        } else {
-            Py_CLEAR(list);
-        }
-    }
+    PyObject *list = PyList_New(0);
+    for (int64_t i = 0; list && i < count; i++) core_append(&list, which(ranges, id, i));
     return list;
 }
 
@@ -320,7 +299,7 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     self->reading++;
     CORE_RUN(status, self->device, bw_marks_floor(session, self->stream, &ns));
     self->reading--;
-    if (status) return core_raise(state_of(object), status);
+    if (status) return core_raise(object, status);
     return PyFloat_FromDouble(ns);
 }
 

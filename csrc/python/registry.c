@@ -2,33 +2,26 @@
 #include "base/names.h"
 #include "python/core.h"
 
-static PyObject *text_or_none(const char *text) {
-    return text ? PyUnicode_FromString(text) : Py_NewRef(Py_None);
-}
-
 static PyObject *precision_names(unsigned mask) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *precision = bw_precision_get((bw_precision_id)i);
-        if (!bw_precision_in(mask, precision)) continue;
-        PyObject *name = PyUnicode_FromString(precision->name);
-        if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
-        Py_XDECREF(name);
+        if (bw_precision_in(mask, precision)) core_append(&list, PyUnicode_FromString(precision->name));
     }
     return list;
 }
 
 static PyObject *param_dict(const bw_param *param) {
     PyObject *fallback = param->fallback_from ? Py_NewRef(Py_None) : PyLong_FromLongLong(param->fallback);
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:N,s:L,s:L}", "name", param->name, "unit", param->unit, "text", param->text,
-                         "default", fallback, "default_from", text_or_none(param->fallback_from), "minimum",
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:z,s:L,s:L}", "name", param->name, "unit", param->unit, "text", param->text,
+                         "default", fallback, "default_from", param->fallback_from, "minimum",
                          (long long)param->minimum, "maximum", (long long)param->maximum);
 }
 
 static PyObject *params_list(const bw_op *op) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < op->param_count; i++) {
-        if (core_append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
+        core_append(&list, param_dict(&op->params[i]));
     }
     return list;
 }
@@ -50,9 +43,9 @@ static PyObject *variants_dict(int op_index) {
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
         for (int i = 0; list && i < table->count; i++) {
-            if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
+            core_append(&list, core_variant_dict(table, &table->rows[i]));
         }
-        if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
+        core_set(&dict, backend->name, list);
     }
     return dict;
 }
@@ -68,7 +61,7 @@ static PyObject *operations(PyObject *module, PyObject *unused) {
             "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions),
             "formulas", "bytes_read", op->formula.bytes_read, "bytes_written", op->formula.bytes_written, "flops",
             op->formula.flops, "params", params_list(op), "variants", variants_dict(i));
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
@@ -87,7 +80,7 @@ static PyObject *precisions(PyObject *module, PyObject *unused) {
                                        type_name(row->activation), "weight", type_name(row->weight), "cache",
                                        type_name(row->cache), "result", type_name(row->result), "compute",
                                        type_name(row->compute), "scale", type_name(row->scale), "text", row->text);
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
@@ -102,13 +95,13 @@ static PyObject *dtypes(PyObject *module, PyObject *unused) {
             Py_BuildValue("{s:s,s:i,s:i,s:d,s:O,s:s}", "name", info->name, "block_elems", info->block_elems,
                           "block_bytes", info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "narrow",
                           info->kind == BW_KIND_BITS ? Py_True : Py_False, "text", info->text);
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
 
 /* The devices of one backend: opening one is the only way to learn its name, and costs a context. */
-static PyObject *backend_devices(core_state *state, const bw_backend *backend, char *reason, size_t reason_size) {
+static PyObject *backend_devices(PyObject *module, const bw_backend *backend, char *reason, size_t reason_size) {
     int count = 0;
     PyObject *list = PyList_New(0);
     if (!list) return NULL;
@@ -120,24 +113,14 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     Py_BEGIN_ALLOW_THREADS;
     status = backend->devices->count(&count, reason, reason_size);
     Py_END_ALLOW_THREADS;
-    if (status) {
-        Py_DECREF(list);
-        return core_raise(state, status);
-    }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; list && !status && i < count; i++) {
         char name[128];
         Py_BEGIN_ALLOW_THREADS;
         status = backend->devices->name(i, name, sizeof name);
         Py_END_ALLOW_THREADS;
-        if (status) {
-            Py_DECREF(list);
-            return core_raise(state, status);
-        }
-        if (core_append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
-            Py_DECREF(list);
-            return NULL;
-        }
+        if (!status) core_append(&list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name)));
     }
+    if (core_check(module, status) < 0) Py_CLEAR(list);
     return list;
 }
 
@@ -145,26 +128,25 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
 static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && names && names[i]; i++) {
-        if (core_append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
+        core_append(&list, PyUnicode_FromString(names[i]));
     }
     return list;
 }
 
 static PyObject *backends(PyObject *module, PyObject *unused) {
     (void)unused;
-    core_state *state = PyModule_GetState(module);
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < bw_backend_count(); i++) {
         const bw_backend *backend = bw_backend_at(i);
         char reason[256] = "";
-        PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
+        PyObject *devices = backend_devices(module, backend, reason, sizeof reason);
         PyObject *item =
             devices ? Py_BuildValue("{s:s,s:s,s:O,s:N,s:N,s:N,s:N}", "name", backend->name, "text", backend->text,
                                     "built", backend->built ? Py_True : Py_False, "reason", core_text(reason),
                                     "devices", devices, "timers", names_list(backend->timers), "metrics",
                                     names_list(backend->counters ? backend->counters->groups : NULL))
                     : NULL;
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
@@ -181,8 +163,7 @@ static PyObject *backend_facts(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
     int index = bw_name_find(name, backend_name_at, NULL, allowed, sizeof allowed);
     if (index < 0) {
-        return core_raise(PyModule_GetState(module),
-                          bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed are %s", name, allowed));
+        return core_raise(module, bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed are %s", name, allowed));
     }
     const bw_backend *backend = bw_backend_at(index);
     const bw_budgets *budgets = &backend->budgets;
@@ -215,7 +196,7 @@ static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     core_subject subject;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
         return NULL;
-    if (core_subject_read(PyModule_GetState(module), operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(module, operation, precision, params, kv_lens, &subject) < 0) return NULL;
     PyObject *result = core_params_dict(subject.op, &subject.dims);
     core_subject_free(&subject);
     return result;
@@ -223,7 +204,6 @@ static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
 
 static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
-    core_state *state = PyModule_GetState(module);
     const char *operation, *precision, *backend = NULL, *variant_name = NULL;
     PyObject *params, *kv_lens = NULL;
     core_subject subject;
@@ -233,11 +213,11 @@ static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
                                      &backend, &variant_name)) {
         return NULL;
     }
-    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(module, operation, precision, params, kv_lens, &subject) < 0) return NULL;
     bw_status status = find_variant(backend, variant_name, subject.index, &variant);
     if (!status) status = bw_cost_of(subject.op, variant, &subject.dims, subject.precision, NULL, &result);
     core_subject_free(&subject);
-    return status ? core_raise(state, status) : core_cost_dict(&result);
+    return status ? core_raise(module, status) : core_cost_dict(&result);
 }
 
 /* A row of costs is a bw_cost: all its members are int64_t. */
@@ -260,7 +240,6 @@ static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const
 
 static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "values", "out", "backend", "variant", NULL};
-    core_state *state = PyModule_GetState(module);
     const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
     Py_buffer values, out;
     int index;
@@ -286,7 +265,7 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     }
     PyBuffer_Release(&values);
     PyBuffer_Release(&out);
-    if (status) return core_raise(state, status);
+    if (status) return core_raise(module, status);
     Py_RETURN_NONE;
 }
 

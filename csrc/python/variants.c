@@ -19,23 +19,22 @@ static bw_status find_refusal(const bw_session *session, const core_subject *sub
     return BW_OK;
 }
 
-/* Adds to a row's dict, which is there already: making one may close the device. */
-static int add_answers(device_object *self, const core_subject *subject, const bw_variant *row, bool is_default,
-                       PyObject *dict) {
+/* The device is asked after the dict is made, since making one may close the device. */
+static PyObject *row_dict(device_object *self, const core_subject *subject, const bw_variant_table *table,
+                          const bw_variant *row, bool is_default) {
     const char *refusal;
     bw_status status;
+    PyObject *dict = core_variant_dict(table, row);
+    if (!dict) return NULL;
     CORE_ASK(status, self, find_refusal(session, subject, row, &refusal));
-    if (status) {
-        core_raise(core_state_of(Py_TYPE(self)), status);
-        return -1;
-    }
-    if (core_set(dict, "refuses", PyUnicode_FromString(refusal)) < 0) return -1;
-    return core_set(dict, "default", PyBool_FromLong(is_default));
+    PyObject *text = status ? core_raise((PyObject *)self, status) : PyUnicode_FromString(refusal);
+    core_set(&dict, "refuses", text);
+    if (dict) core_set(&dict, "default", PyBool_FromLong(is_default));
+    return dict;
 }
 
 PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
-    core_state *state = core_state_of(Py_TYPE(object));
     device_object *self = (device_object *)object;
     const char *operation, *precision;
     PyObject *params, *kv_lens = NULL;
@@ -45,15 +44,12 @@ PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwarg
     bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
         return NULL;
-    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(object, operation, precision, params, kv_lens, &subject) < 0) return NULL;
     CORE_ASK(status, self, find_rows(session, &subject, &table, &chosen));
-    PyObject *list = status ? core_raise(state, status) : PyList_New(0);
-    for (int i = 0; list && i < table->count; i++) {
-        if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
-    }
+    PyObject *list = status ? core_raise(object, status) : PyList_New(0);
     for (int i = 0; list && i < table->count; i++) {
         const bw_variant *row = &table->rows[i];
-        if (add_answers(self, &subject, row, row == chosen, PyList_GET_ITEM(list, i)) < 0) Py_CLEAR(list);
+        core_append(&list, row_dict(self, &subject, table, row, row == chosen));
     }
     core_subject_free(&subject);
     return list;
@@ -86,7 +82,6 @@ static PyObject *kernel_dict(const bw_kernel *kernel, PyObject *symbol) {
 
 PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "variant", "kv_lens", NULL};
-    core_state *state = core_state_of(Py_TYPE(object));
     device_object *self = (device_object *)object;
     const char *operation, *precision, *variant;
     PyObject *params, *kv_lens = NULL, *symbols[BW_KERNELS_MAX] = {NULL};
@@ -97,10 +92,10 @@ PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs
                                      &kv_lens)) {
         return NULL;
     }
-    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(object, operation, precision, params, kv_lens, &subject) < 0) return NULL;
     CORE_RUN(status, self, describe(session, &subject, variant, &found));
     core_subject_free(&subject);
-    if (status) return core_raise(state, status);
+    if (status) return core_raise(object, status);
     /* The device's texts first: making a dict may close it. */
     for (int i = 0; i < found.count; i++) {
         symbols[i] = found.kernel[i].symbol ? core_text(found.kernel[i].symbol) : Py_NewRef(Py_None);
@@ -108,7 +103,7 @@ PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs
     PyObject *list = PyList_New(0);
     for (int i = 0; i < found.count; i++) {
         PyObject *dict = list && symbols[i] ? kernel_dict(&found.kernel[i], symbols[i]) : NULL;
-        if (list && core_append(list, dict) < 0) Py_CLEAR(list);
+        if (list) core_append(&list, dict);
         Py_XDECREF(symbols[i]);
     }
     return list;
