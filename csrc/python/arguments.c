@@ -1,4 +1,5 @@
 /* Reads the arguments of Python's calls, and makes dicts of parameters and costs. */
+#include "base/names.h"
 #include "python/core.h"
 
 PyObject *core_dict_of(const char *argument, PyObject *mapping) {
@@ -50,6 +51,20 @@ int core_read_seed(PyObject *value, uint64_t *out) {
     if (!PyErr_Occurred()) return 0;
     PyErr_Format(PyExc_ValueError, "seed = %.200R: allowed is 0 to 2^64 - 1", value);
     return -1;
+}
+
+int core_read_choice(const char *argument, const char *name, const char *const *names) {
+    char allowed[64];
+    int index = bw_name_find(name, bw_name_of_text, names, allowed, sizeof allowed);
+    if (index < 0) PyErr_Format(PyExc_ValueError, "%s = '%.200s': allowed are %s", argument, name, allowed);
+    return index;
+}
+
+int core_read_cache(const char *name, bw_cache *out) {
+    static const char *const caches[] = {[BW_CACHE_COLD] = "cold", [BW_CACHE_HOT] = "hot", NULL};
+    int index = core_read_choice("cache", name, caches);
+    *out = (bw_cache)index;
+    return index < 0 ? -1 : 0;
 }
 
 /* Whether an array's items can be an operand's elements: a letter of the struct module, for the machine's own order. */

@@ -1,5 +1,4 @@
 /* _core.Case: one operation with its parameters on one device. */
-#include "base/names.h"
 #include "python/core.h"
 
 #include <math.h>
@@ -115,14 +114,14 @@ bw_status core_device_open(const device_object *self) {
     return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
 }
 
-static void pause_thread(void) {
+void core_pause(int us) {
     Py_BEGIN_ALLOW_THREADS;
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
     Py_END_ALLOW_THREADS;
 }
 
 bw_status core_device_enter(device_object *self) {
-    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) pause_thread();
+    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) core_pause(1000);
     BW_TRY(core_device_open(self));
     return bw_session_enter(self->session);
 }
@@ -183,7 +182,7 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
     if (add_user(self, true) < 0) return NULL;
     int signalled = 0;
     for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
-        pause_thread();
+        core_pause(1000);
         signalled = PyErr_CheckSignals();
     }
     core_case_let_go(self);
@@ -253,18 +252,6 @@ static PyObject *get_attribute(PyObject *object, void *which) {
 
 /* ---- memory ---- */
 
-int core_cache_read(const char *name, bw_cache *out) {
-    static const char *const caches[] = {[BW_CACHE_COLD] = "cold", [BW_CACHE_HOT] = "hot", NULL};
-    char allowed[32];
-    int index = bw_name_find(name, bw_name_of_text, caches, allowed, sizeof allowed);
-    if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "cache = '%.200s': allowed are %s", name, allowed);
-        return -1;
-    }
-    *out = (bw_cache)index;
-    return 0;
-}
-
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
     case_object *self = (case_object *)object;
@@ -274,7 +261,7 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     int64_t needed = 0, free_bytes = 0;
     bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
-    if (core_cache_read(cache_name, &cache) < 0) return NULL;
+    if (core_read_cache(cache_name, &cache) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     CORE_RUN(status, self->device, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
@@ -289,23 +276,14 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
 
 /* ---- arrays in and out ---- */
 
-static bool is_output(const bw_operand *operand) {
-    return operand->present && operand->role != BW_IN;
-}
-
-static bool is_input(const bw_operand *operand) {
-    return operand->present && operand->role != BW_OUT;
-}
-
-/* Runs, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */
-static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays,
-                                 bool (*wanted)(const bw_operand *)) {
+/* Runs, and returns the operands that have not the role `left_out` as a dict of bytes. */
+static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {
     const bw_case_spec *spec = content->spec;
     PyObject *result = PyDict_New();
     bw_status status;
     for (int i = 0; result && i < spec->operand_count; i++) {
         const bw_operand *operand = &spec->operands[i];
-        if (!wanted(operand)) continue;
+        if (!operand->present || operand->role == left_out) continue;
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
         if (bytes) arrays->out[i] = PyBytes_AS_STRING(bytes);
         core_set(&result, operand->name, bytes);
@@ -317,29 +295,19 @@ static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_ar
     return core_raise((PyObject *)self, status);
 }
 
+/* Two methods: with a mapping of arrays one launch and its outputs, without one (NULL) no launch, and the inputs. */
 static PyObject *case_run(PyObject *object, PyObject *mapping) {
     case_object *self = (case_object *)object;
     bw_case *content = core_case_hold(self);
     core_arrays views = {0};
     PyObject *result = NULL;
     if (!content) return NULL;
-    if (core_arrays_take(object, content->spec, false, mapping, &views) == 0) {
-        bw_case_arrays arrays = {.launch = true};
+    if (!mapping || core_arrays_take(object, content->spec, false, mapping, &views) == 0) {
+        bw_case_arrays arrays = {.launch = mapping != NULL};
         memcpy(arrays.in, views.data, sizeof arrays.in);
-        result = run_and_collect(self, content, &arrays, is_output);
+        result = run_and_collect(self, content, &arrays, mapping ? BW_IN : BW_OUT);
     }
     core_arrays_release(&views);
-    core_case_let_go(self);
-    return result;
-}
-
-static PyObject *case_inputs(PyObject *object, PyObject *unused) {
-    (void)unused;
-    case_object *self = (case_object *)object;
-    bw_case *content = core_case_hold(self);
-    bw_case_arrays arrays = {.launch = false};
-    if (!content) return NULL;
-    PyObject *result = run_and_collect(self, content, &arrays, is_input);
     core_case_let_go(self);
     return result;
 }
@@ -371,7 +339,7 @@ static PyMethodDef case_methods[] = {
     {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed),
      "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
     {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
-    {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
+    {"inputs", case_run, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
     {"verify", CORE_WITH_KEYWORDS(core_case_verify),
      "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
     {"measure", CORE_WITH_KEYWORDS(core_case_measure),

@@ -1,5 +1,4 @@
 /* The measuring methods of _core.Case: verify, measure, count. */
-#include "base/names.h"
 #include "python/core.h"
 
 #include <math.h>
@@ -56,17 +55,27 @@ static PyObject *samples_list(const bw_measurement *m) {
     return list;
 }
 
+PyObject *core_conditions_dict(const bw_conditions *c, const char *note) {
+    char throttle[128]; /* for every word */
+    bw_throttle_words(c->throttle, throttle, sizeof throttle);
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", c->sm_clock_mhz, "mem_clock_mhz",
+                         c->mem_clock_mhz, "power_w", c->power_w, "temperature_c", c->temperature_c, "energy_j",
+                         c->energy_j, "throttle", throttle, "note", core_text(note));
+}
+
+/* Without samples nothing is known. */
 static PyObject *conditions_dict(const bw_measurement *m) {
     const bw_measured_conditions *c = &m->conditions;
-    bool has_samples = m->samples_ns != NULL;
-    char throttle[CORE_THROTTLE_SIZE] = "";
-    if (has_samples) bw_throttle_words(c->throttle, throttle, sizeof throttle);
-    return Py_BuildValue(
-        "{s:d,s:d,s:d,s:d,s:d,s:s,s:L,s:d,s:N}", "sm_clock_mhz", has_samples ? c->sm_clock_mhz : NAN, "mem_clock_mhz",
-        has_samples ? c->mem_clock_mhz : NAN, "power_w", has_samples ? c->power_w : NAN, "temperature_c",
-        has_samples ? c->temperature_c : NAN, "energy_j", has_samples ? c->energy_j : NAN, "throttle", throttle,
-        "readings", (long long)(has_samples ? c->readings : 0), "reading_us",
-        has_samples && c->readings ? c->reading_ns * 1e-3 : NAN, "note", core_text(has_samples ? c->note : ""));
+    const bool known = m->samples_ns != NULL;
+    bw_conditions conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
+    if (known) {
+        conditions =
+            (bw_conditions){c->sm_clock_mhz, c->mem_clock_mhz, c->power_w, c->temperature_c, c->energy_j, c->throttle};
+    }
+    PyObject *dict = core_conditions_dict(&conditions, known ? c->note : "");
+    if (dict) core_set(&dict, "readings", PyLong_FromLongLong(known ? c->readings : 0));
+    if (dict) core_set(&dict, "reading_us", PyFloat_FromDouble(known && c->readings ? c->reading_ns * 1e-3 : NAN));
+    return dict;
 }
 
 /* What only a case has; its variant and cost, too: another thread may close it as soon as it has been measured. */
@@ -85,25 +94,23 @@ static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
 
 PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
                                 const bw_measurement *m) {
-    const bw_statistics *s = &m->statistics;
-    bool has_samples = m->samples_ns != NULL;
+    const bw_statistics none = {.median = NAN, .low = NAN, .high = NAN, .minimum = NAN, .noise = NAN};
+    const bw_statistics *s = m->samples_ns ? &m->statistics : &none;
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
         "s:d,s:d,s:d,s:O,s:d}",
-        "samples_ns", samples_list(m), "median_ns", has_samples ? s->median : NAN, "lo_ns", has_samples ? s->low : NAN,
-        "hi_ns", has_samples ? s->high : NAN, "min_ns", has_samples ? s->minimum : NAN, "noise",
-        has_samples ? s->noise : NAN, "count", (long long)(has_samples ? s->count : 0), "converged",
-        m->converged ? Py_True : Py_False, "timer", core_text(timer), "cache",
-        options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold", m->rotation.cold ? Py_True : Py_False, "cache_note",
-        m->rotation.note ? m->rotation.note : "", "buffer_sets", (long long)m->rotation.sets, "launches_per_sample",
-        (long long)m->launches_per_sample, "late_samples", (long long)m->late_samples, "flush_bytes",
-        (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns, "timer_floor_ns", m->timer_floor_ns,
-        "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns, "kernel_span_ns", m->kernels.span_ns,
-        "kernels_elsewhere", m->kernels.elsewhere, "conditions", conditions_dict(m), "waited_share",
-        m->disturbance.waited, "throttled_share", m->disturbance.throttled, "stolen_share", m->disturbance.stolen,
-        "pressed_share", m->disturbance.pressed, "slowed_share", m->disturbance.slowed, "reference_ns",
-        m->references.upper_ns, "best_reference_ns", m->references.best_ns, "two_states",
-        has_samples && s->two_states ? Py_True : Py_False, "drift", has_samples ? s->drift : 0.0);
+        "samples_ns", samples_list(m), "median_ns", s->median, "lo_ns", s->low, "hi_ns", s->high, "min_ns", s->minimum,
+        "noise", s->noise, "count", (long long)s->count, "converged", m->converged ? Py_True : Py_False, "timer",
+        core_text(timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold",
+        m->rotation.cold ? Py_True : Py_False, "cache_note", m->rotation.note ? m->rotation.note : "", "buffer_sets",
+        (long long)m->rotation.sets, "launches_per_sample", (long long)m->launches_per_sample, "late_samples",
+        (long long)m->late_samples, "flush_bytes", (long long)m->rotation.flush_bytes, "warmup_ns", m->warmup_ns,
+        "timer_floor_ns", m->timer_floor_ns, "host_launch_ns", m->host_launch_ns, "kernel_sum_ns", m->kernels.sum_ns,
+        "kernel_span_ns", m->kernels.span_ns, "kernels_elsewhere", m->kernels.elsewhere, "conditions",
+        conditions_dict(m), "waited_share", m->disturbance.waited, "throttled_share", m->disturbance.throttled,
+        "stolen_share", m->disturbance.stolen, "pressed_share", m->disturbance.pressed, "slowed_share",
+        m->disturbance.slowed, "reference_ns", m->references.upper_ns, "best_reference_ns", m->references.best_ns,
+        "two_states", s->two_states ? Py_True : Py_False, "drift", s->drift);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }
@@ -116,12 +123,8 @@ static int read_flush(const char *name, bw_measure_options *out) {
         PyErr_Format(PyExc_ValueError, "flush = '%.200s' goes with cache = 'cold'", name);
         return -1;
     }
-    char allowed[64];
-    int index = bw_name_find(name, bw_name_of_text, flushes, allowed, sizeof allowed);
-    if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "flush = '%.200s': allowed are %s", name, allowed);
-        return -1;
-    }
+    int index = core_read_choice("flush", name, flushes);
+    if (index < 0) return -1;
     out->cache = BW_CACHE_FLUSHED;
     out->flush = (bw_flush)index;
     return 0;
@@ -130,7 +133,7 @@ static int read_flush(const char *name, bw_measure_options *out) {
 int core_options_read(PyObject *object, const core_options *arguments, bw_measure_options *out) {
     int64_t min_samples = out->min_samples;
     bw_cache cache;
-    if (core_cache_read(arguments->cache, &cache) < 0) return -1;
+    if (core_read_cache(arguments->cache, &cache) < 0) return -1;
     if (arguments->min_samples && core_read_int64(NULL, "min_samples", arguments->min_samples, &min_samples) < 0)
         return -1;
     *out = (bw_measure_options){.cache = cache,

@@ -7,7 +7,7 @@
 
 #include "measure/measure.h"
 
-enum { CORE_THROTTLE_SIZE = 128, CORE_TIMER_SIZE = 32 }; /* for every word of bw_throttle_words; a timer's name */
+enum { CORE_TIMER_SIZE = 32 }; /* a timer's name */
 
 /* What the module's state holds: exceptions first, then the types of objects. */
 typedef enum core_type {
@@ -95,6 +95,9 @@ int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, P
 void core_arrays_release(core_arrays *arrays);
 /* -1 with a ValueError that names the argument, its value and what is allowed. */
 int core_refuse_float(const char *argument, double value, const char *allowed);
+/* The place in `names`, which NULL ends, of what an argument says; -1 with a ValueError that lists what is allowed. */
+int core_read_choice(const char *argument, const char *name, const char *const *names);
+int core_read_cache(const char *name, bw_cache *out); /* 0, or -1 with an exception */
 /* From two names, a mapping of parameters and an optional sequence of lengths, completed and checked. 0, or -1 with an
  * exception and nothing to free. */
 int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
@@ -113,7 +116,7 @@ void core_cases_free(device_object *device); /* those that are unused; within th
  * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
 void core_case_let_go(case_object *self);
-int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an exception */
+void core_pause(int us);
 
 /* ---- case_measure.c ---- */
 /* How long and how well to measure, as Python gives it. */
@@ -140,6 +143,7 @@ PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_me
 /* Signals, then the function that context is, if any: whether to stop, with an exception. */
 bool core_poll(void *context);
 PyObject *core_counters_dict(const bw_counters *counters);
+PyObject *core_conditions_dict(const bw_conditions *conditions, const char *note);
 /* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
 int core_read_groups(device_object *device, PyObject *group_names, unsigned *out);
 PyObject *core_metrics_dict(const bw_metrics *metrics);

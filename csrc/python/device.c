@@ -173,12 +173,9 @@ static bw_status read_sensors(const bw_session *session, bw_conditions *out, cha
 static PyObject *device_conditions(PyObject *object, PyObject *unused) {
     (void)unused;
     bw_conditions found;
-    char note[320], throttle[CORE_THROTTLE_SIZE];
+    char note[320];
     CORE_TRY(CORE_RUN, (device_object *)object, read_sensors(session, &found, note, sizeof note));
-    bw_throttle_words(found.throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", found.sm_clock_mhz, "mem_clock_mhz",
-                         found.mem_clock_mhz, "power_w", found.power_w, "temperature_c", found.temperature_c,
-                         "energy_j", found.energy_j, "throttle", throttle, "note", core_text(note));
+    return core_conditions_dict(&found, note);
 }
 
 static bw_status ask_management(const bw_session *session, bw_management *out) {

@@ -2,7 +2,6 @@
 #include "python/core.h"
 
 #include <math.h>
-#include <time.h>
 
 #include "measure/ranges.h"
 
@@ -208,9 +207,7 @@ static int read_all(profiler_object *self) {
         failed = bw_status_first(failed, read_some(self, wanted, &left));
         int64_t settled = bw_ranges_count_settled(self->ranges);
         if (left && settled == before) {
-            Py_BEGIN_ALLOW_THREADS;
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE_US * 1000}, NULL);
-            Py_END_ALLOW_THREADS;
+            core_pause(PAUSE_US);
             if (PyErr_CheckSignals() < 0) {
                 bw_status_free(failed);
                 return -1;
@@ -249,24 +246,19 @@ static PyObject *entries_of(const bw_ranges *ranges, int64_t id, entry_of which)
     return list;
 }
 
-static PyObject *all_entries(profiler_object *self, entry_of which) {
-    if (read_all(self) < 0) return NULL;
-    PyObject *result = PyDict_New(), *ids = PyDict_Copy(self->ids), *name, *number; /* other threads may add names */
+static PyObject *read_entries(PyObject *object, entry_of which) {
+    profiler_object *self = (profiler_object *)object;
+    PyObject *result = NULL, *ids = NULL, *name, *number;
     Py_ssize_t position = 0;
-    if (!ids) Py_CLEAR(result);
+    self->reading++;
+    if (read_all(self) == 0) ids = PyDict_Copy(self->ids); /* other threads may add names */
+    if (ids) result = PyDict_New();
     while (result && PyDict_Next(ids, &position, &name, &number)) {
         PyObject *list = entries_of(self->ranges, PyLong_AsLongLong(number), which);
         if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
         Py_XDECREF(list);
     }
     Py_XDECREF(ids);
-    return result;
-}
-
-static PyObject *read_entries(PyObject *object, entry_of which) {
-    profiler_object *self = (profiler_object *)object;
-    self->reading++;
-    PyObject *result = all_entries(self, which);
     self->reading--;
     return result;
 }
