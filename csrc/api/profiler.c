@@ -293,26 +293,13 @@ cleanup:
 
 /* ---- bytes ---- */
 
-static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
-    int64_t before = self->byte_names.count, id;
-    BW_TRY(bw_names_add(&self->byte_names, name, &id));
-    if (self->byte_names.count > before) {
-        bw_range_bytes *larger = realloc(self->bytes, (size_t)self->byte_names.capacity * sizeof *larger);
-        if (!larger) {
-            bw_names_take_back(&self->byte_names);
-            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
-        }
-        self->bytes = larger;
-    }
-    self->bytes[id] = bytes;
-    atomic_store_explicit(&self->has_bytes, true, memory_order_release);
-    return BW_OK;
-}
-
 /* Calls of several threads in turn. */
-static bw_status set_bytes_in_turn(bw_profiler *self, const char *name, bw_range_bytes bytes) {
+static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
+    int64_t id;
     pthread_mutex_lock(&self->lock);
-    bw_status status = set_bytes(self, name, bytes);
+    bw_status status = bw_names_add_row(&self->byte_names, name, (void **)&self->bytes, sizeof bytes, &id);
+    if (!status) self->bytes[id] = bytes;
+    if (!status) atomic_store_explicit(&self->has_bytes, true, memory_order_release);
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -322,7 +309,7 @@ bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *nam
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    status = set_bytes_in_turn(self, name, (bw_range_bytes){bytes_read, bytes_written, true});
+    status = set_bytes(self, name, (bw_range_bytes){bytes_read, bytes_written, true});
     bw_handle_let_go(handle);
     return bw_api_answer(status);
 }
@@ -339,7 +326,7 @@ bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void
     status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
     const bw_range_bytes own = {bytes_read, bytes_written, bytes_read || bytes_written};
-    if (own.known) status = set_bytes_in_turn(self, name, own);
+    if (own.known) status = set_bytes(self, name, own);
     if (!status) status = start_range(self, name, stream, own.known ? &own : NULL);
     if (!status) *out = (bwprof_range){handle, name, stream};
     bw_handle_let_go(handle);

@@ -58,37 +58,20 @@ static bw_status settle(bw_track *track) {
 
 /* ---- putting together ---- */
 
-static bw_status add_times(reading *to, const double *ns, int64_t count, const bw_range_totals *totals) {
-    if (count) BW_TRY(bw_resize((void **)&to->ns, to->time_count + count, sizeof *to->ns, "times"));
-    if (count) memcpy(to->ns + to->time_count, ns, (size_t)count * sizeof *ns);
-    to->time_count += count;
-    bw_range_totals_add(&to->totals, totals);
-    return BW_OK;
-}
-
-static bw_status new_reading(readings *self, const char *name, reading **out) {
-    int64_t before = self->names.count, id;
-    BW_TRY(bw_names_add(&self->names, name, &id));
-    if (self->names.count > before) {
-        reading *larger = realloc(self->of, (size_t)self->names.capacity * sizeof *larger);
-        if (!larger) {
-            bw_names_take_back(&self->names);
-            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
-        }
-        self->of = larger;
-        self->of[id] = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
-    }
-    *out = &self->of[id];
-    return BW_OK;
-}
-
 static bw_status gather_name(const bw_track *track, int64_t id, readings *to) {
-    reading *found = NULL;
-    int64_t count;
+    int64_t before = to->names.count, at, count;
     const double *ns = bw_ranges_times(track->ranges, id, &count);
     bw_range_totals totals = bw_ranges_totals(track->ranges, id);
-    BW_TRY(new_reading(to, track->names.name[id], &found));
-    return add_times(found, ns, count, &totals);
+    BW_TRY(bw_names_add_row(&to->names, track->names.name[id], (void **)&to->of, sizeof *to->of, &at));
+    reading *found = &to->of[at];
+    if (to->names.count > before) {
+        *found = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
+    }
+    if (count) BW_TRY(bw_resize((void **)&found->ns, found->time_count + count, sizeof *found->ns, "times"));
+    if (count) memcpy(found->ns + found->time_count, ns, (size_t)count * sizeof *ns);
+    found->time_count += count;
+    bw_range_totals_add(&found->totals, &totals);
+    return BW_OK;
 }
 
 /* Of one track: of `only`, or of all its names. Its thread waits for no more than the copying of one name's times. */

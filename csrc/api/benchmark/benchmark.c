@@ -17,16 +17,11 @@ typedef struct run {
     char first_failure[700];
 } run;
 
-/* The case's row; its status is also the answer. */
-static bw_status try_case(bw_session *session, double max_seconds, bw_outcome *row) {
-    BW_TRY(bw_planned_case_dims(row->planned_case, &row->dims));
-    row->has_dims = true;
-    return bw_outcome_measure(session, max_seconds, row);
-}
-
 /* What cannot run here is skipped; all else that goes wrong has failed. A device that is lost ends the run. */
 static bw_status settle_case(run *self, double max_seconds, bw_outcome *row) {
-    bw_status status = try_case(self->session, max_seconds, row);
+    bw_status status = bw_planned_case_dims(row->planned_case, &row->dims);
+    row->has_dims = !status;
+    if (!status) status = bw_outcome_measure(self->session, max_seconds, row);
     bw_code code = bw_status_code(status);
     bool skipped = code == BW_CODE_UNSUPPORTED || code == BW_CODE_MEMORY;
     if (status) bw_outcome_end(row, skipped ? "skipped" : "failed", bw_status_message(status));

@@ -12,21 +12,9 @@ typedef struct bw_params {
     int count;
 } bw_params;
 
-typedef struct bw_request {
-    int op_index;
-    const bw_op *op;
-    const bw_precision *precision;
-    bw_dims dims; /* complete, and checked */
-} bw_request;
-
-/* ---- cost.c ---- */
-
-bw_status bw_params_read(const bw_params *params, bw_request *out);
 /* NULL: not wanted. */
 bwprof_status bw_params_compute_cost(const bw_params *params, uint64_t *bytes_read, uint64_t *bytes_written,
                                      uint64_t *flops);
-
-/* ---- reports/report.c ---- */
 
 /* Measured on the first device there is, verified. */
 bwprof_status bw_params_measure(const bw_params *params, bwprof_report *out);
