@@ -24,6 +24,7 @@ typedef struct reading {
 } reading;
 
 typedef struct readings {
+    const bw_session *session;
     bw_names names;
     reading *of; /* by number of `names` */
     double floor_ms;
@@ -243,9 +244,8 @@ static const char *flags_of(const readings *all, const reading *one) {
     return near ? "near_timer_floor" : "";
 }
 
-static void write_report(const bw_profiler *self, const readings *all, bw_text *to) {
+static void write_report(const readings *all, bw_text *to) {
     static const char *const labels[] = {"Bytes read", "Bytes written"};
-    (void)self;
     for (int64_t i = 0; i < all->names.count; i++) {
         const reading *one = &all->of[i];
         const uint64_t bytes[] = {one->bytes.bytes_read, one->bytes.bytes_written};
@@ -304,8 +304,7 @@ static void add_columns(bw_text *to, bool json, const readings *all, const readi
     bw_text_add(to, json ? "\"%s\"}" : "%s\n", flags_of(all, one));
 }
 
-static void write_csv(const bw_profiler *self, const readings *all, bw_text *to) {
-    (void)self;
+static void write_csv(const readings *all, bw_text *to) {
     bw_text_add(to,
                 "range,count,total_ms,time_ms,time_ms_min,time_ms_max,bytes_read,bytes_written,bandwidth_gb_s,flags\n");
     for (int64_t i = 0; i < all->names.count; i++) {
@@ -314,14 +313,14 @@ static void write_csv(const bw_profiler *self, const readings *all, bw_text *to)
     }
 }
 
-static void write_json(const bw_profiler *self, const readings *all, bw_text *to) {
-    const bw_backend *backend = self->session->backend;
+static void write_json(const readings *all, bw_text *to) {
+    const bw_session *session = all->session;
     bw_text_add(to,
                 "{\n  \"format\": \"bwprof ranges 1\",\n  \"bwprof_version\": \"%s\",\n  \"backend\": \"%s\",\n"
                 "  \"device\": ",
-                bwprof_version(), backend->name);
-    bw_text_json(to, backend->devices->facts(self->session->device)->name);
-    bw_text_add(to, ",\n  \"timer\": \"%s\"", backend->marks->clock);
+                bwprof_version(), session->backend->name);
+    bw_text_json(to, session->backend->devices->facts(session->device)->name);
+    bw_text_add(to, ",\n  \"timer\": \"%s\"", session->backend->marks->clock);
     bw_text_add(to, ",\n  \"floor_us\": ");
     bw_text_number(to, all->floor_ms * 1e3, -1, "null");
     bw_text_add(to, ",\n  \"ranges\": [");
@@ -333,23 +332,24 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }
 
+typedef void (*write_function)(const readings *all, bw_text *to);
+
 /* Ranges that could not be read do not hide the others. Where memory is short there is no text. */
-static bw_status describe(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
-                          bw_text *to) {
+static bw_status describe(bwprof_profiler *handle, write_function how, bw_text *to) {
     bw_profiler *self;
     readings all = {.floor_ms = NAN};
     BW_TRY(bw_handle_hold(handle, &self));
+    all.session = self->session;
     bw_status unread = read_ranges(self, NULL, &all);
     if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(handle, self, &all.floor_ms));
-    if (!all.partial) how(self, &all, to);
+    if (!all.partial) how(&all, to);
     if (to->failed) unread = bw_status_first(unread, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
     readings_free(&all);
     bw_handle_let_go(handle);
     return unread;
 }
 
-static bwprof_status write_file(bwprof_profiler *handle, const char *path,
-                                void (*how)(const bw_profiler *, const readings *, bw_text *)) {
+static bwprof_status write_file(bwprof_profiler *handle, const char *path, write_function how) {
     bw_text text = {0};
     bw_status status = bw_api_need(path, "path");
     if (!status) {

@@ -92,16 +92,22 @@ char bw_text_capital(char letter) {
     return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
 }
 
-void bw_text_plain(bw_text *self, const char *name) {
+static void add_escaped(bw_text *self, const char *name, bool json) {
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
-        if (length) {
+        if (json && (*at == '"' || *at == '\\')) {
+            bw_text_add(self, "\\%c", *at);
+        } else if (length) {
             add_bytes(self, (const char *)at, (size_t)length);
         } else {
-            bw_text_add(self, "\\x%02x", *at);
+            bw_text_add(self, !json ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
         }
         at += length ? length : 1;
     }
+}
+
+void bw_text_plain(bw_text *self, const char *name) {
+    add_escaped(self, name, false);
 }
 
 void bw_text_cell(bw_text *self, const char *name) {
@@ -122,18 +128,6 @@ void bw_text_cell(bw_text *self, const char *name) {
 
 void bw_text_json(bw_text *self, const char *name) {
     add_bytes(self, "\"", 1);
-    for (const unsigned char *at = (const unsigned char *)name; *at;) {
-        int length = character_at(at);
-        if (*at == '"' || *at == '\\') {
-            bw_text_add(self, "\\%c", *at);
-        } else if (length) {
-            add_bytes(self, (const char *)at, (size_t)length);
-        } else if (*at < 0x80) {
-            bw_text_add(self, "\\u%04x", *at);
-        } else {
-            bw_text_add(self, "\\\\x%02x", *at);
-        }
-        at += length ? length : 1;
-    }
+    add_escaped(self, name, true);
     add_bytes(self, "\"", 1);
 }

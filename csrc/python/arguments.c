@@ -19,13 +19,6 @@ const char *core_name(PyObject *key) {
     return name && strlen(name) == (size_t)size ? name : NULL;
 }
 
-int core_refuse_float(const char *argument, double value, const char *allowed) {
-    char text[32];
-    PyOS_snprintf(text, sizeof text, "%g", value);
-    PyErr_Format(PyExc_ValueError, "%s = %s: allowed is %s", argument, text, allowed);
-    return -1;
-}
-
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out) {
     const char *prefix = op_name ? op_name : "", *separator = op_name ? ": " : "";
     PyObject *integer = PyBool_Check(value) ? PyNumber_Long(value) : PyNumber_Index(value);

@@ -32,8 +32,7 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     core_arrays views = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|dO", names, &budget.seconds, &outputs)) return NULL;
     if (!(budget.seconds >= 0.0)) {
-        core_refuse_float("budget_s", budget.seconds, "a number >= 0");
-        return NULL;
+        return core_raise(object, bw_fail(BW_CODE_INVALID, "budget_s = %g: allowed is a number >= 0", budget.seconds));
     }
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
@@ -81,13 +80,12 @@ static PyObject *conditions_dict(const bw_measurement *m) {
 /* What only a case has; its variant and cost, too: another thread may close it as soon as it has been measured. */
 static int add_case(PyObject *dict, bw_case *content, const bw_measurement *m) {
     const bw_choice *choice = bw_case_choice(content);
-    PyObject *more = Py_BuildValue(
-        "{s:s,s:N,s:L,s:O,s:d,s:d,s:L,s:L,s:N,s:N}", "variant", choice->variant->name, "cost",
-        core_cost_dict(&choice->cost), "footprint_bytes", (long long)choice->cost.footprint_bytes, "verified",
-        m->verdict.verified ? Py_True : Py_False, "max_error", m->verdict.max_error, "tolerance", m->verdict.tolerance,
-        "rows_checked", (long long)m->verdict.rows_checked, "rows_total", (long long)m->verdict.rows_total, "reason",
-        core_text(m->verdict.reason), "variant_note", core_text(choice->note));
-    int result = more ? PyDict_Update(dict, more) : -1;
+    PyObject *verdict = verdict_dict(&m->verdict);
+    PyObject *more = Py_BuildValue("{s:s,s:N,s:L,s:N}", "variant", choice->variant->name, "cost",
+                                   core_cost_dict(&choice->cost), "footprint_bytes",
+                                   (long long)choice->cost.footprint_bytes, "variant_note", core_text(choice->note));
+    int result = verdict && more && PyDict_Update(dict, verdict) == 0 ? PyDict_Update(dict, more) : -1;
+    Py_XDECREF(verdict);
     Py_XDECREF(more);
     return result;
 }

@@ -93,8 +93,6 @@ typedef struct core_arrays {
  * operand's range. 0, or -1 with an exception; what was taken is the caller's to release either way. */
 int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
 void core_arrays_release(core_arrays *arrays);
-/* -1 with a ValueError that names the argument, its value and what is allowed. */
-int core_refuse_float(const char *argument, double value, const char *allowed);
 /* The place in `names`, which NULL ends, of what an argument says; -1 with a ValueError that lists what is allowed. */
 int core_read_choice(const char *argument, const char *name, const char *const *names);
 int core_read_cache(const char *name, bw_cache *out); /* 0, or -1 with an exception */

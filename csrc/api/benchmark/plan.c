@@ -22,10 +22,7 @@ static bw_status find_suite(const char *name, const bw_suite **out) {
 }
 
 static bool lists(const char *const *list, const char *name) {
-    for (; *list; list++) {
-        if (strcmp(*list, name) == 0) return true;
-    }
-    return false;
+    return bw_name_find(name, bw_name_of_text, list, NULL, 0) >= 0;
 }
 
 static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
