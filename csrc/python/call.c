@@ -73,8 +73,10 @@ typedef struct call_work {
 static int read_subject(PyObject *object, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
                         call_work *work) {
     int64_t set_count = 1, footprint_bytes = 0;
-    if (!PyCallable_Check(function)) {
-        PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", function);
+    PyObject *nothing = work->nothing.function; /* NULL where it is counted */
+    if (!PyCallable_Check(function) || (nothing && !PyCallable_Check(nothing))) {
+        PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R",
+                     PyCallable_Check(function) ? nothing : function);
         return -1;
     }
     void *stream_handle = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
@@ -112,9 +114,6 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
                                      &arguments.min_samples, &arguments.max_seconds, &arguments.poll, &arguments.timer,
                                      &arguments.settled)) {
         return NULL;
-    }
-    if (!PyCallable_Check(work.nothing.function)) {
-        return PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R", work.nothing.function);
     }
     if (core_options_read(object, &arguments, &options) < 0) return NULL;
     if (read_subject(object, function, stream, sets, footprint, &work) < 0) return NULL;

@@ -8,7 +8,7 @@
 
 static bw_case *content_of(case_object *self) {
     if (self->content && !self->closers) return self->content;
-    PyErr_SetString(PyExc_ValueError, "this Case is closed");
+    core_invalid("this Case is closed");
     return NULL;
 }
 
@@ -175,8 +175,7 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
     case_object *self = (case_object *)object;
     Py_ssize_t at = place_of(self);
     if (at < self->user_count && !self->users[at].closes) {
-        PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
     }
     if (!self->device || at < self->user_count) Py_RETURN_NONE; /* a signal's handler runs within such a call */
     if (add_user(self, true) < 0) return NULL;

@@ -17,9 +17,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (index_object && core_read_int64(NULL, "index", index_object, &index) < 0) return -1;
     if (index != (int)index) index = index < 0 ? -1 : INT_MAX; /* no device has either: the message says which exist */
     if (self->session || self->opening) {
-        PyErr_SetString(PyExc_ValueError, self->session ? "this Device is open already"
-                                                        : "this Device is being opened by another thread");
-        return -1;
+        return core_invalid("this Device is %s", self->session ? "open already" : "being opened by another thread");
     }
     bw_status status = bw_backend_find(backend_name, &backend);
     if (!status) {
@@ -54,8 +52,7 @@ static PyObject *device_close(PyObject *object, PyObject *unused) {
                             self->open_cases);
     }
     if (self->open_profilers) {
-        PyErr_SetString(PyExc_ValueError, "a Profiler of this Device is open: close it first");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "a Profiler of this Device is open: close it first");
     }
     /* After a fork the device is the parent's: this process only forgets it. */
     bw_status status = bw_session_is_foreign(self->session) ? BW_OK : bw_session_enter(self->session);

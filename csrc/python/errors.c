@@ -48,6 +48,14 @@ int core_check(PyObject *object, bw_status status) {
     return status ? -1 : 0;
 }
 
+int core_invalid(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    PyErr_FormatV(PyExc_ValueError, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
 int core_add_exceptions(PyObject *module) {
     static const struct {
         const char *name, *text;

@@ -29,20 +29,16 @@ static PyObject *statistics(PyObject *module, PyObject *samples) {
     (void)module;
     Py_buffer view;
     if (PyObject_GetBuffer(samples, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return NULL;
-    if (view.itemsize != sizeof(double) || !view.format || strcmp(view.format, "d") != 0 || view.len == 0) {
-        PyBuffer_Release(&view);
-        PyErr_SetString(PyExc_ValueError, "samples must be a buffer of at least one float64");
-        return NULL;
-    }
-    int64_t count = view.len / view.itemsize;
-    double *scratch = PyMem_New(double, bw_statistics_scratch(count));
-    if (!scratch) {
-        PyBuffer_Release(&view);
-        return PyErr_NoMemory();
-    }
-    bw_statistics s = bw_statistics_of(view.buf, count, scratch);
+    bool right = view.itemsize == sizeof(double) && view.format && strcmp(view.format, "d") == 0 && view.len > 0;
+    int64_t count = view.len / (Py_ssize_t)sizeof(double);
+    double *scratch = right ? PyMem_New(double, bw_statistics_scratch(count)) : NULL;
+    bool computed = scratch != NULL;
+    bw_statistics s = {0};
+    if (computed) s = bw_statistics_of(view.buf, count, scratch);
     PyMem_Free(scratch);
     PyBuffer_Release(&view);
+    if (!right) return PyErr_Format(PyExc_ValueError, "samples must be a buffer of at least one float64");
+    if (!computed) return PyErr_NoMemory();
     return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:d}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high,
                          "min_ns", s.minimum, "noise", s.noise, "count", (long long)s.count, "two_states",
                          s.two_states ? Py_True : Py_False, "drift", s.drift);

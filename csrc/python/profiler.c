@@ -20,9 +20,7 @@ typedef struct profiler_object {
 } profiler_object;
 
 static int check_open(const profiler_object *self) {
-    if (self->ranges) return 0;
-    PyErr_SetString(PyExc_ValueError, "this Profiler is not open");
-    return -1;
+    return self->ranges ? 0 : core_invalid("this Profiler is not open");
 }
 
 /* What a name's ranges move, as a tuple of two numbers that were checked. */
@@ -36,10 +34,7 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
     if (known) return PyLong_AsLongLong(known);
     if (PyErr_Occurred()) return -1;
-    if (!add) {
-        PyErr_Format(PyExc_ValueError, "no range %.200R was started", name);
-        return -1;
-    }
+    if (!add) return core_invalid("no range %.200R was started", name);
     int64_t id = -1;
     const char *text = PyUnicode_AsUTF8(name);
     if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
@@ -72,8 +67,7 @@ static int stop_range(profiler_object *self, PyObject *name) {
     if (bw_ranges_count_running(self->ranges, id)) {
         return core_check((PyObject *)self, bw_ranges_stop(self->ranges, id));
     }
-    PyErr_Format(PyExc_ValueError, "range %.200R is not running: start it first, and stop it once", name);
-    return -1;
+    return core_invalid("range %.200R is not running: start it first, and stop it once", name);
 }
 
 /* For context managers: a range that does not run is none of their business (switched on or off inside it). */
@@ -174,8 +168,7 @@ static void release(profiler_object *self) {
 static PyObject *profiler_close(PyObject *object, PyObject *unused) {
     (void)unused;
     if (((profiler_object *)object)->reading) {
-        PyErr_SetString(PyExc_RuntimeError, "this Profiler is being read: close it after that");
-        return NULL;
+        return PyErr_Format(PyExc_RuntimeError, "this Profiler is being read: close it after that");
     }
     release((profiler_object *)object);
     Py_RETURN_NONE;
