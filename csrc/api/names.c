@@ -64,9 +64,7 @@ static bw_status grow(bw_names *self) {
     self->slots = slots;
     self->capacity = capacity;
     self->slot_count = 2 * capacity;
-    for (int64_t i = 0; i < self->count; i++) {
-        self->slots[slot_of(self, self->name[i], self->hash[i])] = (int32_t)i + 1;
-    }
+    for (int64_t i = 0; i < self->count; i++) self->slots[slot_of(self, self->name[i], self->hash[i])] = (int32_t)i + 1;
     return BW_OK;
 }
 

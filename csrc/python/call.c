@@ -107,11 +107,11 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     call_work work = {0};
     bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_measurement measured = {0};
-    core_options arguments = core_options_default(&options);
+    core_options arguments = {.cache = "cold"};
     PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOzp", names, &function, &work.nothing.function, &stream,
-                                     &sets, &footprint, &arguments.cache, &arguments.precision_target,
-                                     &arguments.min_samples, &arguments.max_seconds, &arguments.poll, &arguments.timer,
+                                     &sets, &footprint, &arguments.cache, &options.precision_target,
+                                     &arguments.min_samples, &options.max_seconds, &arguments.poll, &arguments.timer,
                                      &arguments.settled)) {
         return NULL;
     }

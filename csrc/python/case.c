@@ -1,9 +1,6 @@
 /* _core.Case: one operation with its parameters on one device. */
 #include "python/core.h"
 
-#include <math.h>
-#include <stddef.h>
-#include <structmember.h>
 #include <time.h>
 
 static bw_case *content_of(case_object *self) {
@@ -170,8 +167,7 @@ static void case_dealloc(PyObject *object) {
 
 /* Waits until no other thread uses the case, and returns when it is closed, whichever thread frees it. An exception by
  * a signal ends the wait: the case is then as it was. */
-static PyObject *case_close(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     case_object *self = (case_object *)object;
     Py_ssize_t at = place_of(self);
     if (at < self->user_count && !self->users[at].closes) {
@@ -322,13 +318,11 @@ static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
     Py_RETURN_NONE;
 }
 
-static PyObject *case_launch(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return launch((case_object *)object, bw_case_launch_once);
 }
 
-static PyObject *case_enqueue(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *case_enqueue(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return launch((case_object *)object, bw_case_enqueue);
 }
 

@@ -126,20 +126,13 @@ static int read_flush(const char *name, bw_measure_options *out) {
 }
 
 int core_options_read(PyObject *object, const core_options *arguments, bw_measure_options *out) {
-    int64_t min_samples = out->min_samples;
-    bw_cache cache;
-    if (core_read_cache(arguments->cache, &cache) < 0) return -1;
-    if (arguments->min_samples && core_read_int64(NULL, "min_samples", arguments->min_samples, &min_samples) < 0)
+    if (core_read_cache(arguments->cache, &out->cache) < 0) return -1;
+    if (arguments->min_samples && core_read_int64(NULL, "min_samples", arguments->min_samples, &out->min_samples) < 0)
         return -1;
-    *out = (bw_measure_options){.cache = cache,
-                                .trace = arguments->trace != 0,
-                                .settled = arguments->settled != 0,
-                                .precision_target = arguments->precision_target,
-                                .min_samples = min_samples,
-                                .max_seconds = arguments->max_seconds,
-                                .verify_budget_s = arguments->verify_budget_s,
-                                .poll = core_poll,
-                                .poll_context = arguments->poll && arguments->poll != Py_None ? arguments->poll : NULL};
+    out->trace = arguments->trace != 0;
+    out->settled = arguments->settled != 0;
+    out->poll = core_poll;
+    if (arguments->poll != Py_None) out->poll_context = arguments->poll;
     if (arguments->flush && read_flush(arguments->flush, out) < 0) return -1;
     return core_check(object, bw_measure_options_check(out));
 }
@@ -158,9 +151,9 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
     case_object *self = (case_object *)object;
     bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_measurement measured = {0};
-    core_options arguments = core_options_default(&options);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &arguments.cache, &arguments.precision_target,
-                                     &arguments.min_samples, &arguments.max_seconds, &arguments.verify_budget_s,
+    core_options arguments = {.cache = "cold"};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &arguments.cache, &options.precision_target,
+                                     &arguments.min_samples, &options.max_seconds, &options.verify_budget_s,
                                      &arguments.poll, &arguments.timer, &arguments.flush, &arguments.trace,
                                      &arguments.settled)) {
         return NULL;

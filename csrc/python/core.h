@@ -118,19 +118,12 @@ void core_case_let_go(case_object *self);
 void core_pause(int us);
 
 /* ---- case_measure.c ---- */
-/* How long and how well to measure, as Python gives it. */
+/* What Python gives of bw_measure_options as names, objects and truths; it gives numbers straight into them. */
 typedef struct core_options {
     const char *cache, *timer, *flush;
-    double precision_target, max_seconds, verify_budget_s;
     PyObject *min_samples, *poll;
     int trace, settled;
 } core_options;
-static inline core_options core_options_default(const bw_measure_options *defaults) {
-    return (core_options){.cache = "cold",
-                          .precision_target = defaults->precision_target,
-                          .max_seconds = defaults->max_seconds,
-                          .verify_budget_s = defaults->verify_budget_s};
-}
 /* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
 int core_options_read(PyObject *object, const core_options *arguments, bw_measure_options *out);
 /* The timer, and a copy of its name: a device's own lies in its memory. */

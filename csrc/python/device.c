@@ -3,8 +3,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stddef.h>
-#include <structmember.h>
 
 static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"backend", "index", NULL};
@@ -43,8 +41,7 @@ static void device_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-static PyObject *device_close(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     device_object *self = (device_object *)object;
     if (!self->session) Py_RETURN_NONE;
     if (self->open_cases) {
@@ -78,8 +75,7 @@ static bw_status copy_facts(const bw_session *session, bw_device_facts *facts, b
     return BW_OK;
 }
 
-static PyObject *device_facts(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_facts(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_device_facts facts, *const f = &facts;
     bw_fact more[BW_FACTS_MAX];
     int count = 0;
@@ -91,14 +87,11 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
         (long long)f->cache_bytes, "peak_gb_s", f->peak_gb_s, "peak_source", core_text(f->peak_source), "peak_tflops",
         peak_tflops(f), "tflops_source", core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
         f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
-    for (int i = 0; dict && i < count; i++) {
-        core_set(&dict, more[i].name, PyLong_FromLongLong(more[i].value));
-    }
+    for (int i = 0; dict && i < count; i++) core_set(&dict, more[i].name, PyLong_FromLongLong(more[i].value));
     return dict;
 }
 
-static PyObject *device_memory(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_memory(PyObject *object, PyObject *Py_UNUSED(unused)) {
     int64_t free_bytes, total_bytes;
     CORE_TRY(CORE_RUN, (device_object *)object,
              session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
@@ -110,8 +103,7 @@ static bw_status release_profilers(const bw_session *session) {
     return session->backend->devices->synchronize(session->device);
 }
 
-static PyObject *device_release_profilers(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_release_profilers(PyObject *object, PyObject *Py_UNUSED(unused)) {
     CORE_TRY(CORE_RUN, (device_object *)object, release_profilers(session));
     Py_RETURN_NONE;
 }
@@ -167,8 +159,7 @@ static bw_status read_sensors(const bw_session *session, bw_conditions *out, cha
     return BW_OK;
 }
 
-static PyObject *device_conditions(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_conditions(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_conditions found;
     char note[320];
     CORE_TRY(CORE_RUN, (device_object *)object, read_sensors(session, &found, note, sizeof note));
@@ -185,8 +176,7 @@ static PyObject *truth_or_none(int value) {
     return value < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(value);
 }
 
-static PyObject *device_management(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_management(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_management found, *const m = &found;
     CORE_TRY(CORE_RUN, (device_object *)object, ask_management(session, &found));
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
@@ -201,8 +191,7 @@ static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW
     return BW_OK;
 }
 
-static PyObject *device_libraries(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_libraries(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_library_info libraries[BW_LIBRARIES_MAX];
     int count;
     CORE_TRY(CORE_RUN, (device_object *)object, ask_libraries(session, libraries, &count));
@@ -233,7 +222,7 @@ static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     return PyLong_FromLongLong(made);
 }
 
-enum { BACKEND, STREAM, WATCHED };
+enum { BACKEND, INDEX, STREAM, WATCHED };
 
 /* What attributes are made of. */
 typedef struct device_traits {
@@ -252,6 +241,7 @@ static bw_status find_traits(const bw_session *session, device_traits *out) {
 
 static PyObject *get_trait(PyObject *object, void *trait) {
     device_traits found;
+    if (trait == (void *)INDEX) return PyLong_FromLong(((device_object *)object)->index);
     CORE_TRY(CORE_ASK, (device_object *)object, find_traits(session, &found));
     if (trait == (void *)BACKEND) return PyUnicode_FromString(found.backend);
     return trait == (void *)STREAM ? PyLong_FromVoidPtr(found.stream) : PyBool_FromLong(found.watched);
@@ -297,13 +287,9 @@ static PyMethodDef device_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef device_members[] = {
-    {"index", T_INT, offsetof(device_object, index), READONLY, "the device's number within its backend"},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyGetSetDef device_getset[] = {
     {"backend", get_trait, NULL, "the backend's name", (void *)BACKEND},
+    {"index", get_trait, NULL, "the device's number within its backend", (void *)INDEX},
     {"stream", get_trait, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", (void *)STREAM},
     {"watched", get_trait, NULL, "whether a tool took NVTX ranges when it was opened", (void *)WATCHED},
     {NULL, NULL, NULL, NULL, NULL},
@@ -315,7 +301,6 @@ static PyType_Slot device_slots[] = {
     {Py_tp_init, (void *)device_init},
     {Py_tp_dealloc, (void *)device_dealloc},
     {Py_tp_methods, device_methods},
-    {Py_tp_members, device_members},
     {Py_tp_getset, device_getset},
     {0, NULL},
 };

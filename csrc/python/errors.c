@@ -97,7 +97,6 @@ void core_append(PyObject **list, PyObject *item) {
     Py_XDECREF(item);
 }
 
-PyObject *core_enter(PyObject *object, PyObject *unused) {
-    (void)unused;
+PyObject *core_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return Py_NewRef(object);
 }

@@ -4,18 +4,16 @@
 
 /* ---- bandwidth ---- */
 
-static PyObject *bandwidth_gb_s(PyObject *module, PyObject *args, PyObject *kwargs) {
+static PyObject *bandwidth_gb_s(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
     static char *names[] = {"bytes", "seconds", NULL};
     double bytes, seconds;
-    (void)module;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "dd", names, &bytes, &seconds)) return NULL;
     return PyFloat_FromDouble(bw_gb_s(bytes, seconds));
 }
 
-static PyObject *case_seconds(PyObject *module, PyObject *args) {
+static PyObject *case_seconds(PyObject *Py_UNUSED(module), PyObject *args) {
     double seconds_left, most;
     long long cases_left;
-    (void)module;
     if (!PyArg_ParseTuple(args, "dLd", &seconds_left, &cases_left, &most)) return NULL;
     if (cases_left < 1) {
         return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
@@ -25,8 +23,7 @@ static PyObject *case_seconds(PyObject *module, PyObject *args) {
 
 /* ---- statistics ---- */
 
-static PyObject *statistics(PyObject *module, PyObject *samples) {
-    (void)module;
+static PyObject *statistics(PyObject *Py_UNUSED(module), PyObject *samples) {
     Py_buffer view;
     if (PyObject_GetBuffer(samples, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return NULL;
     bool right = view.itemsize == sizeof(double) && view.format && strcmp(view.format, "d") == 0 && view.len > 0;

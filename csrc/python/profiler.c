@@ -165,8 +165,7 @@ static void release(profiler_object *self) {
     Py_CLEAR(self->bytes);
 }
 
-static PyObject *profiler_close(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     if (((profiler_object *)object)->reading) {
         return PyErr_Format(PyExc_RuntimeError, "this Profiler is being read: close it after that");
     }
@@ -256,18 +255,15 @@ static PyObject *read_entries(PyObject *object, entry_of which) {
     return result;
 }
 
-static PyObject *profiler_read(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_read(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return read_entries(object, time_at);
 }
 
-static PyObject *profiler_events(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_events(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return read_entries(object, event_at);
 }
 
-static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_forget(PyObject *object, PyObject *Py_UNUSED(unused)) {
     profiler_object *self = (profiler_object *)object;
     if (check_open(self) < 0) return NULL;
     bw_ranges_forget(self->ranges);
@@ -275,8 +271,7 @@ static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
 }
 
 /* By marks of its own: other threads mark meanwhile. */
-static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_floor_ns(PyObject *object, PyObject *Py_UNUSED(unused)) {
     profiler_object *self = (profiler_object *)object;
     bw_status status;
     double ns;
@@ -318,14 +313,12 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-static PyObject *get_watched(PyObject *object, void *closure) {
-    (void)closure;
+static PyObject *get_watched(PyObject *object, void *Py_UNUSED(closure)) {
     const profiler_object *self = (profiler_object *)object;
     return PyBool_FromLong(self->ranges && bw_ranges_are_watched(self->ranges));
 }
 
-static PyObject *get_on(PyObject *object, void *closure) {
-    (void)closure;
+static PyObject *get_on(PyObject *object, void *Py_UNUSED(closure)) {
     return PyBool_FromLong(((profiler_object *)object)->on);
 }
 

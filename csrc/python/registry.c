@@ -20,9 +20,7 @@ static PyObject *param_dict(const bw_param *param) {
 
 static PyObject *params_list(const bw_op *op) {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < op->param_count; i++) {
-        core_append(&list, param_dict(&op->params[i]));
-    }
+    for (int i = 0; list && i < op->param_count; i++) core_append(&list, param_dict(&op->params[i]));
     return list;
 }
 
@@ -42,16 +40,13 @@ static PyObject *variants_dict(int op_index) {
         if (!backend->built) continue;
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
-        for (int i = 0; list && i < table->count; i++) {
-            core_append(&list, core_variant_dict(table, &table->rows[i]));
-        }
+        for (int i = 0; list && i < table->count; i++) core_append(&list, core_variant_dict(table, &table->rows[i]));
         core_set(&dict, backend->name, list);
     }
     return dict;
 }
 
-static PyObject *operations(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+static PyObject *operations(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < bw_op_count(); i++) {
         const bw_op *op = bw_op_at(i);
@@ -71,8 +66,7 @@ static const char *type_name(bw_dtype dtype) {
     return dtype == BW_NONE ? NULL : bw_dtype_get(dtype)->name;
 }
 
-static PyObject *precisions(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+static PyObject *precisions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *row = bw_precision_get((bw_precision_id)i);
@@ -85,8 +79,7 @@ static PyObject *precisions(PyObject *module, PyObject *unused) {
     return list;
 }
 
-static PyObject *dtypes(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+static PyObject *dtypes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_DTYPE_COUNT; i++) {
         const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
@@ -127,14 +120,11 @@ static PyObject *backend_devices(PyObject *module, const bw_backend *backend, ch
 /* From a list that NULL ends; a NULL list is an empty one. */
 static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && names && names[i]; i++) {
-        core_append(&list, PyUnicode_FromString(names[i]));
-    }
+    for (int i = 0; list && names && names[i]; i++) core_append(&list, PyUnicode_FromString(names[i]));
     return list;
 }
 
-static PyObject *backends(PyObject *module, PyObject *unused) {
-    (void)unused;
+static PyObject *backends(PyObject *module, PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < bw_backend_count(); i++) {
         const bw_backend *backend = bw_backend_at(i);
