@@ -60,7 +60,8 @@ bw_status bw_api_need(const void *argument, const char *name) {
     return argument ? BW_OK : bw_fail(BW_CODE_INVALID, "%s is NULL", name);
 }
 
-static bw_status first_backend(const bw_backend **out) {
+bw_status bw_api_backend(const char *name, const bw_backend **out) {
+    if (name) return bw_backend_find(name, out);
     for (int i = 0; i < bw_backend_count(); i++) {
         char reason[256];
         int count = 0;
@@ -70,10 +71,6 @@ static bw_status first_backend(const bw_backend **out) {
         if (count > 0) return BW_OK;
     }
     return bw_fail(BW_CODE_UNAVAILABLE, "no backend has a device");
-}
-
-bw_status bw_api_backend(const char *name, const bw_backend **out) {
-    return name ? bw_backend_find(name, out) : first_backend(out);
 }
 
 bw_current_device bw_current_device_save(const bw_backend *backend) {

@@ -64,18 +64,6 @@ static bwprof_status compute_cost(const bw_params *params, uint64_t *bytes_read,
     return bw_api_answer(status);
 }
 
-static void write_report(const bw_outcome *row, bwprof_report *out) {
-    const char *precision = row->planned_case->precision->name;
-    *out = (bwprof_report){.time_ms = row->time_ms,
-                           .bandwidth_gb_s = row->gb_s,
-                           .bytes_read = (uint64_t)row->cost.bytes_read,
-                           .bytes_written = (uint64_t)row->cost.bytes_written};
-    snprintf(out->operation, sizeof out->operation, "%s", row->planned_case->op->name);
-    for (size_t i = 0; i + 1 < sizeof out->precision && precision[i]; i++) {
-        out->precision[i] = bw_text_capital(precision[i]);
-    }
-}
-
 /* On the first device there is, verified. */
 static bw_status measure(const bw_params *params, bwprof_report *out) {
     const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
@@ -92,7 +80,17 @@ static bw_status measure(const bw_params *params, bwprof_report *out) {
     if (!status && !row.measurement.verdict.verified) {
         status = bw_fail(BW_CODE_DEVICE, "%s %s: %s", params->operation, params->precision, row.reason);
     }
-    if (!status) write_report(&row, out);
+    if (!status) {
+        *out = (bwprof_report){.time_ms = row.time_ms,
+                               .bandwidth_gb_s = row.gb_s,
+                               .bytes_read = (uint64_t)row.cost.bytes_read,
+                               .bytes_written = (uint64_t)row.cost.bytes_written};
+        const char *precision = request.precision->name;
+        snprintf(out->operation, sizeof out->operation, "%s", request.op->name);
+        for (size_t i = 0; i + 1 < sizeof out->precision && precision[i]; i++) {
+            out->precision[i] = bw_text_capital(precision[i]);
+        }
+    }
     bw_measurement_free(&row.measurement);
     bw_api_close(session);
     return status;

@@ -104,18 +104,11 @@ static unsigned bucket_of(uint64_t thread, const void *stream) {
 
 _Static_assert(TRACK_BUCKETS == 1 << 6, "bucket_of takes 6 bits");
 
-static bw_track *first_from(bw_profiler *self, int bucket) {
-    bw_track *found = NULL;
+bw_track *bw_track_next(bw_profiler *self, const bw_track *track) {
+    unsigned bucket = track ? bucket_of(track->thread, track->stream) + 1 : 0;
+    bw_track *found = track ? track->next : NULL;
     for (; bucket < TRACK_BUCKETS && !found; bucket++) found = atomic_load(&self->buckets[bucket]);
     return found;
-}
-
-bw_track *bw_track_first(bw_profiler *self) {
-    return first_from(self, 0);
-}
-
-bw_track *bw_track_next(bw_profiler *self, const bw_track *track) {
-    return track->next ? track->next : first_from(self, (int)bucket_of(track->thread, track->stream) + 1);
 }
 
 /* A thread searches and makes its own tracks only, so that no two threads make the same one. */

@@ -57,8 +57,7 @@ bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
  * knows: this one may be switched off. */
 bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns);
 
-/* Every track, in no order: `bucket` from 0; NULL behind the last one. */
-bw_track *bw_track_first(bw_profiler *self);
+/* Every track, in no order: behind NULL the first one, behind the last one NULL. */
 bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
 
 /* The lock for readers. It lets a thread that marks pass first, so that a long reading does not delay it. */

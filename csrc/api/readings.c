@@ -125,7 +125,7 @@ static double bandwidth_of(const reading *self) {
 /* What cannot be read is left out, and the first such failure returned, with the rest in *to. */
 static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) {
     bw_status unread = BW_OK;
-    for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
+    for (bw_track *track = bw_track_next(self, NULL); track; track = bw_track_next(self, track)) {
         unread = bw_status_first(unread, settle(track));
         bw_status status = gather(track, only, to);
         if (status) {
@@ -227,7 +227,7 @@ bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
+    for (bw_track *track = bw_track_next(self, NULL); track; track = bw_track_next(self, track)) {
         bw_track_enter(track);
         bw_ranges_forget(track->ranges);
         bw_track_leave(track);

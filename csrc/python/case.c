@@ -212,17 +212,7 @@ static PyObject *operands_list(const bw_case_spec *spec) {
     return list;
 }
 
-typedef enum attribute {
-    OPERATION,
-    PRECISION,
-    VARIANT,
-    VARIANT_NOTE,
-    PARAMS,
-    COST,
-    OPERANDS,
-    SET_BYTES,
-    WORKSPACE_BYTES
-} attribute;
+enum { OPERATION, PRECISION, VARIANT, VARIANT_NOTE, PARAMS, COST, OPERANDS, SET_BYTES, WORKSPACE_BYTES };
 
 static PyObject *get_attribute(PyObject *object, void *which) {
     bw_case *content = content_of((case_object *)object);
@@ -231,7 +221,7 @@ static PyObject *get_attribute(PyObject *object, void *which) {
     const bw_choice *choice = bw_case_choice(content);
     const bw_dims dims = spec->dims;
     const bw_cost cost = choice->cost;
-    switch ((attribute)(intptr_t)which) {
+    switch ((intptr_t)which) {
         case OPERATION: return PyUnicode_FromString(spec->op->name);
         case PRECISION: return PyUnicode_FromString(spec->precision->name);
         case VARIANT: return PyUnicode_FromString(choice->variant->name);
@@ -241,8 +231,8 @@ static PyObject *get_attribute(PyObject *object, void *which) {
         case OPERANDS: return operands_list(spec);
         case SET_BYTES: return PyLong_FromLongLong(choice->layout.set_bytes);
         case WORKSPACE_BYTES: return PyLong_FromLongLong(choice->workspace_bytes);
+        default: Py_UNREACHABLE();
     }
-    Py_UNREACHABLE();
 }
 
 /* ---- memory ---- */

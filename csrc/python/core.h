@@ -9,17 +9,9 @@
 
 enum { CORE_TIMER_SIZE = 32 }; /* a timer's name */
 
-/* What the module's state holds: exceptions first, then the types of objects. */
-typedef enum core_type {
-    CORE_DEVICE_ERROR,
-    CORE_UNSUPPORTED_ERROR,
-    CORE_UNAVAILABLE_ERROR,
-    CORE_MEMORY_LIMIT_ERROR,
-    CORE_DEVICE,
-    CORE_CASE,
-    CORE_PROFILER,
-    CORE_TYPE_COUNT
-} core_type;
+/* The module's state is an array of types: exceptions, then those of objects. */
+enum { CORE_DEVICE_ERROR, CORE_UNSUPPORTED_ERROR, CORE_UNAVAILABLE_ERROR, CORE_MEMORY_LIMIT_ERROR, CORE_ERROR_COUNT };
+enum { CORE_DEVICE = CORE_ERROR_COUNT, CORE_CASE, CORE_PROFILER, CORE_TYPE_COUNT };
 
 typedef struct device_object {
     PyObject_HEAD
@@ -54,7 +46,7 @@ typedef struct case_object {
 /* ---- errors.c ---- */
 /* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
 PyObject *core_text(const char *text);
-/* The state, an array by core_type, of the module or of the module that an object's type belongs to. */
+/* The state of the module or of the module that an object's type belongs to. */
 PyObject **core_types(PyObject *object);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
 PyObject *core_raise(PyObject *object, bw_status status);
@@ -116,6 +108,9 @@ void core_cases_free(device_object *device); /* those that are unused; within th
 bw_case *core_case_hold(case_object *self);
 void core_case_let_go(case_object *self);
 void core_pause(int us);
+bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
+bw_status core_device_enter(device_object *self);      /* as its only user */
+void core_device_leave(device_object *self);
 
 /* ---- case_measure.c ---- */
 /* What Python gives of bw_measure_options as names, objects and truths; it gives numbers straight into them. */
@@ -145,8 +140,8 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
 
 /* ---- call.c ---- */
-PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
 extern PyMethodDef core_call_methods[];
+PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
 
@@ -154,10 +149,8 @@ PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObj
 PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs);
 
-/* ---- case.c ---- */
-bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
-bw_status core_device_enter(device_object *self);      /* as its only user */
-void core_device_leave(device_object *self);
+/* ---- numbers.c ---- */
+extern PyMethodDef core_number_methods[];
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
@@ -196,8 +189,5 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         how(core_status_, device, expression);                                   \
         if (core_status_) return core_raise((PyObject *)(device), core_status_); \
     } while (0)
-
-/* ---- numbers.c ---- */
-extern PyMethodDef core_number_methods[];
 
 #endif

@@ -77,7 +77,7 @@ int core_add_exceptions(PyObject *module) {
     PyObject *any =
         PyErr_NewExceptionWithDoc("bwprof._core.BwprofError", "The base of bwprof's own exceptions.", NULL, NULL);
     int result = any ? PyModule_AddType(module, (PyTypeObject *)any) : -1;
-    for (int i = 0; i <= CORE_MEMORY_LIMIT_ERROR && result == 0; i++) {
+    for (int i = 0; i < CORE_ERROR_COUNT && result == 0; i++) {
         PyObject *bases = PyTuple_Pack(2, any, *rows[i].base);
         types[i] = bases ? PyErr_NewExceptionWithDoc(rows[i].name, rows[i].text, bases, NULL) : NULL;
         Py_XDECREF(bases);

@@ -23,12 +23,6 @@ static int check_open(const profiler_object *self) {
     return self->ranges ? 0 : core_invalid("this Profiler is not open");
 }
 
-/* What a name's ranges move, as a tuple of two numbers that were checked. */
-static bw_range_bytes bytes_of(PyObject *pair) {
-    return (bw_range_bytes){PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 0)),
-                            PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 1)), true};
-}
-
 /* A name's number, or -1 with an exception. */
 static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
@@ -42,7 +36,11 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     if (!status && text) status = bw_ranges_set_name(self->ranges, id, text);
     if (core_check((PyObject *)self, status) < 0) return -1;
     PyObject *number = PyLong_FromLongLong(id), *bytes = PyDict_GetItemWithError(self->bytes, name);
-    if (bytes) bw_ranges_set_bytes(self->ranges, id, bytes_of(bytes));
+    if (bytes) {
+        const bw_range_bytes moved = {PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(bytes, 0)),
+                                      PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(bytes, 1)), true};
+        bw_ranges_set_bytes(self->ranges, id, moved);
+    }
     int result = number && (bytes || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
     Py_XDECREF(number);
     return result < 0 ? -1 : id;
@@ -180,23 +178,20 @@ static void profiler_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Reads what the stream has passed, and says whether ranges that ended before `wanted` are left. */
-static bw_status read_some(profiler_object *self, int64_t wanted, bool *left) {
-    BW_TRY(core_device_enter(self->device));
-    bw_status status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
-    *left = bw_ranges_count_settled(self->ranges) < wanted;
-    core_device_leave(self->device);
-    return status;
-}
-
 /* Waits for every range that has been stopped. Other threads mark meanwhile: ranges are touched with the GIL alone. */
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0) return -1;
     int64_t wanted = bw_ranges_count_stopped(self->ranges), before = -1;
     bw_status failed = BW_OK;
     for (bool left = true; left;) {
+        bw_status status = core_device_enter(self->device);
         left = false;
-        failed = bw_status_first(failed, read_some(self, wanted, &left));
+        if (!status) {
+            status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
+            left = bw_ranges_count_settled(self->ranges) < wanted;
+            core_device_leave(self->device);
+        }
+        failed = bw_status_first(failed, status);
         int64_t settled = bw_ranges_count_settled(self->ranges);
         if (left && settled == before) {
             core_pause(PAUSE_US);
