@@ -183,8 +183,7 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     return status ? status : bw_ranges_set_name(track->ranges, *id, name);
 }
 
-/* What was set last for a name. */
-static bw_range_bytes find_bytes(bw_profiler *self, const char *name) {
+bw_range_bytes bw_profiler_find_bytes(bw_profiler *self, const char *name) {
     if (!atomic_load_explicit(&self->has_bytes, memory_order_acquire)) return (bw_range_bytes){0};
     pthread_mutex_lock(&self->lock);
     int64_t id = bw_names_find(&self->byte_names, name);
@@ -205,14 +204,10 @@ static bw_status start_range(bw_profiler *self, const char *name, void *stream, 
     lock_to_mark(track);
     follow(self, track);
     bw_status status = name_in(track, name, &id);
-    if (!status) bw_ranges_set_bytes(track->ranges, id, own ? *own : find_bytes(self, name));
+    if (!status) bw_ranges_set_bytes(track->ranges, id, own ? *own : bw_profiler_find_bytes(self, name));
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
-}
-
-static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
-    return start_range(self, name, stream, NULL);
 }
 
 static bw_status refuse_not_running(const char *name) {
@@ -221,7 +216,7 @@ static bw_status refuse_not_running(const char *name) {
                    "range '%.100s' does not run in this thread on this stream: start it first, and stop it once", name);
 }
 
-static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
+static bw_status stop_range(bw_profiler *self, const char *name, void *stream) {
     bw_track *track = find_track(self, bw_parallel_thread(), stream);
     if (!track) return refuse_not_running(name);
     lock_to_mark(track);
@@ -233,30 +228,29 @@ static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
     return status;
 }
 
-typedef bw_status (*mark_function)(bw_profiler *self, const char *name, void *stream);
-
 /* `other`: marked in that one, while this one is held; NULL: in this one. */
 static bw_status mark_in(const bwprof_profiler *handle, bw_profiler *other, const char *name, void *stream,
-                         mark_function how) {
+                         bool start) {
     bw_profiler *self;
     BW_TRY(bw_handle_hold(handle, &self));
-    bw_status status = how(other ? other : self, name, stream);
+    if (other) self = other;
+    bw_status status = start ? start_range(self, name, stream, NULL) : stop_range(self, name, stream);
     bw_handle_let_go(handle);
     return status;
 }
 
-static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, mark_function how) {
+static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, bool start) {
     if (bw_handle_is_off(handle)) return BWPROF_OK;
-    bw_status status = mark_in(handle, NULL, name, stream, how);
+    bw_status status = mark_in(handle, NULL, name, stream, start);
     return status ? bw_api_answer(status) : BWPROF_OK;
 }
 
 bwprof_status bwprof_profiler_start(bwprof_profiler *handle, const char *name, void *stream) {
-    return mark(handle, name, stream, start_in);
+    return mark(handle, name, stream, true);
 }
 
 bwprof_status bwprof_profiler_stop(bwprof_profiler *handle, const char *name, void *stream) {
-    return mark(handle, name, stream, stop_in);
+    return mark(handle, name, stream, false);
 }
 
 /* ---- the floor, where calls are the work ---- */
@@ -272,8 +266,8 @@ bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, 
     BW_GOTO(make_track(own, bw_parallel_thread(), NULL, &track));
     bw_ranges_hide(track->ranges);
     for (int i = 0; i < FLOOR_RANGES; i++) {
-        BW_GOTO(mark_in(handle, own, "empty", NULL, start_in));
-        BW_GOTO(mark_in(handle, own, "empty", NULL, stop_in));
+        BW_GOTO(mark_in(handle, own, "empty", NULL, true));
+        BW_GOTO(mark_in(handle, own, "empty", NULL, false));
     }
     BW_GOTO(bw_ranges_read(track->ranges));
     memcpy(samples, bw_ranges_times(track->ranges, 0, &count), sizeof samples);

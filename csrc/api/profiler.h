@@ -57,6 +57,9 @@ bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
  * knows: this one may be switched off. */
 bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns);
 
+/* What was set last for a name. */
+bw_range_bytes bw_profiler_find_bytes(bw_profiler *self, const char *name);
+
 /* Every track, in no order: behind NULL the first one, behind the last one NULL. */
 bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
 

@@ -91,11 +91,8 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
 
 /* Ranges that began before their bytes were set have those that are set now. */
 static void add_bytes(bw_profiler *self, const char *name, reading *to) {
-    pthread_mutex_lock(&self->lock);
-    int64_t id = bw_names_find(&self->byte_names, name);
-    to->has_bytes = id >= 0;
-    if (to->has_bytes) to->bytes = self->bytes[id];
-    pthread_mutex_unlock(&self->lock);
+    to->bytes = bw_profiler_find_bytes(self, name);
+    to->has_bytes = to->bytes.known;
     bw_range_totals *totals = &to->totals;
     double unset = (double)(totals->count - totals->known);
     if (!to->has_bytes || !totals->count) return;
@@ -320,8 +317,7 @@ static void write_json(const readings *all, bw_text *to) {
                 "  \"device\": ",
                 bwprof_version(), session->backend->name);
     bw_text_json(to, session->backend->devices->facts(session->device)->name);
-    bw_text_add(to, ",\n  \"timer\": \"%s\"", session->backend->marks->clock);
-    bw_text_add(to, ",\n  \"floor_us\": ");
+    bw_text_add(to, ",\n  \"timer\": \"%s\",\n  \"floor_us\": ", session->backend->marks->clock);
     bw_text_number(to, all->floor_ms * 1e3, -1, "null");
     bw_text_add(to, ",\n  \"ranges\": [");
     for (int64_t i = 0; i < all->names.count; i++) {
@@ -349,25 +345,6 @@ static bw_status describe(bwprof_profiler *handle, write_function how, bw_text *
     return unread;
 }
 
-static bwprof_status write_file(bwprof_profiler *handle, const char *path, write_function how) {
-    bw_text text = {0};
-    bw_status status = bw_api_need(path, "path");
-    if (!status) {
-        status = describe(handle, how, &text);
-        if (text.bytes && !text.failed) status = bw_status_first(status, bw_file_write(path, &text));
-    }
-    bw_text_free(&text);
-    return bw_api_answer(status);
-}
-
-bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
-    return write_file(handle, path, write_csv);
-}
-
-bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
-    return write_file(handle, path, write_json);
-}
-
 static bw_status print(const bw_text *text, FILE *stream) {
     errno = 0; /* a stream of the caller's own making may fail without a word */
     if (fputs(text->bytes, stream) != EOF && fflush(stream) == 0) return BW_OK;
@@ -375,11 +352,25 @@ static bw_status print(const bw_text *text, FILE *stream) {
                    errno ? strerror(errno) : "its stream does not say why");
 }
 
-bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
+/* To a file, or where there is none to a stream. */
+static bwprof_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
     bw_text text = {0};
-    bw_status status = bw_api_need(stream, "stream");
-    if (!status) status = describe(handle, write_report, &text);
-    if (text.bytes && !text.failed) status = bw_status_first(status, print(&text, stream));
+    bw_status status = describe(handle, how, &text);
+    if (text.bytes && !text.failed) {
+        status = bw_status_first(status, stream ? print(&text, stream) : bw_file_write(path, &text));
+    }
     bw_text_free(&text);
     return bw_api_answer(status);
+}
+
+bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
+    return path ? write_text(handle, write_csv, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+}
+
+bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
+    return path ? write_text(handle, write_json, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+}
+
+bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
+    return stream ? write_text(handle, write_report, NULL, stream) : bw_api_answer(bw_api_need(stream, "stream"));
 }

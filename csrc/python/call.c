@@ -127,27 +127,25 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
 
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"function", "sets", NULL};
-    device_object *self = (device_object *)object;
     call_work work = {0};
     bw_counters counters;
     PyObject *function, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
     if (read_subject(object, function, NULL, sets, NULL, &work) < 0) return NULL;
-    CORE_TRY(CORE_RUN, self, bw_count_call(subject_on(session, &work), &counters));
+    CORE_TRY(CORE_RUN, object, bw_count_call(subject_on(session, &work), &counters));
     return core_counters_dict(&counters);
 }
 
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"function", "groups", "sets", NULL};
-    device_object *self = (device_object *)object;
     call_work work = {0};
     bw_metrics metrics = {.count = 0};
     unsigned groups;
     PyObject *function, *group_names, *sets = NULL;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &group_names, &sets)) return NULL;
-    if (core_read_groups(self, group_names, &groups) < 0) return NULL;
+    if (core_read_groups((device_object *)object, group_names, &groups) < 0) return NULL;
     if (read_subject(object, function, NULL, sets, NULL, &work) < 0) return NULL;
-    CORE_TRY(CORE_RUN, self, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
+    CORE_TRY(CORE_RUN, object, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
     return core_metrics_dict(&metrics);
 }
 

@@ -182,12 +182,13 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         if (!(status) && PyErr_Occurred()) (status) = bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* core_poll's */ \
     } while (0)
 
-/* Either, in a method that has nothing to release: it returns NULL with an exception when there is a status. */
-#define CORE_TRY(how, device, expression)                                        \
-    do {                                                                         \
-        bw_status core_status_;                                                  \
-        how(core_status_, device, expression);                                   \
-        if (core_status_) return core_raise((PyObject *)(device), core_status_); \
+/* Either, in a method of a Device that has nothing to release: it returns NULL with an exception when there is a
+ * status. */
+#define CORE_TRY(how, object, expression)                          \
+    do {                                                           \
+        bw_status core_status_;                                    \
+        how(core_status_, (device_object *)(object), expression);  \
+        if (core_status_) return core_raise(object, core_status_); \
     } while (0)
 
 #endif

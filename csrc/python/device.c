@@ -79,7 +79,7 @@ static PyObject *device_facts(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_device_facts facts, *const f = &facts;
     bw_fact more[BW_FACTS_MAX];
     int count = 0;
-    CORE_TRY(CORE_ASK, (device_object *)object, copy_facts(session, &facts, more, &count));
+    CORE_TRY(CORE_ASK, object, copy_facts(session, &facts, more, &count));
     PyObject *dict = Py_BuildValue(
         "{s:N,s:N,s:N,s:N,s:N,s:i,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name", core_text(f->name), "uuid",
         core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id), "driver", core_text(f->driver), "runtime",
@@ -93,8 +93,7 @@ static PyObject *device_facts(PyObject *object, PyObject *Py_UNUSED(unused)) {
 
 static PyObject *device_memory(PyObject *object, PyObject *Py_UNUSED(unused)) {
     int64_t free_bytes, total_bytes;
-    CORE_TRY(CORE_RUN, (device_object *)object,
-             session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
+    CORE_TRY(CORE_RUN, object, session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
     return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
 }
 
@@ -104,7 +103,7 @@ static bw_status release_profilers(const bw_session *session) {
 }
 
 static PyObject *device_release_profilers(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    CORE_TRY(CORE_RUN, (device_object *)object, release_profilers(session));
+    CORE_TRY(CORE_RUN, object, release_profilers(session));
     Py_RETURN_NONE;
 }
 
@@ -121,10 +120,9 @@ static bw_status limit_threads(device_object *self, bw_session *session, int64_t
 
 /* With the GIL, for the some 20 ms that it takes: what other threads ask of the device meanwhile changes. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
-    device_object *self = (device_object *)object;
     int64_t threads;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
-    CORE_TRY(CORE_ASK, self, limit_threads(self, session, threads));
+    CORE_TRY(CORE_ASK, object, limit_threads((device_object *)object, session, threads));
     Py_RETURN_NONE;
 }
 
@@ -139,7 +137,7 @@ static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwa
     const char *timer_name = NULL;
     double ns;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
-    CORE_TRY(CORE_RUN, (device_object *)object, find_floor(session, timer_name, &ns));
+    CORE_TRY(CORE_RUN, object, find_floor(session, timer_name, &ns));
     return PyFloat_FromDouble(ns);
 }
 
@@ -162,7 +160,7 @@ static bw_status read_sensors(const bw_session *session, bw_conditions *out, cha
 static PyObject *device_conditions(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_conditions found;
     char note[320];
-    CORE_TRY(CORE_RUN, (device_object *)object, read_sensors(session, &found, note, sizeof note));
+    CORE_TRY(CORE_RUN, object, read_sensors(session, &found, note, sizeof note));
     return core_conditions_dict(&found, note);
 }
 
@@ -178,7 +176,7 @@ static PyObject *truth_or_none(int value) {
 
 static PyObject *device_management(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_management found, *const m = &found;
-    CORE_TRY(CORE_RUN, (device_object *)object, ask_management(session, &found));
+    CORE_TRY(CORE_RUN, object, ask_management(session, &found));
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
                          "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
                          truth_or_none(m->persistence), "power_limit_w", m->power_limit_w);
@@ -194,7 +192,7 @@ static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW
 static PyObject *device_libraries(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_library_info libraries[BW_LIBRARIES_MAX];
     int count;
-    CORE_TRY(CORE_RUN, (device_object *)object, ask_libraries(session, libraries, &count));
+    CORE_TRY(CORE_RUN, object, ask_libraries(session, libraries, &count));
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
         const bw_library_info *found = &libraries[i];
@@ -218,7 +216,7 @@ static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     long long countdown;
     int64_t made = 0;
     if (!PyArg_ParseTuple(args, "L", &countdown)) return NULL;
-    CORE_TRY(CORE_ASK, (device_object *)object, inject_fault(session, countdown, &made));
+    CORE_TRY(CORE_ASK, object, inject_fault(session, countdown, &made));
     return PyLong_FromLongLong(made);
 }
 
@@ -242,7 +240,7 @@ static bw_status find_traits(const bw_session *session, device_traits *out) {
 static PyObject *get_trait(PyObject *object, void *trait) {
     device_traits found;
     if (trait == (void *)INDEX) return PyLong_FromLong(((device_object *)object)->index);
-    CORE_TRY(CORE_ASK, (device_object *)object, find_traits(session, &found));
+    CORE_TRY(CORE_ASK, object, find_traits(session, &found));
     if (trait == (void *)BACKEND) return PyUnicode_FromString(found.backend);
     return trait == (void *)STREAM ? PyLong_FromVoidPtr(found.stream) : PyBool_FromLong(found.watched);
 }
