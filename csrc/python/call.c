@@ -148,34 +148,3 @@ PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObj
     CORE_TRY(CORE_RUN, object, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
     return core_metrics_dict(&metrics);
 }
-
-/* ---- which device the caller's own code works on ---- */
-
-static PyObject *current_device(PyObject *module, PyObject *args) {
-    const char *name;
-    const bw_backend *backend;
-    int index = 0;
-    if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
-    bw_status status = bw_backend_find(name, &backend);
-    if (!status && backend->context) status = backend->context->current(&index);
-    return status ? core_raise(module, status) : PyLong_FromLong(index);
-}
-
-static PyObject *make_current(PyObject *module, PyObject *args) {
-    const char *name;
-    const bw_backend *backend;
-    int index;
-    if (!PyArg_ParseTuple(args, "si", &name, &index)) return NULL;
-    bw_status status = bw_backend_find(name, &backend);
-    if (!status && backend->context) status = backend->context->make_current(index);
-    if (status) return core_raise(module, status);
-    Py_RETURN_NONE;
-}
-
-PyMethodDef core_call_methods[] = {
-    {"current_device", current_device, METH_VARARGS,
-     "current_device(backend, /)\n--\n\nThe number of the calling thread's current device; 0 where there is one only."},
-    {"make_current", make_current, METH_VARARGS,
-     "make_current(backend, index, /)\n--\n\nMakes a device the calling thread's current one."},
-    {NULL, NULL, 0, NULL},
-};

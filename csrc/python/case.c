@@ -38,12 +38,6 @@ bw_case *core_case_hold(case_object *self) {
     return content_of(self) && add_user(self, false) == 0 ? self->content : NULL;
 }
 
-static bw_status create_content(case_object *self, bw_session *session, const core_subject *subject,
-                                const char *variant, uint64_t seed) {
-    if (self->content || self->device) return bw_fail(BW_CODE_INVALID, "this Case is open already");
-    return bw_case_create(session, subject->index, subject->precision, &subject->dims, variant, seed, &self->content);
-}
-
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device",  "operation", "precision", "params", "kv_lens",
                             "variant", "seed",      "name",      "nvtx",   NULL};
@@ -62,7 +56,10 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
     if (core_subject_read(object, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
-    CORE_ASK(status, device, create_content(self, session, &subject, variant, seed));
+    CORE_ASK(status, device,
+             self->content || self->device ? bw_fail(BW_CODE_INVALID, "this Case is open already")
+                                           : bw_case_create(session, subject.index, subject.precision, &subject.dims,
+                                                            variant, seed, &self->content));
     core_subject_free(&subject);
     if (core_check(object, status) < 0) return -1;
     if (name || !nvtx) bw_case_set_label(self->content, nvtx ? name : NULL);

@@ -97,8 +97,8 @@ void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
 
-/* ---- registry.c ---- */
-extern PyMethodDef core_registry_methods[];
+/* ---- functions.c ---- */
+extern PyMethodDef core_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
@@ -140,17 +140,9 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
 
 /* ---- call.c ---- */
-extern PyMethodDef core_call_methods[];
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
-
-/* ---- variants.c ---- */
-PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs);
-
-/* ---- numbers.c ---- */
-extern PyMethodDef core_number_methods[];
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;

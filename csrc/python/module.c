@@ -16,10 +16,7 @@ static int core_exec(PyObject *module) {
                       "compiler", BW_BUILD_COMPILER, "isas", BW_BUILD_ISAS);
     int failed = PyModule_AddObjectRef(module, "build", build);
     Py_XDECREF(build);
-    if (failed || PyModule_AddStringConstant(module, "__version__", BW_BUILD_VERSION) < 0) return -1;
-    if (PyModule_AddFunctions(module, core_registry_methods) < 0) return -1;
-    if (PyModule_AddFunctions(module, core_call_methods) < 0) return -1;
-    return PyModule_AddFunctions(module, core_number_methods);
+    return failed ? -1 : PyModule_AddStringConstant(module, "__version__", BW_BUILD_VERSION);
 }
 
 static int core_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -54,6 +51,7 @@ static struct PyModuleDef core_module = {
     .m_name = "bwprof._core",
     .m_doc = "bwprof's C extension: operations, costs, devices, cases.",
     .m_size = CORE_TYPE_COUNT * sizeof(PyObject *),
+    .m_methods = core_methods,
     .m_slots = core_slots,
     .m_traverse = core_traverse,
     .m_clear = core_clear,

@@ -107,11 +107,6 @@ static PyObject *profiler_switch(PyObject *object, PyObject *value) {
     Py_RETURN_NONE;
 }
 
-static bw_status create_ranges(profiler_object *self, bw_session *session, void *stream, int64_t capacity) {
-    if (self->ranges) return bw_fail(BW_CODE_INVALID, "this Profiler is open already");
-    return bw_ranges_create(session, stream, capacity, &self->ranges);
-}
-
 static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
     profiler_object *self = (profiler_object *)object;
@@ -134,7 +129,9 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
     int result = -1;
     if (ids && bytes) {
         bw_status status;
-        CORE_ASK(status, device, create_ranges(self, session, handle, capacity));
+        CORE_ASK(status, device,
+                 self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
+                              : bw_ranges_create(session, handle, capacity, &self->ranges));
         result = core_check(object, status);
     }
     if (result < 0) {
