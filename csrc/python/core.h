@@ -7,8 +7,6 @@
 
 #include "measure/measure.h"
 
-enum { CORE_TIMER_SIZE = 32 }; /* a timer's name */
-
 /* The module's state is an array of types: exceptions, then those of objects. */
 enum { CORE_DEVICE_ERROR, CORE_UNSUPPORTED_ERROR, CORE_UNAVAILABLE_ERROR, CORE_MEMORY_LIMIT_ERROR, CORE_ERROR_COUNT };
 enum { CORE_DEVICE = CORE_ERROR_COUNT, CORE_CASE, CORE_PROFILER, CORE_TYPE_COUNT };
@@ -112,34 +110,14 @@ bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once i
 bw_status core_device_enter(device_object *self);      /* as its only user */
 void core_device_leave(device_object *self);
 
-/* ---- case_measure.c ---- */
-/* What Python gives of bw_measure_options as names, objects and truths; it gives numbers straight into them. */
-typedef struct core_options {
-    const char *cache, *timer, *flush;
-    PyObject *min_samples, *poll;
-    int trace, settled;
-} core_options;
-/* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
-int core_options_read(PyObject *object, const core_options *arguments, bw_measure_options *out);
-/* The timer, and a copy of its name: a device's own lies in its memory. */
-bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
-                          char found[CORE_TIMER_SIZE]);
-/* content NULL: of a caller's function. */
-PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
-                                const bw_measurement *measurement);
+/* ---- measure.c ---- */
 /* Signals, then the function that context is, if any: whether to stop, with an exception. */
 bool core_poll(void *context);
-PyObject *core_counters_dict(const bw_counters *counters);
 PyObject *core_conditions_dict(const bw_conditions *conditions, const char *note);
-/* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
-int core_read_groups(device_object *device, PyObject *group_names, unsigned *out);
-PyObject *core_metrics_dict(const bw_metrics *metrics);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
-
-/* ---- call.c ---- */
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
