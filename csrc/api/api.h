@@ -15,9 +15,6 @@
 bwprof_status bw_api_answer(bw_status status);
 bwprof_status bw_api_unknown(const char *format, ...) BW_PRINTF(1, 2); /* BWPROF_UNKNOWN, likewise */
 
-int64_t bw_api_thread(void);         /* the calling thread's number, which no other had before it ... */
-int64_t bw_handle_next_thread(void); /* ... from handles.c, where they are counted */
-
 bw_status bw_api_need(const void *argument, const char *name); /* BW_CODE_INVALID where it is NULL */
 
 /* A backend by its name, built or not with a device; NULL: the first that has one. */

@@ -1,8 +1,5 @@
 /* Proof bundles: one folder for each run, with its reports, in the working directory. bwprof.BandwidthReport writes the
  * same files. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -138,11 +135,6 @@ static bw_status take_lock(const place *place, int *file) {
     return bw_fail(BW_CODE_BUSY, "%.300s: another bwprof is writing to it", place->path);
 }
 
-static void release_lock(const place *place, int file) {
-    if (is_at(file, place->lock)) unlink(place->lock);
-    close(file);
-}
-
 /* ---- the file ---- */
 
 /* *out is NULL where there is no file yet. */
@@ -224,7 +216,8 @@ static bw_status save(const bwprof_report *report, const char *run_id) {
     BW_GOTO(add_to(&text, before, size, report, place.path));
     status = bw_file_write(place.path, &text);
 cleanup:
-    release_lock(&place, lock);
+    if (is_at(lock, place.lock)) unlink(place.lock);
+    close(lock);
     bw_text_free(&text);
     free(before);
     return status;

@@ -1,7 +1,4 @@
 /* Files of the C library: a text becomes a file's content in one step, so that no reader sees half of it. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

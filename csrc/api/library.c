@@ -8,18 +8,10 @@ _Static_assert((int)BWPROF_INVALID == BW_CODE_INVALID && (int)BWPROF_SYSTEM == B
                    (int)BWPROF_UNKNOWN == BW_CODE_SYSTEM + 1,
                "answers are the codes of statuses");
 
-/* Each thread has its own error text and its own number. The system's thread numbers are no substitute: a new thread
- * may get the number of one that has ended. */
 static _Thread_local char bw_api_last_error[1024];
-static _Thread_local int64_t bw_api_thread_number; /* 0: none yet */
 
 const char *bwprof_last_error(void) {
     return bw_api_last_error;
-}
-
-int64_t bw_api_thread(void) {
-    if (!bw_api_thread_number) bw_api_thread_number = bw_handle_next_thread();
-    return bw_api_thread_number;
 }
 
 const char *bwprof_version(void) {

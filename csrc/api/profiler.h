@@ -47,6 +47,8 @@ void bw_handle_let_go(const bwprof_profiler *handle);
 bool bw_handle_is_off(const bwprof_profiler *handle);
 void bw_handle_switch(const bwprof_profiler *handle, bool on); /* one that is held */
 
+int64_t bw_api_thread(void); /* the calling thread's number, which no other had before it */
+
 bw_status bw_handle_make(bw_profiler *content, bwprof_profiler **out);
 /* Waits until no call uses the content, which is then the caller's; NULL where it is another process's. */
 bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);

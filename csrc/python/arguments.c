@@ -2,7 +2,9 @@
 #include "base/names.h"
 #include "python/core.h"
 
-PyObject *core_dict_of(const char *argument, PyObject *mapping) {
+/* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
+ * names the argument. */
+static PyObject *dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Format(PyExc_TypeError, "%s must be a mapping of names to values, not %.200R", argument, mapping);
@@ -142,7 +144,7 @@ static int take_one(PyObject *object, const bw_case_spec *spec, bool outputs, Py
 }
 
 int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out) {
-    PyObject *arrays = core_dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
+    PyObject *arrays = dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
     Py_ssize_t position = 0;
     int result = arrays ? 0 : -1;
     while (result == 0 && PyDict_Next(arrays, &position, &key, &array)) {
@@ -179,7 +181,7 @@ static int read_param(const bw_op *op, PyObject *key, PyObject *value, unsigned 
 }
 
 static int read_params(const bw_op *op, PyObject *params, unsigned *present, bw_dims *dims) {
-    PyObject *dict = core_dict_of("params", params), *key, *value;
+    PyObject *dict = dict_of("params", params), *key, *value;
     Py_ssize_t position = 0;
     int result = dict ? 0 : -1;
     while (result == 0 && PyDict_Next(dict, &position, &key, &value)) {

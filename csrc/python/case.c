@@ -93,7 +93,8 @@ static void free_content(case_object *self) {
     Py_DECREF(device);
 }
 
-void core_cases_free(device_object *device) {
+/* The device's unused cases; within the session. */
+static void free_cases(device_object *device) {
     while (device->unused) {
         case_object *self = device->unused;
         device->unused = self->next;
@@ -121,7 +122,7 @@ bw_status core_device_enter(device_object *self) {
 }
 
 void core_device_leave(device_object *self) {
-    core_cases_free(self);
+    free_cases(self);
     bw_session_leave(self->session);
 }
 
@@ -142,7 +143,7 @@ static void free_if_unused(case_object *self) {
     }
     Py_INCREF(device);                         /* the case's own reference ends with it */
     if (bw_session_is_mine(device->session)) { /* in a poll function, between two batches: that is safe */
-        core_cases_free(device);
+        free_cases(device);
     } else {
         bw_status busy = core_device_enter(device);
         if (!busy) core_device_leave(device);

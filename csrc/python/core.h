@@ -49,8 +49,7 @@ PyObject **core_types(PyObject *object);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
 PyObject *core_raise(PyObject *object, bw_status status);
 int core_check(PyObject *object, bw_status status); /* the same for any status: 0, or -1 with an exception */
-int core_add_exceptions(PyObject *module);
-int core_invalid(const char *format, ...); /* -1 with a ValueError; formats as PyErr_Format does */
+int core_invalid(const char *format, ...);          /* -1 with a ValueError; formats as PyErr_Format does */
 /* Sets (*dict)[key] = value and drops the reference; on failure, or when value is NULL, *dict becomes NULL. */
 void core_set(PyObject **dict, const char *key, PyObject *value);
 void core_append(PyObject **list, PyObject *item);        /* the same for a list */
@@ -66,9 +65,6 @@ typedef struct core_subject {
     int64_t *list; /* the lengths in `dims`; owned */
 } core_subject;
 
-/* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
- * names the argument. */
-PyObject *core_dict_of(const char *argument, PyObject *mapping);
 /* The text of a str that can be a name; NULL without an exception for anything else. */
 const char *core_name(PyObject *key);
 /* Anything with __index__ that fits in 64 bits; 0 or -1 with a ValueError that names it (of an operation, or NULL). */
@@ -100,7 +96,6 @@ extern PyMethodDef core_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
-void core_cases_free(device_object *device); /* those that are unused; within the session */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
  * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);

@@ -373,9 +373,8 @@ static PyMethodDef device_methods[] = {
      "and what they take of the device."},
     {"measure_call", CORE_WITH_KEYWORDS(core_device_measure_call),
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
-     "precision_target=0.005, "
-     "min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\nWarm up a function, and sample its "
-     "time."},
+     "precision_target=0.005, min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\n"
+     "Warm up a function, and sample its time."},
     {"count_call", CORE_WITH_KEYWORDS(core_device_count_call),
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
     {"count_call_metrics", CORE_WITH_KEYWORDS(core_device_count_call_metrics),
@@ -386,8 +385,8 @@ static PyMethodDef device_methods[] = {
     {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
     {"_inject_fault", device_inject_fault, METH_VARARGS,
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
-     "Returns the "
-     "number of calls made so far."},
+     ""
+     "Returns the number of calls made so far."},
     {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", device_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},

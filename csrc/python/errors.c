@@ -56,37 +56,6 @@ int core_invalid(const char *format, ...) {
     return -1;
 }
 
-int core_add_exceptions(PyObject *module) {
-    static const struct {
-        const char *name, *text;
-        PyObject **base;
-    } rows[] = {
-        [CORE_DEVICE_ERROR] = {"bwprof._core.DeviceError",
-                               "A device call failed. `fatal` is True when only a new process can use the device "
-                               "again.",
-                               &PyExc_RuntimeError},
-        [CORE_UNSUPPORTED_ERROR] = {"bwprof._core.UnsupportedError", "Valid, but not on this device, variant or build.",
-                                    &PyExc_ValueError},
-        [CORE_UNAVAILABLE_ERROR] = {"bwprof._core.UnavailableError",
-                                    "A backend, device, driver or library is missing; the message says what to do.",
-                                    &PyExc_RuntimeError},
-        [CORE_MEMORY_LIMIT_ERROR] = {"bwprof._core.MemoryLimitError", "The case needs more memory than is free.",
-                                     &PyExc_MemoryError},
-    };
-    PyObject **types = core_types(module);
-    PyObject *any =
-        PyErr_NewExceptionWithDoc("bwprof._core.BwprofError", "The base of bwprof's own exceptions.", NULL, NULL);
-    int result = any ? PyModule_AddType(module, (PyTypeObject *)any) : -1;
-    for (int i = 0; i < CORE_ERROR_COUNT && result == 0; i++) {
-        PyObject *bases = PyTuple_Pack(2, any, *rows[i].base);
-        types[i] = bases ? PyErr_NewExceptionWithDoc(rows[i].name, rows[i].text, bases, NULL) : NULL;
-        Py_XDECREF(bases);
-        result = types[i] ? PyModule_AddType(module, (PyTypeObject *)types[i]) : -1;
-    }
-    Py_XDECREF(any);
-    return result == 0 ? PyObject_SetAttrString(types[CORE_DEVICE_ERROR], "fatal", Py_False) : -1;
-}
-
 void core_set(PyObject **dict, const char *key, PyObject *value) {
     if (!value || PyDict_SetItemString(*dict, key, value) < 0) Py_CLEAR(*dict);
     Py_XDECREF(value);

@@ -296,9 +296,7 @@ static PyObject *case_seconds(PyObject *Py_UNUSED(module), PyObject *args) {
     double seconds_left, most;
     long long cases_left;
     if (!PyArg_ParseTuple(args, "dLd", &seconds_left, &cases_left, &most)) return NULL;
-    if (cases_left < 1) {
-        return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
-    }
+    if (cases_left < 1) return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
     return PyFloat_FromDouble(bw_case_seconds(seconds_left, cases_left, most));
 }
 

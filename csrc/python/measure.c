@@ -2,7 +2,6 @@
 #include "python/core.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { TIMER_SIZE = 32, MESSAGE_CHARACTERS = 150 }; /* a timer's name; an exception's text, in a status's message */
 

@@ -2,10 +2,41 @@
 #include "build_info.h"
 #include "python/core.h"
 
+static int add_exceptions(PyObject *module) {
+    static const struct {
+        const char *name, *text;
+        PyObject **base;
+    } rows[] = {
+        [CORE_DEVICE_ERROR] = {"bwprof._core.DeviceError",
+                               "A device call failed. `fatal` is True when only a new process can use the device "
+                               "again.",
+                               &PyExc_RuntimeError},
+        [CORE_UNSUPPORTED_ERROR] = {"bwprof._core.UnsupportedError", "Valid, but not on this device, variant or build.",
+                                    &PyExc_ValueError},
+        [CORE_UNAVAILABLE_ERROR] = {"bwprof._core.UnavailableError",
+                                    "A backend, device, driver or library is missing; the message says what to do.",
+                                    &PyExc_RuntimeError},
+        [CORE_MEMORY_LIMIT_ERROR] = {"bwprof._core.MemoryLimitError", "The case needs more memory than is free.",
+                                     &PyExc_MemoryError},
+    };
+    PyObject **types = core_types(module);
+    PyObject *any =
+        PyErr_NewExceptionWithDoc("bwprof._core.BwprofError", "The base of bwprof's own exceptions.", NULL, NULL);
+    int result = any ? PyModule_AddType(module, (PyTypeObject *)any) : -1;
+    for (int i = 0; i < CORE_ERROR_COUNT && result == 0; i++) {
+        PyObject *bases = PyTuple_Pack(2, any, *rows[i].base);
+        types[i] = bases ? PyErr_NewExceptionWithDoc(rows[i].name, rows[i].text, bases, NULL) : NULL;
+        Py_XDECREF(bases);
+        result = types[i] ? PyModule_AddType(module, (PyTypeObject *)types[i]) : -1;
+    }
+    Py_XDECREF(any);
+    return result == 0 ? PyObject_SetAttrString(types[CORE_DEVICE_ERROR], "fatal", Py_False) : -1;
+}
+
 static int core_exec(PyObject *module) {
     PyType_Spec *const specs[] = {&core_device_spec, &core_case_spec, &core_profiler_spec};
     PyObject **types = core_types(module);
-    if (core_add_exceptions(module) < 0) return -1;
+    if (add_exceptions(module) < 0) return -1;
     for (int i = CORE_DEVICE; i < CORE_TYPE_COUNT; i++) {
         types[i] = PyType_FromModuleAndSpec(module, specs[i - CORE_DEVICE], NULL);
         if (!types[i] || PyModule_AddType(module, (PyTypeObject *)types[i]) < 0) return -1;
