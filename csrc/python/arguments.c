@@ -31,7 +31,7 @@ int core_read_int64(const char *op_name, const char *name, PyObject *value, int6
     int overflow;
     *out = PyLong_AsLongLongAndOverflow(integer, &overflow);
     Py_DECREF(integer);
-    if (overflow) return core_invalid("%s%s%s = %.200R overflows 64 bits", prefix, separator, name, value);
+    if (overflow) return core_refuse("%s%s%s = %.200R overflows 64 bits", prefix, separator, name, value);
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
@@ -41,7 +41,7 @@ int core_read_seed(PyObject *value, uint64_t *out) {
     *out = PyLong_AsUnsignedLongLong(integer);
     Py_DECREF(integer);
     if (!PyErr_Occurred()) return 0;
-    return core_invalid("seed = %.200R: allowed is 0 to 2^64 - 1", value);
+    return core_refuse("seed = %.200R: allowed is 0 to 2^64 - 1", value);
 }
 
 int core_read_choice(const char *argument, const char *name, const char *const *names) {
@@ -76,15 +76,15 @@ static bool items_fit(const bw_operand *operand, const Py_buffer *view) {
 static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out) {
     if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
     if (!items_fit(operand, out)) {
-        return core_invalid(
+        return core_refuse(
             "%s: array has items '%s' of %zd bytes: allowed are bytes, or %s items of %d bytes in this machine's "
             "byte order",
             operand->name, out->format, out->itemsize, bw_dtype_get(operand->dtype)->name,
             bw_dtype_get(operand->dtype)->block_bytes);
     }
     if (out->len != operand->bytes) {
-        return core_invalid("%s: array has %zd bytes: allowed is %lld", operand->name, out->len,
-                            (long long)operand->bytes);
+        return core_refuse("%s: array has %zd bytes: allowed is %lld", operand->name, out->len,
+                           (long long)operand->bytes);
     }
     if (!bw_operand_ranged(operand)) return 0;
     PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
@@ -132,10 +132,10 @@ static int take_one(PyObject *object, const bw_case_spec *spec, bool outputs, Py
     const char *name = core_name(key);
     int index = name ? bw_operand_find(spec->operands, spec->operand_count, name) : -1;
     if (index < 0 || spec->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
-        return core_invalid("%s has no %s array %.200R", spec->op->name, outputs ? "output" : "input", key);
+        return core_refuse("%s has no %s array %.200R", spec->op->name, outputs ? "output" : "input", key);
     }
     /* keys of a subclass of str can be of one text, and differ */
-    if (out->views[index].obj) return core_invalid("%s: %s is given twice", spec->op->name, name);
+    if (out->views[index].obj) return core_refuse("%s: %s is given twice", spec->op->name, name);
     const bw_operand *operand = &spec->operands[index];
     if (take_view(operand, array, &out->views[index]) < 0) return -1;
     out->data[index] = out->views[index].buf;
@@ -166,8 +166,8 @@ static int refuse_param(const bw_op *op, PyObject *key) {
         size_t used = strlen(allowed);
         PyOS_snprintf(allowed + used, sizeof allowed - used, "%s%s", i ? ", " : "", op->params[i].name);
     }
-    return core_invalid("%s has no parameter %.200R: allowed are %s%s%s", op->name, key, allowed,
-                        op->list ? " and " : "", op->list ? op->list : "");
+    return core_refuse("%s has no parameter %.200R: allowed are %s%s%s", op->name, key, allowed,
+                       op->list ? " and " : "", op->list ? op->list : "");
 }
 
 static int read_param(const bw_op *op, PyObject *key, PyObject *value, unsigned *present, bw_dims *dims) {
@@ -175,7 +175,7 @@ static int read_param(const bw_op *op, PyObject *key, PyObject *value, unsigned 
     int index = name ? bw_op_param_index(op, name) : -1;
     if (index < 0) return refuse_param(op, key);
     /* keys of a subclass of str can be of one text, and differ */
-    if (*present & 1u << index) return core_invalid("%s: %s is given twice", op->name, name);
+    if (*present & 1u << index) return core_refuse("%s: %s is given twice", op->name, name);
     *present |= 1u << index;
     return core_read_int64(op->name, name, value, &dims->value[index]);
 }
@@ -193,7 +193,7 @@ static int read_params(const bw_op *op, PyObject *params, unsigned *present, bw_
 
 static int read_lengths(const bw_op *op, PyObject *tuple, core_subject *out) {
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-    if (!count) return core_invalid("%s: %s is empty: allowed is one length per batch entry", op->name, op->list);
+    if (!count) return core_refuse("%s: %s is empty: allowed is one length per batch entry", op->name, op->list);
     int64_t *lengths = out->list = PyMem_New(int64_t, count);
     out->dims.list = lengths;
     out->dims.list_count = count;
@@ -201,14 +201,14 @@ static int read_lengths(const bw_op *op, PyObject *tuple, core_subject *out) {
     for (Py_ssize_t i = 0; lengths && i < count; i++) {
         if (core_read_int64(op->name, op->list, PyTuple_GET_ITEM(tuple, i), &lengths[i]) < 0) return -1;
         if (lengths[i] >= 1) continue;
-        return core_invalid("%s: %s[%zd] = %lld: allowed is 1 or more", op->name, op->list, i, (long long)lengths[i]);
+        return core_refuse("%s: %s[%zd] = %lld: allowed is 1 or more", op->name, op->list, i, (long long)lengths[i]);
     }
     return lengths ? 0 : -1;
 }
 
 /* The operation's list, which every caller's argument calls kv_lens. */
 static int read_list(const bw_op *op, PyObject *lengths, core_subject *out) {
-    if (!op->list) return core_invalid("%s takes no kv_lens: its sequences are all of one length", op->name);
+    if (!op->list) return core_refuse("%s takes no kv_lens: its sequences are all of one length", op->name);
     bool is_list = PySequence_Check(lengths) || PyIter_Check(lengths);
     if (!is_list || PyUnicode_Check(lengths) || PyBytes_Check(lengths)) {
         PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %.200R", op->name, op->list, lengths);

@@ -5,7 +5,7 @@
 
 static bw_case *content_of(case_object *self) {
     if (self->content && !self->closers) return self->content;
-    core_invalid("this Case is closed");
+    core_refuse("this Case is closed");
     return NULL;
 }
 

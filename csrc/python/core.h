@@ -49,7 +49,7 @@ PyObject **core_types(PyObject *object);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
 PyObject *core_raise(PyObject *object, bw_status status);
 int core_check(PyObject *object, bw_status status); /* the same for any status: 0, or -1 with an exception */
-int core_invalid(const char *format, ...);          /* -1 with a ValueError; formats as PyErr_Format does */
+int core_refuse(const char *format, ...);           /* -1 with a ValueError; formats as PyErr_Format does */
 /* Sets (*dict)[key] = value and drops the reference; on failure, or when value is NULL, *dict becomes NULL. */
 void core_set(PyObject **dict, const char *key, PyObject *value);
 void core_append(PyObject **list, PyObject *item);        /* the same for a list */

@@ -15,7 +15,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (index_object && core_read_int64(NULL, "index", index_object, &index) < 0) return -1;
     if (index != (int)index) index = index < 0 ? -1 : INT_MAX; /* no device has either: the message says which exist */
     if (self->session || self->opening) {
-        return core_invalid("this Device is %s", self->session ? "open already" : "being opened by another thread");
+        return core_refuse("this Device is %s", self->session ? "open already" : "being opened by another thread");
     }
     bw_status status = bw_backend_find(backend_name, &backend);
     if (!status) {

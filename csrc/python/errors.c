@@ -48,7 +48,7 @@ int core_check(PyObject *object, bw_status status) {
     return status ? -1 : 0;
 }
 
-int core_invalid(const char *format, ...) {
+int core_refuse(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     PyErr_FormatV(PyExc_ValueError, format, arguments);

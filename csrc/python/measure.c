@@ -126,7 +126,7 @@ static PyObject *measurement_dict(const char *timer, bw_case *content, const bw_
 static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
         [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read", NULL};
-    if (out->cache != BW_CACHE_COLD) return core_invalid("flush = '%.200s' goes with cache = 'cold'", name);
+    if (out->cache != BW_CACHE_COLD) return core_refuse("flush = '%.200s' goes with cache = 'cold'", name);
     int index = core_read_choice("flush", name, flushes);
     if (index < 0) return -1;
     out->cache = BW_CACHE_FLUSHED;

@@ -20,7 +20,7 @@ typedef struct profiler_object {
 } profiler_object;
 
 static int check_open(const profiler_object *self) {
-    return self->ranges ? 0 : core_invalid("this Profiler is not open");
+    return self->ranges ? 0 : core_refuse("this Profiler is not open");
 }
 
 /* A name's number, or -1 with an exception. */
@@ -28,7 +28,7 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
     if (known) return PyLong_AsLongLong(known);
     if (PyErr_Occurred()) return -1;
-    if (!add) return core_invalid("no range %.200R was started", name);
+    if (!add) return core_refuse("no range %.200R was started", name);
     int64_t id = -1;
     const char *text = PyUnicode_AsUTF8(name);
     if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
@@ -65,7 +65,7 @@ static int stop_range(profiler_object *self, PyObject *name) {
     if (bw_ranges_count_running(self->ranges, id)) {
         return core_check((PyObject *)self, bw_ranges_stop(self->ranges, id));
     }
-    return core_invalid("range %.200R is not running: start it first, and stop it once", name);
+    return core_refuse("range %.200R is not running: start it first, and stop it once", name);
 }
 
 /* For context managers: a range that does not run is none of their business (switched on or off inside it). */
