@@ -422,7 +422,7 @@ class Plan:
 
 
 def c_list(values: list[Any] | str | None, kind: str = "const char *const", end: str = "NULL") -> str:
-    """Write a list of csrc/api/benchmark/suites.h in C."""
+    """Write a list of csrc/api/benchmark/benchmark.h in C."""
     listed = [values] if isinstance(values, str) else values
     return "NULL" if listed is None else f"({kind}[]){{{', '.join([*map(json.dumps, listed), end])}}}"
 
@@ -448,7 +448,7 @@ def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
 
 
 def suite_table() -> str:
-    """Write the array bw_suites of csrc/api/benchmark/suites.h for the library, which does not read TOML."""
+    """Write the array bw_suites of csrc/api/benchmark/benchmark.h for the library, which does not read TOML."""
     paths = sorted((ROOT / "bwprof/data/suites").glob("*.toml"))
     if not paths:
         return "/* Written by setup.py: there are no suites. */\n"

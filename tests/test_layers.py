@@ -111,7 +111,7 @@ PURE_MODULES = {
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.
 KNOW_NO_OPERATION = {"api", "base", "backend", "measure", "python"}
-NAMES_OPERATIONS = {"api/operations/by_name.c"}  # the functions of the C library that are called after one
+NAMES_OPERATIONS = {"api/operations.c"}  # the functions of the C library that are called after one
 DESCRIPTOR_HEADERS = {"ops/op.h"}
 # System headers that belong to a folder or two.
 ONLY_IN = {

@@ -15,9 +15,6 @@
 bwprof_status bw_api_answer(bw_status status);
 bwprof_status bw_api_unknown(const char *format, ...) BW_PRINTF(1, 2); /* BWPROF_UNKNOWN, likewise */
 
-int64_t bw_api_thread(void);         /* the calling thread's number, which no other had before it ... */
-int64_t bw_handle_next_thread(void); /* ... from handles.c, where they are counted */
-
 bw_status bw_api_need(const void *argument, const char *name); /* BW_CODE_INVALID where it is NULL */
 
 /* A backend by its name, built or not with a device; NULL: the first that has one. */
@@ -80,6 +77,8 @@ void bw_names_free(bw_names *names);
 int64_t bw_names_find(const bw_names *names, const char *name); /* -1: not there */
 /* BW_CODE_INVALID for a name that is NULL, empty or too long, BW_CODE_MEMORY where there are too many. */
 bw_status bw_names_add(bw_names *names, const char *name, int64_t *out);
+/* The same, with a row for each name in *rows, by its number; a new one is 0. */
+bw_status bw_names_add_row(bw_names *names, const char *name, void **rows, size_t row_size, int64_t *out);
 void bw_names_take_back(bw_names *names); /* the one that was added last, as if it had never been */
 bw_status bw_name_check(const char *name);
 

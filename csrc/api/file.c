@@ -1,7 +1,4 @@
 /* Files of the C library: a text becomes a file's content in one step, so that no reader sees half of it. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -54,23 +51,22 @@ static bw_status open_beside(const char *path, int *file, char **out) {
     size_t size = strlen(path) + 64;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     struct stat old;
+    *file = -1;
     *out = malloc(size);
     if (!*out) return bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
-    *file = -1;
     for (int i = 0; i < TRIES && *file < 0; i++) {
         snprintf(*out, size, "%.*s.%.*s.%lx.%llx.tmp", (int)(name - path), path, NAME_PART, name, (long)getpid(),
                  (unsigned long long)bw_now_ns());
         *file = open(*out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (*file < 0 && errno != EEXIST) break;
     }
-    if (*file >= 0) {
-        if (stat(path, &old) == 0) (void)!fchmod(*file, old.st_mode & 07777);
-        return BW_OK;
+    if (*file < 0) {
+        bw_status status = bw_file_error(path);
+        free(*out);
+        return status;
     }
-    bw_status status = bw_file_error(path);
-    free(*out);
-    *out = NULL;
-    return status;
+    if (stat(path, &old) == 0) (void)!fchmod(*file, old.st_mode & 07777);
+    return BW_OK;
 }
 
 static bw_status check_path(const char *path) {
@@ -90,24 +86,21 @@ static bool follow_link(const char *path, char out[PATH_MAX]) {
 }
 
 /* Where a link leads, also to nothing; the path itself where nothing is there yet. */
-static bw_status place_of(const char *path, char **out) {
-    char now[PATH_MAX], next[PATH_MAX];
-    *out = realpath(path, NULL);
-    if (!*out && errno != ENOENT) return bw_file_error(path);
-    if (!*out && snprintf(now, sizeof now, "%s", path) < PATH_MAX) {
-        for (int i = 0; i < LINKS_MOST && follow_link(now, next); i++) memcpy(now, next, sizeof now);
-        *out = strdup(now);
-    } else if (!*out) {
+static bw_status place_of(const char *path, char out[PATH_MAX]) {
+    char next[PATH_MAX];
+    if (realpath(path, out)) return BW_OK;
+    if (errno != ENOENT) return bw_file_error(path);
+    if (snprintf(out, PATH_MAX, "%s", path) >= PATH_MAX) {
         errno = ENAMETOOLONG;
         return bw_file_error(path);
     }
-    return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
+    for (int i = 0; i < LINKS_MOST && follow_link(out, next); i++) memcpy(out, next, sizeof next);
+    return BW_OK;
 }
 
 bw_status bw_file_check(const char *path) {
-    char *place = NULL, *beside = NULL;
-    int file = -1;
-    bw_status status = BW_OK;
+    char place[PATH_MAX], *beside;
+    int file;
     struct stat found;
     BW_TRY(check_path(path));
     if (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
@@ -115,14 +108,12 @@ bw_status bw_file_check(const char *path) {
         return bw_file_error(path);
     }
     if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : bw_file_error(path);
-    BW_GOTO(place_of(path, &place));
-    BW_GOTO(open_beside(place, &file, &beside));
+    BW_TRY(place_of(path, place));
+    BW_TRY(open_beside(place, &file, &beside));
     close(file);
     unlink(beside);
-cleanup:
     free(beside);
-    free(place);
-    return status;
+    return BW_OK;
 }
 
 static bw_status write_in_place(const char *path, const bw_text *text) {
@@ -145,22 +136,19 @@ static void sync_folder_of(char *path) {
 }
 
 bw_status bw_file_write(const char *path, const bw_text *text) {
-    char *place = NULL, *beside = NULL;
-    int file = -1;
-    bw_status status = BW_OK;
+    char place[PATH_MAX], *beside;
+    int file;
     BW_TRY(check_path(path));
     if (text->failed) return bw_fail(BW_CODE_MEMORY, "no host memory for the text of %.400s", path);
     if (!is_plain(path)) return write_in_place(path, text);
-    BW_GOTO(place_of(path, &place));
-    BW_GOTO(open_beside(place, &file, &beside));
-    status = write_all(file, text, path);
+    BW_TRY(place_of(path, place));
+    BW_TRY(open_beside(place, &file, &beside));
+    bw_status status = write_all(file, text, path);
     if (!status && fsync(file) != 0) status = bw_file_error(path);
     if (close(file) != 0 && !status) status = bw_file_error(path);
     if (!status && rename(beside, place) != 0) status = bw_file_error(path);
     if (status) unlink(beside);
     if (!status) sync_folder_of(place);
-cleanup:
     free(beside);
-    free(place);
     return status;
 }

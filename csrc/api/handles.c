@@ -25,8 +25,12 @@ static struct {
     _Atomic int64_t threads; /* that have a number */
 } bw_api_handles;
 
-int64_t bw_handle_next_thread(void) {
-    return atomic_fetch_add(&bw_api_handles.threads, 1) + 1;
+/* The system's thread numbers are no substitute: a new thread may get the number of one that has ended. */
+static _Thread_local int64_t bw_api_thread_number; /* 0: none yet */
+
+int64_t bw_api_thread(void) {
+    if (!bw_api_thread_number) bw_api_thread_number = atomic_fetch_add(&bw_api_handles.threads, 1) + 1;
+    return bw_api_thread_number;
 }
 
 static void count_fork(void) {

@@ -8,18 +8,10 @@ _Static_assert((int)BWPROF_INVALID == BW_CODE_INVALID && (int)BWPROF_SYSTEM == B
                    (int)BWPROF_UNKNOWN == BW_CODE_SYSTEM + 1,
                "answers are the codes of statuses");
 
-/* Each thread has its own error text and its own number. The system's thread numbers are no substitute: a new thread
- * may get the number of one that has ended. */
 static _Thread_local char bw_api_last_error[1024];
-static _Thread_local int64_t bw_api_thread_number; /* 0: none yet */
 
 const char *bwprof_last_error(void) {
     return bw_api_last_error;
-}
-
-int64_t bw_api_thread(void) {
-    if (!bw_api_thread_number) bw_api_thread_number = bw_handle_next_thread();
-    return bw_api_thread_number;
 }
 
 const char *bwprof_version(void) {
@@ -60,7 +52,8 @@ bw_status bw_api_need(const void *argument, const char *name) {
     return argument ? BW_OK : bw_fail(BW_CODE_INVALID, "%s is NULL", name);
 }
 
-static bw_status first_backend(const bw_backend **out) {
+bw_status bw_api_backend(const char *name, const bw_backend **out) {
+    if (name) return bw_backend_find(name, out);
     for (int i = 0; i < bw_backend_count(); i++) {
         char reason[256];
         int count = 0;
@@ -70,10 +63,6 @@ static bw_status first_backend(const bw_backend **out) {
         if (count > 0) return BW_OK;
     }
     return bw_fail(BW_CODE_UNAVAILABLE, "no backend has a device");
-}
-
-bw_status bw_api_backend(const char *name, const bw_backend **out) {
-    return name ? bw_backend_find(name, out) : first_backend(out);
 }
 
 bw_current_device bw_current_device_save(const bw_backend *backend) {

@@ -7,13 +7,13 @@
 #include "base/clock.h"
 
 typedef struct function {
-    bwprof_callback callback; /* NULL: does nothing */
+    bwprof_callback callback;
     void *user;
 } function;
 
 static bw_status call(void *context, int64_t set, bool captured) {
     const function *self = context;
-    int answer = self->callback ? self->callback(self->user, set) : 0;
+    int answer = self->callback(self->user, set);
     if (answer == 0) return BW_OK;
     return bw_fail(captured ? BW_CODE_UNAVAILABLE : BW_CODE_INTERRUPTED, "the callback returned %d%s", answer,
                    captured ? " while its work was captured in a CUDA graph" : "");
@@ -90,29 +90,25 @@ static bw_status measure_in(bw_session *session, const function *subject, void *
     return status;
 }
 
-static bw_status measure_by_profiler(const function *subject, void *stream, const bwprof_measure_options *request,
-                                     bwprof_measurement *result) {
-    bw_profiler *profiler;
-    if (request->backend) {
-        return bw_fail(BW_CODE_INVALID, "options have a backend and a profiler: the profiler has a device already");
-    }
-    BW_TRY(bw_handle_hold(request->profiler, &profiler));
-    bw_status status = measure_in(profiler->session, subject, stream, request, result);
-    bw_handle_let_go(request->profiler);
-    return status;
-}
-
 static bw_status measure(const function *subject, void *stream, const bwprof_measure_options *request,
                          bwprof_measurement *result) {
     static const bwprof_measure_options defaults;
     bw_session *session = NULL;
+    bw_profiler *profiler = NULL;
     BW_TRY(bw_api_need(result, "result"));
     *result = (bwprof_measurement){NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, 0, 0, 0, 0, ""};
     if (!subject->callback) return bw_fail(BW_CODE_INVALID, "callback is NULL");
     if (!request) request = &defaults;
-    if (request->profiler) return measure_by_profiler(subject, stream, request, result);
-    BW_TRY(bw_api_open(request->backend, request->device, &session));
-    bw_status status = measure_in(session, subject, stream, request, result);
+    if (request->profiler && request->backend) {
+        return bw_fail(BW_CODE_INVALID, "options have a backend and a profiler: the profiler has a device already");
+    }
+    if (request->profiler) {
+        BW_TRY(bw_handle_hold(request->profiler, &profiler));
+    } else {
+        BW_TRY(bw_api_open(request->backend, request->device, &session));
+    }
+    bw_status status = measure_in(profiler ? profiler->session : session, subject, stream, request, result);
+    if (profiler) bw_handle_let_go(request->profiler);
     bw_api_close(session);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "base/memory.h"
 
 enum { NAMES_AT_FIRST = 32 };
 
@@ -55,22 +56,15 @@ int64_t bw_names_find(const bw_names *self, const char *name) {
 /* Half of the slots are free. */
 static bw_status grow(bw_names *self) {
     int64_t capacity = self->capacity ? 2 * self->capacity : NAMES_AT_FIRST;
-    char **name = realloc(self->name, (size_t)capacity * sizeof *name);
-    if (name) self->name = name;
-    uint64_t *hash = realloc(self->hash, (size_t)capacity * sizeof *hash);
-    if (hash) self->hash = hash;
+    BW_TRY(bw_resize((void **)&self->name, capacity, sizeof *self->name, "names"));
+    BW_TRY(bw_resize((void **)&self->hash, capacity, sizeof *self->hash, "names"));
     int32_t *slots = calloc(2 * (size_t)capacity, sizeof *slots);
-    if (!name || !hash || !slots) {
-        free(slots);
-        return bw_fail(BW_CODE_MEMORY, "no host memory for %lld names", (long long)capacity);
-    }
+    if (!slots) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld names", (long long)capacity);
     free(self->slots);
     self->slots = slots;
     self->capacity = capacity;
     self->slot_count = 2 * capacity;
-    for (int64_t i = 0; i < self->count; i++) {
-        self->slots[slot_of(self, self->name[i], self->hash[i])] = (int32_t)i + 1;
-    }
+    for (int64_t i = 0; i < self->count; i++) self->slots[slot_of(self, self->name[i], self->hash[i])] = (int32_t)i + 1;
     return BW_OK;
 }
 
@@ -91,6 +85,19 @@ bw_status bw_names_add(bw_names *self, const char *name, int64_t *out) {
     self->slots[slot_of(self, name, hash)] = (int32_t)self->count + 1;
     *out = self->count++;
     return BW_OK;
+}
+
+bw_status bw_names_add_row(bw_names *self, const char *name, void **rows, size_t row_size, int64_t *out) {
+    int64_t before = self->count;
+    BW_TRY(bw_names_add(self, name, out));
+    if (self->count == before) return BW_OK;
+    bw_status status = bw_resize(rows, self->capacity, row_size, "rows of names");
+    if (status) {
+        bw_names_take_back(self);
+    } else {
+        memset((char *)*rows + (size_t)before * row_size, 0, row_size);
+    }
+    return status;
 }
 
 void bw_names_take_back(bw_names *self) {

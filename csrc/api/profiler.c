@@ -104,18 +104,11 @@ static unsigned bucket_of(uint64_t thread, const void *stream) {
 
 _Static_assert(TRACK_BUCKETS == 1 << 6, "bucket_of takes 6 bits");
 
-static bw_track *first_from(bw_profiler *self, int bucket) {
-    bw_track *found = NULL;
+bw_track *bw_track_next(bw_profiler *self, const bw_track *track) {
+    unsigned bucket = track ? bucket_of(track->thread, track->stream) + 1 : 0;
+    bw_track *found = track ? track->next : NULL;
     for (; bucket < TRACK_BUCKETS && !found; bucket++) found = atomic_load(&self->buckets[bucket]);
     return found;
-}
-
-bw_track *bw_track_first(bw_profiler *self) {
-    return first_from(self, 0);
-}
-
-bw_track *bw_track_next(bw_profiler *self, const bw_track *track) {
-    return track->next ? track->next : first_from(self, (int)bucket_of(track->thread, track->stream) + 1);
 }
 
 /* A thread searches and makes its own tracks only, so that no two threads make the same one. */
@@ -190,8 +183,7 @@ static bw_status name_in(bw_track *track, const char *name, int64_t *id) {
     return status ? status : bw_ranges_set_name(track->ranges, *id, name);
 }
 
-/* What was set last for a name. */
-static bw_range_bytes find_bytes(bw_profiler *self, const char *name) {
+bw_range_bytes bw_profiler_find_bytes(bw_profiler *self, const char *name) {
     if (!atomic_load_explicit(&self->has_bytes, memory_order_acquire)) return (bw_range_bytes){0};
     pthread_mutex_lock(&self->lock);
     int64_t id = bw_names_find(&self->byte_names, name);
@@ -212,14 +204,10 @@ static bw_status start_range(bw_profiler *self, const char *name, void *stream, 
     lock_to_mark(track);
     follow(self, track);
     bw_status status = name_in(track, name, &id);
-    if (!status) bw_ranges_set_bytes(track->ranges, id, own ? *own : find_bytes(self, name));
+    if (!status) bw_ranges_set_bytes(track->ranges, id, own ? *own : bw_profiler_find_bytes(self, name));
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
-}
-
-static bw_status start_in(bw_profiler *self, const char *name, void *stream) {
-    return start_range(self, name, stream, NULL);
 }
 
 static bw_status refuse_not_running(const char *name) {
@@ -228,7 +216,7 @@ static bw_status refuse_not_running(const char *name) {
                    "range '%.100s' does not run in this thread on this stream: start it first, and stop it once", name);
 }
 
-static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
+static bw_status stop_range(bw_profiler *self, const char *name, void *stream) {
     bw_track *track = find_track(self, bw_parallel_thread(), stream);
     if (!track) return refuse_not_running(name);
     lock_to_mark(track);
@@ -240,30 +228,29 @@ static bw_status stop_in(bw_profiler *self, const char *name, void *stream) {
     return status;
 }
 
-typedef bw_status (*mark_function)(bw_profiler *self, const char *name, void *stream);
-
 /* `other`: marked in that one, while this one is held; NULL: in this one. */
 static bw_status mark_in(const bwprof_profiler *handle, bw_profiler *other, const char *name, void *stream,
-                         mark_function how) {
+                         bool start) {
     bw_profiler *self;
     BW_TRY(bw_handle_hold(handle, &self));
-    bw_status status = how(other ? other : self, name, stream);
+    if (other) self = other;
+    bw_status status = start ? start_range(self, name, stream, NULL) : stop_range(self, name, stream);
     bw_handle_let_go(handle);
     return status;
 }
 
-static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, mark_function how) {
+static bwprof_status mark(bwprof_profiler *handle, const char *name, void *stream, bool start) {
     if (bw_handle_is_off(handle)) return BWPROF_OK;
-    bw_status status = mark_in(handle, NULL, name, stream, how);
+    bw_status status = mark_in(handle, NULL, name, stream, start);
     return status ? bw_api_answer(status) : BWPROF_OK;
 }
 
 bwprof_status bwprof_profiler_start(bwprof_profiler *handle, const char *name, void *stream) {
-    return mark(handle, name, stream, start_in);
+    return mark(handle, name, stream, true);
 }
 
 bwprof_status bwprof_profiler_stop(bwprof_profiler *handle, const char *name, void *stream) {
-    return mark(handle, name, stream, stop_in);
+    return mark(handle, name, stream, false);
 }
 
 /* ---- the floor, where calls are the work ---- */
@@ -279,8 +266,8 @@ bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, 
     BW_GOTO(make_track(own, bw_parallel_thread(), NULL, &track));
     bw_ranges_hide(track->ranges);
     for (int i = 0; i < FLOOR_RANGES; i++) {
-        BW_GOTO(mark_in(handle, own, "empty", NULL, start_in));
-        BW_GOTO(mark_in(handle, own, "empty", NULL, stop_in));
+        BW_GOTO(mark_in(handle, own, "empty", NULL, true));
+        BW_GOTO(mark_in(handle, own, "empty", NULL, false));
     }
     BW_GOTO(bw_ranges_read(track->ranges));
     memcpy(samples, bw_ranges_times(track->ranges, 0, &count), sizeof samples);
@@ -293,26 +280,13 @@ cleanup:
 
 /* ---- bytes ---- */
 
-static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
-    int64_t before = self->byte_names.count, id;
-    BW_TRY(bw_names_add(&self->byte_names, name, &id));
-    if (self->byte_names.count > before) {
-        bw_range_bytes *larger = realloc(self->bytes, (size_t)self->byte_names.capacity * sizeof *larger);
-        if (!larger) {
-            bw_names_take_back(&self->byte_names);
-            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's bytes");
-        }
-        self->bytes = larger;
-    }
-    self->bytes[id] = bytes;
-    atomic_store_explicit(&self->has_bytes, true, memory_order_release);
-    return BW_OK;
-}
-
 /* Calls of several threads in turn. */
-static bw_status set_bytes_in_turn(bw_profiler *self, const char *name, bw_range_bytes bytes) {
+static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
+    int64_t id;
     pthread_mutex_lock(&self->lock);
-    bw_status status = set_bytes(self, name, bytes);
+    bw_status status = bw_names_add_row(&self->byte_names, name, (void **)&self->bytes, sizeof bytes, &id);
+    if (!status) self->bytes[id] = bytes;
+    if (!status) atomic_store_explicit(&self->has_bytes, true, memory_order_release);
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -322,7 +296,7 @@ bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *nam
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    status = set_bytes_in_turn(self, name, (bw_range_bytes){bytes_read, bytes_written, true});
+    status = set_bytes(self, name, (bw_range_bytes){bytes_read, bytes_written, true});
     bw_handle_let_go(handle);
     return bw_api_answer(status);
 }
@@ -339,7 +313,7 @@ bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void
     status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
     const bw_range_bytes own = {bytes_read, bytes_written, bytes_read || bytes_written};
-    if (own.known) status = set_bytes_in_turn(self, name, own);
+    if (own.known) status = set_bytes(self, name, own);
     if (!status) status = start_range(self, name, stream, own.known ? &own : NULL);
     if (!status) *out = (bwprof_range){handle, name, stream};
     bw_handle_let_go(handle);

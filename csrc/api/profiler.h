@@ -47,6 +47,8 @@ void bw_handle_let_go(const bwprof_profiler *handle);
 bool bw_handle_is_off(const bwprof_profiler *handle);
 void bw_handle_switch(const bwprof_profiler *handle, bool on); /* one that is held */
 
+int64_t bw_api_thread(void); /* the calling thread's number, which no other had before it */
+
 bw_status bw_handle_make(bw_profiler *content, bwprof_profiler **out);
 /* Waits until no call uses the content, which is then the caller's; NULL where it is another process's. */
 bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
@@ -57,8 +59,10 @@ bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
  * knows: this one may be switched off. */
 bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns);
 
-/* Every track, in no order: `bucket` from 0; NULL behind the last one. */
-bw_track *bw_track_first(bw_profiler *self);
+/* What was set last for a name. */
+bw_range_bytes bw_profiler_find_bytes(bw_profiler *self, const char *name);
+
+/* Every track, in no order: behind NULL the first one, behind the last one NULL. */
 bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
 
 /* The lock for readers. It lets a thread that marks pass first, so that a long reading does not delay it. */

@@ -24,6 +24,7 @@ typedef struct reading {
 } reading;
 
 typedef struct readings {
+    const bw_session *session;
     bw_names names;
     reading *of; /* by number of `names` */
     double floor_ms;
@@ -58,37 +59,20 @@ static bw_status settle(bw_track *track) {
 
 /* ---- putting together ---- */
 
-static bw_status add_times(reading *to, const double *ns, int64_t count, const bw_range_totals *totals) {
-    if (count) BW_TRY(bw_resize((void **)&to->ns, to->time_count + count, sizeof *to->ns, "times"));
-    if (count) memcpy(to->ns + to->time_count, ns, (size_t)count * sizeof *ns);
-    to->time_count += count;
-    bw_range_totals_add(&to->totals, totals);
-    return BW_OK;
-}
-
-static bw_status new_reading(readings *self, const char *name, reading **out) {
-    int64_t before = self->names.count, id;
-    BW_TRY(bw_names_add(&self->names, name, &id));
-    if (self->names.count > before) {
-        reading *larger = realloc(self->of, (size_t)self->names.capacity * sizeof *larger);
-        if (!larger) {
-            bw_names_take_back(&self->names);
-            return bw_fail(BW_CODE_MEMORY, "no host memory for a range's times");
-        }
-        self->of = larger;
-        self->of[id] = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
-    }
-    *out = &self->of[id];
-    return BW_OK;
-}
-
 static bw_status gather_name(const bw_track *track, int64_t id, readings *to) {
-    reading *found = NULL;
-    int64_t count;
+    int64_t before = to->names.count, at, count;
     const double *ns = bw_ranges_times(track->ranges, id, &count);
     bw_range_totals totals = bw_ranges_totals(track->ranges, id);
-    BW_TRY(new_reading(to, track->names.name[id], &found));
-    return add_times(found, ns, count, &totals);
+    BW_TRY(bw_names_add_row(&to->names, track->names.name[id], (void **)&to->of, sizeof *to->of, &at));
+    reading *found = &to->of[at];
+    if (to->names.count > before) {
+        *found = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
+    }
+    if (count) BW_TRY(bw_resize((void **)&found->ns, found->time_count + count, sizeof *found->ns, "times"));
+    if (count) memcpy(found->ns + found->time_count, ns, (size_t)count * sizeof *ns);
+    found->time_count += count;
+    bw_range_totals_add(&found->totals, &totals);
+    return BW_OK;
 }
 
 /* Of one track: of `only`, or of all its names. Its thread waits for no more than the copying of one name's times. */
@@ -107,11 +91,8 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
 
 /* Ranges that began before their bytes were set have those that are set now. */
 static void add_bytes(bw_profiler *self, const char *name, reading *to) {
-    pthread_mutex_lock(&self->lock);
-    int64_t id = bw_names_find(&self->byte_names, name);
-    to->has_bytes = id >= 0;
-    if (to->has_bytes) to->bytes = self->bytes[id];
-    pthread_mutex_unlock(&self->lock);
+    to->bytes = bw_profiler_find_bytes(self, name);
+    to->has_bytes = to->bytes.known;
     bw_range_totals *totals = &to->totals;
     double unset = (double)(totals->count - totals->known);
     if (!to->has_bytes || !totals->count) return;
@@ -141,7 +122,7 @@ static double bandwidth_of(const reading *self) {
 /* What cannot be read is left out, and the first such failure returned, with the rest in *to. */
 static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) {
     bw_status unread = BW_OK;
-    for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
+    for (bw_track *track = bw_track_next(self, NULL); track; track = bw_track_next(self, track)) {
         unread = bw_status_first(unread, settle(track));
         bw_status status = gather(track, only, to);
         if (status) {
@@ -243,7 +224,7 @@ bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
     bw_profiler *self;
     bw_status status = bw_handle_hold(handle, &self);
     if (status) return bw_api_answer(status);
-    for (bw_track *track = bw_track_first(self); track; track = bw_track_next(self, track)) {
+    for (bw_track *track = bw_track_next(self, NULL); track; track = bw_track_next(self, track)) {
         bw_track_enter(track);
         bw_ranges_forget(track->ranges);
         bw_track_leave(track);
@@ -260,9 +241,8 @@ static const char *flags_of(const readings *all, const reading *one) {
     return near ? "near_timer_floor" : "";
 }
 
-static void write_report(const bw_profiler *self, const readings *all, bw_text *to) {
+static void write_report(const readings *all, bw_text *to) {
     static const char *const labels[] = {"Bytes read", "Bytes written"};
-    (void)self;
     for (int64_t i = 0; i < all->names.count; i++) {
         const reading *one = &all->of[i];
         const uint64_t bytes[] = {one->bytes.bytes_read, one->bytes.bytes_written};
@@ -321,8 +301,7 @@ static void add_columns(bw_text *to, bool json, const readings *all, const readi
     bw_text_add(to, json ? "\"%s\"}" : "%s\n", flags_of(all, one));
 }
 
-static void write_csv(const bw_profiler *self, const readings *all, bw_text *to) {
-    (void)self;
+static void write_csv(const readings *all, bw_text *to) {
     bw_text_add(to,
                 "range,count,total_ms,time_ms,time_ms_min,time_ms_max,bytes_read,bytes_written,bandwidth_gb_s,flags\n");
     for (int64_t i = 0; i < all->names.count; i++) {
@@ -331,15 +310,14 @@ static void write_csv(const bw_profiler *self, const readings *all, bw_text *to)
     }
 }
 
-static void write_json(const bw_profiler *self, const readings *all, bw_text *to) {
-    const bw_backend *backend = self->session->backend;
+static void write_json(const readings *all, bw_text *to) {
+    const bw_session *session = all->session;
     bw_text_add(to,
                 "{\n  \"format\": \"bwprof ranges 1\",\n  \"bwprof_version\": \"%s\",\n  \"backend\": \"%s\",\n"
                 "  \"device\": ",
-                bwprof_version(), backend->name);
-    bw_text_json(to, backend->devices->facts(self->session->device)->name);
-    bw_text_add(to, ",\n  \"timer\": \"%s\"", backend->marks->clock);
-    bw_text_add(to, ",\n  \"floor_us\": ");
+                bwprof_version(), session->backend->name);
+    bw_text_json(to, session->backend->devices->facts(session->device)->name);
+    bw_text_add(to, ",\n  \"timer\": \"%s\",\n  \"floor_us\": ", session->backend->marks->clock);
     bw_text_number(to, all->floor_ms * 1e3, -1, "null");
     bw_text_add(to, ",\n  \"ranges\": [");
     for (int64_t i = 0; i < all->names.count; i++) {
@@ -350,39 +328,21 @@ static void write_json(const bw_profiler *self, const readings *all, bw_text *to
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }
 
+typedef void (*write_function)(const readings *all, bw_text *to);
+
 /* Ranges that could not be read do not hide the others. Where memory is short there is no text. */
-static bw_status describe(bwprof_profiler *handle, void (*how)(const bw_profiler *, const readings *, bw_text *),
-                          bw_text *to) {
+static bw_status describe(bwprof_profiler *handle, write_function how, bw_text *to) {
     bw_profiler *self;
     readings all = {.floor_ms = NAN};
     BW_TRY(bw_handle_hold(handle, &self));
+    all.session = self->session;
     bw_status unread = read_ranges(self, NULL, &all);
     if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(handle, self, &all.floor_ms));
-    if (!all.partial) how(self, &all, to);
+    if (!all.partial) how(&all, to);
     if (to->failed) unread = bw_status_first(unread, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
     readings_free(&all);
     bw_handle_let_go(handle);
     return unread;
-}
-
-static bwprof_status write_file(bwprof_profiler *handle, const char *path,
-                                void (*how)(const bw_profiler *, const readings *, bw_text *)) {
-    bw_text text = {0};
-    bw_status status = bw_api_need(path, "path");
-    if (!status) {
-        status = describe(handle, how, &text);
-        if (text.bytes && !text.failed) status = bw_status_first(status, bw_file_write(path, &text));
-    }
-    bw_text_free(&text);
-    return bw_api_answer(status);
-}
-
-bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
-    return write_file(handle, path, write_csv);
-}
-
-bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
-    return write_file(handle, path, write_json);
 }
 
 static bw_status print(const bw_text *text, FILE *stream) {
@@ -392,11 +352,25 @@ static bw_status print(const bw_text *text, FILE *stream) {
                    errno ? strerror(errno) : "its stream does not say why");
 }
 
-bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
+/* To a file, or where there is none to a stream. */
+static bwprof_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
     bw_text text = {0};
-    bw_status status = bw_api_need(stream, "stream");
-    if (!status) status = describe(handle, write_report, &text);
-    if (text.bytes && !text.failed) status = bw_status_first(status, print(&text, stream));
+    bw_status status = describe(handle, how, &text);
+    if (text.bytes && !text.failed) {
+        status = bw_status_first(status, stream ? print(&text, stream) : bw_file_write(path, &text));
+    }
     bw_text_free(&text);
     return bw_api_answer(status);
+}
+
+bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
+    return path ? write_text(handle, write_csv, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+}
+
+bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
+    return path ? write_text(handle, write_json, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+}
+
+bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
+    return stream ? write_text(handle, write_report, NULL, stream) : bw_api_answer(bw_api_need(stream, "stream"));
 }

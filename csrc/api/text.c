@@ -1,7 +1,4 @@
 /* Texts for files and terminals: numbers do not depend on the locale, and names are escaped. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -47,25 +44,18 @@ void bw_text_add(bw_text *self, const char *format, ...) {
     self->size += (size_t)length;
 }
 
-/* The shortest that reads as the same number, as the locale writes it. */
-static void write_number(double value, int decimals, char out[NUMBER_SIZE]) {
-    if (decimals >= 0) {
-        snprintf(out, NUMBER_SIZE, "%.*f", decimals, value);
-        return;
-    }
-    for (int digits = DIGITS_LEAST; digits <= DIGITS_MOST; digits++) {
-        snprintf(out, NUMBER_SIZE, "%.*g", digits, value);
-        if (strtod(out, NULL) == value) return;
-    }
-}
-
 void bw_text_number(bw_text *self, double value, int decimals, const char *absent) {
     char written[NUMBER_SIZE];
     if (isnan(value)) {
         add_bytes(self, absent, strlen(absent));
         return;
     }
-    write_number(value, decimals, written);
+    snprintf(written, sizeof written, decimals < 0 ? "%.*g" : "%.*f", decimals < 0 ? DIGITS_LEAST : decimals, value);
+    /* the fewest digits that read as the same number, as the locale writes it */
+    for (int digits = DIGITS_LEAST + 1; decimals < 0 && digits <= DIGITS_MOST && strtod(written, NULL) != value;
+         digits++) {
+        snprintf(written, sizeof written, "%.*g", digits, value);
+    }
     bool in_point = false; /* which may be of several bytes */
     for (const char *at = written; *at; at++) {
         bool part = strchr("0123456789+-eEinf", *at) != NULL;
@@ -92,16 +82,22 @@ char bw_text_capital(char letter) {
     return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
 }
 
-void bw_text_plain(bw_text *self, const char *name) {
+static void add_escaped(bw_text *self, const char *name, bool json) {
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
-        if (length) {
+        if (json && (*at == '"' || *at == '\\')) {
+            bw_text_add(self, "\\%c", *at);
+        } else if (length) {
             add_bytes(self, (const char *)at, (size_t)length);
         } else {
-            bw_text_add(self, "\\x%02x", *at);
+            bw_text_add(self, !json ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
         }
         at += length ? length : 1;
     }
+}
+
+void bw_text_plain(bw_text *self, const char *name) {
+    add_escaped(self, name, false);
 }
 
 void bw_text_cell(bw_text *self, const char *name) {
@@ -122,18 +118,6 @@ void bw_text_cell(bw_text *self, const char *name) {
 
 void bw_text_json(bw_text *self, const char *name) {
     add_bytes(self, "\"", 1);
-    for (const unsigned char *at = (const unsigned char *)name; *at;) {
-        int length = character_at(at);
-        if (*at == '"' || *at == '\\') {
-            bw_text_add(self, "\\%c", *at);
-        } else if (length) {
-            add_bytes(self, (const char *)at, (size_t)length);
-        } else if (*at < 0x80) {
-            bw_text_add(self, "\\u%04x", *at);
-        } else {
-            bw_text_add(self, "\\\\x%02x", *at);
-        }
-        at += length ? length : 1;
-    }
+    add_escaped(self, name, true);
     add_bytes(self, "\"", 1);
 }

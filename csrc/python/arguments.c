@@ -1,21 +1,10 @@
 /* Reads the arguments of Python's calls, and makes dicts of parameters and costs. */
+#include "base/names.h"
 #include "python/core.h"
 
-int core_set(PyObject *dict, const char *key, PyObject *value) {
-    if (!value) return -1;
-    int result = PyDict_SetItemString(dict, key, value);
-    Py_DECREF(value);
-    return result;
-}
-
-int core_append(PyObject *list, PyObject *item) {
-    if (!item) return -1;
-    int result = PyList_Append(list, item);
-    Py_DECREF(item);
-    return result;
-}
-
-PyObject *core_dict_of(const char *argument, PyObject *mapping) {
+/* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
+ * names the argument. */
+static PyObject *dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Format(PyExc_TypeError, "%s must be a mapping of names to values, not %.200R", argument, mapping);
@@ -32,13 +21,6 @@ const char *core_name(PyObject *key) {
     return name && strlen(name) == (size_t)size ? name : NULL;
 }
 
-int core_refuse_float(const char *argument, double value, const char *allowed) {
-    char text[32];
-    PyOS_snprintf(text, sizeof text, "%g", value);
-    PyErr_Format(PyExc_ValueError, "%s = %s: allowed is %s", argument, text, allowed);
-    return -1;
-}
-
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out) {
     const char *prefix = op_name ? op_name : "", *separator = op_name ? ": " : "";
     PyObject *integer = PyBool_Check(value) ? PyNumber_Long(value) : PyNumber_Index(value);
@@ -49,10 +31,7 @@ int core_read_int64(const char *op_name, const char *name, PyObject *value, int6
     int overflow;
     *out = PyLong_AsLongLongAndOverflow(integer, &overflow);
     Py_DECREF(integer);
-    if (overflow) {
-        PyErr_Format(PyExc_ValueError, "%s%s%s = %.200R overflows 64 bits", prefix, separator, name, value);
-        return -1;
-    }
+    if (overflow) return core_refuse("%s%s%s = %.200R overflows 64 bits", prefix, separator, name, value);
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
@@ -62,8 +41,21 @@ int core_read_seed(PyObject *value, uint64_t *out) {
     *out = PyLong_AsUnsignedLongLong(integer);
     Py_DECREF(integer);
     if (!PyErr_Occurred()) return 0;
-    PyErr_Format(PyExc_ValueError, "seed = %.200R: allowed is 0 to 2^64 - 1", value);
-    return -1;
+    return core_refuse("seed = %.200R: allowed is 0 to 2^64 - 1", value);
+}
+
+int core_read_choice(const char *argument, const char *name, const char *const *names) {
+    char allowed[64];
+    int index = bw_name_find(name, bw_name_of_text, names, allowed, sizeof allowed);
+    if (index < 0) PyErr_Format(PyExc_ValueError, "%s = '%.200s': allowed are %s", argument, name, allowed);
+    return index;
+}
+
+int core_read_cache(const char *name, bw_cache *out) {
+    static const char *const caches[] = {[BW_CACHE_COLD] = "cold", [BW_CACHE_HOT] = "hot", NULL};
+    int index = core_read_choice("cache", name, caches);
+    *out = (bw_cache)index;
+    return index < 0 ? -1 : 0;
 }
 
 /* Whether an array's items can be an operand's elements: a letter of the struct module, for the machine's own order. */
@@ -84,18 +76,15 @@ static bool items_fit(const bw_operand *operand, const Py_buffer *view) {
 static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out) {
     if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
     if (!items_fit(operand, out)) {
-        PyErr_Format(
-            PyExc_ValueError,
+        return core_refuse(
             "%s: array has items '%s' of %zd bytes: allowed are bytes, or %s items of %d bytes in this machine's "
             "byte order",
             operand->name, out->format, out->itemsize, bw_dtype_get(operand->dtype)->name,
             bw_dtype_get(operand->dtype)->block_bytes);
-        return -1;
     }
     if (out->len != operand->bytes) {
-        PyErr_Format(PyExc_ValueError, "%s: array has %zd bytes: allowed is %lld", operand->name, out->len,
-                     (long long)operand->bytes);
-        return -1;
+        return core_refuse("%s: array has %zd bytes: allowed is %lld", operand->name, out->len,
+                           (long long)operand->bytes);
     }
     if (!bw_operand_ranged(operand)) return 0;
     PyObject *copy = PyBytes_FromStringAndSize(out->buf, out->len);
@@ -138,32 +127,28 @@ static bw_status check_indices(const bw_case_spec *spec, const bw_operand *opera
 }
 
 /* 0, or -1 with an exception. */
-static int take_one(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *key, PyObject *array,
+static int take_one(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *key, PyObject *array,
                     core_arrays *out) {
     const char *name = core_name(key);
     int index = name ? bw_operand_find(spec->operands, spec->operand_count, name) : -1;
     if (index < 0 || spec->operands[index].role == (outputs ? BW_IN : BW_OUT)) {
-        PyErr_Format(PyExc_ValueError, "%s has no %s array %.200R", spec->op->name, outputs ? "output" : "input", key);
-        return -1;
+        return core_refuse("%s has no %s array %.200R", spec->op->name, outputs ? "output" : "input", key);
     }
-    if (out->views[index].obj) { /* keys of a subclass of str can be of one text, and differ */
-        PyErr_Format(PyExc_ValueError, "%s: %s is given twice", spec->op->name, name);
-        return -1;
-    }
+    /* keys of a subclass of str can be of one text, and differ */
+    if (out->views[index].obj) return core_refuse("%s: %s is given twice", spec->op->name, name);
     const bw_operand *operand = &spec->operands[index];
     if (take_view(operand, array, &out->views[index]) < 0) return -1;
     out->data[index] = out->views[index].buf;
     bw_status status = outputs || !bw_operand_ranged(operand) ? BW_OK : check_indices(spec, operand, out->data[index]);
-    if (status) core_raise(state, status);
-    return status ? -1 : 0;
+    return core_check(object, status);
 }
 
-int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out) {
-    PyObject *arrays = core_dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
+int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out) {
+    PyObject *arrays = dict_of(outputs ? "outputs" : "arrays", mapping), *key, *array;
     Py_ssize_t position = 0;
     int result = arrays ? 0 : -1;
     while (result == 0 && PyDict_Next(arrays, &position, &key, &array)) {
-        result = take_one(state, spec, outputs, key, array, out);
+        result = take_one(object, spec, outputs, key, array, out);
     }
     Py_XDECREF(arrays);
     return result;
@@ -175,79 +160,63 @@ void core_arrays_release(core_arrays *arrays) {
     }
 }
 
-static void unknown_param(const bw_op *op, PyObject *key) {
+static int refuse_param(const bw_op *op, PyObject *key) {
     char allowed[256] = "";
     for (int i = 0; i < op->param_count; i++) {
         size_t used = strlen(allowed);
         PyOS_snprintf(allowed + used, sizeof allowed - used, "%s%s", i ? ", " : "", op->params[i].name);
     }
-    PyErr_Format(PyExc_ValueError, "%s has no parameter %.200R: allowed are %s%s%s", op->name, key, allowed,
-                 op->list ? " and " : "", op->list ? op->list : "");
+    return core_refuse("%s has no parameter %.200R: allowed are %s%s%s", op->name, key, allowed,
+                       op->list ? " and " : "", op->list ? op->list : "");
+}
+
+static int read_param(const bw_op *op, PyObject *key, PyObject *value, unsigned *present, bw_dims *dims) {
+    const char *name = core_name(key);
+    int index = name ? bw_op_param_index(op, name) : -1;
+    if (index < 0) return refuse_param(op, key);
+    /* keys of a subclass of str can be of one text, and differ */
+    if (*present & 1u << index) return core_refuse("%s: %s is given twice", op->name, name);
+    *present |= 1u << index;
+    return core_read_int64(op->name, name, value, &dims->value[index]);
 }
 
 static int read_params(const bw_op *op, PyObject *params, unsigned *present, bw_dims *dims) {
-    PyObject *dict = core_dict_of("params", params), *key, *value;
+    PyObject *dict = dict_of("params", params), *key, *value;
     Py_ssize_t position = 0;
     int result = dict ? 0 : -1;
     while (result == 0 && PyDict_Next(dict, &position, &key, &value)) {
-        const char *name = core_name(key);
-        int index = name ? bw_op_param_index(op, name) : -1;
-        if (index < 0) {
-            unknown_param(op, key);
-            result = -1;
-        } else if (*present & 1u << index) { /* keys of a subclass of str can be of one text, and differ */
-            PyErr_Format(PyExc_ValueError, "%s: %s is given twice", op->name, name);
-            result = -1;
-        } else {
-            result = core_read_int64(op->name, name, value, &dims->value[index]);
-            *present |= 1u << index;
-        }
+        result = read_param(op, key, value, present, dims);
     }
     Py_XDECREF(dict);
     return result;
 }
 
-/* A tuple of its own, which Python code cannot change while it is read. */
-static PyObject *lengths_tuple(const bw_op *op, PyObject *lengths) {
-    bool is_list = PySequence_Check(lengths) || PyIter_Check(lengths);
-    if (!is_list || PyUnicode_Check(lengths) || PyBytes_Check(lengths)) {
-        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %.200R", op->name, op->list, lengths);
-        return NULL;
-    }
-    PyObject *tuple = PySequence_Tuple(lengths);
-    if (tuple && PyTuple_GET_SIZE(tuple) == 0) {
-        PyErr_Format(PyExc_ValueError, "%s: %s is empty: allowed is one length per batch entry", op->name, op->list);
-        Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
-static int read_lengths(const bw_op *op, PyObject *tuple, int64_t *lengths) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+static int read_lengths(const bw_op *op, PyObject *tuple, core_subject *out) {
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    if (!count) return core_refuse("%s: %s is empty: allowed is one length per batch entry", op->name, op->list);
+    int64_t *lengths = out->list = PyMem_New(int64_t, count);
+    out->dims.list = lengths;
+    out->dims.list_count = count;
+    if (!lengths) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; lengths && i < count; i++) {
         if (core_read_int64(op->name, op->list, PyTuple_GET_ITEM(tuple, i), &lengths[i]) < 0) return -1;
         if (lengths[i] >= 1) continue;
-        PyErr_Format(PyExc_ValueError, "%s: %s[%zd] = %lld: allowed is 1 or more", op->name, op->list, i,
-                     (long long)lengths[i]);
-        return -1;
+        return core_refuse("%s: %s[%zd] = %lld: allowed is 1 or more", op->name, op->list, i, (long long)lengths[i]);
     }
-    return 0;
+    return lengths ? 0 : -1;
 }
 
 /* The operation's list, which every caller's argument calls kv_lens. */
 static int read_list(const bw_op *op, PyObject *lengths, core_subject *out) {
-    if (!op->list) {
-        PyErr_Format(PyExc_ValueError, "%s takes no kv_lens: its sequences are all of one length", op->name);
+    if (!op->list) return core_refuse("%s takes no kv_lens: its sequences are all of one length", op->name);
+    bool is_list = PySequence_Check(lengths) || PyIter_Check(lengths);
+    if (!is_list || PyUnicode_Check(lengths) || PyBytes_Check(lengths)) {
+        PyErr_Format(PyExc_TypeError, "%s: %s must be a sequence of lengths, not %.200R", op->name, op->list, lengths);
         return -1;
     }
-    PyObject *tuple = lengths_tuple(op, lengths);
-    if (!tuple) return -1;
-    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-    out->list = PyMem_Malloc((size_t)count * sizeof *out->list);
-    if (!out->list) PyErr_NoMemory();
-    int result = out->list ? read_lengths(op, tuple, out->list) : -1;
-    Py_DECREF(tuple);
-    out->dims.list = out->list;
-    out->dims.list_count = count;
+    PyObject *tuple = PySequence_Tuple(lengths); /* which Python code cannot change while it is read */
+    int result = tuple ? read_lengths(op, tuple, out) : -1;
+    Py_XDECREF(tuple);
     return result;
 }
 
@@ -257,7 +226,7 @@ static bw_status find_names(const char *operation, const char *precision, core_s
     return bw_precision_find(precision, &out->precision);
 }
 
-int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
                       PyObject *kv_lens, core_subject *out) {
     unsigned present = 0;
     *out = (core_subject){.list = NULL};
@@ -266,8 +235,7 @@ int core_subject_read(core_state *state, const char *operation, const char *prec
     bool read = !status && read_params(out->op, params, &present, &out->dims) == 0 &&
                 (!listed || read_list(out->op, kv_lens, out) == 0);
     if (read) status = bw_op_complete(out->op, out->precision, present, &out->dims);
-    if (status) core_raise(state, status);
-    if (read && !status) return 0;
+    if (core_check(object, status) == 0 && read) return 0;
     core_subject_free(out);
     return -1;
 }
@@ -280,7 +248,7 @@ void core_subject_free(core_subject *subject) {
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < op->param_count; i++) {
-        if (core_set(dict, op->params[i].name, PyLong_FromLongLong(dims->value[i])) < 0) Py_CLEAR(dict);
+        core_set(&dict, op->params[i].name, PyLong_FromLongLong(dims->value[i]));
     }
     return dict;
 }

@@ -1,19 +1,11 @@
 /* _core.Case: one operation with its parameters on one device. */
-#include "base/names.h"
 #include "python/core.h"
 
-#include <math.h>
-#include <stddef.h>
-#include <structmember.h>
 #include <time.h>
-
-static core_state *state_of(case_object *self) {
-    return core_state_of(Py_TYPE((PyObject *)self));
-}
 
 static bw_case *content_of(case_object *self) {
     if (self->content && !self->closers) return self->content;
-    PyErr_SetString(PyExc_ValueError, "this Case is closed");
+    core_refuse("this Case is closed");
     return NULL;
 }
 
@@ -46,17 +38,10 @@ bw_case *core_case_hold(case_object *self) {
     return content_of(self) && add_user(self, false) == 0 ? self->content : NULL;
 }
 
-static bw_status create_content(case_object *self, bw_session *session, const core_subject *subject,
-                                const char *variant, uint64_t seed) {
-    if (self->content || self->device) return bw_fail(BW_CODE_INVALID, "this Case is open already");
-    return bw_case_create(session, subject->index, subject->precision, &subject->dims, variant, seed, &self->content);
-}
-
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device",  "operation", "precision", "params", "kv_lens",
                             "variant", "seed",      "name",      "nvtx",   NULL};
     case_object *self = (case_object *)object;
-    core_state *state = state_of(self);
     device_object *device;
     const char *op_name, *precision_name, *variant = NULL, *name = NULL;
     int nvtx = 1;
@@ -64,18 +49,19 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     uint64_t seed = 0;
     core_subject subject;
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, state->device_type, &device, &op_name,
-                                     &precision_name, &params, &kv_lens, &variant, &seed_object, &name, &nvtx)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, core_types(object)[CORE_DEVICE], &device,
+                                     &op_name, &precision_name, &params, &kv_lens, &variant, &seed_object, &name,
+                                     &nvtx)) {
         return -1;
     }
     if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
-    if (core_subject_read(state, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
-    CORE_ASK(status, device, create_content(self, session, &subject, variant, seed));
+    if (core_subject_read(object, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
+    CORE_ASK(status, device,
+             self->content || self->device ? bw_fail(BW_CODE_INVALID, "this Case is open already")
+                                           : bw_case_create(session, subject.index, subject.precision, &subject.dims,
+                                                            variant, seed, &self->content));
     core_subject_free(&subject);
-    if (status) {
-        core_raise(state, status);
-        return -1;
-    }
+    if (core_check(object, status) < 0) return -1;
     if (name || !nvtx) bw_case_set_label(self->content, nvtx ? name : NULL);
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_cases++;
@@ -107,7 +93,8 @@ static void free_content(case_object *self) {
     Py_DECREF(device);
 }
 
-void core_cases_free(device_object *device) {
+/* The device's unused cases; within the session. */
+static void free_cases(device_object *device) {
     while (device->unused) {
         case_object *self = device->unused;
         device->unused = self->next;
@@ -122,20 +109,20 @@ bw_status core_device_open(const device_object *self) {
     return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
 }
 
-static void pause_thread(void) {
+void core_pause(int us) {
     Py_BEGIN_ALLOW_THREADS;
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000L}, NULL);
     Py_END_ALLOW_THREADS;
 }
 
 bw_status core_device_enter(device_object *self) {
-    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) pause_thread();
+    while (self->session && self->freeing && !bw_session_is_foreign(self->session)) core_pause(1000);
     BW_TRY(core_device_open(self));
     return bw_session_enter(self->session);
 }
 
 void core_device_leave(device_object *self) {
-    core_cases_free(self);
+    free_cases(self);
     bw_session_leave(self->session);
 }
 
@@ -156,7 +143,7 @@ static void free_if_unused(case_object *self) {
     }
     Py_INCREF(device);                         /* the case's own reference ends with it */
     if (bw_session_is_mine(device->session)) { /* in a poll function, between two batches: that is safe */
-        core_cases_free(device);
+        free_cases(device);
     } else {
         bw_status busy = core_device_enter(device);
         if (!busy) core_device_leave(device);
@@ -178,19 +165,17 @@ static void case_dealloc(PyObject *object) {
 
 /* Waits until no other thread uses the case, and returns when it is closed, whichever thread frees it. An exception by
  * a signal ends the wait: the case is then as it was. */
-static PyObject *case_close(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     case_object *self = (case_object *)object;
     Py_ssize_t at = place_of(self);
     if (at < self->user_count && !self->users[at].closes) {
-        PyErr_SetString(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
     }
     if (!self->device || at < self->user_count) Py_RETURN_NONE; /* a signal's handler runs within such a call */
     if (add_user(self, true) < 0) return NULL;
     int signalled = 0;
     for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
-        pause_thread();
+        core_pause(1000);
         signalled = PyErr_CheckSignals();
     }
     core_case_let_go(self);
@@ -198,126 +183,57 @@ static PyObject *case_close(PyObject *object, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-static PyObject *case_enter(PyObject *object, PyObject *unused) {
-    (void)unused;
-    return Py_NewRef(object);
-}
-
-static PyObject *case_exit(PyObject *object, PyObject *args) {
-    (void)args;
-    return case_close(object, NULL);
-}
-
 /* ---- attributes: asked for while another thread measures, too. What they make objects of is a copy, because making
  * one may collect garbage, and so run code that closes the case. ---- */
 
-/* Valid until the case is closed; NULL with an exception when it is. */
-static const bw_case_spec *spec_of(PyObject *object) {
-    const bw_case *content = content_of((case_object *)object);
-    return content ? content->spec : NULL;
-}
-
-static const bw_choice *choice_of(PyObject *object) {
-    bw_case *content = content_of((case_object *)object);
-    return content ? bw_case_choice(content) : NULL;
-}
-
-static PyObject *get_operation(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    return spec ? PyUnicode_FromString(spec->op->name) : NULL;
-}
-
-static PyObject *get_precision(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    return spec ? PyUnicode_FromString(spec->precision->name) : NULL;
-}
-
-static PyObject *get_variant(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? PyUnicode_FromString(choice->variant->name) : NULL;
-}
-
-static PyObject *get_variant_note(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? core_text(choice->note) : NULL;
-}
-
-static PyObject *get_params(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    if (!spec) return NULL;
-    const bw_op *op = spec->op;
-    const bw_dims dims = spec->dims;
-    return core_params_dict(op, &dims);
-}
-
-static PyObject *get_cost(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    if (!choice) return NULL;
-    const bw_cost cost = choice->cost;
-    return core_cost_dict(&cost);
-}
-
-static PyObject *get_set_bytes(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? PyLong_FromLongLong(choice->layout.set_bytes) : NULL;
-}
-
-static PyObject *get_workspace_bytes(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_choice *choice = choice_of(object);
-    return choice ? PyLong_FromLongLong(choice->workspace_bytes) : NULL;
-}
-
 static PyObject *operand_dict(const bw_operand *operand) {
     static const char *const roles[] = {[BW_IN] = "in", [BW_OUT] = "out", [BW_INOUT] = "inout"};
-    PyObject *shape = PyTuple_New(operand->rank);
-    for (int axis = 0; shape && axis < operand->rank; axis++) {
-        PyObject *extent = PyLong_FromLongLong(operand->shape[axis]);
-        if (extent) {
-            PyTuple_SET_ITEM(shape, axis, extent);
-        } else {
-            Py_CLEAR(shape);
-        }
+    PyObject *extents = PyList_New(0);
+    for (int axis = 0; extents && axis < operand->rank; axis++) {
+        core_append(&extents, PyLong_FromLongLong(operand->shape[axis]));
     }
+    PyObject *shape = extents ? PyList_AsTuple(extents) : NULL;
+    Py_XDECREF(extents);
     return Py_BuildValue("{s:s,s:s,s:s,s:N,s:L,s:L,s:z}", "name", operand->name, "role", roles[operand->role], "dtype",
                          bw_dtype_get(operand->dtype)->name, "shape", shape, "bytes", (long long)operand->bytes,
                          "row_elems", (long long)operand->row_elems, "scale_of", operand->scale_of);
 }
 
-static PyObject *get_operands(PyObject *object, void *closure) {
-    (void)closure;
-    const bw_case_spec *spec = spec_of(object);
-    if (!spec) return NULL;
+static PyObject *operands_list(const bw_case_spec *spec) {
     const int count = spec->operand_count;
     bw_operand operands[BW_MAX_OPERANDS];
     memcpy(operands, spec->operands, sizeof operands);
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
-        if (operands[i].present && core_append(list, operand_dict(&operands[i])) < 0) Py_CLEAR(list);
+        if (operands[i].present) core_append(&list, operand_dict(&operands[i]));
     }
     return list;
 }
 
-/* ---- memory ---- */
+enum { OPERATION, PRECISION, VARIANT, VARIANT_NOTE, PARAMS, COST, OPERANDS, SET_BYTES, WORKSPACE_BYTES };
 
-int core_cache_read(const char *name, bw_cache *out) {
-    static const char *const caches[] = {[BW_CACHE_COLD] = "cold", [BW_CACHE_HOT] = "hot", NULL};
-    char allowed[32];
-    int index = bw_name_find(name, bw_name_of_text, caches, allowed, sizeof allowed);
-    if (index < 0) {
-        PyErr_Format(PyExc_ValueError, "cache = '%.200s': allowed are %s", name, allowed);
-        return -1;
+static PyObject *get_attribute(PyObject *object, void *which) {
+    bw_case *content = content_of((case_object *)object);
+    if (!content) return NULL;
+    const bw_case_spec *spec = content->spec;
+    const bw_choice *choice = bw_case_choice(content);
+    const bw_dims dims = spec->dims;
+    const bw_cost cost = choice->cost;
+    switch ((intptr_t)which) {
+        case OPERATION: return PyUnicode_FromString(spec->op->name);
+        case PRECISION: return PyUnicode_FromString(spec->precision->name);
+        case VARIANT: return PyUnicode_FromString(choice->variant->name);
+        case VARIANT_NOTE: return core_text(choice->note);
+        case PARAMS: return core_params_dict(spec->op, &dims);
+        case COST: return core_cost_dict(&cost);
+        case OPERANDS: return operands_list(spec);
+        case SET_BYTES: return PyLong_FromLongLong(choice->layout.set_bytes);
+        case WORKSPACE_BYTES: return PyLong_FromLongLong(choice->workspace_bytes);
+        default: Py_UNREACHABLE();
     }
-    *out = (bw_cache)index;
-    return 0;
 }
+
+/* ---- memory ---- */
 
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
@@ -328,13 +244,13 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     int64_t needed = 0, free_bytes = 0;
     bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", names, &cache_name)) return NULL;
-    if (core_cache_read(cache_name, &cache) < 0) return NULL;
+    if (core_read_cache(cache_name, &cache) < 0) return NULL;
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     CORE_RUN(status, self->device, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
     core_case_let_go(self);
     /* Not enough is an answer here, not an error. */
-    if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(state_of(self), status);
+    if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(object, status);
     bool fits = !status;
     bw_status_free(status);
     return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
@@ -343,57 +259,38 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
 
 /* ---- arrays in and out ---- */
 
-static bool is_output(const bw_operand *operand) {
-    return operand->present && operand->role != BW_IN;
-}
-
-static bool is_input(const bw_operand *operand) {
-    return operand->present && operand->role != BW_OUT;
-}
-
-/* Runs, with outputs for the operands that `wanted` names, and returns them as a dict of bytes. */
-static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays,
-                                 bool (*wanted)(const bw_operand *)) {
+/* Runs, and returns the operands that have not the role `left_out` as a dict of bytes. */
+static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {
     const bw_case_spec *spec = content->spec;
     PyObject *result = PyDict_New();
     bw_status status;
     for (int i = 0; result && i < spec->operand_count; i++) {
         const bw_operand *operand = &spec->operands[i];
-        if (!wanted(operand)) continue;
+        if (!operand->present || operand->role == left_out) continue;
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)operand->bytes);
         if (bytes) arrays->out[i] = PyBytes_AS_STRING(bytes);
-        if (core_set(result, operand->name, bytes) < 0) Py_CLEAR(result);
+        core_set(&result, operand->name, bytes);
     }
     if (!result) return NULL;
     CORE_RUN(status, self->device, bw_case_run(content, arrays));
     if (!status) return result;
     Py_DECREF(result);
-    return core_raise(state_of(self), status);
+    return core_raise((PyObject *)self, status);
 }
 
+/* Two methods: with a mapping of arrays one launch and its outputs, without one (NULL) no launch, and the inputs. */
 static PyObject *case_run(PyObject *object, PyObject *mapping) {
     case_object *self = (case_object *)object;
     bw_case *content = core_case_hold(self);
     core_arrays views = {0};
     PyObject *result = NULL;
     if (!content) return NULL;
-    if (core_arrays_take(state_of(self), content->spec, false, mapping, &views) == 0) {
-        bw_case_arrays arrays = {.launch = true};
+    if (!mapping || core_arrays_take(object, content->spec, false, mapping, &views) == 0) {
+        bw_case_arrays arrays = {.launch = mapping != NULL};
         memcpy(arrays.in, views.data, sizeof arrays.in);
-        result = run_and_collect(self, content, &arrays, is_output);
+        result = run_and_collect(self, content, &arrays, mapping ? BW_IN : BW_OUT);
     }
     core_arrays_release(&views);
-    core_case_let_go(self);
-    return result;
-}
-
-static PyObject *case_inputs(PyObject *object, PyObject *unused) {
-    (void)unused;
-    case_object *self = (case_object *)object;
-    bw_case *content = core_case_hold(self);
-    bw_case_arrays arrays = {.launch = false};
-    if (!content) return NULL;
-    PyObject *result = run_and_collect(self, content, &arrays, is_input);
     core_case_let_go(self);
     return result;
 }
@@ -405,17 +302,15 @@ static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
     if (!content) return NULL;
     CORE_RUN(status, self->device, kind(content));
     core_case_let_go(self);
-    if (status) return core_raise(state_of(self), status);
+    if (status) return core_raise((PyObject *)self, status);
     Py_RETURN_NONE;
 }
 
-static PyObject *case_launch(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return launch((case_object *)object, bw_case_launch_once);
 }
 
-static PyObject *case_enqueue(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *case_enqueue(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return launch((case_object *)object, bw_case_enqueue);
 }
 
@@ -425,7 +320,7 @@ static PyMethodDef case_methods[] = {
     {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed),
      "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
     {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
-    {"inputs", case_inputs, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
+    {"inputs", case_run, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
     {"verify", CORE_WITH_KEYWORDS(core_case_verify),
      "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
     {"measure", CORE_WITH_KEYWORDS(core_case_measure),
@@ -440,21 +335,22 @@ static PyMethodDef case_methods[] = {
      "enqueue($self, /)\n--\n\nOne launch on the generated inputs, on the Device's stream, not waited for."},
     {"close", case_close, METH_NOARGS,
      "close($self, /)\n--\n\nReleases the buffers, when other threads' calls have ended."},
-    {"__enter__", case_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
-    {"__exit__", case_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
+    {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", case_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef case_getset[] = {
-    {"operation", get_operation, NULL, "the operation's name", NULL},
-    {"precision", get_precision, NULL, "the precision's name", NULL},
-    {"variant", get_variant, NULL, "the variant's name", NULL},
-    {"variant_note", get_variant_note, NULL, "why the default variant was passed over; empty when it was not", NULL},
-    {"params", get_params, NULL, "all parameters", NULL},
-    {"cost", get_cost, NULL, "bytes and FLOPs", NULL},
-    {"operands", get_operands, NULL, "name, role, dtype, shape and bytes of each array", NULL},
-    {"set_bytes", get_set_bytes, NULL, "bytes of one buffer set with its scratch", NULL},
-    {"workspace_bytes", get_workspace_bytes, NULL, "bytes of workspace shared by all sets", NULL},
+    {"operation", get_attribute, NULL, "the operation's name", (void *)OPERATION},
+    {"precision", get_attribute, NULL, "the precision's name", (void *)PRECISION},
+    {"variant", get_attribute, NULL, "the variant's name", (void *)VARIANT},
+    {"variant_note", get_attribute, NULL, "why the default variant was passed over; empty when it was not",
+     (void *)VARIANT_NOTE},
+    {"params", get_attribute, NULL, "all parameters", (void *)PARAMS},
+    {"cost", get_attribute, NULL, "bytes and FLOPs", (void *)COST},
+    {"operands", get_attribute, NULL, "name, role, dtype, shape and bytes of each array", (void *)OPERANDS},
+    {"set_bytes", get_attribute, NULL, "bytes of one buffer set with its scratch", (void *)SET_BYTES},
+    {"workspace_bytes", get_attribute, NULL, "bytes of workspace shared by all sets", (void *)WORKSPACE_BYTES},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

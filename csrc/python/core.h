@@ -7,12 +7,9 @@
 
 #include "measure/measure.h"
 
-enum { CORE_THROTTLE_SIZE = 128, CORE_TIMER_SIZE = 32 }; /* for every word of bw_throttle_words; a timer's name */
-
-typedef struct core_state {
-    PyObject *device_error, *unsupported_error, *unavailable_error, *memory_limit_error;
-    PyTypeObject *device_type, *case_type, *profiler_type;
-} core_state;
+/* The module's state is an array of types: exceptions, then those of objects. */
+enum { CORE_DEVICE_ERROR, CORE_UNSUPPORTED_ERROR, CORE_UNAVAILABLE_ERROR, CORE_MEMORY_LIMIT_ERROR, CORE_ERROR_COUNT };
+enum { CORE_DEVICE = CORE_ERROR_COUNT, CORE_CASE, CORE_PROFILER, CORE_TYPE_COUNT };
 
 typedef struct device_object {
     PyObject_HEAD
@@ -47,10 +44,16 @@ typedef struct case_object {
 /* ---- errors.c ---- */
 /* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
 PyObject *core_text(const char *text);
-core_state *core_state_of(PyTypeObject *type);
+/* The state of the module or of the module that an object's type belongs to. */
+PyObject **core_types(PyObject *object);
 /* The one place where a status becomes an exception. Consumes the status; always returns NULL. */
-PyObject *core_raise(core_state *state, bw_status status);
-int core_add_exceptions(PyObject *module, core_state *state);
+PyObject *core_raise(PyObject *object, bw_status status);
+int core_check(PyObject *object, bw_status status); /* the same for any status: 0, or -1 with an exception */
+int core_refuse(const char *format, ...);           /* -1 with a ValueError; formats as PyErr_Format does */
+/* Sets (*dict)[key] = value and drops the reference; on failure, or when value is NULL, *dict becomes NULL. */
+void core_set(PyObject **dict, const char *key, PyObject *value);
+void core_append(PyObject **list, PyObject *item);        /* the same for a list */
+PyObject *core_enter(PyObject *object, PyObject *unused); /* __enter__ */
 
 /* ---- arguments.c ---- */
 /* An operation with its precision and parameters. */
@@ -62,9 +65,6 @@ typedef struct core_subject {
     int64_t *list; /* the lengths in `dims`; owned */
 } core_subject;
 
-/* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
- * names the argument. */
-PyObject *core_dict_of(const char *argument, PyObject *mapping);
 /* The text of a str that can be a name; NULL without an exception for anything else. */
 const char *core_name(PyObject *key);
 /* Anything with __index__ that fits in 64 bits; 0 or -1 with a ValueError that names it (of an operation, or NULL). */
@@ -78,83 +78,44 @@ typedef struct core_arrays {
 
 /* Takes a mapping of operands' names to arrays: outputs, or inputs, whose ids of pages and slots are held to the
  * operand's range. 0, or -1 with an exception; what was taken is the caller's to release either way. */
-int core_arrays_take(core_state *state, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
+int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
 void core_arrays_release(core_arrays *arrays);
-/* -1 with a ValueError that names the argument, its value and what is allowed. */
-int core_refuse_float(const char *argument, double value, const char *allowed);
+/* The place in `names`, which NULL ends, of what an argument says; -1 with a ValueError that lists what is allowed. */
+int core_read_choice(const char *argument, const char *name, const char *const *names);
+int core_read_cache(const char *name, bw_cache *out); /* 0, or -1 with an exception */
 /* From two names, a mapping of parameters and an optional sequence of lengths, completed and checked. 0, or -1 with an
  * exception and nothing to free. */
-int core_subject_read(core_state *state, const char *operation, const char *precision, PyObject *params,
+int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
                       PyObject *kv_lens, core_subject *out);
 void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
-/* Sets dict[key] = value and drops the reference; 0 or -1 (also when value is NULL). */
-int core_set(PyObject *dict, const char *key, PyObject *value);
-int core_append(PyObject *list, PyObject *item); /* the same for a list */
 
-/* ---- registry.c ---- */
-extern PyMethodDef core_registry_methods[];
+/* ---- functions.c ---- */
+extern PyMethodDef core_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
-void core_cases_free(device_object *device); /* those that are unused; within the session */
 /* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
  * when the case is closed. The same thread lets go. */
 bw_case *core_case_hold(case_object *self);
 void core_case_let_go(case_object *self);
-int core_cache_read(const char *name, bw_cache *out); /* 0, or -1 with an exception */
+void core_pause(int us);
+bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
+bw_status core_device_enter(device_object *self);      /* as its only user */
+void core_device_leave(device_object *self);
 
-/* ---- case_measure.c ---- */
-/* How long and how well to measure, as Python gives it. */
-typedef struct core_options {
-    const char *cache, *timer, *flush;
-    double precision_target, max_seconds, verify_budget_s;
-    PyObject *min_samples, *poll;
-    int trace, settled;
-} core_options;
-static inline core_options core_options_default(const bw_measure_options *defaults) {
-    return (core_options){.cache = "cold",
-                          .precision_target = defaults->precision_target,
-                          .max_seconds = defaults->max_seconds,
-                          .verify_budget_s = defaults->verify_budget_s};
-}
-/* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
-int core_options_read(core_state *state, const core_options *arguments, bw_measure_options *out);
-/* The timer, and a copy of its name: a device's own lies in its memory. */
-bw_status core_timer_find(const bw_session *session, const char *name, bw_measure_options *out,
-                          char found[CORE_TIMER_SIZE]);
-/* content NULL: of a caller's function. */
-PyObject *core_measurement_dict(const char *timer, bw_case *content, const bw_measure_options *options,
-                                const bw_measurement *measurement);
+/* ---- measure.c ---- */
 /* Signals, then the function that context is, if any: whether to stop, with an exception. */
 bool core_poll(void *context);
-PyObject *core_counters_dict(const bw_counters *counters);
-/* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
-int core_read_groups(device_object *device, PyObject *group_names, unsigned *out);
-PyObject *core_metrics_dict(const bw_metrics *metrics);
+PyObject *core_conditions_dict(const bw_conditions *conditions, const char *note);
 PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
-
-/* ---- call.c ---- */
 PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
-extern PyMethodDef core_call_methods[];
 PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
-
-/* ---- variants.c ---- */
-PyObject *core_device_variants(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_device_kernels(PyObject *object, PyObject *args, PyObject *kwargs);
-
-/* ---- profiler.c ---- */
-enum { CORE_RANGES = 4096, CORE_RANGES_MAX = 1 << 24 }; /* marks for so many at first */
-
-/* ---- case.c ---- */
-bw_status core_device_open(const device_object *self); /* BW_CODE_INVALID once it is closed */
-bw_status core_device_enter(device_object *self);      /* as its only user */
-void core_device_leave(device_object *self);
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
@@ -186,7 +147,13 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         if (!(status) && PyErr_Occurred()) (status) = bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* core_poll's */ \
     } while (0)
 
-/* ---- numbers.c ---- */
-extern PyMethodDef core_number_methods[];
+/* Either, in a method of a Device that has nothing to release: it returns NULL with an exception when there is a
+ * status. */
+#define CORE_TRY(how, object, expression)                          \
+    do {                                                           \
+        bw_status core_status_;                                    \
+        how(core_status_, (device_object *)(object), expression);  \
+        if (core_status_) return core_raise(object, core_status_); \
+    } while (0)
 
 #endif

@@ -1,14 +1,8 @@
-/* _core.Device: an open device. */
+/* _core.Device: an open device, and the variants that run on it. */
 #include "python/core.h"
 
 #include <limits.h>
 #include <math.h>
-#include <stddef.h>
-#include <structmember.h>
-
-static PyObject *raise_status(PyObject *object, bw_status status) {
-    return core_raise(core_state_of(Py_TYPE(object)), status);
-}
 
 static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"backend", "index", NULL};
@@ -21,9 +15,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (index_object && core_read_int64(NULL, "index", index_object, &index) < 0) return -1;
     if (index != (int)index) index = index < 0 ? -1 : INT_MAX; /* no device has either: the message says which exist */
     if (self->session || self->opening) {
-        PyErr_SetString(PyExc_ValueError, self->session ? "this Device is open already"
-                                                        : "this Device is being opened by another thread");
-        return -1;
+        return core_refuse("this Device is %s", self->session ? "open already" : "being opened by another thread");
     }
     bw_status status = bw_backend_find(backend_name, &backend);
     if (!status) {
@@ -38,9 +30,7 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
         self->index = (int)index;
     }
     if (!status && backend->devices->watch) backend->devices->watch(self->session->device, core_poll, NULL);
-    if (!status) return 0;
-    core_raise(core_state_of(Py_TYPE(object)), status);
-    return -1;
+    return core_check(object, status);
 }
 
 static void device_dealloc(PyObject *object) {
@@ -51,8 +41,7 @@ static void device_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-static PyObject *device_close(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     device_object *self = (device_object *)object;
     if (!self->session) Py_RETURN_NONE;
     if (self->open_cases) {
@@ -60,33 +49,21 @@ static PyObject *device_close(PyObject *object, PyObject *unused) {
                             self->open_cases);
     }
     if (self->open_profilers) {
-        PyErr_SetString(PyExc_ValueError, "a Profiler of this Device is open: close it first");
-        return NULL;
+        return PyErr_Format(PyExc_ValueError, "a Profiler of this Device is open: close it first");
     }
     /* After a fork the device is the parent's: this process only forgets it. */
     bw_status status = bw_session_is_foreign(self->session) ? BW_OK : bw_session_enter(self->session);
-    if (status) return core_raise(core_state_of(Py_TYPE(object)), status);
+    if (status) return core_raise(object, status);
     bw_session_close(self->session);
     self->session = NULL;
     Py_RETURN_NONE;
-}
-
-static PyObject *device_enter(PyObject *object, PyObject *unused) {
-    (void)unused;
-    return Py_NewRef(object);
-}
-
-static PyObject *device_exit(PyObject *object, PyObject *args) {
-    (void)args;
-    return device_close(object, NULL);
 }
 
 static PyObject *peak_tflops(const bw_device_facts *facts) {
     PyObject *dict = PyDict_New();
     for (int i = 0; dict && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *precision = bw_precision_get((bw_precision_id)i);
-        PyObject *peak = PyFloat_FromDouble(facts->peak_tflops[precision->compute]);
-        if (core_set(dict, precision->name, peak) < 0) Py_CLEAR(dict);
+        core_set(&dict, precision->name, PyFloat_FromDouble(facts->peak_tflops[precision->compute]));
     }
     return dict;
 }
@@ -98,14 +75,11 @@ static bw_status copy_facts(const bw_session *session, bw_device_facts *facts, b
     return BW_OK;
 }
 
-static PyObject *device_facts(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_facts(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_device_facts facts, *const f = &facts;
     bw_fact more[BW_FACTS_MAX];
     int count = 0;
-    bw_status status;
-    CORE_ASK(status, (device_object *)object, copy_facts(session, &facts, more, &count));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_ASK, object, copy_facts(session, &facts, more, &count));
     PyObject *dict = Py_BuildValue(
         "{s:N,s:N,s:N,s:N,s:N,s:i,s:L,s:L,s:d,s:N,s:N,s:N,s:N,s:O,s:N}", "name", core_text(f->name), "uuid",
         core_text(f->uuid), "pci_bus_id", core_text(f->pci_bus_id), "driver", core_text(f->driver), "runtime",
@@ -113,19 +87,13 @@ static PyObject *device_facts(PyObject *object, PyObject *unused) {
         (long long)f->cache_bytes, "peak_gb_s", f->peak_gb_s, "peak_source", core_text(f->peak_source), "peak_tflops",
         peak_tflops(f), "tflops_source", core_text(f->tflops_source), "timer", core_text(f->timer), "fixed_replay",
         f->fixed_replay ? Py_True : Py_False, "note", core_text(f->note));
-    for (int i = 0; dict && i < count; i++) {
-        if (core_set(dict, more[i].name, PyLong_FromLongLong(more[i].value)) < 0) Py_CLEAR(dict);
-    }
+    for (int i = 0; dict && i < count; i++) core_set(&dict, more[i].name, PyLong_FromLongLong(more[i].value));
     return dict;
 }
 
-static PyObject *device_memory(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_memory(PyObject *object, PyObject *Py_UNUSED(unused)) {
     int64_t free_bytes, total_bytes;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object,
-             session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_RUN, object, session->backend->memory->ask(session->device, &free_bytes, &total_bytes));
     return Py_BuildValue("(LL)", (long long)free_bytes, (long long)total_bytes);
 }
 
@@ -134,11 +102,8 @@ static bw_status release_profilers(const bw_session *session) {
     return session->backend->devices->synchronize(session->device);
 }
 
-static PyObject *device_release_profilers(PyObject *object, PyObject *unused) {
-    (void)unused;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, release_profilers(session));
-    if (status) return raise_status(object, status);
+static PyObject *device_release_profilers(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    CORE_TRY(CORE_RUN, object, release_profilers(session));
     Py_RETURN_NONE;
 }
 
@@ -155,12 +120,9 @@ static bw_status limit_threads(device_object *self, bw_session *session, int64_t
 
 /* With the GIL, for the some 20 ms that it takes: what other threads ask of the device meanwhile changes. */
 static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
-    device_object *self = (device_object *)object;
     int64_t threads;
-    bw_status status;
     if (core_read_int64(NULL, "threads", value, &threads) < 0) return NULL;
-    CORE_ASK(status, self, limit_threads(self, session, threads));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_ASK, object, limit_threads((device_object *)object, session, threads));
     Py_RETURN_NONE;
 }
 
@@ -174,10 +136,8 @@ static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwa
     static char *names[] = {"timer", NULL};
     const char *timer_name = NULL;
     double ns;
-    bw_status status;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|z", names, &timer_name)) return NULL;
-    CORE_RUN(status, (device_object *)object, find_floor(session, timer_name, &ns));
-    if (status) return raise_status(object, status);
+    CORE_TRY(CORE_RUN, object, find_floor(session, timer_name, &ns));
     return PyFloat_FromDouble(ns);
 }
 
@@ -197,17 +157,11 @@ static bw_status read_sensors(const bw_session *session, bw_conditions *out, cha
     return BW_OK;
 }
 
-static PyObject *device_conditions(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_conditions(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_conditions found;
-    char note[320], throttle[CORE_THROTTLE_SIZE];
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, read_sensors(session, &found, note, sizeof note));
-    if (status) return raise_status(object, status);
-    bw_throttle_words(found.throttle, throttle, sizeof throttle);
-    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:s,s:N}", "sm_clock_mhz", found.sm_clock_mhz, "mem_clock_mhz",
-                         found.mem_clock_mhz, "power_w", found.power_w, "temperature_c", found.temperature_c,
-                         "energy_j", found.energy_j, "throttle", throttle, "note", core_text(note));
+    char note[320];
+    CORE_TRY(CORE_RUN, object, read_sensors(session, &found, note, sizeof note));
+    return core_conditions_dict(&found, note);
 }
 
 static bw_status ask_management(const bw_session *session, bw_management *out) {
@@ -220,13 +174,9 @@ static PyObject *truth_or_none(int value) {
     return value < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(value);
 }
 
-static PyObject *device_management(PyObject *object, PyObject *unused) {
-    (void)unused;
-    bw_management found;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, ask_management(session, &found));
-    if (status) return raise_status(object, status);
-    const bw_management *m = &found;
+static PyObject *device_management(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    bw_management found, *const m = &found;
+    CORE_TRY(CORE_RUN, object, ask_management(session, &found));
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
                          "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
                          truth_or_none(m->persistence), "power_limit_w", m->power_limit_w);
@@ -239,24 +189,16 @@ static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW
     return BW_OK;
 }
 
-static PyObject *device_libraries(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *device_libraries(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_library_info libraries[BW_LIBRARIES_MAX];
     int count;
-    bw_status status;
-    CORE_RUN(status, (device_object *)object, ask_libraries(session, libraries, &count));
-    if (status) return raise_status(object, status);
-    PyObject *list = PyList_New(count);
+    CORE_TRY(CORE_RUN, object, ask_libraries(session, libraries, &count));
+    PyObject *list = PyList_New(0);
     for (int i = 0; list && i < count; i++) {
         const bw_library_info *found = &libraries[i];
-        PyObject *item =
-            Py_BuildValue("{s:s,s:s,s:N,s:N,s:N}", "name", found->name, "purpose", found->purpose, "path",
-                          core_text(found->path), "version", core_text(found->version), "note", core_text(found->note));
-        if (item) {
-            PyList_SET_ITEM(list, i, item);
-        } else {
-            Py_CLEAR(list);
-        }
+        core_append(&list, Py_BuildValue("{s:s,s:s,s:N,s:N,s:N}", "name", found->name, "purpose", found->purpose,
+                                         "path", core_text(found->path), "version", core_text(found->version), "note",
+                                         core_text(found->note)));
     }
     return list;
 }
@@ -273,49 +215,142 @@ static bw_status inject_fault(const bw_session *session, int64_t countdown, int6
 static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     long long countdown;
     int64_t made = 0;
-    bw_status status;
     if (!PyArg_ParseTuple(args, "L", &countdown)) return NULL;
-    CORE_ASK(status, (device_object *)object, inject_fault(session, countdown, &made));
-    return status ? raise_status(object, status) : PyLong_FromLongLong(made);
+    CORE_TRY(CORE_ASK, object, inject_fault(session, countdown, &made));
+    return PyLong_FromLongLong(made);
 }
 
-/* What attributes are made of. */
-typedef struct device_traits {
-    const char *backend; /* static text */
-    void *stream;
-    bool watched;
-} device_traits;
+/* ---- variants ---- */
 
-static bw_status find_traits(const bw_session *session, device_traits *out) {
-    const bw_context_calls *context = session->backend->context;
-    *out = (device_traits){.backend = session->backend->name,
-                           .stream = context ? context->stream(session->device) : NULL,
-                           .watched = bw_session_annotations(session) != NULL};
+/* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
+ * says why. */
+static bw_status find_rows(const bw_session *session, const core_subject *subject, const bw_variant_table **table,
+                           const bw_variant **chosen) {
+    const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
+    *table = offer.table;
+    bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, 0, chosen));
     return BW_OK;
 }
 
-static PyObject *get_backend(PyObject *object, void *closure) {
-    (void)closure;
-    device_traits traits;
-    bw_status status;
-    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
-    return status ? raise_status(object, status) : PyUnicode_FromString(traits.backend);
+static bw_status find_refusal(const bw_session *session, const core_subject *subject, const bw_variant *row,
+                              const char **refusal) {
+    const char *found =
+        bw_variant_refuses(row, &subject->dims, subject->precision, session->backend->devices->facts(session->device));
+    *refusal = found ? found : "";
+    return BW_OK;
 }
 
-static PyObject *get_stream(PyObject *object, void *closure) {
-    (void)closure;
-    device_traits traits;
+/* The device is asked after the dict is made, since making one may close the device. */
+static PyObject *row_dict(device_object *self, const core_subject *subject, const bw_variant_table *table,
+                          const bw_variant *row, bool is_default) {
+    const char *refusal;
     bw_status status;
-    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
-    return status ? raise_status(object, status) : PyLong_FromVoidPtr(traits.stream);
+    PyObject *dict = core_variant_dict(table, row);
+    if (!dict) return NULL;
+    CORE_ASK(status, self, find_refusal(session, subject, row, &refusal));
+    PyObject *text = status ? core_raise((PyObject *)self, status) : PyUnicode_FromString(refusal);
+    core_set(&dict, "refuses", text);
+    if (dict) core_set(&dict, "default", PyBool_FromLong(is_default));
+    return dict;
 }
 
-static PyObject *get_watched(PyObject *object, void *closure) {
-    (void)closure;
-    device_traits traits;
+static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
+    device_object *self = (device_object *)object;
+    const char *operation, *precision;
+    PyObject *params, *kv_lens = NULL;
+    core_subject subject;
+    const bw_variant_table *table = &bw_no_variants;
+    const bw_variant *chosen = NULL;
     bw_status status;
-    CORE_ASK(status, (device_object *)object, find_traits(session, &traits));
-    return status ? raise_status(object, status) : PyBool_FromLong(traits.watched);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
+        return NULL;
+    if (core_subject_read(object, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    CORE_ASK(status, self, find_rows(session, &subject, &table, &chosen));
+    PyObject *list = status ? core_raise(object, status) : PyList_New(0);
+    for (int i = 0; list && i < table->count; i++) {
+        const bw_variant *row = &table->rows[i];
+        core_append(&list, row_dict(self, &subject, table, row, row == chosen));
+    }
+    core_subject_free(&subject);
+    return list;
+}
+
+/* ---- kernels ---- */
+
+static bw_status describe_kernels(const bw_session *session, const core_subject *subject, const char *name,
+                                  bw_kernels *out) {
+    const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
+    const bw_dims *dims = &subject->dims;
+    const bw_variant *variant;
+    BW_TRY(bw_variant_find(subject->op, offer.table, name, &variant));
+    const char *refusal = bw_variant_refuses(variant, dims, subject->precision, offer.facts);
+    if (refusal) return bw_fail(BW_CODE_UNSUPPORTED, "%s", refusal);
+    if (variant->describe) return variant->describe(session->device, dims, subject->precision, out);
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s",
+                   session->backend->runs_on_host
+                       ? "it runs on the host: no registers or shared memory of blocks"
+                       : "a library's: it chooses its kernels while a case is prepared; ncu and nsys show them");
+}
+
+/* `symbol` is the caller's. */
+static PyObject *kernel_dict(const bw_kernel *kernel, PyObject *symbol) {
+    return Py_BuildValue("{s:O,s:i,s:L,s:L,s:L,s:i,s:L,s:i}", "symbol", symbol, "registers", kernel->registers,
+                         "local_bytes", (long long)kernel->local_bytes, "static_shared_bytes",
+                         (long long)kernel->static_shared_bytes, "dynamic_shared_bytes",
+                         (long long)kernel->dynamic_shared_bytes, "threads", kernel->threads, "blocks",
+                         (long long)kernel->blocks, "resident_blocks", kernel->resident_blocks);
+}
+
+static PyObject *device_kernels(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"operation", "precision", "params", "variant", "kv_lens", NULL};
+    device_object *self = (device_object *)object;
+    const char *operation, *precision, *variant;
+    PyObject *params, *kv_lens = NULL, *symbols[BW_KERNELS_MAX] = {NULL};
+    core_subject subject;
+    bw_kernels found = {.count = 0};
+    bw_status status;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &operation, &precision, &params, &variant,
+                                     &kv_lens)) {
+        return NULL;
+    }
+    if (core_subject_read(object, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    CORE_RUN(status, self, describe_kernels(session, &subject, variant, &found));
+    core_subject_free(&subject);
+    if (status) return core_raise(object, status);
+    /* The device's texts first: making a dict may close it. */
+    for (int i = 0; i < found.count; i++) {
+        symbols[i] = found.kernel[i].symbol ? core_text(found.kernel[i].symbol) : Py_NewRef(Py_None);
+    }
+    PyObject *list = PyList_New(0);
+    for (int i = 0; i < found.count; i++) {
+        PyObject *dict = list && symbols[i] ? kernel_dict(&found.kernel[i], symbols[i]) : NULL;
+        if (list) core_append(&list, dict);
+        Py_XDECREF(symbols[i]);
+    }
+    return list;
+}
+
+/* ---- type ---- */
+
+enum { BACKEND, INDEX, STREAM, WATCHED };
+
+static bw_status find_traits(const bw_session *session, const char **backend, void **stream, bool *watched) {
+    const bw_context_calls *context = session->backend->context;
+    *backend = session->backend->name;
+    *stream = context ? context->stream(session->device) : NULL;
+    *watched = bw_session_annotations(session) != NULL;
+    return BW_OK;
+}
+
+static PyObject *get_trait(PyObject *object, void *trait) {
+    const char *backend;
+    void *stream;
+    bool watched;
+    if (trait == (void *)INDEX) return PyLong_FromLong(((device_object *)object)->index);
+    CORE_TRY(CORE_ASK, object, find_traits(session, &backend, &stream, &watched));
+    if (trait == (void *)BACKEND) return PyUnicode_FromString(backend);
+    return trait == (void *)STREAM ? PyLong_FromVoidPtr(stream) : PyBool_FromLong(watched);
 }
 
 static PyMethodDef device_methods[] = {
@@ -330,17 +365,16 @@ static PyMethodDef device_methods[] = {
      "management($self, /)\n--\n\nWhat the management library knows of it."},
     {"libraries", device_libraries, METH_NOARGS,
      "libraries($self, /)\n--\n\nThe libraries opened at run time, as they are found here."},
-    {"variants", CORE_WITH_KEYWORDS(core_device_variants),
+    {"variants", CORE_WITH_KEYWORDS(device_variants),
      "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
      "shape."},
-    {"kernels", CORE_WITH_KEYWORDS(core_device_kernels),
+    {"kernels", CORE_WITH_KEYWORDS(device_kernels),
      "kernels($self, /, operation, precision, params, variant, kv_lens=None)\n--\n\nThe kernels of a variant's launch, "
      "and what they take of the device."},
     {"measure_call", CORE_WITH_KEYWORDS(core_device_measure_call),
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
-     "precision_target=0.005, "
-     "min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\nWarm up a function, and sample its "
-     "time."},
+     "precision_target=0.005, min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\n"
+     "Warm up a function, and sample its time."},
     {"count_call", CORE_WITH_KEYWORDS(core_device_count_call),
      "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
     {"count_call_metrics", CORE_WITH_KEYWORDS(core_device_count_call_metrics),
@@ -351,22 +385,18 @@ static PyMethodDef device_methods[] = {
     {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
     {"_inject_fault", device_inject_fault, METH_VARARGS,
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
-     "Returns the "
-     "number of calls made so far."},
-    {"__enter__", device_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
-    {"__exit__", device_exit, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
+     ""
+     "Returns the number of calls made so far."},
+    {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+    {"__exit__", device_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef device_members[] = {
-    {"index", T_INT, offsetof(device_object, index), READONLY, "the device's number within its backend"},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyGetSetDef device_getset[] = {
-    {"backend", get_backend, NULL, "the backend's name", NULL},
-    {"stream", get_stream, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", NULL},
-    {"watched", get_watched, NULL, "whether a tool took NVTX ranges when it was opened", NULL},
+    {"backend", get_trait, NULL, "the backend's name", (void *)BACKEND},
+    {"index", get_trait, NULL, "the device's number within its backend", (void *)INDEX},
+    {"stream", get_trait, NULL, "what its work is enqueued on: a cudaStream_t as an int, 0 on a CPU", (void *)STREAM},
+    {"watched", get_trait, NULL, "whether a tool took NVTX ranges when it was opened", (void *)WATCHED},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -376,7 +406,6 @@ static PyType_Slot device_slots[] = {
     {Py_tp_init, (void *)device_init},
     {Py_tp_dealloc, (void *)device_dealloc},
     {Py_tp_methods, device_methods},
-    {Py_tp_members, device_members},
     {Py_tp_getset, device_getset},
     {0, NULL},
 };

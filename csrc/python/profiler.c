@@ -2,11 +2,11 @@
 #include "python/core.h"
 
 #include <math.h>
-#include <time.h>
 
 #include "measure/ranges.h"
 
 enum { READ_AT_ONCE = 64, PAUSE_US = 20 };
+enum { CAPACITY = 4096, CAPACITY_MOST = 1 << 24 }; /* marks for so many ranges at first */
 
 typedef struct profiler_object {
     PyObject_HEAD
@@ -19,20 +19,8 @@ typedef struct profiler_object {
     PyObject *bytes;   /* name -> (bytes_read, bytes_written), of names that have no number yet */
 } profiler_object;
 
-static core_state *state_of(PyObject *object) {
-    return core_state_of(Py_TYPE(object));
-}
-
 static int check_open(const profiler_object *self) {
-    if (self->ranges) return 0;
-    PyErr_SetString(PyExc_ValueError, "this Profiler is not open");
-    return -1;
-}
-
-/* What a name's ranges move, as a tuple of two numbers that were checked. */
-static bw_range_bytes bytes_of(PyObject *pair) {
-    return (bw_range_bytes){PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 0)),
-                            PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(pair, 1)), true};
+    return self->ranges ? 0 : core_refuse("this Profiler is not open");
 }
 
 /* A name's number, or -1 with an exception. */
@@ -40,21 +28,19 @@ static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
     if (known) return PyLong_AsLongLong(known);
     if (PyErr_Occurred()) return -1;
-    if (!add) {
-        PyErr_Format(PyExc_ValueError, "no range %.200R was started", name);
-        return -1;
-    }
+    if (!add) return core_refuse("no range %.200R was started", name);
     int64_t id = -1;
     const char *text = PyUnicode_AsUTF8(name);
     if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
     bw_status status = bw_ranges_add(self->ranges, &id);
     if (!status && text) status = bw_ranges_set_name(self->ranges, id, text);
-    if (status) {
-        core_raise(state_of((PyObject *)self), status);
-        return -1;
-    }
+    if (core_check((PyObject *)self, status) < 0) return -1;
     PyObject *number = PyLong_FromLongLong(id), *bytes = PyDict_GetItemWithError(self->bytes, name);
-    if (bytes) bw_ranges_set_bytes(self->ranges, id, bytes_of(bytes));
+    if (bytes) {
+        const bw_range_bytes moved = {PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(bytes, 0)),
+                                      PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(bytes, 1)), true};
+        bw_ranges_set_bytes(self->ranges, id, moved);
+    }
     int result = number && (bytes || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
     Py_XDECREF(number);
     return result < 0 ? -1 : id;
@@ -67,43 +53,37 @@ static PyObject *plain_name(PyObject *name) {
     return PyErr_Format(PyExc_TypeError, "a range's name is a str, not %.200R", name);
 }
 
-/* None lets go of the GIL: marking takes less time than that. */
-static PyObject *start_range(profiler_object *self, PyObject *name) {
+/* None lets go of the GIL: marking takes less time than that. 0, or -1 with an exception. */
+static int start_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, true);
-    if (id < 0) return NULL;
-    bw_status status = bw_ranges_start(self->ranges, id);
-    if (status) return core_raise(state_of((PyObject *)self), status);
-    Py_RETURN_NONE;
+    return id < 0 ? -1 : core_check((PyObject *)self, bw_ranges_start(self->ranges, id));
 }
 
-static PyObject *stop_range(profiler_object *self, PyObject *name) {
+static int stop_range(profiler_object *self, PyObject *name) {
     int64_t id = find_id(self, name, false);
-    if (id < 0) return NULL;
-    if (!bw_ranges_count_running(self->ranges, id)) {
-        PyErr_Format(PyExc_ValueError, "range %.200R is not running: start it first, and stop it once", name);
-        return NULL;
+    if (id < 0) return -1;
+    if (bw_ranges_count_running(self->ranges, id)) {
+        return core_check((PyObject *)self, bw_ranges_stop(self->ranges, id));
     }
-    bw_status status = bw_ranges_stop(self->ranges, id);
-    if (status) return core_raise(state_of((PyObject *)self), status);
-    Py_RETURN_NONE;
+    return core_refuse("range %.200R is not running: start it first, and stop it once", name);
 }
 
 /* For context managers: a range that does not run is none of their business (switched on or off inside it). */
-static PyObject *finish_range(profiler_object *self, PyObject *name) {
+static int finish_range(profiler_object *self, PyObject *name) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
-    if (!known && PyErr_Occurred()) return NULL;
-    if (!known || !bw_ranges_count_running(self->ranges, PyLong_AsLongLong(known))) Py_RETURN_NONE;
-    return stop_range(self, name);
+    if (!known) return PyErr_Occurred() ? -1 : 0;
+    return bw_ranges_count_running(self->ranges, PyLong_AsLongLong(known)) ? stop_range(self, name) : 0;
 }
 
-static PyObject *with_name(PyObject *object, PyObject *name, PyObject *(*use)(profiler_object *, PyObject *)) {
+static PyObject *with_name(PyObject *object, PyObject *name, int (*use)(profiler_object *, PyObject *)) {
     profiler_object *self = (profiler_object *)object;
     if (!self->on) Py_RETURN_NONE;
     PyObject *plain = plain_name(name);
     if (self->ranges) bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
-    PyObject *result = plain ? use(self, plain) : NULL;
+    int result = plain ? use(self, plain) : -1;
     Py_XDECREF(plain);
-    return result;
+    if (result < 0) return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *profiler_start(PyObject *object, PyObject *name) {
@@ -127,41 +107,37 @@ static PyObject *profiler_switch(PyObject *object, PyObject *value) {
     Py_RETURN_NONE;
 }
 
-static bw_status create_ranges(profiler_object *self, bw_session *session, void *stream, int64_t capacity) {
-    if (self->ranges) return bw_fail(BW_CODE_INVALID, "this Profiler is open already");
-    return bw_ranges_create(session, stream, capacity, &self->ranges);
-}
-
 static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
     profiler_object *self = (profiler_object *)object;
     device_object *device;
     PyObject *stream = NULL, *capacity_object = NULL;
-    int64_t capacity = CORE_RANGES;
+    int64_t capacity = CAPACITY;
     int nvtx = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOp", names, state_of(object)->device_type, &device, &stream,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOp", names, core_types(object)[CORE_DEVICE], &device, &stream,
                                      &capacity_object, &nvtx)) {
         return NULL;
     }
     void *handle = stream ? PyLong_AsVoidPtr(stream) : NULL;
     if (PyErr_Occurred()) return NULL;
     if (capacity_object && core_read_int64(NULL, "capacity", capacity_object, &capacity) < 0) return NULL;
-    if (capacity < 1 || capacity > CORE_RANGES_MAX) {
+    if (capacity < 1 || capacity > CAPACITY_MOST) {
         return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
-                            CORE_RANGES_MAX);
+                            CAPACITY_MOST);
     }
     PyObject *ids = PyDict_New(), *bytes = PyDict_New();
-    if (!ids || !bytes) {
+    int result = -1;
+    if (ids && bytes) {
+        bw_status status;
+        CORE_ASK(status, device,
+                 self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
+                              : bw_ranges_create(session, handle, capacity, &self->ranges));
+        result = core_check(object, status);
+    }
+    if (result < 0) {
         Py_XDECREF(ids);
         Py_XDECREF(bytes);
         return NULL;
-    }
-    bw_status status;
-    CORE_ASK(status, device, create_ranges(self, session, handle, capacity));
-    if (status) {
-        Py_DECREF(ids);
-        Py_DECREF(bytes);
-        return core_raise(state_of(object), status);
     }
     bw_ranges_keep_begins(self->ranges);
     if (!nvtx) bw_ranges_hide(self->ranges);
@@ -184,11 +160,9 @@ static void release(profiler_object *self) {
     Py_CLEAR(self->bytes);
 }
 
-static PyObject *profiler_close(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     if (((profiler_object *)object)->reading) {
-        PyErr_SetString(PyExc_RuntimeError, "this Profiler is being read: close it after that");
-        return NULL;
+        return PyErr_Format(PyExc_RuntimeError, "this Profiler is being read: close it after that");
     }
     release((profiler_object *)object);
     Py_RETURN_NONE;
@@ -201,28 +175,23 @@ static void profiler_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Reads what the stream has passed, and says whether ranges that ended before `wanted` are left. */
-static bw_status read_some(profiler_object *self, int64_t wanted, bool *left) {
-    BW_TRY(core_device_enter(self->device));
-    bw_status status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
-    *left = bw_ranges_count_settled(self->ranges) < wanted;
-    core_device_leave(self->device);
-    return status;
-}
-
 /* Waits for every range that has been stopped. Other threads mark meanwhile: ranges are touched with the GIL alone. */
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0) return -1;
     int64_t wanted = bw_ranges_count_stopped(self->ranges), before = -1;
     bw_status failed = BW_OK;
     for (bool left = true; left;) {
+        bw_status status = core_device_enter(self->device);
         left = false;
-        failed = bw_status_first(failed, read_some(self, wanted, &left));
+        if (!status) {
+            status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
+            left = bw_ranges_count_settled(self->ranges) < wanted;
+            core_device_leave(self->device);
+        }
+        failed = bw_status_first(failed, status);
         int64_t settled = bw_ranges_count_settled(self->ranges);
         if (left && settled == before) {
-            Py_BEGIN_ALLOW_THREADS;
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE_US * 1000}, NULL);
-            Py_END_ALLOW_THREADS;
+            core_pause(PAUSE_US);
             if (PyErr_CheckSignals() < 0) {
                 bw_status_free(failed);
                 return -1;
@@ -230,9 +199,7 @@ static int read_all(profiler_object *self) {
         }
         before = settled;
     }
-    if (!failed) return 0;
-    core_raise(state_of((PyObject *)self), failed);
-    return -1;
+    return core_check((PyObject *)self, failed);
 }
 
 typedef PyObject *(*entry_of)(const bw_ranges *ranges, int64_t id, int64_t at);
@@ -258,52 +225,37 @@ static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
 static PyObject *entries_of(const bw_ranges *ranges, int64_t id, entry_of which) {
     int64_t count;
     bw_ranges_times(ranges, id, &count);
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (int64_t i = 0; list && i < count; i++) {
-        PyObject *value = which(ranges, id, i);
-        if (value) {
-            PyList_SET_ITEM(list, (Py_ssize_t)i, value);
-        } else {
-            Py_CLEAR(list);
-        }
-    }
+    PyObject *list = PyList_New(0);
+    for (int64_t i = 0; list && i < count; i++) core_append(&list, which(ranges, id, i));
     return list;
 }
 
-static PyObject *all_entries(profiler_object *self, entry_of which) {
-    if (read_all(self) < 0) return NULL;
-    PyObject *result = PyDict_New(), *ids = PyDict_Copy(self->ids), *name, *number; /* other threads may add names */
+static PyObject *read_entries(PyObject *object, entry_of which) {
+    profiler_object *self = (profiler_object *)object;
+    PyObject *result = NULL, *ids = NULL, *name, *number;
     Py_ssize_t position = 0;
-    if (!ids) Py_CLEAR(result);
+    self->reading++;
+    if (read_all(self) == 0) ids = PyDict_Copy(self->ids); /* other threads may add names */
+    if (ids) result = PyDict_New();
     while (result && PyDict_Next(ids, &position, &name, &number)) {
         PyObject *list = entries_of(self->ranges, PyLong_AsLongLong(number), which);
         if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
         Py_XDECREF(list);
     }
     Py_XDECREF(ids);
-    return result;
-}
-
-static PyObject *read_entries(PyObject *object, entry_of which) {
-    profiler_object *self = (profiler_object *)object;
-    self->reading++;
-    PyObject *result = all_entries(self, which);
     self->reading--;
     return result;
 }
 
-static PyObject *profiler_read(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_read(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return read_entries(object, time_at);
 }
 
-static PyObject *profiler_events(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_events(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return read_entries(object, event_at);
 }
 
-static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_forget(PyObject *object, PyObject *Py_UNUSED(unused)) {
     profiler_object *self = (profiler_object *)object;
     if (check_open(self) < 0) return NULL;
     bw_ranges_forget(self->ranges);
@@ -311,8 +263,7 @@ static PyObject *profiler_forget(PyObject *object, PyObject *unused) {
 }
 
 /* By marks of its own: other threads mark meanwhile. */
-static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
-    (void)unused;
+static PyObject *profiler_floor_ns(PyObject *object, PyObject *Py_UNUSED(unused)) {
     profiler_object *self = (profiler_object *)object;
     bw_status status;
     double ns;
@@ -320,7 +271,7 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *unused) {
     self->reading++;
     CORE_RUN(status, self->device, bw_marks_floor(session, self->stream, &ns));
     self->reading--;
-    if (status) return core_raise(state_of(object), status);
+    if (status) return core_raise(object, status);
     return PyFloat_FromDouble(ns);
 }
 
@@ -354,14 +305,12 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-static PyObject *get_watched(PyObject *object, void *closure) {
-    (void)closure;
+static PyObject *get_watched(PyObject *object, void *Py_UNUSED(closure)) {
     const profiler_object *self = (profiler_object *)object;
     return PyBool_FromLong(self->ranges && bw_ranges_are_watched(self->ranges));
 }
 
-static PyObject *get_on(PyObject *object, void *closure) {
-    (void)closure;
+static PyObject *get_on(PyObject *object, void *Py_UNUSED(closure)) {
     return PyBool_FromLong(((profiler_object *)object)->on);
 }
 

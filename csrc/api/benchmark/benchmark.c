@@ -17,16 +17,11 @@ typedef struct run {
     char first_failure[700];
 } run;
 
-/* The case's row; its status is also the answer. */
-static bw_status try_case(bw_session *session, double max_seconds, bw_outcome *row) {
-    BW_TRY(bw_planned_case_dims(row->planned_case, &row->dims));
-    row->has_dims = true;
-    return bw_outcome_measure(session, max_seconds, row);
-}
-
 /* What cannot run here is skipped; all else that goes wrong has failed. A device that is lost ends the run. */
 static bw_status settle_case(run *self, double max_seconds, bw_outcome *row) {
-    bw_status status = try_case(self->session, max_seconds, row);
+    bw_status status = bw_planned_case_dims(row->planned_case, &row->dims);
+    row->has_dims = !status;
+    if (!status) status = bw_outcome_measure(self->session, max_seconds, row);
     bw_code code = bw_status_code(status);
     bool skipped = code == BW_CODE_UNSUPPORTED || code == BW_CODE_MEMORY;
     if (status) bw_outcome_end(row, skipped ? "skipped" : "failed", bw_status_message(status));
@@ -62,27 +57,22 @@ static bw_status show(const run *self, int index, const bw_outcome *row) {
                    self->plan.count);
 }
 
-static bw_status run_all(run *self) {
-    const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
-    double begun = bw_now_s();
-    bw_rows_header(&self->text, self->classic);
-    for (int i = 0; i < self->plan.count; i++) {
-        bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
-        double left = begun + self->plan.target_seconds - bw_now_s();
-        BW_TRY(settle_case(self, bw_case_seconds(left, self->plan.count - i, usual.max_seconds), &row));
-        if (!self->classic || !isnan(row.time_ms)) bw_rows_add(&self->text, self->session, &row, self->classic);
-        BW_TRY(show(self, i, &row));
-    }
-    return BW_OK;
-}
-
 /* The file is looked at before anything is measured, and written after it; a classic one holds no failures. */
 static bw_status benchmark(run *self, const char *backend, const char *suite, const char *path) {
+    const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
     bw_status status = BW_OK, failed = BW_OK;
     BW_TRY(bw_file_check(path));
     BW_TRY(bw_api_open(backend, 0, &self->session));
     BW_GOTO(bw_run_plan_make(suite, self->session->backend, &self->plan));
-    BW_GOTO(run_all(self));
+    double end = bw_now_s() + self->plan.target_seconds;
+    bw_rows_header(&self->text, self->classic);
+    for (int i = 0; i < self->plan.count; i++) {
+        bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
+        double seconds = bw_case_seconds(end - bw_now_s(), self->plan.count - i, usual.max_seconds);
+        BW_GOTO(settle_case(self, seconds, &row));
+        if (!self->classic || !isnan(row.time_ms)) bw_rows_add(&self->text, self->session, &row, self->classic);
+        BW_GOTO(show(self, i, &row));
+    }
     if (self->failed) {
         failed =
             bw_fail(BW_CODE_DEVICE, "%d of %d cases failed: %s", self->failed, self->plan.count, self->first_failure);

@@ -3,8 +3,38 @@
 #define BW_API_BENCHMARK_H
 
 #include "api/api.h"
-#include "api/benchmark/suites.h"
 #include "measure/measure.h"
+
+/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites. Lists end with NULL; a
+ * NULL list says nothing. ---- */
+
+/* One combination of an entry's parameters. */
+typedef struct bw_suite_case {
+    const char *name, *operation;
+    const char *const *params; /* names, of as many `values` */
+    const int64_t *values;
+    const int64_t *lengths; /* kv_lens; NULL: none */
+    int64_t length_count;
+    const char *const *precisions, *const *variants, *const *backends, *const *caches;
+} bw_suite_case;
+
+/* What is otherwise on a backend. */
+typedef struct bw_suite_on {
+    const char *backend;
+    const char *const *precisions; /* NULL: the suite's */
+    double target_seconds;         /* 0: the suite's */
+} bw_suite_on;
+
+typedef struct bw_suite {
+    const char *name;
+    const char *const *precisions;
+    double target_seconds; /* of all cases together; 0: no aim */
+    const bw_suite_on *on; /* ended by one without a backend */
+    const bw_suite_case *cases;
+    int case_count;
+} bw_suite;
+
+/* ---- plan.c ---- */
 
 /* One case to measure, as bwprof.sweep plans it. */
 typedef struct bw_planned_case {
@@ -21,8 +51,6 @@ typedef struct bw_run_plan {
     int count, capacity;
     double target_seconds; /* INFINITY: no aim */
 } bw_run_plan;
-
-/* ---- plan.c ---- */
 
 /* `suite` NULL: the default one. */
 bw_status bw_run_plan_make(const char *suite, const bw_backend *backend, bw_run_plan *out);

@@ -17,28 +17,24 @@ void bw_outcome_end(bw_outcome *self, const char *status, const char *reason) {
     snprintf(self->reason, sizeof self->reason, "%s", reason);
 }
 
-static bw_status measure_case(bw_session *session, bw_case *content, double max_seconds, bw_outcome *row) {
-    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
-    options.cache = row->planned_case->cache;
-    options.max_seconds = max_seconds;
-    BW_TRY(bw_session_enter(session));
-    bw_status status = bw_measure(content, &options, &row->measurement);
-    bw_session_leave(session);
-    return status;
-}
-
 bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome *row) {
     const bw_planned_case *planned_case = row->planned_case;
     bw_case *content = NULL;
     bw_current_device current = bw_current_device_save(session->backend);
+    bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_status status = BW_OK;
+    options.cache = planned_case->cache;
+    options.max_seconds = max_seconds;
     BW_TRY(bw_cost_of(planned_case->op, NULL, &row->dims, planned_case->precision, NULL, &row->cost));
     row->has_cost = true;
     BW_GOTO(bw_case_create(session, planned_case->op_index, planned_case->precision, &row->dims, planned_case->variant,
                            0, &content));
     bw_case_set_label(content, planned_case->entry ? planned_case->entry->name : planned_case->op->name);
     row->variant = bw_case_choice(content)->variant->name;
-    BW_GOTO(measure_case(session, content, max_seconds, row));
+    BW_GOTO(bw_session_enter(session));
+    status = bw_measure(content, &options, &row->measurement);
+    bw_session_leave(session);
+    if (status) goto cleanup;
     const bw_choice *choice = bw_case_choice(content); /* a default may have been passed over */
     row->variant = choice->variant->name;
     row->cost = choice->cost;

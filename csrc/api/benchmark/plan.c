@@ -13,19 +13,8 @@ static const char *suite_at(const void *unused, int index) {
     return index < (int)(sizeof bw_suites / sizeof bw_suites[0]) ? bw_suites[index].name : NULL;
 }
 
-static bw_status find_suite(const char *name, const bw_suite **out) {
-    char allowed[256];
-    int index = bw_name_find(name ? name : "default", suite_at, NULL, allowed, sizeof allowed);
-    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown suite '%.200s': allowed are %s", name, allowed);
-    *out = &bw_suites[index];
-    return BW_OK;
-}
-
 static bool lists(const char *const *list, const char *name) {
-    for (; *list; list++) {
-        if (strcmp(*list, name) == 0) return true;
-    }
-    return false;
+    return bw_name_find(name, bw_name_of_text, list, NULL, 0) >= 0;
 }
 
 static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
@@ -85,10 +74,12 @@ static bw_status add_case(bw_run_plan *self, const bw_suite_case *entry, const c
 }
 
 bw_status bw_run_plan_make(const char *name, const bw_backend *backend, bw_run_plan *out) {
-    const bw_suite *suite;
+    char allowed[256];
     bw_status status = BW_OK;
     *out = (bw_run_plan){.target_seconds = INFINITY};
-    BW_TRY(find_suite(name, &suite));
+    int index = bw_name_find(name ? name : "default", suite_at, NULL, allowed, sizeof allowed);
+    if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown suite '%.200s': allowed are %s", name, allowed);
+    const bw_suite *suite = &bw_suites[index];
     const char *const *precisions = suite->precisions;
     double target = suite->target_seconds;
     for (const bw_suite_on *on = suite->on; on->backend; on++) {

@@ -1,25 +1,69 @@
 /* Proof bundles: one folder for each run, with its reports, in the working directory. bwprof.BandwidthReport writes the
  * same files. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "api/reports/report.h"
+#include "api/api.h"
+#include "base/clock.h"
 
 #define ROOT ".test-results/bandwidth"
 #define NAME "bandwidth_report.json"
+#define LOCK_NAME "." NAME ".writing"
 
-enum { RUN_ID_MOST = 128, PATH_SIZE = sizeof ROOT + sizeof NAME + RUN_ID_MOST + 2, BYTES_MOST = 1 << 28 };
+enum { RUN_ID_MOST = 128, PATH_SIZE = sizeof ROOT + sizeof LOCK_NAME + RUN_ID_MOST + 2, BYTES_MOST = 1 << 28 };
+enum { PATIENCE_S = 10, PAUSE_NS = 10 * 1000 * 1000 };
 
 typedef struct place {
     char folder[PATH_SIZE], path[PATH_SIZE];
+    char lock[PATH_SIZE]; /* a hidden file beside it; bwprof's Python package locks the same one */
 } place;
+
+/* ---- a report ---- */
+
+/* Texts fill their arrays where a caller has filled them to the end. */
+static bw_status check_text(const char *text, size_t most, const char *name) {
+    if (memchr(text, '\0', most) == NULL) {
+        return bw_fail(BW_CODE_INVALID, "%s has no end: allowed are %d bytes and a 0", name, (int)most - 1);
+    }
+    return *text ? BW_OK : bw_fail(BW_CODE_INVALID, "%s is empty", name);
+}
+
+/* BW_CODE_INVALID for one that no measurement has made. */
+static bw_status check_report(const bwprof_report *self) {
+    BW_TRY(bw_api_need(self, "report"));
+    BW_TRY(check_text(self->operation, sizeof self->operation, "operation"));
+    BW_TRY(check_text(self->precision, sizeof self->precision, "precision"));
+    if (!(self->time_ms >= 1e-100 && self->time_ms <= 1e100)) {
+        return bw_fail(BW_CODE_INVALID, "time_ms is %g: a time above 0 (1e-100 to 1e+100) is needed", self->time_ms);
+    }
+    if (!(self->bandwidth_gb_s >= 0.0 && self->bandwidth_gb_s <= 1e100)) {
+        return bw_fail(BW_CODE_INVALID, "bandwidth_gb_s is %g: a number from 0 to 1e+100 is needed",
+                       self->bandwidth_gb_s);
+    }
+    return BW_OK;
+}
+
+/* As an object of JSON, whose first line stands where the text ends and whose others begin with `indent`. */
+static void add_object(bw_text *to, const bwprof_report *self, const char *indent) {
+    bw_text_add(to, "{\n%s  \"operation\": ", indent);
+    bw_text_json(to, self->operation);
+    bw_text_add(to, ",\n%s  \"precision\": ", indent);
+    bw_text_json(to, self->precision);
+    bw_text_add(to, ",\n%s  \"time_ms\": ", indent);
+    bw_text_number(to, self->time_ms, -1, "null");
+    bw_text_add(to, ",\n%s  \"bandwidth_gb_s\": ", indent);
+    bw_text_number(to, self->bandwidth_gb_s, -1, "null");
+    bw_text_add(to, ",\n%s  \"bytes_read\": %llu,\n%s  \"bytes_written\": %llu\n%s}", indent,
+                (unsigned long long)self->bytes_read, indent, (unsigned long long)self->bytes_written, indent);
+}
+
+/* ---- the place ---- */
 
 /* It becomes a folder's name, which must not lead anywhere else. */
 static bw_status check_run_id(const char *run_id) {
@@ -54,10 +98,44 @@ static bw_status find_place(const char *run_id, place *out) {
     BW_TRY(check_run_id(run_id));
     snprintf(out->folder, sizeof out->folder, "%s/%s", ROOT, run_id);
     snprintf(out->path, sizeof out->path, "%s/%s/%s", ROOT, run_id, NAME);
+    snprintf(out->lock, sizeof out->lock, "%s/%s/%s", ROOT, run_id, LOCK_NAME);
     BW_TRY(refuse_link(out->folder));
     BW_TRY(refuse_link(out->path));
     return make_folder(out->folder);
 }
+
+/* ---- the lock ---- */
+
+/* Whether an open file is still the one of that name. */
+static bool is_at(int file, const char *path) {
+    struct stat open_one, named;
+    return fstat(file, &open_one) == 0 && stat(path, &named) == 0 && open_one.st_dev == named.st_dev &&
+           open_one.st_ino == named.st_ino;
+}
+
+/* *file < 0: another has it. Where the file system knows no locks, everybody does. */
+static bw_status try_lock(const char *path, int *file) {
+    *file = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (*file < 0) return bw_file_error(path);
+    bool refused = flock(*file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!refused && is_at(*file, path)) return BW_OK;
+    close(*file);
+    *file = -1; /* or its holder removed it between the two steps */
+    return BW_OK;
+}
+
+/* The right to write a run's file, which all processes of bwprof take; BW_CODE_BUSY after ten seconds. */
+static bw_status take_lock(const place *place, int *file) {
+    double end = bw_now_s() + PATIENCE_S;
+    bw_status status = BW_OK;
+    while (!(status = try_lock(place->lock, file)) && *file < 0 && bw_now_s() < end) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    if (status || *file >= 0) return status;
+    return bw_fail(BW_CODE_BUSY, "%.300s: another bwprof is writing to it", place->path);
+}
+
+/* ---- the file ---- */
 
 /* *out is NULL where there is no file yet. */
 static bw_status read_file(const char *path, char **out, size_t *size) {
@@ -103,7 +181,7 @@ static void add_indented(bw_text *to, const char *lines) {
  * them in one step. */
 static bw_status add_to(bw_text *to, const char *before, size_t size, const bwprof_report *report, const char *path) {
     if (!before) {
-        bw_report_add(to, report, "");
+        add_object(to, report, "");
         bw_text_add(to, "\n");
         return BW_OK;
     }
@@ -118,34 +196,31 @@ static bw_status add_to(bw_text *to, const char *before, size_t size, const bwpr
                        is_run ? "holds a whole run's results" : "is not a proof bundle");
     }
     bw_text_add(to, ",\n  ");
-    bw_report_add(to, report, "  ");
+    add_object(to, report, "  ");
     bw_text_add(to, "\n]\n");
     return BW_OK;
 }
 
 /* One at a time, whichever threads and processes save reports of this run. */
-static bw_status add_report(const bwprof_report *report, const place *place) {
+static bw_status save(const bwprof_report *report, const char *run_id) {
+    place place;
     char *before = NULL;
     size_t size = 0;
     bw_text text = {0};
-    bw_file_lock lock;
+    int lock;
     bw_status status = BW_OK;
-    BW_TRY(bw_file_lock_take(place->folder, NAME, &lock));
-    BW_GOTO(read_file(place->path, &before, &size));
-    BW_GOTO(add_to(&text, before, size, report, place->path));
-    status = bw_file_write(place->path, &text);
+    BW_TRY(check_report(report));
+    BW_TRY(find_place(run_id, &place));
+    BW_TRY(take_lock(&place, &lock));
+    BW_GOTO(read_file(place.path, &before, &size));
+    BW_GOTO(add_to(&text, before, size, report, place.path));
+    status = bw_file_write(place.path, &text);
 cleanup:
-    bw_file_lock_release(&lock);
+    if (is_at(lock, place.lock)) unlink(place.lock);
+    close(lock);
     bw_text_free(&text);
     free(before);
     return status;
-}
-
-static bw_status save(const bwprof_report *report, const char *run_id) {
-    place place;
-    BW_TRY(bw_report_check(report));
-    BW_TRY(find_place(run_id, &place));
-    return add_report(report, &place);
 }
 
 bwprof_status bwprof_report_save_to_proof_bundle(const bwprof_report *report, const char *run_id) {

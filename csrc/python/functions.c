@@ -1,35 +1,27 @@
-/* Lists operations, precisions and backends, and computes the cost of operations. */
+/* The functions of the module: lists of operations, precisions and backends, costs, and plain numbers. */
+#include "base/clock.h"
 #include "base/names.h"
 #include "python/core.h"
-
-static PyObject *text_or_none(const char *text) {
-    return text ? PyUnicode_FromString(text) : Py_NewRef(Py_None);
-}
 
 static PyObject *precision_names(unsigned mask) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *precision = bw_precision_get((bw_precision_id)i);
-        if (!bw_precision_in(mask, precision)) continue;
-        PyObject *name = PyUnicode_FromString(precision->name);
-        if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
-        Py_XDECREF(name);
+        if (bw_precision_in(mask, precision)) core_append(&list, PyUnicode_FromString(precision->name));
     }
     return list;
 }
 
 static PyObject *param_dict(const bw_param *param) {
     PyObject *fallback = param->fallback_from ? Py_NewRef(Py_None) : PyLong_FromLongLong(param->fallback);
-    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:N,s:L,s:L}", "name", param->name, "unit", param->unit, "text", param->text,
-                         "default", fallback, "default_from", text_or_none(param->fallback_from), "minimum",
+    return Py_BuildValue("{s:s,s:s,s:s,s:N,s:z,s:L,s:L}", "name", param->name, "unit", param->unit, "text", param->text,
+                         "default", fallback, "default_from", param->fallback_from, "minimum",
                          (long long)param->minimum, "maximum", (long long)param->maximum);
 }
 
 static PyObject *params_list(const bw_op *op) {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && i < op->param_count; i++) {
-        if (core_append(list, param_dict(&op->params[i])) < 0) Py_CLEAR(list);
-    }
+    for (int i = 0; list && i < op->param_count; i++) core_append(&list, param_dict(&op->params[i]));
     return list;
 }
 
@@ -49,16 +41,13 @@ static PyObject *variants_dict(int op_index) {
         if (!backend->built) continue;
         const bw_variant_table *table = backend->devices->variants(NULL, op_index);
         PyObject *list = PyList_New(0);
-        for (int i = 0; list && i < table->count; i++) {
-            if (core_append(list, core_variant_dict(table, &table->rows[i])) < 0) Py_CLEAR(list);
-        }
-        if (core_set(dict, backend->name, list) < 0) Py_CLEAR(dict);
+        for (int i = 0; list && i < table->count; i++) core_append(&list, core_variant_dict(table, &table->rows[i]));
+        core_set(&dict, backend->name, list);
     }
     return dict;
 }
 
-static PyObject *operations(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+static PyObject *operations(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < bw_op_count(); i++) {
         const bw_op *op = bw_op_at(i);
@@ -68,7 +57,7 @@ static PyObject *operations(PyObject *module, PyObject *unused) {
             "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions),
             "formulas", "bytes_read", op->formula.bytes_read, "bytes_written", op->formula.bytes_written, "flops",
             op->formula.flops, "params", params_list(op), "variants", variants_dict(i));
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
@@ -78,8 +67,7 @@ static const char *type_name(bw_dtype dtype) {
     return dtype == BW_NONE ? NULL : bw_dtype_get(dtype)->name;
 }
 
-static PyObject *precisions(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+static PyObject *precisions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *row = bw_precision_get((bw_precision_id)i);
@@ -87,13 +75,12 @@ static PyObject *precisions(PyObject *module, PyObject *unused) {
                                        type_name(row->activation), "weight", type_name(row->weight), "cache",
                                        type_name(row->cache), "result", type_name(row->result), "compute",
                                        type_name(row->compute), "scale", type_name(row->scale), "text", row->text);
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
 
-static PyObject *dtypes(PyObject *module, PyObject *unused) {
-    (void)module, (void)unused;
+static PyObject *dtypes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_DTYPE_COUNT; i++) {
         const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
@@ -102,13 +89,13 @@ static PyObject *dtypes(PyObject *module, PyObject *unused) {
             Py_BuildValue("{s:s,s:i,s:i,s:d,s:O,s:s}", "name", info->name, "block_elems", info->block_elems,
                           "block_bytes", info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "narrow",
                           info->kind == BW_KIND_BITS ? Py_True : Py_False, "text", info->text);
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
 
 /* The devices of one backend: opening one is the only way to learn its name, and costs a context. */
-static PyObject *backend_devices(core_state *state, const bw_backend *backend, char *reason, size_t reason_size) {
+static PyObject *backend_devices(PyObject *module, const bw_backend *backend, char *reason, size_t reason_size) {
     int count = 0;
     PyObject *list = PyList_New(0);
     if (!list) return NULL;
@@ -120,51 +107,37 @@ static PyObject *backend_devices(core_state *state, const bw_backend *backend, c
     Py_BEGIN_ALLOW_THREADS;
     status = backend->devices->count(&count, reason, reason_size);
     Py_END_ALLOW_THREADS;
-    if (status) {
-        Py_DECREF(list);
-        return core_raise(state, status);
-    }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; list && !status && i < count; i++) {
         char name[128];
         Py_BEGIN_ALLOW_THREADS;
         status = backend->devices->name(i, name, sizeof name);
         Py_END_ALLOW_THREADS;
-        if (status) {
-            Py_DECREF(list);
-            return core_raise(state, status);
-        }
-        if (core_append(list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name))) < 0) {
-            Py_DECREF(list);
-            return NULL;
-        }
+        if (!status) core_append(&list, Py_BuildValue("{s:i,s:N}", "index", i, "name", core_text(name)));
     }
+    if (core_check(module, status) < 0) Py_CLEAR(list);
     return list;
 }
 
 /* From a list that NULL ends; a NULL list is an empty one. */
 static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
-    for (int i = 0; list && names && names[i]; i++) {
-        if (core_append(list, PyUnicode_FromString(names[i])) < 0) Py_CLEAR(list);
-    }
+    for (int i = 0; list && names && names[i]; i++) core_append(&list, PyUnicode_FromString(names[i]));
     return list;
 }
 
-static PyObject *backends(PyObject *module, PyObject *unused) {
-    (void)unused;
-    core_state *state = PyModule_GetState(module);
+static PyObject *backends(PyObject *module, PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < bw_backend_count(); i++) {
         const bw_backend *backend = bw_backend_at(i);
         char reason[256] = "";
-        PyObject *devices = backend_devices(state, backend, reason, sizeof reason);
+        PyObject *devices = backend_devices(module, backend, reason, sizeof reason);
         PyObject *item =
             devices ? Py_BuildValue("{s:s,s:s,s:O,s:N,s:N,s:N,s:N}", "name", backend->name, "text", backend->text,
                                     "built", backend->built ? Py_True : Py_False, "reason", core_text(reason),
                                     "devices", devices, "timers", names_list(backend->timers), "metrics",
                                     names_list(backend->counters ? backend->counters->groups : NULL))
                     : NULL;
-        if (core_append(list, item) < 0) Py_CLEAR(list);
+        core_append(&list, item);
     }
     return list;
 }
@@ -181,8 +154,7 @@ static PyObject *backend_facts(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
     int index = bw_name_find(name, backend_name_at, NULL, allowed, sizeof allowed);
     if (index < 0) {
-        return core_raise(PyModule_GetState(module),
-                          bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed are %s", name, allowed));
+        return core_raise(module, bw_fail(BW_CODE_INVALID, "unknown backend '%.200s': allowed are %s", name, allowed));
     }
     const bw_backend *backend = bw_backend_at(index);
     const bw_budgets *budgets = &backend->budgets;
@@ -215,7 +187,7 @@ static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     core_subject subject;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
         return NULL;
-    if (core_subject_read(PyModule_GetState(module), operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(module, operation, precision, params, kv_lens, &subject) < 0) return NULL;
     PyObject *result = core_params_dict(subject.op, &subject.dims);
     core_subject_free(&subject);
     return result;
@@ -223,7 +195,6 @@ static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
 
 static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
-    core_state *state = PyModule_GetState(module);
     const char *operation, *precision, *backend = NULL, *variant_name = NULL;
     PyObject *params, *kv_lens = NULL;
     core_subject subject;
@@ -233,11 +204,11 @@ static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
                                      &backend, &variant_name)) {
         return NULL;
     }
-    if (core_subject_read(state, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(module, operation, precision, params, kv_lens, &subject) < 0) return NULL;
     bw_status status = find_variant(backend, variant_name, subject.index, &variant);
     if (!status) status = bw_cost_of(subject.op, variant, &subject.dims, subject.precision, NULL, &result);
     core_subject_free(&subject);
-    return status ? core_raise(state, status) : core_cost_dict(&result);
+    return status ? core_raise(module, status) : core_cost_dict(&result);
 }
 
 /* A row of costs is a bw_cost: all its members are int64_t. */
@@ -260,7 +231,6 @@ static bw_status cost_rows(const bw_op *op, const bw_precision *precision, const
 
 static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "values", "out", "backend", "variant", NULL};
-    core_state *state = PyModule_GetState(module);
     const char *op_name, *precision_name, *backend = NULL, *variant_name = NULL;
     Py_buffer values, out;
     int index;
@@ -286,11 +256,109 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     }
     PyBuffer_Release(&values);
     PyBuffer_Release(&out);
-    if (status) return core_raise(state, status);
+    if (status) return core_raise(module, status);
     Py_RETURN_NONE;
 }
 
-PyMethodDef core_registry_methods[] = {
+/* ---- which device the caller's own code works on ---- */
+
+static PyObject *current_device(PyObject *module, PyObject *args) {
+    const char *name;
+    const bw_backend *backend;
+    int index = 0;
+    if (!PyArg_ParseTuple(args, "s", &name)) return NULL;
+    bw_status status = bw_backend_find(name, &backend);
+    if (!status && backend->context) status = backend->context->current(&index);
+    return status ? core_raise(module, status) : PyLong_FromLong(index);
+}
+
+static PyObject *make_current(PyObject *module, PyObject *args) {
+    const char *name;
+    const bw_backend *backend;
+    int index;
+    if (!PyArg_ParseTuple(args, "si", &name, &index)) return NULL;
+    bw_status status = bw_backend_find(name, &backend);
+    if (!status && backend->context) status = backend->context->make_current(index);
+    if (status) return core_raise(module, status);
+    Py_RETURN_NONE;
+}
+
+/* ---- bandwidth ---- */
+
+static PyObject *bandwidth_gb_s(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"bytes", "seconds", NULL};
+    double bytes, seconds;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "dd", names, &bytes, &seconds)) return NULL;
+    return PyFloat_FromDouble(bw_gb_s(bytes, seconds));
+}
+
+static PyObject *case_seconds(PyObject *Py_UNUSED(module), PyObject *args) {
+    double seconds_left, most;
+    long long cases_left;
+    if (!PyArg_ParseTuple(args, "dLd", &seconds_left, &cases_left, &most)) return NULL;
+    if (cases_left < 1) return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
+    return PyFloat_FromDouble(bw_case_seconds(seconds_left, cases_left, most));
+}
+
+/* ---- statistics ---- */
+
+static PyObject *statistics(PyObject *Py_UNUSED(module), PyObject *samples) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(samples, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return NULL;
+    bool right = view.itemsize == sizeof(double) && view.format && strcmp(view.format, "d") == 0 && view.len > 0;
+    int64_t count = view.len / (Py_ssize_t)sizeof(double);
+    double *scratch = right ? PyMem_New(double, bw_statistics_scratch(count)) : NULL;
+    bool computed = scratch != NULL;
+    bw_statistics s = {0};
+    if (computed) s = bw_statistics_of(view.buf, count, scratch);
+    PyMem_Free(scratch);
+    PyBuffer_Release(&view);
+    if (!right) return PyErr_Format(PyExc_ValueError, "samples must be a buffer of at least one float64");
+    if (!computed) return PyErr_NoMemory();
+    return Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:d}", "median_ns", s.median, "lo_ns", s.low, "hi_ns", s.high,
+                         "min_ns", s.minimum, "noise", s.noise, "count", (long long)s.count, "two_states",
+                         s.two_states ? Py_True : Py_False, "drift", s.drift);
+}
+
+/* ---- bits ---- */
+
+static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
+    const char *name;
+    Py_buffer view;
+    bw_dtype dtype;
+    if (!PyArg_ParseTuple(args, "sy*", &name, &view)) return NULL;
+    bw_status status = bw_dtype_find(name, &dtype);
+    Py_ssize_t item = status ? 1 : (Py_ssize_t)(encode ? sizeof(float) : (size_t)bw_dtype_bytes(dtype, 1));
+    PyObject *result = NULL;
+    if (!status && view.len % item) {
+        status = bw_fail(BW_CODE_INVALID, "%zd bytes are no whole number of %s values of %zd bytes", view.len,
+                         encode ? "float32" : name, item);
+    }
+    if (!status) {
+        int64_t count = view.len / item * (encode ? 1 : bw_dtype_get(dtype)->block_elems);
+        int64_t bytes = encode ? bw_dtype_bytes(dtype, count) : count * (int64_t)sizeof(float);
+        result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+        if (result) {
+            void *out = PyBytes_AS_STRING(result);
+            status =
+                encode ? bw_dtype_encode(dtype, view.buf, count, out) : bw_dtype_decode(dtype, view.buf, count, out);
+        }
+    }
+    PyBuffer_Release(&view);
+    if (!status) return result;
+    Py_XDECREF(result);
+    return core_raise(module, status);
+}
+
+static PyObject *encode(PyObject *module, PyObject *args) {
+    return convert(module, args, true);
+}
+
+static PyObject *decode(PyObject *module, PyObject *args) {
+    return convert(module, args, false);
+}
+
+PyMethodDef core_methods[] = {
     {"operations", operations, METH_NOARGS, "operations()\n--\n\nOne dict per operation, in the registry's order."},
     {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
     {"dtypes", dtypes, METH_NOARGS, "dtypes()\n--\n\nOne dict per type that operands' values are stored in."},
@@ -304,5 +372,17 @@ PyMethodDef core_registry_methods[] = {
      "case."},
     {"cost_many", CORE_WITH_KEYWORDS(cost_many),
      "cost_many(operation, precision, values, out, backend=None, variant=None)\n--\n\nBytes and FLOPs of n cases."},
+    {"current_device", current_device, METH_VARARGS,
+     "current_device(backend, /)\n--\n\nThe number of the calling thread's current device; 0 where there is one only."},
+    {"make_current", make_current, METH_VARARGS,
+     "make_current(backend, index, /)\n--\n\nMakes a device the calling thread's current one."},
+    {"bandwidth_gb_s", CORE_WITH_KEYWORDS(bandwidth_gb_s),
+     "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9."},
+    {"case_seconds", case_seconds, METH_VARARGS,
+     "case_seconds(seconds_left, cases_left, most, /)\n--\n\nSeconds of sampling for a run's next case."},
+    {"statistics", statistics, METH_O,
+     "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise, states, drift."},
+    {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\nfloat32 values to stored bits."},
+    {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\nStored bits to float32 values."},
     {NULL, NULL, 0, NULL},
 };
