@@ -16,9 +16,4 @@ typedef struct bw_case_spec {
     int64_t list[];
 } bw_case_spec;
 
-/* `dims` is complete (bw_op_complete); its list is copied. */
-bw_status bw_case_spec_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
-                              const bw_case_spec **out);
-void bw_case_spec_free(const bw_case_spec *self); /* NULL is fine */
-
 #endif
