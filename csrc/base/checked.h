@@ -18,23 +18,16 @@ static inline bw_checked_int bw_num(int64_t value) {
     return result;
 }
 
-static inline bw_checked_int bw_mul(bw_checked_int a, bw_checked_int b) {
-    bw_checked_int result = {0, a.overflow || b.overflow};
-    if (__builtin_mul_overflow(a.value, b.value, &result.value)) result.overflow = true;
-    return result;
-}
-
-static inline bw_checked_int bw_add(bw_checked_int a, bw_checked_int b) {
-    bw_checked_int result = {0, a.overflow || b.overflow};
-    if (__builtin_add_overflow(a.value, b.value, &result.value)) result.overflow = true;
-    return result;
-}
-
-static inline bw_checked_int bw_sub(bw_checked_int a, bw_checked_int b) {
-    bw_checked_int result = {0, a.overflow || b.overflow};
-    if (__builtin_sub_overflow(a.value, b.value, &result.value)) result.overflow = true;
-    return result;
-}
+#define BW_CHECKED(name)                                                                          \
+    static inline bw_checked_int bw_##name(bw_checked_int a, bw_checked_int b) {                  \
+        bw_checked_int result = {0, a.overflow || b.overflow};                                    \
+        if (__builtin_##name##_overflow(a.value, b.value, &result.value)) result.overflow = true; \
+        return result;                                                                            \
+    }
+BW_CHECKED(mul)
+BW_CHECKED(add)
+BW_CHECKED(sub)
+#undef BW_CHECKED
 
 /* The product of up to five factors, as shapes need it. */
 static inline bw_checked_int bw_mul3(int64_t a, int64_t b, int64_t c) {

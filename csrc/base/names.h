@@ -4,10 +4,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The name of item `index` of `list`; NULL behind the last one, "" of one that is not to be had. */
 typedef const char *(*bw_name_at)(const void *list, int index);
 
@@ -17,7 +13,4 @@ int bw_name_find(const char *name, bw_name_at name_at, const void *list, char *a
 /* name_at of a list of strings that NULL ends; a NULL list is an empty one. */
 const char *bw_name_of_text(const void *list, int index);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

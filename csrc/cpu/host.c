@@ -1,7 +1,4 @@
 /* Reads caches, memory, NUMA nodes and quotas of the machine from /proc, /sys and the control groups. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "cpu/host.h"
 
 #include <fcntl.h>

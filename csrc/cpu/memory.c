@@ -1,7 +1,4 @@
 /* Maps memory for buffers, places its pages near the threads that use them, and caches released mappings. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "cpu/memory.h"
 
 #include <errno.h>

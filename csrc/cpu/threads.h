@@ -39,4 +39,12 @@ static inline void bw_pool_share(int64_t count, int rank, int ranks, int64_t *fi
     *last = *first + each + (rank < more);
 }
 
+/* The same in whole units of `unit` things; the last share ends with the count. */
+static inline void bw_pool_share_units(int64_t count, int64_t unit, int rank, int ranks, int64_t *first,
+                                       int64_t *last) {
+    bw_pool_share(bw_ceil_div(count, unit), rank, ranks, first, last);
+    *first = bw_min64(*first * unit, count);
+    *last = bw_min64(*last * unit, count);
+}
+
 #endif

@@ -1,7 +1,4 @@
 /* Opens and closes a device, lets one thread at a time use it, and measures the floors of its timers. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "measure/session.h"
 
 #include <math.h>

@@ -11,10 +11,6 @@
 #include "base/status.h"
 #include "base/types/precision.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BW_MAX_PARAMS = 10, BW_MAX_OPERANDS = 10, BW_MAX_RANK = 4 };
 
 /* What a parameter is by default where the caller gives the operation's list (bw_op.list). */
@@ -169,7 +165,4 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

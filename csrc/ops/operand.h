@@ -4,10 +4,6 @@
 
 #include "ops/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Hashed where it is read, poisoned where it is only written; absent where dtype is BW_NONE. Inline, as costs of a
  * million shapes are worked out from operands. */
 static inline bw_operand bw_operand_make(const char *name, bw_role role, bw_dtype dtype, int rank,
@@ -67,7 +63,4 @@ void bw_source_read(const bw_source *source, int64_t first, int64_t count, doubl
 /* 1 over the mean square of such numbers: 3, exactly, where they are uniform in [-1, 1). */
 double bw_source_inverse_square(const bw_source *source);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

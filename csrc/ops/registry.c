@@ -1,5 +1,6 @@
 /* The list of operations; completes and checks a case's parameters. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/names.h"
 #include "ops/list.h"
@@ -37,13 +38,11 @@ bw_status bw_op_find(const char *name, int *out) {
     return BW_OK;
 }
 
-static const char *param_name_at(const void *list, int index) {
-    const bw_op *op = list;
-    return index < op->param_count ? op->params[index].name : NULL;
-}
-
 int bw_op_param_index(const bw_op *op, const char *name) {
-    return bw_name_find(name, param_name_at, op, NULL, 0);
+    for (int i = 0; i < op->param_count; i++) {
+        if (strcmp(op->params[i].name, name) == 0) return i;
+    }
+    return -1;
 }
 
 static const bw_param *param_from_list(const bw_op *op, bw_from_list what) {

@@ -8,10 +8,6 @@
 
 #include "base/types/convert.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct bw_input_key {
     uint32_t offset, mask;
 } bw_input_key;
@@ -46,7 +42,4 @@ BW_HD float bw_pattern_value(uint64_t index) {
     return (float)((int)(index & 63u) - 32) * (1.0f / 32.0f);
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -22,9 +22,7 @@ typedef struct stream_task {
 
 /* Whole segments for each rank, in bytes; the last share ends where the array does. */
 BW_INLINE void share_bytes(int64_t bytes, int rank, int ranks, int64_t *first, int64_t *last) {
-    bw_pool_share(bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES), rank, ranks, first, last);
-    *first *= BW_STREAM_SEGMENT_BYTES;
-    *last = bw_min64(*last * BW_STREAM_SEGMENT_BYTES, bytes);
+    bw_pool_share_units(bytes, BW_STREAM_SEGMENT_BYTES, rank, ranks, first, last);
 }
 
 BW_INLINE int64_t stream_bytes(const bw_launch *launch) {
@@ -117,7 +115,6 @@ static void write_share(void *context, int rank, int ranks) {
     char *b = task->launch->operand[BW_STREAM_WRITE_B];
     int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first >= last) return;
     BW_DTYPE_SWITCH(task->launch->precision->activation, write_pattern, b + first, last - first, bw_is_large(bytes));
 }
 
@@ -127,7 +124,6 @@ static void copy_share(void *context, int rank, int ranks) {
     char *b = task->launch->operand[BW_STREAM_COPY_B];
     int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first >= last) return;
     bw_copy_bytes(b + first, a + first, last - first, bw_is_large(bytes), task->walk);
     if (bw_is_large(bytes)) bw_stream_fence();
 }
@@ -192,7 +188,6 @@ static void triad_share(void *context, int rank, int ranks) {
     const stream_task *task = context;
     int64_t bytes = stream_bytes(task->launch), elem = bw_elem_bytes(task->launch->precision->activation), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first >= last) return;
     BW_DTYPE_SWITCH(task->launch->precision->activation, triad_stretch, task, first / elem, last / elem,
                     bw_is_large(bytes));
 }

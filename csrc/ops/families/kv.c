@@ -7,18 +7,12 @@
 #include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
+#include "ops/reference.h"
 
-#define LENGTH_MAX (((int64_t)1 << 31) - 1)
-
-#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, LENGTH_MAX, .fallback = 1)
+#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1)
 #define HEAD_PARAMS                                                                \
     BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8), \
         BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128)
-
-static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    (void)dims, (void)precision, (void)rounds_once;
-    return (bw_tolerance){0.0, 0.0};
-}
 
 /* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
  * count. */
@@ -79,10 +73,10 @@ static bw_status refuse_scales(const char *op_name, const bw_precision *precisio
 
 static const bw_param append_params[] = {
     BATCH_PARAM,
-    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, LENGTH_MAX, .fallback = 128),
-    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, LENGTH_MAX, .fallback = 512),
+    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, INT32_MAX, .fallback = 128),
+    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, INT32_MAX, .fallback = 512),
     HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, LENGTH_MAX, .fallback = 0),
+    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, INT32_MAX, .fallback = 0),
 };
 
 typedef struct append_shape {
@@ -196,16 +190,16 @@ const bw_op bw_op_kv_append = {
     .host_input = append_host_input,
     .rows = append_rows,
     .reference = append_reference,
-    .tolerance = exact,
+    .tolerance = bw_tolerance_exact,
 };
 
 /* ---- gather ---- */
 
 static const bw_param gather_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, LENGTH_MAX, .fallback = 4096),
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096),
     HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page", 1, LENGTH_MAX, .fallback = 16),
+    BW_PARAM("page_size", "tokens", "tokens per page", 1, INT32_MAX, .fallback = 16),
 };
 
 static int64_t gather_pages(const bw_dims *dims) {
@@ -240,7 +234,7 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
 static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
     (void)precision;
     bw_checked_int pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
-    if (pages.overflow || pages.value > LENGTH_MAX) {
+    if (pages.overflow || pages.value > INT32_MAX) {
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
     }
     return BW_OK;
@@ -290,14 +284,14 @@ const bw_op bw_op_kv_gather = {
     .host_input = gather_host_input,
     .rows = gather_rows,
     .reference = gather_reference,
-    .tolerance = exact,
+    .tolerance = bw_tolerance_exact,
 };
 
 /* ---- copy ---- */
 
 static const bw_param copy_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, LENGTH_MAX, .fallback = 4096),
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096),
     HEAD_PARAMS,
 };
 
@@ -353,5 +347,5 @@ const bw_op bw_op_kv_copy = {
     .operands = copy_operands,
     .rows = copy_rows,
     .reference = copy_reference,
-    .tolerance = exact,
+    .tolerance = bw_tolerance_exact,
 };
