@@ -102,7 +102,7 @@ static void measure_peak(bw_device *device) {
         best_s = fmin(best_s, bw_now_s() - start_s);
     }
     bw_pool_leave(device->pool);
-    double flops = (double)PEAK_ROUNDS * *device->kernels->flops_per_round * bw_pool_size(device->pool);
+    double flops = (double)PEAK_ROUNDS * device->kernels->flops_per_round * bw_pool_size(device->pool);
     for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
     facts->peak_tflops[BW_FP32] = facts->peak_tflops[BW_FP16] = facts->peak_tflops[BW_BF16] = flops / best_s * 1e-12;
     snprintf(facts->tflops_source, sizeof facts->tflops_source,
@@ -499,8 +499,6 @@ static const bw_mark_calls mark_calls = {
 static const bw_disturbance_calls disturbance_calls = {.look = bw_busy_look, .reference = reference};
 
 static const char *const timers[] = {"monotonic", NULL};
-
-extern const bw_backend bw_cpu_backend;
 
 const bw_backend bw_cpu_backend = {
     .name = "cpu",

@@ -45,7 +45,7 @@ typedef struct bw_cpu_kernels {
     uint32_t (*sum)(const void *data, int64_t bytes);
     /* One thread's arithmetic roof: so many FLOPs a round, in registers. */
     float (*multiply_adds)(int64_t rounds);
-    const int *flops_per_round;
+    int flops_per_round;
 } bw_cpu_kernels;
 
 /* The best instruction set that this machine and operating system run. */

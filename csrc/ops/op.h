@@ -123,13 +123,13 @@ typedef struct bw_op {
 
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */
-    bw_status (*validate)(const bw_dims *dims, const bw_precision *precision);
+    bw_status (*validate)(const bw_dims *dims);
     bw_status (*cost)(const bw_dims *dims, const bw_precision *precision,
                       bw_cost *out); /* algorithmic = compulsory here */
     /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
     int (*operands)(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]);
-    /* Writes all of a BW_RECIPE_HOST operand. */
-    void (*host_input)(const bw_dims *dims, uint64_t seed, int operand, void *out);
+    /* Writes all of the BW_RECIPE_HOST operand. */
+    void (*host_input)(const bw_dims *dims, uint64_t seed, void *out);
     bw_rows (*rows)(const bw_dims *dims, const bw_precision *precision);
     /* Row `row` in float64 from the same rounded inputs. */
     bw_status (*reference)(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,

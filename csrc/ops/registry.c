@@ -95,7 +95,7 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
         return bw_fail(BW_CODE_INVALID, "%s: %s = %" PRId64 ": allowed is %" PRId64 " to %" PRId64, op->name,
                        param->name, dims->value[i], param->minimum, param->maximum);
     }
-    if (op->validate) BW_TRY(op->validate(dims, precision));
+    if (op->validate) BW_TRY(op->validate(dims));
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
     BW_TRY(bw_op_operands(op, dims, precision, operands, &count));

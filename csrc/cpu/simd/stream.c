@@ -271,15 +271,11 @@ void BW_CPU_NAME(walks_choose)(bw_device *device) {
 }
 
 /* A walk is a matter of threads with a window or more to go through. */
-static bw_status get_ready(const bw_launch *launch) {
-    bool matters = stream_bytes(launch) >= READ_WINDOW * (int64_t)bw_pool_size(launch->device->pool);
-    if (matters && !launch->once) BW_CPU_NAME(walks_choose)(launch->device);
-    return BW_OK;
-}
-
 static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state) {
     (void)set_count, (void)state;
-    return get_ready(sets);
+    bool matters = stream_bytes(sets) >= READ_WINDOW * (int64_t)bw_pool_size(sets->device->pool);
+    if (matters && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);
+    return BW_OK;
 }
 
 /* ---- the tables ---- */
@@ -297,7 +293,6 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
     }
 
 #define BW_STREAM_TABLE(stem)                                                                                      \
-    extern const bw_variant_table BW_CPU_TABLE(stream_##stem);                                                     \
     const bw_variant_table BW_CPU_TABLE(stream_##stem) = {stem##_rows, sizeof stem##_rows / sizeof stem##_rows[0], \
                                                           "fp32 elements=67108864"};
 

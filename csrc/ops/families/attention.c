@@ -209,8 +209,7 @@ static bw_tolerance shape_tolerance(const shape *s, const bw_precision *precisio
 
 /* An operation's functions, by its shape. */
 #define SHAPE_FUNCTIONS(stem)                                                                                         \
-    static bw_status stem##_validate(const bw_dims *dims, const bw_precision *precision) {                            \
-        (void)precision;                                                                                              \
+    static bw_status stem##_validate(const bw_dims *dims) {                                                           \
         shape s = stem##_shape(dims);                                                                                 \
         return check_shape(&s);                                                                                       \
     }                                                                                                                 \

@@ -134,8 +134,7 @@ static int append_operands(const bw_dims *dims, const bw_precision *precision, b
     return BW_APPEND_OPERANDS;
 }
 
-static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
-    (void)operand;
+static void append_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     append_shape s = append_of(dims);
     for (int64_t t = 0; t < s.tokens; t++) {
         ((int64_t *)out)[t] = append_slot(&s, seed, t / s.seq, s.cached + t % s.seq);
@@ -231,8 +230,7 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
     return BW_GATHER_OPERANDS;
 }
 
-static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
+static bw_status gather_validate(const bw_dims *dims) {
     bw_checked_int pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
     if (pages.overflow || pages.value > INT32_MAX) {
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
@@ -240,8 +238,7 @@ static bw_status gather_validate(const bw_dims *dims, const bw_precision *precis
     return BW_OK;
 }
 
-static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
-    (void)operand;
+static void gather_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     int64_t count = dims->value[BW_GATHER_BATCH] * gather_pages(dims);
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
 }
