@@ -74,6 +74,24 @@ BW_INLINE void *bw_at_mutable(bw_dtype dtype, void *data, int64_t index) {
     return (char *)data + index * bw_elem_bytes(dtype);
 }
 
+BW_INLINE bw_vf bw_vf_set(float x) {
+    return x - (bw_vf){0.0f};
+}
+
+BW_INLINE bw_vf bw_vf_load(const float *p) {
+    bw_vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+BW_INLINE void bw_vf_store(float *p, bw_vf x) {
+    memcpy(p, &x, sizeof x);
+}
+
+BW_INLINE void bw_vh_store(void *p, bw_vh x) {
+    memcpy(p, &x, sizeof x);
+}
+
 #if !BW_SIMD_PARTS
 BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
     float part[BW_SIMD_FLOATS] = {0};

@@ -10,18 +10,6 @@ enum { BW_SIMD_FLOATS = 8, BW_MICRO_ROWS = 6 };
 typedef float bw_vf __attribute__((vector_size(32)));
 typedef __m128i bw_vh;
 
-BW_INLINE bw_vf bw_vf_set(float x) {
-    return _mm256_set1_ps(x);
-}
-
-BW_INLINE bw_vf bw_vf_load(const float *p) {
-    return _mm256_loadu_ps(p);
-}
-
-BW_INLINE void bw_vf_store(float *p, bw_vf x) {
-    _mm256_storeu_ps(p, x);
-}
-
 BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
     return _mm256_fmadd_ps(a, b, c);
 }
@@ -60,10 +48,6 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
     __m256i narrow = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
     return _mm256_castsi256_si128(narrow);
-}
-
-BW_INLINE void bw_vh_store(void *p, bw_vh x) {
-    _mm_storeu_si128((__m128i *)p, x);
 }
 
 BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {

@@ -10,18 +10,6 @@ enum { BW_SIMD_FLOATS = 16, BW_MICRO_ROWS = 12 };
 typedef float bw_vf __attribute__((vector_size(64)));
 typedef __m256i bw_vh; /* as many 16-bit elements as bw_vf has floats */
 
-BW_INLINE bw_vf bw_vf_set(float x) {
-    return _mm512_set1_ps(x);
-}
-
-BW_INLINE bw_vf bw_vf_load(const float *p) {
-    return _mm512_loadu_ps(p);
-}
-
-BW_INLINE void bw_vf_store(float *p, bw_vf x) {
-    _mm512_storeu_ps(p, x);
-}
-
 BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
     return _mm512_fmadd_ps(a, b, c);
 }
@@ -60,10 +48,6 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
-}
-
-BW_INLINE void bw_vh_store(void *p, bw_vh x) {
-    _mm256_storeu_si256((__m256i *)p, x);
 }
 
 BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {

@@ -10,18 +10,6 @@ enum { BW_SIMD_FLOATS = 4, BW_MICRO_ROWS = 8 };
 typedef float32x4_t bw_vf;
 typedef uint16x4_t bw_vh;
 
-BW_INLINE bw_vf bw_vf_set(float x) {
-    return vdupq_n_f32(x);
-}
-
-BW_INLINE bw_vf bw_vf_load(const float *p) {
-    return vld1q_f32(p);
-}
-
-BW_INLINE void bw_vf_store(float *p, bw_vf x) {
-    vst1q_f32(p, x);
-}
-
 BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
     return vfmaq_f32(c, a, b);
 }
@@ -56,10 +44,6 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
     uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
     return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
-}
-
-BW_INLINE void bw_vh_store(void *p, bw_vh x) {
-    memcpy(p, &x, sizeof x);
 }
 
 BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {

@@ -16,20 +16,6 @@ typedef float bw_vf __attribute__((vector_size(16)));
 typedef uint32_t bw_v4u __attribute__((vector_size(16)));
 typedef uint16_t bw_vh __attribute__((vector_size(8)));
 
-BW_INLINE bw_vf bw_vf_set(float x) {
-    return (bw_vf){x, x, x, x};
-}
-
-BW_INLINE bw_vf bw_vf_load(const float *p) {
-    bw_vf x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-BW_INLINE void bw_vf_store(float *p, bw_vf x) {
-    memcpy(p, &x, sizeof x);
-}
-
 BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
     return a * b + c;
 }
@@ -78,7 +64,7 @@ BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
     bw_v4u bits = (bw_v4u)x;
     bw_v4u sign = (bits >> 16) & 0x8000u;
     bw_v4u magnitude = bits & 0x7fffffffu;
-    bw_v4u subnormal = (bw_v4u)((bw_vf)magnitude + bw_vf_set(0.5f)) - 0x3f000000u;
+    bw_v4u subnormal = (bw_v4u)((bw_vf)magnitude + 0.5f) - 0x3f000000u;
     bw_v4u rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     bw_v4u half = (rounded - 0x38000000u) >> 13;
     half = bw_v4u_select((bw_v4u)(magnitude < 0x38800000u), subnormal, half);
@@ -96,10 +82,6 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     bw_v4u rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     bw_v4u nan = (bw_v4u)((bits & 0x7fffffffu) > 0x7f800000u);
     return __builtin_convertvector(bw_v4u_select(nan, bits | 0x400000u, rounded) >> 16, bw_vh);
-}
-
-BW_INLINE void bw_vh_store(void *p, bw_vh x) {
-    memcpy(p, &x, sizeof x);
 }
 
 BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
