@@ -1,7 +1,6 @@
 /* What a backend offers: tables of calls for the measuring code, and one kernel table per operation.
  * Graph capture, events, streams and threads stay behind this header. */
-#ifndef BW_BACKEND_BACKEND_H
-#define BW_BACKEND_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -421,5 +420,4 @@ bw_status bw_backend_find(const char *name, const bw_backend **out);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

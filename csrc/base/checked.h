@@ -1,6 +1,5 @@
 /* Sizes are int64_t, and every product or sum of sizes is checked. */
-#ifndef BW_BASE_CHECKED_H
-#define BW_BASE_CHECKED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ static inline int64_t bw_spread_step(int64_t count) {
     while (bw_gcd(step, count) != 1) step++;
     return step;
 }
-
-#endif

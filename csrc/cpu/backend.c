@@ -57,7 +57,6 @@ static void find_facts(bw_device *device) {
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
-    facts->fixed_replay = false;
     int cpus = bw_pool_cpus(pool);
     int used = snprintf(facts->note, sizeof facts->note, "%d thread%s", facts->units, facts->units == 1 ? "" : "s");
     char *end = facts->note + used;

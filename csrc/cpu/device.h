@@ -1,6 +1,5 @@
 /* The CPU backend's device handle. */
-#ifndef BW_CPU_DEVICE_H
-#define BW_CPU_DEVICE_H
+#pragma once
 
 #include "cpu/isa.h"
 #include "cpu/memory.h"
@@ -42,5 +41,3 @@ void bw_busy_free(bw_busy *self); /* NULL is fine */
 /* Time since the last call in which threads of the pool waited to run, that the hypervisor took, or in which processes
  * waited for memory; `slowed` is left alone. */
 void bw_busy_look(bw_device *device, bw_disturbance *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* The thread pool: pinned workers that share one task at a time with the calling thread. */
-#ifndef BW_CPU_THREADS_H
-#define BW_CPU_THREADS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ static inline void bw_pool_share_units(int64_t count, int64_t unit, int rank, in
     *first = bw_min64(*first * unit, count);
     *last = bw_min64(*last * unit, count);
 }
-
-#endif

@@ -11,8 +11,7 @@
  * launch is known only when two moves of the counter, each seen within 0.1 s, are a second or more apart, with little
  * but the timed launches in between (no flushes): then the time that it is for is right within 10 %. A measurement that
  * is over sooner has none: it is not prolonged for that. */
-#ifndef BW_MEASURE_CONDITIONS_H
-#define BW_MEASURE_CONDITIONS_H
+#pragma once
 
 #include "measure/session.h"
 
@@ -61,5 +60,3 @@ void bw_watch_end(const bw_watch *watch, bw_measured_conditions *out);
 
 /* "sw_power_cap;hw_thermal", "none", or "" where it is not known. */
 void bw_throttle_words(unsigned throttle, char *out, size_t out_size);
-
-#endif

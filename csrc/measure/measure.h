@@ -1,7 +1,6 @@
 /* Measures a case, or a caller's function: verifies, warms up, samples until the median is precise enough, verifies
  * again. */
-#ifndef BW_MEASURE_MEASURE_H
-#define BW_MEASURE_MEASURE_H
+#pragma once
 
 #include "measure/case/case.h"
 #include "measure/conditions.h"
@@ -93,5 +92,3 @@ bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out);
 bw_status bw_count_call_metrics(const bw_call *self, unsigned groups, bw_metrics *out);
 
 void bw_measurement_free(bw_measurement *measurement); /* its contents */
-
-#endif

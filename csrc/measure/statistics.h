@@ -1,7 +1,6 @@
 /* Statistics of the samples of one case. Samples are autocorrelated, since clocks, caches and other programs change
  * slowly. */
-#ifndef BW_MEASURE_STATISTICS_H
-#define BW_MEASURE_STATISTICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ bool bw_statistics_converged(const bw_statistics *statistics, double target);
 /* Ranks (0-based) whose order statistics bracket the median with at least 95 % confidence, whatever the distribution:
  * sum over low < i <= high of C(n, i) / 2^n >= 0.95. False when n < 6. */
 bool bw_median_ranks(int64_t count, int64_t *low, int64_t *high);
-
-#endif

@@ -1,6 +1,5 @@
 /* Helpers of the cost formulas. */
-#ifndef BW_OPS_COST_H
-#define BW_OPS_COST_H
+#pragma once
 
 #include "base/checked.h"
 #include "ops/op.h"
@@ -34,5 +33,3 @@ static inline bw_checked_int bw_bytes_of(bw_dtype dtype, bw_checked_int elems) {
     bw_checked_int result = {bytes, bytes < 0};
     return result;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* An operation's descriptor: parameters, validation, cost, operands, inputs, reference, tolerance.
  * It says everything about an operation but how to run it; backends, tests, the command line, the columns of a
  * result and the documentation read it from here. */
-#ifndef BW_OPS_OP_H
-#define BW_OPS_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -164,5 +163,3 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 /* Operands with their sizes, absent ones among them; fails when one overflows. */
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count);
-
-#endif

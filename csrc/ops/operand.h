@@ -1,6 +1,5 @@
 /* Operands of an operation, and the values that they hold when a case begins. */
-#ifndef BW_OPS_OPERAND_H
-#define BW_OPS_OPERAND_H
+#pragma once
 
 #include "ops/op.h"
 
@@ -62,5 +61,3 @@ void bw_source_read(const bw_source *source, int64_t first, int64_t count, doubl
 
 /* 1 over the mean square of such numbers: 3, exactly, where they are uniform in [-1, 1). */
 double bw_source_inverse_square(const bw_source *source);
-
-#endif

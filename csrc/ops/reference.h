@@ -1,6 +1,5 @@
 /* Sums in float64 for reference rows, and the tolerance of moves. */
-#ifndef BW_OPS_REFERENCE_H
-#define BW_OPS_REFERENCE_H
+#pragma once
 
 #include "ops/op.h"
 
@@ -24,5 +23,3 @@ static inline bw_tolerance bw_tolerance_exact(const bw_dims *dims, const bw_prec
 static inline void bw_add_scaled(double *to, double factor, const double *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
 }
-
-#endif

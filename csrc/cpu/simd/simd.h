@@ -1,8 +1,7 @@
 /* The small vector language that kernels are written in: bw_vf, a vector of BW_SIMD_FLOATS floats. Storage types are
  * converted on the way in and out; all arithmetic is in fp32. The dtype of bw_vf_load_as and its like is a constant
  * wherever they are inlined (BW_DTYPE_SWITCH sees to that), so that no branch is left. */
-#ifndef BW_CPU_SIMD_SIMD_H
-#define BW_CPU_SIMD_SIMD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -240,5 +239,3 @@ BW_INLINE bw_vf bw_vf_sums(bw_vf rows[BW_SIMD_FLOATS]) {
 BW_INLINE int64_t bw_round_up(int64_t value, int64_t unit) {
     return bw_ceil_div(value, unit) * unit;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The specification of a case: an operation, its parameters, its precision, and the seed of its inputs. It knows no
  * device, no kernel and no memory. It never changes, so that any thread may read it. */
-#ifndef BW_MEASURE_CASE_SPEC_H
-#define BW_MEASURE_CASE_SPEC_H
+#pragma once
 
 #include "ops/op.h"
 
@@ -15,5 +14,3 @@ typedef struct bw_case_spec {
     int operand_count;
     int64_t list[];
 } bw_case_spec;
-
-#endif

@@ -1,6 +1,5 @@
 /* The primitives of simd.h with AVX2, FMA and F16C. */
-#ifndef BW_CPU_SIMD_VECTOR_AVX2_H
-#define BW_CPU_SIMD_VECTOR_AVX2_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -74,5 +73,3 @@ BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
 BW_INLINE void bw_stream_fence(void) {
     _mm_sfence();
 }
-
-#endif

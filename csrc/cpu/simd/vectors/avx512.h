@@ -1,6 +1,5 @@
 /* The primitives of simd.h with AVX-512 (F, BW, DQ, VL). */
-#ifndef BW_CPU_SIMD_VECTOR_AVX512_H
-#define BW_CPU_SIMD_VECTOR_AVX512_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -70,5 +69,3 @@ BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
 BW_INLINE void bw_stream_fence(void) {
     _mm_sfence();
 }
-
-#endif

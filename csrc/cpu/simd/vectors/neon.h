@@ -1,6 +1,5 @@
 /* The primitives of simd.h with NEON, as every aarch64 has it. */
-#ifndef BW_CPU_SIMD_VECTOR_NEON_H
-#define BW_CPU_SIMD_VECTOR_NEON_H
+#pragma once
 
 #include <arm_neon.h>
 
@@ -49,5 +48,3 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
 BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
     return vreinterpretq_f32_u16(vcombine_u16(low, high));
 }
-
-#endif

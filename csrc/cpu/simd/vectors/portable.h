@@ -1,7 +1,6 @@
 /* The primitives of simd.h in C with the compiler's vector types: four floats, which every machine can do. Every x86-64
  * also has a non-temporal store of them. */
-#ifndef BW_CPU_SIMD_VECTOR_PORTABLE_H
-#define BW_CPU_SIMD_VECTOR_PORTABLE_H
+#pragma once
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -99,6 +98,4 @@ BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
 BW_INLINE void bw_stream_fence(void) {
     _mm_sfence();
 }
-#endif
-
 #endif
