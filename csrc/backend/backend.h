@@ -10,10 +10,6 @@
 #include "base/types/precision.h"
 #include "ops/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct bw_device bw_device;       /* a device's handle; each backend defines its own */
 typedef struct bw_marks bw_marks;         /* points in time on a stream */
 typedef struct bw_plan bw_plan;           /* n launches over R buffer sets, ready to be timed again and again */
@@ -417,7 +413,3 @@ typedef struct bw_backend {
 int bw_backend_count(void);
 const bw_backend *bw_backend_at(int index);
 bw_status bw_backend_find(const char *name, const bw_backend **out);
-
-#ifdef __cplusplus
-}
-#endif

@@ -54,10 +54,6 @@ bool bw_median_ranks(int64_t count, int64_t *low, int64_t *high) {
     return true;
 }
 
-int64_t bw_statistics_scratch(int64_t count) {
-    return 2 * count;
-}
-
 /* The median of each block of `length` samples, the last ones: the oldest are left out where there is a remainder. A
  * length is odd, so that a block's median is as likely above the samples' median as below it. */
 static void block_medians(const double *samples, int64_t count, int64_t length, double *medians, double *scratch) {

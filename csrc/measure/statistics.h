@@ -23,7 +23,9 @@ typedef struct bw_statistics {
  * rule out, the interval is widened. If the samples lie in two states, of which either may have the median, it
  * holds both; if they drift, all that they drift through. */
 bw_statistics bw_statistics_of(const double *samples, int64_t count, double *scratch);
-int64_t bw_statistics_scratch(int64_t count);
+static inline int64_t bw_statistics_scratch(int64_t count) {
+    return 2 * count;
+}
 
 /* The interval is within `target` of the median, and the two halves of the samples are no further apart than that. */
 bool bw_statistics_converged(const bw_statistics *statistics, double target);

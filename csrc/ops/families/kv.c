@@ -30,18 +30,22 @@ static int64_t parts_of(int64_t width) {
     return bw_ceil_div(width, PART_ELEMS);
 }
 
-/* Part `part` of token `token` of the output, from where token `from` of a generated operand lies. */
-static void part_values(bw_dtype dtype, uint64_t seed, int operand, int64_t from, int64_t token, int64_t part,
+/* Reference row `row`: a part of token `token` of the output, from where token `from` of a generated operand lies. */
+static void part_values(bw_dtype dtype, uint64_t seed, int operand, int64_t from, int64_t token, int64_t row,
                         int64_t width, bw_reference_row *out) {
-    int64_t first = part * PART_ELEMS;
+    int64_t first = row % parts_of(width) * PART_ELEMS;
     out->offset = token * width + first;
     out->count = bw_min64(PART_ELEMS, width - first);
     out->scale = 1.0;
     bw_input_doubles(dtype, bw_input_key_make(seed, operand), from * width + first, out->count, out->values);
 }
 
-/* Of a K and a V of `tokens` tokens each, all written. */
-static bw_rows whole_rows(int64_t tokens, int64_t width) {
+/* Of the K and the V that a gather or a copy writes, whose first parameters are the same. */
+_Static_assert((int)BW_GATHER_HEAD_DIM == (int)BW_COPY_HEAD_DIM, "one rule for both");
+static bw_rows whole_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
+    const int64_t *v = dims->value;
+    int64_t tokens = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
     int64_t parts = parts_of(width);
     return (bw_rows){
         .count = 2 * tokens * parts, .elems = bw_min64(width, PART_ELEMS), .line = tokens * parts, .parts = parts};
@@ -157,20 +161,20 @@ static bw_status append_reference(const bw_dims *dims, const bw_precision *preci
                                   bw_reference_row *out) {
     BW_TRY(refuse_scales("kv_append", precision));
     append_shape s = append_of(dims);
-    int64_t width = s.heads * s.dim, part = row % parts_of(width), token = row / parts_of(width);
+    int64_t width = s.heads * s.dim, token = row / parts_of(width);
     bool written = token < 2 * s.tokens;
     int64_t untouched = s.pages_per_sequence * s.page_rows - s.seq; /* per sequence */
     int64_t per_cache = written ? s.tokens : s.batch * untouched;
     int64_t index = written ? token : token - 2 * s.tokens;
     bool is_v = index >= per_cache;
-    index -= is_v ? per_cache : 0;
+    if (is_v) index -= per_cache;
     int64_t b = written ? index / s.seq : index / untouched;
     int64_t position = written ? s.cached + index % s.seq : index % untouched;
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
     out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
     part_values(written ? precision->result : precision->cache, seed,
-                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, part, width,
+                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, row, width,
                 out);
     return BW_OK;
 }
@@ -243,26 +247,18 @@ static void gather_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
 }
 
-static bw_rows gather_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    const int64_t *v = dims->value;
-    return whole_rows(v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM]);
-}
-
 static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
     BW_TRY(refuse_scales("kv_gather", precision));
     const int64_t *v = dims->value;
     int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
     int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    int64_t part = row % parts_of(width), token = row / parts_of(width);
+    int64_t token = row / parts_of(width), index = token % rows, b = index / len, position = index % len;
     bool is_v = token >= rows;
-    int64_t index = is_v ? token - rows : token;
-    int64_t b = index / len, position = index % len;
     int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
     out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
     part_values(precision->cache, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page,
-                index, part, width, out);
+                index, row, width, out);
     return BW_OK;
 }
 
@@ -279,7 +275,7 @@ const bw_op bw_op_kv_gather = {
     .cost = gather_cost,
     .operands = gather_operands,
     .host_input = gather_host_input,
-    .rows = gather_rows,
+    .rows = whole_rows,
     .reference = gather_reference,
     .tolerance = bw_tolerance_exact,
 };
@@ -312,22 +308,15 @@ static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_
     return BW_COPY_OPERANDS;
 }
 
-static bw_rows copy_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    const int64_t *v = dims->value;
-    return whole_rows(v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM]);
-}
-
 static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     BW_TRY(refuse_scales("kv_copy", precision));
     const int64_t *v = dims->value;
     int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
-    int64_t part = row % parts_of(width), token = row / parts_of(width);
+    int64_t token = row / parts_of(width), index = token % rows;
     bool is_v = token >= rows;
-    int64_t index = is_v ? token - rows : token;
     out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
+    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, row, width, out);
     return BW_OK;
 }
 
@@ -342,7 +331,7 @@ const bw_op bw_op_kv_copy = {
                 "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
     .cost = copy_cost,
     .operands = copy_operands,
-    .rows = copy_rows,
+    .rows = whole_rows,
     .reference = copy_reference,
     .tolerance = bw_tolerance_exact,
 };
