@@ -18,6 +18,12 @@
 
 #define BW_INLINE static inline __attribute__((always_inline, unused))
 
+/* A function that returns one expression: the vectors' headers are tables of them. */
+#define BW_PRIMITIVE(type, name, parameters, ...) \
+    BW_INLINE type name parameters {              \
+        return __VA_ARGS__;                       \
+    }
+
 #define BW_ISA_ID_avx512 1
 #define BW_ISA_ID_avx2 2
 #define BW_ISA_ID_neon 3

@@ -167,21 +167,17 @@ bw_status bw_case_launch(bw_case *self, int64_t set) {
 }
 
 /* Between marks, for tools that watch. */
-static bw_status launch_marked(bw_case *self) {
+static bw_status launch_once(bw_case *self) {
     const bw_annotation_calls *annotations = self->annotations;
     bw_case_annotation annotation;
+    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true));
+    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
     bw_case_annotate(self, &annotation);
     for (int i = 0; i < annotation.ranges.count; i++)
         annotations->push(self->session->device, &annotation.ranges.range[i]);
     bw_status status = bw_case_launch(self, 0);
     for (int i = 0; i < annotation.ranges.count; i++) annotations->pop(self->session->device);
     return status;
-}
-
-static bw_status launch_once(bw_case *self) {
-    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true));
-    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    return launch_marked(self);
 }
 
 bw_status bw_case_launch_once(bw_case *self) {

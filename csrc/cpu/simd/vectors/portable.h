@@ -15,25 +15,11 @@ typedef float bw_vf __attribute__((vector_size(16)));
 typedef uint32_t bw_v4u __attribute__((vector_size(16)));
 typedef uint16_t bw_vh __attribute__((vector_size(8)));
 
-BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
-    return a * b + c;
-}
-
-BW_INLINE bw_v4u bw_v4u_select(bw_v4u mask, bw_v4u yes, bw_v4u no) {
-    return (yes & mask) | (no & ~mask);
-}
-
-BW_INLINE bw_vf bw_vf_max(bw_vf a, bw_vf b) {
-    return (bw_vf)bw_v4u_select((bw_v4u)(a > b), (bw_v4u)a, (bw_v4u)b);
-}
-
-BW_INLINE bw_vf bw_vf_zip_low(bw_vf a, bw_vf b) {
-    return (bw_vf){a[0], b[0], a[1], b[1]};
-}
-
-BW_INLINE bw_vf bw_vf_zip_high(bw_vf a, bw_vf b) {
-    return (bw_vf){a[2], b[2], a[3], b[3]};
-}
+BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), a *b + c)
+BW_PRIMITIVE(bw_v4u, bw_v4u_select, (bw_v4u mask, bw_v4u yes, bw_v4u no), (yes & mask) | (no & ~mask))
+BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), (bw_vf)bw_v4u_select((bw_v4u)(a > b), (bw_v4u)a, (bw_v4u)b))
+BW_PRIMITIVE(bw_vf, bw_vf_zip_low, (bw_vf a, bw_vf b), (bw_vf){a[0], b[0], a[1], b[1]})
+BW_PRIMITIVE(bw_vf, bw_vf_zip_high, (bw_vf a, bw_vf b), (bw_vf){a[2], b[2], a[3], b[3]})
 
 BW_INLINE bw_v4u bw_v4u_widen(const uint16_t *p) {
     bw_vh narrow;
@@ -41,9 +27,7 @@ BW_INLINE bw_v4u bw_v4u_widen(const uint16_t *p) {
     return __builtin_convertvector(narrow, bw_v4u);
 }
 
-BW_INLINE bw_v4u bw_v4u_set(uint32_t x) {
-    return (bw_v4u){x, x, x, x};
-}
+BW_PRIMITIVE(bw_v4u, bw_v4u_set, (uint32_t x), (bw_v4u){x, x, x, x})
 
 /* bw_fp16_to_float without branches: a subnormal's leading one is put in and subtracted again as a float. */
 BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
@@ -72,9 +56,7 @@ BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
     return __builtin_convertvector(half | sign, bw_vh);
 }
 
-BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
-    return (bw_vf)(bw_v4u_widen(p) << 16);
-}
+BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p), (bw_vf)(bw_v4u_widen(p) << 16))
 
 BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     bw_v4u bits = (bw_v4u)x;
