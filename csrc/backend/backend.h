@@ -310,7 +310,7 @@ typedef struct bw_plan_calls {
     /* A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
-    double (*host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
+    double (*host_ns)(const bw_plan *plan);          /* optional: host time of one plain launch; NaN = not measured */
     void (*free)(bw_plan *plan);                     /* NULL is fine */
     bw_kernel_times (*kernels)(const bw_plan *plan); /* optional; of the last replay */
     bool (*late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */

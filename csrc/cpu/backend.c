@@ -397,11 +397,6 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     return status;
 }
 
-static double plan_host_ns(const bw_plan *plan) {
-    (void)plan; /* a launch is its own host time */
-    return NAN;
-}
-
 static bw_status reference(bw_device *device, double *ns) {
     int64_t bytes = reference_bytes(device);
     if (!device->reference) BW_TRY(allocate_written(device, bytes, &device->reference));
@@ -481,7 +476,6 @@ static const bw_plan_calls plan_calls = {
     .empty = empty_work,
     .create = plan_create,
     .run = plan_run,
-    .host_ns = plan_host_ns,
     .free = plan_free,
 };
 

@@ -364,7 +364,8 @@ static bw_status measure_subject(const bw_measure_options *options, subject *sub
     subject->annotation_stack = *annotations;
     BW_TRY(sample(options, subject, out));
     out->launches_per_sample = subject->spec.launches;
-    out->host_launch_ns = subject->backend->plans->host_ns(subject->plan);
+    const bw_plan_calls *plans = subject->backend->plans;
+    if (plans->host_ns) out->host_launch_ns = plans->host_ns(subject->plan);
     return BW_OK;
 }
 
