@@ -239,7 +239,7 @@ static drift find_drift(const double *samples, int64_t count, double *scratch) {
     return result;
 }
 
-/* ---- all of it ---- */
+/* ---- the summary ---- */
 
 static void hold(bw_statistics *self, double low, double high) {
     self->low = fmin(self->low, low);
