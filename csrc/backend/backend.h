@@ -1,7 +1,6 @@
 /* What a backend offers: tables of calls for the measuring code, and one kernel table per operation.
  * Graph capture, events, streams and threads stay behind this header. */
-#ifndef BW_BACKEND_BACKEND_H
-#define BW_BACKEND_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,10 +9,6 @@
 #include "base/status.h"
 #include "base/types/precision.h"
 #include "ops/op.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct bw_device bw_device;       /* a device's handle; each backend defines its own */
 typedef struct bw_marks bw_marks;         /* points in time on a stream */
@@ -315,7 +310,7 @@ typedef struct bw_plan_calls {
     /* A timer that cannot be had here is BW_CODE_UNAVAILABLE. */
     bw_status (*create)(bw_device *device, const bw_plan_spec *spec, bw_plan **out);
     bw_status (*run)(bw_plan *plan, double *ns);     /* one replay: elapsed time of all its launches */
-    double (*host_ns)(const bw_plan *plan);          /* host time of one plain launch; NaN = not measured */
+    double (*host_ns)(const bw_plan *plan);          /* optional: host time of one plain launch; NaN = not measured */
     void (*free)(bw_plan *plan);                     /* NULL is fine */
     bw_kernel_times (*kernels)(const bw_plan *plan); /* optional; of the last replay */
     bool (*late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
@@ -418,8 +413,3 @@ typedef struct bw_backend {
 int bw_backend_count(void);
 const bw_backend *bw_backend_at(int index);
 bw_status bw_backend_find(const char *name, const bw_backend **out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,7 +6,6 @@
 extern const bw_backend bw_cpu_backend;
 extern const bw_backend bw_cuda_backend; /* csrc/cuda, or the line below */
 
-/* The one place that knows whether CUDA was compiled in. */
 #if !BW_WITH_CUDA
 const bw_backend bw_cuda_backend = {.name = "cuda",
                                     .text = "NVIDIA GPUs",

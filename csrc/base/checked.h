@@ -1,6 +1,5 @@
 /* Sizes are int64_t, and every product or sum of sizes is checked. */
-#ifndef BW_BASE_CHECKED_H
-#define BW_BASE_CHECKED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,23 +17,16 @@ static inline bw_checked_int bw_num(int64_t value) {
     return result;
 }
 
-static inline bw_checked_int bw_mul(bw_checked_int a, bw_checked_int b) {
-    bw_checked_int result = {0, a.overflow || b.overflow};
-    if (__builtin_mul_overflow(a.value, b.value, &result.value)) result.overflow = true;
-    return result;
-}
-
-static inline bw_checked_int bw_add(bw_checked_int a, bw_checked_int b) {
-    bw_checked_int result = {0, a.overflow || b.overflow};
-    if (__builtin_add_overflow(a.value, b.value, &result.value)) result.overflow = true;
-    return result;
-}
-
-static inline bw_checked_int bw_sub(bw_checked_int a, bw_checked_int b) {
-    bw_checked_int result = {0, a.overflow || b.overflow};
-    if (__builtin_sub_overflow(a.value, b.value, &result.value)) result.overflow = true;
-    return result;
-}
+#define BW_CHECKED(name)                                                                          \
+    static inline bw_checked_int bw_##name(bw_checked_int a, bw_checked_int b) {                  \
+        bw_checked_int result = {0, a.overflow || b.overflow};                                    \
+        if (__builtin_##name##_overflow(a.value, b.value, &result.value)) result.overflow = true; \
+        return result;                                                                            \
+    }
+BW_CHECKED(mul)
+BW_CHECKED(add)
+BW_CHECKED(sub)
+#undef BW_CHECKED
 
 /* The product of up to five factors, as shapes need it. */
 static inline bw_checked_int bw_mul3(int64_t a, int64_t b, int64_t c) {
@@ -77,5 +69,3 @@ static inline int64_t bw_spread_step(int64_t count) {
     while (bw_gcd(step, count) != 1) step++;
     return step;
 }
-
-#endif

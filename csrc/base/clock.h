@@ -1,6 +1,5 @@
 /* The clocks of the host, and bandwidth from bytes and seconds. */
-#ifndef BW_BASE_CLOCK_H
-#define BW_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -27,5 +26,3 @@ static inline double bw_thread_s(void) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
-
-#endif

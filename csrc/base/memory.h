@@ -1,6 +1,5 @@
 /* Arrays on the heap that grow. */
-#ifndef BW_BASE_MEMORY_H
-#define BW_BASE_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,5 +13,3 @@ static inline bw_status bw_resize(void **memory, int64_t count, size_t size, con
     *memory = larger;
     return BW_OK;
 }
-
-#endif

@@ -1,12 +1,7 @@
 /* Finds things by name. The message of a failed search lists all names. */
-#ifndef BW_BASE_NAMES_H
-#define BW_BASE_NAMES_H
+#pragma once
 
 #include <stddef.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The name of item `index` of `list`; NULL behind the last one, "" of one that is not to be had. */
 typedef const char *(*bw_name_at)(const void *list, int index);
@@ -16,8 +11,3 @@ int bw_name_find(const char *name, bw_name_at name_at, const void *list, char *a
 
 /* name_at of a list of strings that NULL ends; a NULL list is an empty one. */
 const char *bw_name_of_text(const void *list, int index);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

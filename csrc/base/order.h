@@ -1,6 +1,5 @@
 /* Sorting and quantiles, for statistics and timers. */
-#ifndef BW_BASE_ORDER_H
-#define BW_BASE_ORDER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,4 @@ double bw_median(double *samples, int64_t count);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,4 @@
 /* Runs a task on several threads, and counts the processors that the process may use. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "base/parallel.h"
 
 #include <pthread.h>

@@ -1,6 +1,5 @@
 /* Work on all processors of the host for a short time, mostly for reference rows. */
-#ifndef BW_BASE_PARALLEL_H
-#define BW_BASE_PARALLEL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ uint64_t bw_parallel_thread(void);
  * them. Fewer others, where the system gives no more threads, is no failure: the task must share what is to be done,
  * not count on who does it. */
 void bw_parallel_run(int threads, void (*task)(void *context), void *context);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A bw_status is NULL for success, or an error that owns its message. Whoever receives an error either
  * returns it to its own caller or frees it. There is no global and no thread-local state. */
-#ifndef BW_BASE_STATUS_H
-#define BW_BASE_STATUS_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,5 +55,4 @@ bw_status bw_status_first(bw_status first, bw_status second);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

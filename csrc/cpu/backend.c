@@ -1,9 +1,6 @@
 /* The CPU as a device: one, with all CPUs the process may use.
  * BWPROF_CPU_THREADS sets the number of threads, BWPROF_CPU_ISA a lesser instruction set, BWPROF_CPU_CACHE_MIB the
  * last-level cache where the system reports more than this machine has of it. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "backend/backend.h"
 
 #include <errno.h>
@@ -14,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cpu/device.h"
 #include "cpu/host.h"
 
@@ -59,7 +57,6 @@ static void find_facts(bw_device *device) {
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
-    facts->fixed_replay = false;
     int cpus = bw_pool_cpus(pool);
     int used = snprintf(facts->note, sizeof facts->note, "%d thread%s", facts->units, facts->units == 1 ? "" : "s");
     char *end = facts->note + used;
@@ -104,7 +101,7 @@ static void measure_peak(bw_device *device) {
         best_s = fmin(best_s, bw_now_s() - start_s);
     }
     bw_pool_leave(device->pool);
-    double flops = (double)PEAK_ROUNDS * *device->kernels->flops_per_round * bw_pool_size(device->pool);
+    double flops = (double)PEAK_ROUNDS * device->kernels->flops_per_round * bw_pool_size(device->pool);
     for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
     facts->peak_tflops[BW_FP32] = facts->peak_tflops[BW_FP16] = facts->peak_tflops[BW_BF16] = flops / best_s * 1e-12;
     snprintf(facts->tflops_source, sizeof facts->tflops_source,
@@ -232,12 +229,9 @@ typedef struct fill_task {
 static void fill_share(void *context, int rank, int ranks) {
     fill_task *task = context;
     int64_t first, last;
-    bw_pool_share(bw_ceil_div(task->count - task->from, ALIGNMENT), rank, ranks, &first, &last);
-    first = task->from + first * ALIGNMENT;
-    last = bw_min64(task->from + last * ALIGNMENT, task->count);
-    if (first >= last) return;
-    char *out = task->out + first * bw_dtype_get(task->dtype)->block_bytes;
-    task->kernels->fill(task->dtype, task->key, first, last - first, out);
+    bw_pool_share_units(task->count - task->from, ALIGNMENT, rank, ranks, &first, &last);
+    char *out = task->out + (task->from + first) * bw_dtype_get(task->dtype)->block_bytes;
+    task->kernels->fill(task->dtype, task->key, task->from + first, last - first, out);
 }
 
 static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
@@ -263,10 +257,7 @@ typedef struct move_task {
 static void move_share(void *context, int rank, int ranks) {
     move_task *task = context;
     int64_t first, last;
-    bw_pool_share(bw_ceil_div(task->bytes, ALIGNMENT), rank, ranks, &first, &last);
-    first *= ALIGNMENT;
-    last = bw_min64(last * ALIGNMENT, task->bytes);
-    if (first >= last) return;
+    bw_pool_share_units(task->bytes, ALIGNMENT, rank, ranks, &first, &last);
     if (task->from) {
         memcpy(task->to + first, task->from + first, (size_t)(last - first));
     } else {
@@ -301,6 +292,12 @@ static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, 
     return BW_OK;
 }
 
+/* Written, so that the pages are real ones and not the one page of zeros. */
+static bw_status allocate_written(bw_device *device, int64_t bytes, void **out) {
+    BW_TRY(allocate(device, bytes, out));
+    return poison(device, *out, bytes);
+}
+
 static void watch(bw_device *device, bool (*poll)(void *context), void *context) {
     device->memory.poll = poll;
     device->memory.poll_context = context;
@@ -331,11 +328,7 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
     plan->device = device;
     plan->spec = *spec;
-    if (spec->flush_bytes > 0) {
-        /* Written, so that the pages are real ones and not the one page of zeros. */
-        BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
-        BW_GOTO(poison(device, plan->flush, spec->flush_bytes));
-    }
+    if (spec->flush_bytes > 0) BW_GOTO(allocate_written(device, spec->flush_bytes, &plan->flush));
     *out = plan;
     plan = NULL;
 
@@ -344,27 +337,11 @@ cleanup:
     return status;
 }
 
-typedef struct flush_task {
-    const bw_cpu_kernels *kernels;
-    const char *data;
-    int64_t bytes;
-} flush_task;
-
-static void flush_share(void *context, int rank, int ranks) {
-    flush_task *task = context;
-    int64_t first, last;
-    bw_pool_share(task->bytes, rank, ranks, &first, &last);
-    volatile uint32_t sum = task->kernels->sum(task->data + first, last - first);
-    (void)sum;
-}
-
 static void flush_cache(bw_plan *plan) {
-    bw_pool *pool = plan->device->pool;
-    flush_task read = {plan->device->kernels, plan->flush, plan->spec.flush_bytes};
     move_task set = {plan->flush, NULL, plan->spec.flush_bytes};
     if (!plan->flush) return;
-    if (plan->spec.flush != BW_FLUSH_READ) bw_pool_run(pool, move_share, &set);
-    if (plan->spec.flush != BW_FLUSH_MEMSET) bw_pool_run(pool, flush_share, &read);
+    if (plan->spec.flush != BW_FLUSH_READ) bw_pool_run(plan->device->pool, move_share, &set);
+    if (plan->spec.flush != BW_FLUSH_MEMSET) bw_device_read(plan->device, plan->flush, plan->spec.flush_bytes);
 }
 
 static void empty_share(void *context, int rank, int ranks) {
@@ -420,29 +397,54 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
     return status;
 }
 
-static double plan_host_ns(const bw_plan *plan) {
-    (void)plan; /* a launch is its own host time */
-    return NAN;
-}
-
 static bw_status reference(bw_device *device, double *ns) {
-    flush_task read = {device->kernels, device->reference, reference_bytes(device)};
-    if (!device->reference) {
-        BW_TRY(allocate(device, read.bytes, &device->reference));
-        BW_TRY(poison(device, device->reference, read.bytes)); /* real pages, not the one of zeros */
-        read.data = device->reference;
-    }
+    int64_t bytes = reference_bytes(device);
+    if (!device->reference) BW_TRY(allocate_written(device, bytes, &device->reference));
     bw_pool_enter(device->pool);
     bw_pool_run(device->pool, empty_share, NULL);
     int64_t start = bw_now_ns();
-    bw_pool_run(device->pool, flush_share, &read);
+    bw_device_read(device, device->reference, bytes);
     *ns = (double)(bw_now_ns() - start);
     bw_pool_leave(device->pool);
     return BW_OK;
 }
 
-static void look_at_disturbance(bw_device *device, bw_disturbance *out) {
-    bw_busy_look(device->busy, out);
+/* ---- marks: the monotonic clock ---- */
+
+struct bw_marks {
+    int64_t *ns;
+};
+
+static bw_status marks_create(bw_device *device, void *stream, bw_marks **out) {
+    (void)device, (void)stream;
+    *out = calloc(1, sizeof **out);
+    return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no memory for marks");
+}
+
+static bw_status marks_reserve(bw_marks *self, int64_t count) {
+    return bw_resize((void **)&self->ns, count, sizeof *self->ns, "marks");
+}
+
+static bw_status marks_take(bw_marks *self, int64_t index) {
+    self->ns[index] = bw_now_ns();
+    return BW_OK;
+}
+
+static bw_status marks_passed(bw_marks *self, int64_t index, bool *out) {
+    (void)self, (void)index;
+    *out = true;
+    return BW_OK;
+}
+
+static bw_status marks_elapsed(bw_marks *self, int64_t from, int64_t to, double *ns) {
+    *ns = (double)(self->ns[to] - self->ns[from]);
+    return BW_OK;
+}
+
+static void marks_free(bw_marks *self) {
+    if (!self) return;
+    free(self->ns);
+    free(self);
 }
 
 static const bw_device_calls device_calls = {
@@ -474,15 +476,22 @@ static const bw_plan_calls plan_calls = {
     .empty = empty_work,
     .create = plan_create,
     .run = plan_run,
-    .host_ns = plan_host_ns,
     .free = plan_free,
 };
 
-static const bw_disturbance_calls disturbance_calls = {.look = look_at_disturbance, .reference = reference};
+static const bw_mark_calls mark_calls = {
+    .clock = "monotonic",
+    .create = marks_create,
+    .reserve = marks_reserve,
+    .take = marks_take,
+    .passed = marks_passed,
+    .elapsed = marks_elapsed,
+    .free = marks_free,
+};
+
+static const bw_disturbance_calls disturbance_calls = {.look = bw_busy_look, .reference = reference};
 
 static const char *const timers[] = {"monotonic", NULL};
-
-extern const bw_backend bw_cpu_backend;
 
 const bw_backend bw_cpu_backend = {
     .name = "cpu",
@@ -502,6 +511,6 @@ const bw_backend bw_cpu_backend = {
     .devices = &device_calls,
     .memory = &memory_calls,
     .plans = &plan_calls,
-    .marks = &bw_cpu_marks,
+    .marks = &mark_calls,
     .disturbance = &disturbance_calls,
 };

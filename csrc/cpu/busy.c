@@ -1,9 +1,4 @@
 /* Reads from /proc how much CPU time and memory other programs took. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include "cpu/busy.h"
-
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cpu/device.h"
 #include "cpu/host.h"
 
 /* Stolen time comes in ticks of 10 ms: fewer than these are no measurement. */
@@ -84,7 +80,8 @@ static double longest_wait_ns(bw_busy *self) {
     return longest;
 }
 
-void bw_busy_look(bw_busy *self, bw_disturbance *out) {
+void bw_busy_look(bw_device *device, bw_disturbance *out) {
+    bw_busy *self = device->busy;
     double now_s = bw_now_s(), elapsed_s = now_s - self->since_s;
     int64_t stolen = stolen_from(self->pool), ticks = stolen - self->stolen_ticks;
     /* Threads that outnumber the CPUs wait for each other. */

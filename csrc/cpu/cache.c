@@ -2,9 +2,6 @@
  * may use only a part of it, and a rotation past all of it would take gigabytes and seconds. The test reads some lines,
  * then other bytes, then the first lines again in random order: they are gone when that takes as long as after an
  * instruction that evicts them. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <stdatomic.h>
 #include <string.h>
 
@@ -58,16 +55,6 @@ static double chase_ns(const char *lines) {
     return bw_median(part_ns, PARTS);
 }
 
-/* Lines of a try's own: some caches keep what is read again and again, however much is read beside it. */
-static const char *lines_of(const char *lines, int try) {
-    return lines + (size_t)try * LINES * LINE_BYTES;
-}
-
-static void throw_out_all(const char *lines) {
-    for (int line = 0; line < LINES; line++) throw_out(lines + (size_t)line * LINE_BYTES);
-    fence();
-}
-
 typedef struct read_task {
     const bw_cpu_kernels *kernels;
     const char *data;
@@ -77,9 +64,14 @@ typedef struct read_task {
 static void read_share(void *context, int rank, int ranks) {
     read_task *task = context;
     int64_t first, last;
-    bw_pool_share(task->bytes / LINE_BYTES, rank, ranks, &first, &last);
-    volatile uint32_t sum = task->kernels->sum(task->data + first * LINE_BYTES, (last - first) * LINE_BYTES);
+    bw_pool_share(task->bytes, rank, ranks, &first, &last);
+    volatile uint32_t sum = task->kernels->sum(task->data + first, last - first);
     (void)sum;
+}
+
+void bw_device_read(bw_device *device, const void *data, int64_t bytes) {
+    read_task task = {device->kernels, data, bytes};
+    bw_pool_run(device->pool, read_share, &task);
 }
 
 /* Whether lines are gone from the cache once so many other bytes were read, in most of several tries. What they take
@@ -92,14 +84,15 @@ static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes) 
         bw_status_free(status);
         return false;
     }
-    read_task read = {device->kernels, others, bytes};
     for (int i = 0; i < TRIES; i++) {
-        const char *own = lines_of(lines, i);
+        /* Lines of a try's own: some caches keep what is read again and again, however much is read beside it. */
+        const char *own = lines + (size_t)i * LINES * LINE_BYTES;
         volatile uint32_t sum = device->kernels->sum(own, (int64_t)LINES * LINE_BYTES);
         (void)sum;
-        bw_pool_run(device->pool, read_share, &read);
+        bw_device_read(device, others, bytes);
         double ns = chase_ns(own);
-        throw_out_all(own);
+        for (int line = 0; line < LINES; line++) throw_out(own + (size_t)line * LINE_BYTES);
+        fence();
         shares[i] = ns / chase_ns(own);
     }
     bw_memory_release(&device->memory, others);

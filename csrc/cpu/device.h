@@ -1,8 +1,6 @@
 /* The CPU backend's device handle. */
-#ifndef BW_CPU_DEVICE_H
-#define BW_CPU_DEVICE_H
+#pragma once
 
-#include "cpu/busy.h"
 #include "cpu/isa.h"
 #include "cpu/memory.h"
 #include "cpu/threads.h"
@@ -17,6 +15,8 @@ typedef struct bw_walks {
     bool known;
     bw_walk read, copy, triad;
 } bw_walks;
+
+typedef struct bw_busy bw_busy; /* how busy other programs kept the CPUs */
 
 struct bw_device {
     bw_device_facts facts; /* facts.units is the pool's size */
@@ -33,6 +33,11 @@ struct bw_device {
  * is more than a core may have. */
 int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches);
 
-extern const bw_mark_calls bw_cpu_marks; /* marks.c */
+/* Reads memory on all threads. */
+void bw_device_read(bw_device *device, const void *data, int64_t bytes);
 
-#endif
+bw_status bw_busy_create(bw_pool *pool, bw_busy **out);
+void bw_busy_free(bw_busy *self); /* NULL is fine */
+/* Time since the last call in which threads of the pool waited to run, that the hypervisor took, or in which processes
+ * waited for memory; `slowed` is left alone. */
+void bw_busy_look(bw_device *device, bw_disturbance *out);

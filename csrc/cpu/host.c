@@ -1,7 +1,4 @@
 /* Reads caches, memory, NUMA nodes and quotas of the machine from /proc, /sys and the control groups. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "cpu/host.h"
 
 #include <fcntl.h>
@@ -40,12 +37,10 @@ static int64_t number_after(const char *text, const char *key) {
     return -1;
 }
 
-static int64_t read_number(const char *path) {
-    char text[64];
-    if (!read_text(path, text, sizeof text)) return -1;
-    char *end;
-    int64_t value = strtoll(text, &end, 10);
-    return end == text ? -1 : value; /* "max" is no number */
+static bool read_file(const char *folder, const char *name, char *out, size_t size) {
+    char path[3 * PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return read_text(path, out, size);
 }
 
 /* ---- control groups ---- */
@@ -56,16 +51,11 @@ typedef struct group {
     bool second; /* of version 2 */
 } group;
 
-static bool group_text(const group *at, const char *name, char *out, size_t size) {
-    char path[3 * PATH_BYTES];
-    snprintf(path, sizeof path, "%s/%s", at->folder, name);
-    return read_text(path, out, size);
-}
-
 static int64_t group_number(const group *at, const char *name) {
-    char path[3 * PATH_BYTES];
-    snprintf(path, sizeof path, "%s/%s", at->folder, name);
-    return read_number(path);
+    char text[64], *end;
+    if (!read_file(at->folder, name, text, sizeof text)) return -1;
+    int64_t value = strtoll(text, &end, 10);
+    return end == text ? -1 : value; /* "max" is no number */
 }
 
 typedef void (*group_look)(const group *at, void *found);
@@ -127,7 +117,7 @@ static void look_at_memory(const group *at, void *found) {
     int64_t usage = group_number(at, at->second ? "memory.current" : "memory.usage_in_bytes");
     if (usage < 0) return;
     const char *key = at->second ? "inactive_file " : "total_inactive_file ";
-    int64_t cache = group_text(at, "memory.stat", text, sizeof text) ? number_after(text, key) : 0;
+    int64_t cache = read_file(at->folder, "memory.stat", text, sizeof text) ? number_after(text, key) : 0;
     memory->available = bw_min64(memory->available, bw_max64(0, limit - usage + bw_max64(0, cache)));
 }
 
@@ -139,7 +129,8 @@ static void look_at_quota(const group *at, void *found) {
     if (!at->second) {
         quota = group_number(at, "cpu.cfs_quota_us");
         period = group_number(at, "cpu.cfs_period_us");
-    } else if (!group_text(at, "cpu.max", text, sizeof text) || sscanf(text, "%lld %lld", &quota, &period) != 2) {
+    } else if (!read_file(at->folder, "cpu.max", text, sizeof text) ||
+               sscanf(text, "%lld %lld", &quota, &period) != 2) {
         return; /* "max 100000" */
     }
     if (quota > 0 && period > 0) *cpus = fmin(*cpus, (double)quota / (double)period);
@@ -148,7 +139,7 @@ static void look_at_quota(const group *at, void *found) {
 static void look_at_throttling(const group *at, void *found) {
     int64_t *longest_us = found;
     char text[TEXT_BYTES];
-    if (!group_text(at, "cpu.stat", text, sizeof text)) return;
+    if (!read_file(at->folder, "cpu.stat", text, sizeof text)) return;
     int64_t us = number_after(text, "throttled_usec "), ns = number_after(text, "throttled_time ");
     *longest_us = bw_max64(*longest_us, ns < 0 ? us : ns / 1000);
 }
@@ -207,19 +198,15 @@ static int64_t size_of(const char *text) {
 static int64_t last_cache_of(const char *system, int cpu, char *sharers, size_t size) {
     int64_t best_level = 0, best_bytes = 0;
     for (int index = 0; index < 16; index++) {
-        char folder[PATH_BYTES], path[PATH_BYTES + 32], text[64];
+        char folder[PATH_BYTES], text[64];
         snprintf(folder, sizeof folder, "%s/cpu/cpu%d/cache/index%d", system, cpu, index);
-        snprintf(path, sizeof path, "%s/type", folder);
-        if (!read_text(path, text, sizeof text)) break;
+        if (!read_file(folder, "type", text, sizeof text)) break;
         if (strcmp(text, "Instruction") == 0) continue;
-        snprintf(path, sizeof path, "%s/level", folder);
-        int64_t level = read_number(path);
-        snprintf(path, sizeof path, "%s/size", folder);
-        if (level <= best_level || !read_text(path, text, sizeof text) || !size_of(text)) continue;
+        int64_t level = read_file(folder, "level", text, sizeof text) ? strtoll(text, NULL, 10) : -1;
+        if (level <= best_level || !read_file(folder, "size", text, sizeof text) || !size_of(text)) continue;
         best_level = level;
         best_bytes = size_of(text);
-        snprintf(path, sizeof path, "%s/shared_cpu_list", folder);
-        if (!read_text(path, sharers, size) || !list_has(sharers, cpu)) sharers[0] = '\0';
+        if (!read_file(folder, "shared_cpu_list", sharers, size) || !list_has(sharers, cpu)) sharers[0] = '\0';
     }
     return best_bytes;
 }

@@ -1,7 +1,6 @@
 /* What the operating system says about this machine. Everything is read from /proc and /sys; what cannot be read is
  * reported as unknown. */
-#ifndef BW_CPU_HOST_H
-#define BW_CPU_HOST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void bw_host_name(char *out, size_t size);    /* the processor's model */
 void bw_host_release(char *out, size_t size); /* the kernel's release */
 /* `taken_bytes` is the size that counts: the caches' own, or a configured one. */
 void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size);
-
-#endif

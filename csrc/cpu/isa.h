@@ -6,8 +6,7 @@
  * reads the lines X(<name>, <machine>, "<flags>") below: those whose machine is this one's, or `any`. Nothing in those
  * files has external linkage but what BW_CPU_NAME and BW_CPU_TABLE name, so that no wide instruction leaks into code
  * that runs everywhere. Adding an instruction set: a line here, its check in isa.c, its vectors/<name>.h. */
-#ifndef BW_CPU_ISA_H
-#define BW_CPU_ISA_H
+#pragma once
 
 #include "backend/backend.h"
 #include "base/types/input.h"
@@ -45,7 +44,7 @@ typedef struct bw_cpu_kernels {
     uint32_t (*sum)(const void *data, int64_t bytes);
     /* One thread's arithmetic roof: so many FLOPs a round, in registers. */
     float (*multiply_adds)(int64_t rounds);
-    const int *flops_per_round;
+    int flops_per_round;
 } bw_cpu_kernels;
 
 /* The best instruction set that this machine and operating system run. */
@@ -53,5 +52,3 @@ const bw_cpu_kernels *bw_cpu_isa_best(void);
 
 /* The one named (NULL: the best); fails for a name that is unknown or does not run here. */
 bw_status bw_cpu_isa_choose(const char *name, const bw_cpu_kernels **out);
-
-#endif

@@ -1,7 +1,4 @@
 /* Maps memory for buffers, places its pages near the threads that use them, and caches released mappings. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "cpu/memory.h"
 
 #include <errno.h>
@@ -29,12 +26,16 @@ static void unmap(bw_mapping *mapping) {
     free(mapping);
 }
 
-static void drop_cached(bw_memory *memory) {
-    while (memory->cached) {
-        bw_mapping *mapping = memory->cached;
-        memory->cached = mapping->next;
+static void unmap_all(bw_mapping **list) {
+    while (*list) {
+        bw_mapping *mapping = *list;
+        *list = mapping->next;
         unmap(mapping);
     }
+}
+
+static void drop_cached(bw_memory *memory) {
+    unmap_all(&memory->cached);
     memory->cached_bytes = 0;
 }
 
@@ -184,9 +185,5 @@ void bw_memory_release(bw_memory *memory, void *pointer) {
 
 void bw_memory_close(bw_memory *memory) {
     drop_cached(memory);
-    while (memory->used) {
-        bw_mapping *mapping = memory->used;
-        memory->used = mapping->next;
-        unmap(mapping);
-    }
+    unmap_all(&memory->used);
 }

@@ -2,8 +2,7 @@
  * out: a page lies in the memory of the processor that touches it first. Released mappings are kept for the next case,
  * because a page's first touch costs more than reading it; but not where there are several memories, since another case
  * would find its pages in the wrong one. */
-#ifndef BW_CPU_MEMORY_H
-#define BW_CPU_MEMORY_H
+#pragma once
 
 #include "backend/backend.h"
 #include "base/status.h"
@@ -32,5 +31,3 @@ void bw_memory_close(bw_memory *memory); /* unmaps everything */
  * part that it lies in, as kernels share their operands. Pages too large for that are spread over the ranks, neighbours
  * far apart. */
 int bw_memory_owner(const bw_set_layout *layout, int64_t start, int64_t page_bytes, int ranks);
-
-#endif

@@ -1,9 +1,6 @@
 /* The thread pool. A run bumps `epoch`; workers see that by spinning for a short while and sleep on a futex after it,
  * so that launches in a row start within a microsecond and an idle pool costs nothing. Where threads outnumber CPUs
  * nobody spins: whoever spins then keeps the one it waits for from running. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "cpu/threads.h"
 
 #include <errno.h>
@@ -156,6 +153,12 @@ pid_t bw_pool_thread(const bw_pool *pool, int rank) {
     return rank ? atomic_load(&pool->workers[rank].id) : gettid();
 }
 
+/* False where the system will not say. */
+static bool find_allowed(cpu_mask *mask) {
+    memset(mask, 0, sizeof *mask);
+    return sched_getaffinity(0, sizeof *mask, mask->sets) == 0;
+}
+
 static void mask_one(int cpu, cpu_mask *mask) {
     memset(mask, 0, sizeof *mask);
     CPU_SET_S(cpu, sizeof *mask, mask->sets);
@@ -163,9 +166,8 @@ static void mask_one(int cpu, cpu_mask *mask) {
 
 void bw_pool_enter(bw_pool *pool) {
     if (pool->entered || pool->cpu_count == 0) return;
-    memset(&pool->caller, 0, sizeof pool->caller);
-    if (sched_getaffinity(0, sizeof pool->caller, pool->caller.sets) != 0) return;
     cpu_mask mine;
+    if (!find_allowed(&pool->caller)) return;
     mask_one(pool->cpus[0], &mine);
     pool->entered = sched_setaffinity(0, sizeof mine, mine.sets) == 0;
 }
@@ -178,18 +180,14 @@ void bw_pool_leave(bw_pool *pool) {
 
 int bw_pool_cpus_allowed(void) {
     cpu_mask mask;
-    memset(&mask, 0, sizeof mask);
-    return sched_getaffinity(0, sizeof mask, mask.sets) == 0 ? CPU_COUNT_S(sizeof mask, mask.sets)
-                                                             : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return find_allowed(&mask) ? CPU_COUNT_S(sizeof mask, mask.sets) : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The CPUs this process may use. None (the system will not say) leaves threads unpinned. */
+/* The CPUs this process may use; *out and *count stay as they are, and threads unpinned, where the system will not say.
+ */
 static bw_status find_cpus(int **out, int *count) {
     cpu_mask mask;
-    memset(&mask, 0, sizeof mask);
-    *out = NULL;
-    *count = 0;
-    if (sched_getaffinity(0, sizeof mask, mask.sets) != 0) return BW_OK;
+    if (!find_allowed(&mask)) return BW_OK;
     int *cpus = malloc((size_t)CPU_COUNT_S(sizeof mask, mask.sets) * sizeof *cpus);
     if (!cpus) return bw_fail(BW_CODE_MEMORY, "no memory for the list of CPUs");
     for (int cpu = 0; cpu < CPU_LIMIT; cpu++) {
@@ -229,8 +227,7 @@ bw_status bw_pool_create(int threads, bw_pool **out) {
     int cpu_count = 0;
     BW_GOTO(find_cpus(&cpus, &cpu_count));
     if (threads == 0) threads = cpu_count ? cpu_count : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (threads < 1) threads = 1;
-    if (threads > THREAD_LIMIT) threads = THREAD_LIMIT;
+    threads = (int)bw_max64(1, bw_min64(threads, THREAD_LIMIT));
 
     size_t bytes = sizeof *pool + (size_t)threads * sizeof pool->workers[0];
     pool = aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);

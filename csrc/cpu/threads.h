@@ -1,6 +1,5 @@
 /* The thread pool: pinned workers that share one task at a time with the calling thread. */
-#ifndef BW_CPU_THREADS_H
-#define BW_CPU_THREADS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,4 +38,10 @@ static inline void bw_pool_share(int64_t count, int rank, int ranks, int64_t *fi
     *last = *first + each + (rank < more);
 }
 
-#endif
+/* The same in whole units of `unit` things; the last share ends with the count. */
+static inline void bw_pool_share_units(int64_t count, int64_t unit, int rank, int ranks, int64_t *first,
+                                       int64_t *last) {
+    bw_pool_share(bw_ceil_div(count, unit), rank, ranks, first, last);
+    *first = bw_min64(*first * unit, count);
+    *last = bw_min64(*last * unit, count);
+}

@@ -1,18 +1,13 @@
 /* The conditions of a measurement: a backend's sensors, read between replays while it samples.
  *
- * A reading may not disturb what it watches: readings are at least 20 ms apart, and as much further apart as keeps them
- * under a twentieth of the time. The first and the last one are always taken.
+ * Readings are at least 20 ms apart, and take less than a twentieth of the time. The first and the last one are always
+ * taken. The power sensor gives a new value every 100 ms: its readings of the first 0.2 s do not count.
  *
- * Clocks and throttle reasons are of the moment. Power is not: the sensor gives a new value every 100 ms, so that a
- * short measurement would report the power of what ran before it. Readings of the first 0.2 s do not count.
- *
- * Energy: the counter moves every 20 to 100 ms, and reading it takes milliseconds (2 to 30 on an H200, the other
- * sensors together take 20 us), so it is left alone in the first 0.2 s and has a timetable of its own. The energy of a
- * launch is known only when two moves of the counter, each seen within 0.1 s, are a second or more apart, with little
- * but the timed launches in between (no flushes): then the time that it is for is right within 10 %. A measurement that
- * is over sooner has none: it is not prolonged for that. */
-#ifndef BW_MEASURE_CONDITIONS_H
-#define BW_MEASURE_CONDITIONS_H
+ * The energy counter moves every 20 to 100 ms, and reading it takes milliseconds (2 to 30 on an H200, the other sensors
+ * together take 20 us): it has a timetable of its own, which begins after 0.2 s. The energy of a launch is known only
+ * when two moves of the counter, each seen within 0.1 s, are a second or more apart, with little but the timed launches
+ * in between (no flushes): then the time that it is for is right within 10 %. */
+#pragma once
 
 #include "measure/session.h"
 
@@ -61,5 +56,3 @@ void bw_watch_end(const bw_watch *watch, bw_measured_conditions *out);
 
 /* "sw_power_cap;hw_thermal", "none", or "" where it is not known. */
 void bw_throttle_words(unsigned throttle, char *out, size_t out_size);
-
-#endif

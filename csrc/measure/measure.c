@@ -28,6 +28,10 @@ static const double warmup_least_s = 20e-3;
 static const double warmup_most_s = 0.4; /* with everything between the timed launches, flushes above all */
 static const double settled_spread = 0.01;
 
+static const double reference_sampling_least_s = 0.2;
+static const double reference_interval_least_s = 0.02;
+static const double intervals_per_reference = 15.0; /* of one's own length: under a fifteenth of the time */
+
 static const double sampling_share = 0.5; /* of a case's time; the rest is filling, verification and warming up */
 static const double case_least_s = 0.05;
 
@@ -53,12 +57,9 @@ double bw_case_seconds(double seconds_left, int64_t cases_left, double most) {
     return fmin(most, fmax(case_least_s, seconds_left / (double)cases_left * sampling_share));
 }
 
-static bool should_stop(const bw_measure_options *options) {
-    return options->poll && options->poll(options->poll_context);
-}
-
-static bw_status fail_interrupted(void) {
-    return bw_fail(BW_CODE_INTERRUPTED, "interrupted");
+static bw_status check_interrupt(const bw_measure_options *options) {
+    const bool stop = options->poll && options->poll(options->poll_context);
+    return stop ? bw_fail(BW_CODE_INTERRUPTED, "interrupted") : BW_OK;
 }
 
 /* What is timed: a case, or a function of the caller's. */
@@ -127,8 +128,8 @@ static bw_status warm_up(const bw_measure_options *options, subject *subject, do
     double window[WARMUP_WINDOW];
     double least_ns = fmin(warmup_least_ns, options->max_seconds * 1e9);
     for (int64_t i = 0;; i++) {
-        if (should_stop(options)) return fail_interrupted();
         double ns;
+        BW_TRY(check_interrupt(options));
         BW_TRY(replay(subject, &ns));
         window[i % WARMUP_WINDOW] = *launch_ns = ns;
         *spent_ns += ns * (double)subject->spec.launches;
@@ -155,34 +156,20 @@ static bw_status watch(subject *subject) {
     return first == last ? BW_OK : bw_buffers_reset(&self->buffers, last);
 }
 
-static bw_budget verify_budget(const bw_measure_options *options) {
-    return (bw_budget){options->verify_budget_s, options->poll, options->poll_context};
-}
-
-static bw_status verify_before(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    const bw_budget budget = verify_budget(options);
-    bw_case_push(self, "verify");
-    bw_status status = bw_case_verify(self, &budget, &out->verdict);
-    bw_case_pop(self);
-    return status;
-}
-
 /* After timing, the first set that was launched on and the last one must hold the right result. */
-static bw_status verify_sets(bw_case *self, const bw_measure_options *options, const subject *subject,
-                             bw_measurement *out) {
+static bw_status verify_sets(bw_case *self, const bw_budget *budget, const subject *subject, bw_verdict *out) {
     int64_t sets = self->buffers.set_count, first = subject->watched % sets;
     bool all_sets = subject->run - subject->watched >= sets;
     int64_t last = all_sets ? sets - 1 : (subject->run - 1) % sets;
-    const bw_budget budget = verify_budget(options);
-    BW_TRY(bw_case_verify_set(self, first, &budget, &out->verdict));
-    if (!out->verdict.verified || last == first) return BW_OK;
-    return bw_case_verify_set(self, last, &budget, &out->verdict);
+    BW_TRY(bw_case_verify_set(self, first, budget, out));
+    return out->verified && last != first ? bw_case_verify_set(self, last, budget, out) : BW_OK;
 }
 
-static bw_status verify_after(bw_case *self, const bw_measure_options *options, const subject *subject,
-                              bw_measurement *out) {
+/* `timed` NULL: nothing is timed yet, and one launch is checked. */
+static bw_status verify(bw_case *self, const bw_measure_options *options, const subject *timed, bw_verdict *out) {
+    const bw_budget budget = {options->verify_budget_s, options->poll, options->poll_context};
     bw_case_push(self, "verify");
-    bw_status status = verify_sets(self, options, subject, out);
+    bw_status status = timed ? verify_sets(self, &budget, timed, out) : bw_case_verify(self, &budget, out);
     bw_case_pop(self);
     return status;
 }
@@ -201,26 +188,12 @@ static bw_status settle(const bw_measure_options *options, subject *subject, bw_
     return warm_up(options, subject, deadline, &out->warmup_ns, &launch_ns);
 }
 
-/* Takes one sample. `busy_ns` is the sum of timed launches, which the energy of a launch needs. */
-static bw_status sample_once(subject *subject, bw_watch *watch, double *busy_ns, double *launch_ns) {
-    bw_watch_look(watch, bw_now_s(), subject->run, *busy_ns, false);
-    BW_TRY(replay(subject, launch_ns));
-    *busy_ns += *launch_ns * (double)subject->spec.launches;
-    return BW_OK;
-}
-
 /* What sampling keeps; both grow together. */
 typedef struct sample_set {
     double *ns, *scratch;
     bw_kernel_times *kernels; /* NULL where the backend takes none */
     int64_t count, capacity;
 } sample_set;
-
-static void sample_set_free(sample_set *self) {
-    free(self->ns);
-    free(self->scratch);
-    free(self->kernels);
-}
 
 static bw_status make_room(sample_set *self, bool with_kernels) {
     if (self->count < self->capacity) return BW_OK;
@@ -247,10 +220,64 @@ static void read_disturbance(bw_session *session, bw_disturbance *out) {
     if (session->backend->disturbance) session->backend->disturbance->look(session->device, out);
 }
 
+/* ---- reference streams ---- */
+
+/* They reveal other programs that use the same memory, even from outside a virtual machine: a stream that is always the
+ * same becomes slower. One runs before the samples, one after them, and some in between. */
+typedef struct references {
+    bw_session *session;
+    double ns[BW_REFERENCES_MOST];
+    int64_t count;
+    double next_s, interval_s; /* when the next one is due */
+    bool over;                 /* there are none, or one failed: no more of it */
+} references;
+
+/* None where the backend has none, or for short samplings: they would be a large part of it. */
+static void begin_references(references *self, bw_session *session, double max_seconds) {
+    *self = (references){.session = session, .interval_s = reference_interval_least_s};
+    self->over = !session->backend->disturbance || max_seconds < reference_sampling_least_s;
+}
+
+/* Full: every second one goes, and from here on they are taken half as often. */
+static void keep(references *self, double ns) {
+    if (self->count == BW_REFERENCES_MOST) {
+        self->count /= 2;
+        for (int64_t i = 1; i < self->count; i++) self->ns[i] = self->ns[2 * i];
+        self->interval_s *= 2.0;
+    }
+    self->ns[self->count++] = ns;
+}
+
+/* Takes one when it is due, or `always`, and says whether it did. Never fails. */
+static bool take_reference(references *self, double now_s, bool always) {
+    double ns;
+    if (self->over || (!always && now_s < self->next_s)) return false;
+    bw_status status = self->session->backend->disturbance->reference(self->session->device, &ns);
+    if (status) {
+        bw_status_free(status);
+        self->over = true;
+        return false;
+    }
+    keep(self, ns);
+    self->next_s = now_s + fmax(self->interval_s, intervals_per_reference * ns * 1e-9);
+    return true;
+}
+
+static bw_references summarize_references(const references *self) {
+    double sorted[BW_REFERENCES_MOST];
+    if (self->count == 0) return (bw_references){NAN, NAN, NAN};
+    memcpy(sorted, self->ns, sizeof sorted);
+    bw_sort(sorted, self->count);
+    double *best = &self->session->reference_ns; /* a median: the lowest of many quartiles would be luck */
+    *best = fmin(*best, bw_quantile(sorted, self->count, 0.5)); /* fmin passes NaN over */
+    double upper = bw_quantile(sorted, self->count, 0.75), lower = bw_quantile(sorted, self->count, 0.25);
+    return (bw_references){.upper_ns = upper, .best_ns = *best, .slowed = upper / fmin(*best, lower) - 1.0};
+}
+
 /* A reference stream leaves the caches as no launch would: a replay that is no sample follows it. */
-static bw_status take_reference_sample_if_due(bw_reference_stream *reference, subject *subject) {
+static bw_status take_reference_if_due(references *reference, subject *subject) {
     double unused;
-    if (!bw_reference_stream_take(reference, bw_now_s(), false)) return BW_OK;
+    if (!take_reference(reference, bw_now_s(), false)) return BW_OK;
     const int ranges = subject->annotation_stack.count;
     subject->annotation_stack.count = 0;
     bw_status status = replay(subject, &unused);
@@ -258,11 +285,15 @@ static bw_status take_reference_sample_if_due(bw_reference_stream *reference, su
     return status;
 }
 
+/* `busy_ns` is the sum of timed launches, which the energy of a launch needs. */
 static bw_status take_sample(subject *subject, bw_watch *watch, double *busy_ns, sample_set *samples,
                              bw_measurement *out) {
     const bw_backend *backend = subject->backend;
     BW_TRY(make_room(samples, backend->plans->kernels != NULL));
-    BW_TRY(sample_once(subject, watch, busy_ns, &samples->ns[samples->count]));
+    bw_watch_look(watch, bw_now_s(), subject->run, *busy_ns, false);
+    double *launch_ns = &samples->ns[samples->count];
+    BW_TRY(replay(subject, launch_ns));
+    *busy_ns += *launch_ns * (double)subject->spec.launches;
     if (samples->kernels) samples->kernels[samples->count] = backend->plans->kernels(subject->plan);
     if (backend->plans->late && backend->plans->late(subject->plan)) out->late_samples++;
     samples->count++;
@@ -285,23 +316,23 @@ static bool enough(const bw_measure_options *options, const sample_set *samples,
 
 static bw_status sample(const bw_measure_options *options, subject *subject, bw_measurement *out) {
     bw_watch watch;
-    bw_reference_stream reference;
+    references reference;
     sample_set samples = {0};
     double busy_ns = 0.0;
     int64_t next_look = 0;
     bw_status status = BW_OK;
     double start_s = bw_now_s();
     bw_watch_begin(&watch, subject->session, start_s);
-    bw_reference_stream_begin(&reference, subject->session, options->max_seconds);
+    begin_references(&reference, subject->session, options->max_seconds);
     read_disturbance(subject->session, &out->disturbance);
     do {
-        if (should_stop(options)) BW_GOTO(fail_interrupted());
-        BW_GOTO(take_reference_sample_if_due(&reference, subject));
+        BW_GOTO(check_interrupt(options));
+        BW_GOTO(take_reference_if_due(&reference, subject));
         BW_GOTO(take_sample(subject, &watch, &busy_ns, &samples, out));
     } while (!enough(options, &samples, bw_now_s() - start_s, &next_look, out));
-    bw_reference_stream_take(&reference, bw_now_s(), true);
+    take_reference(&reference, bw_now_s(), true);
     read_disturbance(subject->session, &out->disturbance);
-    out->references = bw_reference_stream_end(&reference);
+    out->references = summarize_references(&reference);
     out->disturbance.slowed = out->references.slowed;
     bw_watch_look(&watch, bw_now_s(), subject->run, busy_ns, true);
     bw_watch_end(&watch, &out->conditions);
@@ -311,7 +342,9 @@ static bw_status sample(const bw_measure_options *options, subject *subject, bw_
     out->samples_ns = samples.ns;
     samples.ns = NULL;
 cleanup:
-    sample_set_free(&samples);
+    free(samples.ns);
+    free(samples.scratch);
+    free(samples.kernels);
     return status;
 }
 
@@ -325,22 +358,24 @@ static bw_status make_ready(const bw_measure_options *options, subject *subject,
 
 static bw_status measure_subject(const bw_measure_options *options, subject *subject,
                                  const bw_annotation_stack *annotations, bw_measurement *out) {
-    if (should_stop(options)) return fail_interrupted();
+    BW_TRY(check_interrupt(options));
     bw_watch_prepare(subject->session);
     BW_TRY(make_ready(options, subject, out));
     subject->annotation_stack = *annotations;
     BW_TRY(sample(options, subject, out));
     out->launches_per_sample = subject->spec.launches;
-    out->host_launch_ns = subject->backend->plans->host_ns(subject->plan);
+    const bw_plan_calls *plans = subject->backend->plans;
+    if (plans->host_ns) out->host_launch_ns = plans->host_ns(subject->plan);
     return BW_OK;
 }
 
 static void begin_measurement(bw_measurement *out) {
-    memset(out, 0, sizeof *out);
-    out->timer_floor_ns = out->host_launch_ns = out->warmup_ns = NAN;
-    out->kernels = (bw_kernel_times){NAN, NAN, NAN};
-    out->disturbance = not_disturbed;
-    out->references = (bw_references){NAN, NAN, NAN};
+    *out = (bw_measurement){.timer_floor_ns = NAN,
+                            .host_launch_ns = NAN,
+                            .warmup_ns = NAN,
+                            .kernels = {NAN, NAN, NAN},
+                            .disturbance = not_disturbed,
+                            .references = {NAN, NAN, NAN}};
 }
 
 static bw_status measure_case(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
@@ -350,7 +385,7 @@ static bw_status measure_case(bw_case *self, const bw_measure_options *options, 
     begin_measurement(out);
     BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
-    BW_TRY(verify_before(self, options, out));
+    BW_TRY(verify(self, options, NULL, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
     bw_case_annotate(self, &annotations);
     subject.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
@@ -361,7 +396,7 @@ static bw_status measure_case(bw_case *self, const bw_measure_options *options, 
                                   .timer = options->timer,
                                   .trace = options->trace};
     BW_GOTO(measure_subject(options, &subject, &annotations.ranges, out));
-    BW_GOTO(verify_after(self, options, &subject, out));
+    BW_GOTO(verify(self, options, &subject, &out->verdict));
 cleanup:
     subject.backend->plans->free(subject.plan);
     if (status || !out->verdict.verified) {
@@ -425,18 +460,14 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     return status;
 }
 
-/* Records that CUPTI lost are a device's error. */
-static bool may_try_another(bw_status status) {
-    return bw_status_code(status) == BW_CODE_UNAVAILABLE || bw_status_code(status) == BW_CODE_DEVICE;
-}
-
 bw_status bw_measure_call_best(const bw_call *self, bw_measure_options *options, bw_measurement *out) {
     const char *const *timers = self->session->backend->call_timers;
     if (!timers) return bw_measure_call(self, options, out);
     for (;; timers++) {
         BW_TRY(bw_timer_find(self->session, *timers, &options->timer));
         bw_status status = bw_measure_call(self, options, out);
-        if (!may_try_another(status) || !timers[1]) return status;
+        const bw_code code = bw_status_code(status); /* records that CUPTI lost are a device's error */
+        if ((code != BW_CODE_UNAVAILABLE && code != BW_CODE_DEVICE) || !timers[1]) return status;
         bw_status_free(status);
     }
 }

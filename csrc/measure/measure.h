@@ -1,16 +1,15 @@
 /* Measures a case, or a caller's function: verifies, warms up, samples until the median is precise enough, verifies
  * again. */
-#ifndef BW_MEASURE_MEASURE_H
-#define BW_MEASURE_MEASURE_H
+#pragma once
 
 #include "measure/case/case.h"
 #include "measure/conditions.h"
-#include "measure/reference_stream.h"
 #include "measure/statistics.h"
 
 enum {
     BW_SAMPLES_MOST = 1 << 20, /* more are not taken, however much time there is: a quarter of an hour at 1 ms */
-    BW_CALL_SETS_MAX = 8192
+    BW_CALL_SETS_MAX = 8192,
+    BW_REFERENCES_MOST = 64 /* reference streams whose times are stored */
 };
 
 typedef struct bw_measure_options {
@@ -36,6 +35,14 @@ bw_status bw_measure_options_check(const bw_measure_options *options);
 
 /* Seconds of sampling for the next case of a run, at `most`, so that all that are left fit into what is left. */
 double bw_case_seconds(double seconds_left, int64_t cases_left, double most);
+
+/* The summary of all reference streams. NaN = not known. */
+typedef struct bw_references {
+    double upper_ns; /* their upper quartile */
+    double best_ns;  /* the lowest median that the session has seen, theirs among them */
+    double slowed; /* by how much the upper quartile is above the lower one, or above the best, whichever is lower, as a
+                    * share of that */
+} bw_references;
 
 typedef struct bw_measurement {
     double *samples_ns; /* per launch, in the order taken; owned */
@@ -85,5 +92,3 @@ bw_status bw_count_metrics(bw_case *self, unsigned groups, bw_metrics *out);
 bw_status bw_count_call_metrics(const bw_call *self, unsigned groups, bw_metrics *out);
 
 void bw_measurement_free(bw_measurement *measurement); /* its contents */
-
-#endif

@@ -200,6 +200,15 @@ void bw_range_totals_add(bw_range_totals *to, const bw_range_totals *other) {
     to->known += other->known;
 }
 
+static bw_status grow_times(times *times) {
+    int64_t capacity = bw_max64(64, 2 * times->capacity);
+    BW_TRY(bw_resize((void **)&times->ns, capacity, sizeof *times->ns, "marks of ranges"));
+    BW_TRY(bw_resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns, "marks of ranges"));
+    BW_TRY(bw_resize((void **)&times->bytes, capacity, sizeof *times->bytes, "marks of ranges"));
+    times->capacity = capacity;
+    return BW_OK;
+}
+
 static bw_status keep(times *times, int64_t most, double begin_ns, double ns, const bw_range_bytes *bytes) {
     const bw_range_totals one = {.count = 1,
                                  .sum_ns = ns,
@@ -210,23 +219,17 @@ static bw_status keep(times *times, int64_t most, double begin_ns, double ns, co
                                  .bytes_written = (double)bytes->bytes_written,
                                  .bytes = *bytes};
     bw_range_totals_add(&times->totals, &one);
-    if (most && times->count == most) {
-        times->bytes[times->oldest] = *bytes;
-        times->begins_ns[times->oldest] = begin_ns;
-        times->ns[times->oldest] = ns;
-        times->oldest = (times->oldest + 1) % most;
-        return BW_OK;
+    int64_t at = times->count;
+    if (most && at == most) {
+        at = times->oldest;
+        times->oldest = (at + 1) % most;
+    } else {
+        if (at == times->capacity) BW_TRY(grow_times(times));
+        times->count++;
     }
-    if (times->count == times->capacity) {
-        int64_t capacity = bw_max64(64, 2 * times->capacity);
-        BW_TRY(bw_resize((void **)&times->ns, capacity, sizeof *times->ns, "marks of ranges"));
-        BW_TRY(bw_resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns, "marks of ranges"));
-        BW_TRY(bw_resize((void **)&times->bytes, capacity, sizeof *times->bytes, "marks of ranges"));
-        times->capacity = capacity;
-    }
-    times->bytes[times->count] = *bytes;
-    times->begins_ns[times->count] = begin_ns;
-    times->ns[times->count++] = ns;
+    times->bytes[at] = *bytes;
+    times->begins_ns[at] = begin_ns;
+    times->ns[at] = ns;
     return BW_OK;
 }
 
@@ -273,10 +276,6 @@ static bw_status read_oldest(bw_ranges *self) {
     return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns, &oldest.bytes);
 }
 
-static int64_t limited(const bw_ranges *self, int64_t marks) {
-    return self->limits.ranges ? bw_min64(marks, 2 * self->limits.ranges) : marks;
-}
-
 static bw_status room_at_limit(bw_ranges *self) {
     BW_TRY(bw_ranges_read_passed(self, READ_AT_ONCE));
     if (self->unused_count) return BW_OK;
@@ -295,8 +294,9 @@ static bw_status make_room(bw_ranges *self) {
         const range *last = &self->ended[(self->first + count - 1) % self->mark_count];
         BW_TRY(backend_of(self)->marks->passed(self->marks, last->stop, &passed));
     }
-    if (!passed && self->limits.ranges && self->mark_count >= 2 * self->limits.ranges) return room_at_limit(self);
-    if (!passed) return grow(self, limited(self, 2 * self->mark_count));
+    int64_t most = self->limits.ranges ? 2 * self->limits.ranges : INT64_MAX;
+    if (!passed && self->mark_count >= most) return room_at_limit(self);
+    if (!passed) return grow(self, bw_min64(2 * self->mark_count, most));
     while (count--) BW_TRY(read_oldest(self));
     return BW_OK;
 }

@@ -3,8 +3,7 @@
  * Starting and stopping a range costs one mark each and waits for nothing. The marks are used again once their range
  * has been read; when all are in use, the oldest ranges that the stream has passed are read on the way, a few at a
  * time, and more marks are made only where it has passed none. */
-#ifndef BW_MEASURE_RANGES_H
-#define BW_MEASURE_RANGES_H
+#pragma once
 
 #include "measure/session.h"
 
@@ -85,5 +84,3 @@ bw_range_totals bw_ranges_totals(const bw_ranges *ranges, int64_t id);
 
 /* Two marks with nothing between: no range is shorter. */
 bw_status bw_marks_floor(bw_session *session, void *stream, double *ns);
-
-#endif

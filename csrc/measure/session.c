@@ -1,7 +1,4 @@
 /* Opens and closes a device, lets one thread at a time use it, and measures the floors of its timers. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include "measure/session.h"
 
 #include <math.h>
@@ -64,17 +61,11 @@ bw_status bw_session_enter(bw_session *session) {
                        session->backend->name, (long)session->process);
     }
     if (atomic_compare_exchange_strong(&session->user, &nobody, gettid())) return BW_OK;
-    if (nobody == gettid()) {
-        return bw_fail(
-            BW_CODE_BUSY,
-            "this %s device handle is in use further up in this very thread (a function that it measures, or "
-            "its poll function, cannot use it): open a second handle",
-            session->backend->name);
-    }
-    return bw_fail(BW_CODE_BUSY,
-                   "this %s device handle is measuring in another thread: wait for it, or open a second "
-                   "handle (two measurements at once disturb each other)",
-                   session->backend->name);
+    return bw_fail(
+        BW_CODE_BUSY, "this %s device handle is in use %s", session->backend->name,
+        nobody == gettid()
+            ? "further up in this very thread, by what it measures or its poll function: open a second handle"
+            : "in another thread: wait for it, or open a second handle");
 }
 
 void bw_session_leave(bw_session *session) {

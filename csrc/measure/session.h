@@ -1,6 +1,5 @@
 /* A session is one open device, with what is measured once for each device. It refuses a second thread. */
-#ifndef BW_MEASURE_SESSION_H
-#define BW_MEASURE_SESSION_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ const char *bw_timer_name(const bw_session *session, int timer);
 bw_status bw_session_floor(bw_session *session, int timer, double *ns);
 /* The same for a caller's own function: where that is the work itself, an empty function's call, `nothing`. */
 bw_status bw_session_call_floor(bw_session *session, const bw_work *nothing, int timer, double *ns);
-
-#endif

@@ -1,7 +1,6 @@
 /* Statistics of the samples of one case. Samples are autocorrelated, since clocks, caches and other programs change
  * slowly. */
-#ifndef BW_MEASURE_STATISTICS_H
-#define BW_MEASURE_STATISTICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,7 +23,9 @@ typedef struct bw_statistics {
  * rule out, the interval is widened. If the samples lie in two states, of which either may have the median, it
  * holds both; if they drift, all that they drift through. */
 bw_statistics bw_statistics_of(const double *samples, int64_t count, double *scratch);
-int64_t bw_statistics_scratch(int64_t count);
+static inline int64_t bw_statistics_scratch(int64_t count) {
+    return 2 * count;
+}
 
 /* The interval is within `target` of the median, and the two halves of the samples are no further apart than that. */
 bool bw_statistics_converged(const bw_statistics *statistics, double target);
@@ -32,5 +33,3 @@ bool bw_statistics_converged(const bw_statistics *statistics, double target);
 /* Ranks (0-based) whose order statistics bracket the median with at least 95 % confidence, whatever the distribution:
  * sum over low < i <= high of C(n, i) / 2^n >= 0.95. False when n < 6. */
 bool bw_median_ranks(int64_t count, int64_t *low, int64_t *high);
-
-#endif

@@ -3,8 +3,7 @@
  * - bw_op_<name>: the descriptor, in csrc/ops/families/<family>.c;
  * - bw_cpu_<name>_<isa>, for KERNELS: the CPU's table, in csrc/cpu/simd/<family>.c (BW_CPU_TABLE(<name>));
  * - bw_cuda_<name>, for KERNELS: the GPU's table, under csrc/cuda/kernels/<family>. */
-#ifndef BW_OPS_LIST_H
-#define BW_OPS_LIST_H
+#pragma once
 
 /* clang-format off */
 #define BW_OPERATIONS(X) \
@@ -24,5 +23,3 @@
 /* BW_IF_##cpu(table, none): the one or the other. */
 #define BW_IF_KERNELS(table, none) table
 #define BW_IF_NONE(table, none) none
-
-#endif

@@ -1,8 +1,7 @@
 /* An operation's descriptor: parameters, validation, cost, operands, inputs, reference, tolerance.
  * It says everything about an operation but how to run it; backends, tests, the command line, the columns of a
  * result and the documentation read it from here. */
-#ifndef BW_OPS_OP_H
-#define BW_OPS_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,10 +9,6 @@
 #include "base/checked.h"
 #include "base/status.h"
 #include "base/types/precision.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { BW_MAX_PARAMS = 10, BW_MAX_OPERANDS = 10, BW_MAX_RANK = 4 };
 
@@ -127,13 +122,13 @@ typedef struct bw_op {
 
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */
-    bw_status (*validate)(const bw_dims *dims, const bw_precision *precision);
+    bw_status (*validate)(const bw_dims *dims);
     bw_status (*cost)(const bw_dims *dims, const bw_precision *precision,
                       bw_cost *out); /* algorithmic = compulsory here */
     /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
     int (*operands)(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]);
-    /* Writes all of a BW_RECIPE_HOST operand. */
-    void (*host_input)(const bw_dims *dims, uint64_t seed, int operand, void *out);
+    /* Writes all of the BW_RECIPE_HOST operand. */
+    void (*host_input)(const bw_dims *dims, uint64_t seed, void *out);
     bw_rows (*rows)(const bw_dims *dims, const bw_precision *precision);
     /* Row `row` in float64 from the same rounded inputs. */
     bw_status (*reference)(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
@@ -168,8 +163,3 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 /* Operands with their sizes, absent ones among them; fails when one overflows. */
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,25 +5,16 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/names.h"
 
 double bw_operand_scale(bw_dtype of) {
     return exp2(round(0.5 * log2(bw_dtype_get(of)->inverse_square / 3.0)));
 }
 
-typedef struct operand_list {
-    const bw_operand *operands;
-    int count;
-} operand_list;
-
-static const char *name_at(const void *list, int index) {
-    const operand_list *all = list;
-    if (index >= all->count) return NULL;
-    return all->operands[index].present ? all->operands[index].name : "";
-}
-
 int bw_operand_find(const bw_operand *operands, int count, const char *name) {
-    return bw_name_find(name, name_at, &(operand_list){operands, count}, NULL, 0);
+    for (int i = 0; i < count; i++) {
+        if (operands[i].present && strcmp(operands[i].name, name) == 0) return i;
+    }
+    return -1;
 }
 
 static int64_t rows_of(const bw_operand *operand) {
@@ -65,11 +56,10 @@ static float plain_value(const bw_operand *operand, bw_input_key key, int64_t in
 
 static void fill_list(const bw_operand *operand, const bw_dims *dims, void *out) {
     for (int64_t i = 0; i < operand->elems; i++) {
-        int32_t narrow = (int32_t)dims->list[i];
         if (operand->dtype == BW_I32) {
-            memcpy((char *)out + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
+            ((int32_t *)out)[i] = (int32_t)dims->list[i];
         } else {
-            memcpy((char *)out + i * (int64_t)sizeof dims->list[i], &dims->list[i], sizeof dims->list[i]);
+            ((int64_t *)out)[i] = dims->list[i];
         }
     }
 }
@@ -80,7 +70,7 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
     const bw_input_key key = bw_input_key_make(seed, index);
     switch (operand->recipe) {
         case BW_RECIPE_HASH: bw_input_fill(operand->dtype, key, 0, operand->bytes / info->block_bytes, out); break;
-        case BW_RECIPE_HOST: op->host_input(dims, seed, index, out); break;
+        case BW_RECIPE_HOST: op->host_input(dims, seed, out); break;
         case BW_RECIPE_LIST: fill_list(operand, dims, out); break;
         case BW_RECIPE_CONSTANT:
         case BW_RECIPE_POSITIVE:
@@ -92,44 +82,32 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 
 /* ---- the same as numbers ---- */
 
-/* Of the operand that these scales multiply. */
-static const char *scaled_name_at(const void *list, int index) {
-    const operand_list *all = list;
-    if (index >= all->count) return NULL;
-    const bw_operand *operand = &all->operands[index];
-    return operand->present && operand->scale_of ? operand->scale_of : "";
-}
-
 bw_source bw_source_of(const bw_operand *operands, int count, int index, uint64_t seed) {
     const bw_operand *operand = &operands[index];
     const int block = bw_dtype_get(operand->dtype)->block_elems;
     bw_source source = {.operand = operand,
                         .key = bw_input_key_make(seed, index),
                         .padded = bw_ceil_div(operand->row_elems, block) * block};
-    const int scales = bw_name_find(operand->name, scaled_name_at, &(operand_list){operands, count}, NULL, 0);
-    if (scales >= 0) {
-        source.scales = &operands[scales];
-        source.scale_key = bw_input_key_make(seed, scales);
+    for (int i = 0; i < count; i++) {
+        const bw_operand *scales = &operands[i];
+        if (!scales->present || !scales->scale_of || strcmp(scales->scale_of, operand->name) != 0) continue;
+        source.scales = scales;
+        source.scale_key = bw_input_key_make(seed, i);
     }
     return source;
 }
 
-static void read_plain(const bw_operand *operand, bw_input_key key, int64_t first, int64_t count, double *out) {
+/* Within a stored row. */
+static void read_stretch(const bw_operand *operand, bw_input_key key, int64_t first, int64_t count, double *out) {
+    if (operand->recipe == BW_RECIPE_HASH) {
+        bw_input_doubles(operand->dtype, key, first, count, out);
+        return;
+    }
     const bw_dtype_info *info = bw_dtype_get(operand->dtype);
     char stored[BW_BLOCK_BYTES_MAX];
     for (int64_t i = 0; i < count; i++) {
         store(operand->dtype, plain_value(operand, key, first + i), 0, stored);
         info->decode_blocks(stored, 1, out + i);
-    }
-}
-
-/* Within a stored row. */
-static void read_stretch(const bw_source *source, int64_t first, int64_t count, double *out) {
-    const bw_operand *operand = source->operand;
-    if (operand->recipe == BW_RECIPE_HASH) {
-        bw_input_doubles(operand->dtype, source->key, first, count, out);
-    } else {
-        read_plain(operand, source->key, first, count, out);
     }
 }
 
@@ -139,21 +117,21 @@ static void apply_scales(const bw_source *source, int64_t first, int64_t count, 
         const int64_t scaled = (first + done) / each;
         const int64_t end = bw_min64(count, (scaled + 1) * each - first);
         double scale;
-        read_plain(source->scales, source->scale_key, scaled, 1, &scale);
+        read_stretch(source->scales, source->scale_key, scaled, 1, &scale);
         for (; done < end; done++) out[done] *= scale;
     }
 }
 
 void bw_source_read(const bw_source *source, int64_t first, int64_t count, double *out) {
     const int64_t row = source->operand->row_elems;
-    if (source->padded == row) {
-        read_stretch(source, first, count, out);
-    } else {
-        for (int64_t done = 0; done < count;) {
-            const int64_t at = (first + done) % row, taken = bw_min64(count - done, row - at);
-            read_stretch(source, (first + done) / row * source->padded + at, taken, out + done);
-            done += taken;
+    for (int64_t done = 0, taken; done < count; done += taken) {
+        int64_t at = first + done;
+        taken = count - done;
+        if (source->padded != row) {
+            taken = bw_min64(taken, row - at % row);
+            at = at / row * source->padded + at % row;
         }
+        read_stretch(source->operand, source->key, at, taken, out + done);
     }
     if (source->scales) apply_scales(source, first, count, out);
 }

@@ -1,12 +1,7 @@
 /* Operands of an operation, and the values that they hold when a case begins. */
-#ifndef BW_OPS_OPERAND_H
-#define BW_OPS_OPERAND_H
+#pragma once
 
 #include "ops/op.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Hashed where it is read, poisoned where it is only written; absent where dtype is BW_NONE. Inline, as costs of a
  * million shapes are worked out from operands. */
@@ -66,8 +61,3 @@ void bw_source_read(const bw_source *source, int64_t first, int64_t count, doubl
 
 /* 1 over the mean square of such numbers: 3, exactly, where they are uniform in [-1, 1). */
 double bw_source_inverse_square(const bw_source *source);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

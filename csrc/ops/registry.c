@@ -1,5 +1,6 @@
 /* The list of operations; completes and checks a case's parameters. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/names.h"
 #include "ops/list.h"
@@ -37,13 +38,11 @@ bw_status bw_op_find(const char *name, int *out) {
     return BW_OK;
 }
 
-static const char *param_name_at(const void *list, int index) {
-    const bw_op *op = list;
-    return index < op->param_count ? op->params[index].name : NULL;
-}
-
 int bw_op_param_index(const bw_op *op, const char *name) {
-    return bw_name_find(name, param_name_at, op, NULL, 0);
+    for (int i = 0; i < op->param_count; i++) {
+        if (strcmp(op->params[i].name, name) == 0) return i;
+    }
+    return -1;
 }
 
 static const bw_param *param_from_list(const bw_op *op, bw_from_list what) {
@@ -96,7 +95,7 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
         return bw_fail(BW_CODE_INVALID, "%s: %s = %" PRId64 ": allowed is %" PRId64 " to %" PRId64, op->name,
                        param->name, dims->value[i], param->minimum, param->maximum);
     }
-    if (op->validate) BW_TRY(op->validate(dims, precision));
+    if (op->validate) BW_TRY(op->validate(dims));
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
     BW_TRY(bw_op_operands(op, dims, precision, operands, &count));

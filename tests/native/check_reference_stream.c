@@ -1,6 +1,5 @@
 /* Reference streams beside the samples: when they are taken, and what is seen by them. */
 #include "check.h"
-#include "measure/reference_stream.h"
 
 static bool measure(bw_measurement *m, double max_seconds, double launch_ns) {
     fixture f;

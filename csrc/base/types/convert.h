@@ -1,7 +1,6 @@
 /* Bit conversions between float and the narrower types, the same code on host and device.
  * All round to nearest, ties to even; NaN stays NaN; overflow gives infinity. */
-#ifndef BW_BASE_CONVERT_H
-#define BW_BASE_CONVERT_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -103,5 +102,3 @@ BW_HD int8_t bw_float_to_int8(float value) {
     if (value > 127.0f) return 127;
     return (int8_t)((value + round_at) - round_at);
 }
-
-#endif

@@ -223,41 +223,31 @@ static inline __attribute__((always_inline)) void generate(bw_input_key key, uin
     }
 }
 
-static void generate_plain(bw_input_key key, uint32_t high, uint32_t low, int64_t count, int dropped, double *out) {
-    if (dropped) {
-        generate(key, high, low, count, dropped, out);
-    } else {
-        generate(key, high, low, count, 0, out);
+#define GENERATOR(name, target)                                                                                       \
+    target static void name(bw_input_key key, uint32_t high, uint32_t low, int64_t count, int dropped, double *out) { \
+        if (dropped) {                                                                                                \
+            generate(key, high, low, count, dropped, out);                                                            \
+        } else {                                                                                                      \
+            generate(key, high, low, count, 0, out);                                                                  \
+        }                                                                                                             \
     }
-}
+
+GENERATOR(generate_plain, )
 
 /* References spend half of their time here, and the baseline of x86-64 multiplies no vectors of integers. */
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void generate_avx2(bw_input_key key, uint32_t high, uint32_t low, int64_t count,
-                                                          int dropped, double *out) {
-    if (dropped) {
-        generate(key, high, low, count, dropped, out);
-    } else {
-        generate(key, high, low, count, 0, out);
-    }
-}
-
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2");
-}
+GENERATOR(generate_avx2, __attribute__((target("avx2"))))
+#define HAS_AVX2 __builtin_cpu_supports("avx2")
 #else
 #define generate_avx2 generate_plain
-
-static bool has_avx2(void) {
-    return false;
-}
+#define HAS_AVX2 false
 #endif
 
 static void float_doubles(int dropped, bw_input_key key, int64_t first, int64_t count, double *out) {
     while (count > 0) {
         uint32_t high = (uint32_t)((uint64_t)first >> 32), low = (uint32_t)(uint64_t)first;
         int64_t stretch = bw_min64(count, ((int64_t)1 << 32) - (int64_t)low);
-        (has_avx2() ? generate_avx2 : generate_plain)(key, high, low, stretch, dropped, out);
+        (HAS_AVX2 ? generate_avx2 : generate_plain)(key, high, low, stretch, dropped, out);
         out += stretch;
         first += stretch;
         count -= stretch;

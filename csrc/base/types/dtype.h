@@ -1,8 +1,7 @@
 /* How the elements of an operand are stored: one row of BW_DTYPES each, and its functions in dtype.c. Nothing asks
  * which type it has at hand: what depends on the type is a trait of its row. (What is asked for is a precision:
  * base/types/precision.h.) */
-#ifndef BW_BASE_DTYPE_H
-#define BW_BASE_DTYPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,5 +103,4 @@ void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t c
 
 #ifdef __cplusplus
 }
-#endif
 #endif

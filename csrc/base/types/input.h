@@ -1,16 +1,11 @@
 /* Inputs: element i of operand o is a hash of (seed, o, i), uniform in [-1, 1), rounded to the type it is stored in; of
  * narrow types the bits are hashed themselves (base/types/dtype.h). The same code runs on host and device, so that
  * nothing large is ever uploaded and any single element can be worked out anew by whoever checks a result. */
-#ifndef BW_BASE_INPUT_H
-#define BW_BASE_INPUT_H
+#pragma once
 
 #include <stdint.h>
 
 #include "base/types/convert.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct bw_input_key {
     uint32_t offset, mask;
@@ -45,8 +40,3 @@ BW_HD float bw_input_value(bw_input_key key, uint64_t index) {
 BW_HD float bw_pattern_value(uint64_t index) {
     return (float)((int)(index & 63u) - 32) * (1.0f / 32.0f);
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

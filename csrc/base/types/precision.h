@@ -1,7 +1,6 @@
 /* Precisions: what an operation is asked for, one row of BW_PRECISIONS each. A row says how the operands of each role
  * are stored (base/types/dtype.h) and in what type products are taken. */
-#ifndef BW_BASE_PRECISION_H
-#define BW_BASE_PRECISION_H
+#pragma once
 
 #include "base/types/dtype.h"
 
@@ -65,5 +64,4 @@ static inline bool bw_precision_in(unsigned mask, const bw_precision *precision)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

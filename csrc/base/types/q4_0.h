@@ -1,7 +1,6 @@
 /* Q4_0: 32 elements in 18 bytes. A scale d in FP16, then 16 bytes: the lower half of byte j is element j, the upper one
  * element j + 16, each q for (q - 8) d. The same code runs on host and device. */
-#ifndef BW_BASE_Q4_0_H
-#define BW_BASE_Q4_0_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ BW_HD void bw_q4_0_fill(bw_input_key key, uint64_t block, void *out) {
         memcpy((char *)out + 2 + 4 * word, &pairs, sizeof pairs);
     }
 }
-
-#endif

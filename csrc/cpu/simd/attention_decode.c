@@ -9,6 +9,7 @@
 
 #include "cpu/device.h"
 #include "cpu/simd/softmax.h"
+#include "ops/cost.h"
 #include "ops/families/attention.h"
 
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };
@@ -379,15 +380,7 @@ static int64_t splitkv_scratch(const bw_dims *dims, const bw_precision *precisio
 static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cost *cost) {
     (void)precision;
-    bw_checked_int bytes = partial_bytes(dims, facts);
-    bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), bytes);
-    bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), bytes);
-    if (read.overflow || written.overflow) {
-        return bw_fail(BW_CODE_INVALID, "the partial results of a split decode of this shape overflow 64-bit sizes");
-    }
-    cost->algorithmic_bytes_read = read.value;
-    cost->algorithmic_bytes_written = written.value;
-    return BW_OK;
+    return bw_cost_add_intermediates(partial_bytes(dims, facts), cost);
 }
 
 static const bw_variant rows[] = {
@@ -411,6 +404,5 @@ static const bw_variant rows[] = {
      .launch = splitkv_launch},
 };
 
-extern const bw_variant_table BW_CPU_TABLE(attention_decode);
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {
     rows, sizeof rows / sizeof rows[0], "fp32 batch=1 kv_len=16384 num_heads=4 num_kv_heads=1 head_dim=128"};

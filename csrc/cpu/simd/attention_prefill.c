@@ -10,6 +10,7 @@
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 #include "cpu/simd/softmax.h"
+#include "ops/cost.h"
 #include "ops/families/attention.h"
 
 enum { TILE_ROWS = 96, TILE_KEYS = BW_MICRO_DEPTH, TASKS_PER_THREAD = 4 };
@@ -286,15 +287,7 @@ static int64_t unfused_scratch(const bw_dims *dims, const bw_precision *precisio
 static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cost *cost) {
     (void)facts;
-    bw_checked_int twice = bw_mul(bw_num(2), score_bytes(dims, precision->result));
-    bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), twice);
-    bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), twice);
-    if (read.overflow || written.overflow) {
-        return bw_fail(BW_CODE_INVALID, "the scores of an unfused attention of this shape overflow 64-bit sizes");
-    }
-    cost->algorithmic_bytes_read = read.value;
-    cost->algorithmic_bytes_written = written.value;
-    return BW_OK;
+    return bw_cost_add_intermediates(bw_mul(bw_num(2), score_bytes(dims, precision->result)), cost);
 }
 
 static const bw_variant rows[] = {
@@ -318,6 +311,5 @@ static const bw_variant rows[] = {
      .launch = flash_launch},
 };
 
-extern const bw_variant_table BW_CPU_TABLE(attention_prefill);
 const bw_variant_table BW_CPU_TABLE(attention_prefill) = {
     rows, sizeof rows / sizeof rows[0], "fp32 batch=1 seq_len=2048 num_heads=2 num_kv_heads=2 head_dim=64"};

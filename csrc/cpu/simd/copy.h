@@ -1,6 +1,5 @@
 /* Copies bytes, past the caches where blocks are large. */
-#ifndef BW_CPU_SIMD_COPY_H
-#define BW_CPU_SIMD_COPY_H
+#pragma once
 
 #include "cpu/device.h"
 #include "cpu/simd/simd.h"
@@ -65,5 +64,3 @@ BW_INLINE void bw_copy_bytes(char *to, const char *from, int64_t bytes, bool lar
     }
     memcpy(to + i, from + i, (size_t)(bytes - i));
 }
-
-#endif

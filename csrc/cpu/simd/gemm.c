@@ -272,5 +272,4 @@ static const bw_variant rows[] = {
      .launch = blocked_launch},
 };
 
-extern const bw_variant_table BW_CPU_TABLE(gemm);
 const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};

@@ -125,26 +125,18 @@ static const kv_numbers copy_numbers = {BW_COPY_BATCH,    BW_COPY_KV_LEN,       
                                         BW_COPY_HEAD_DIM, {BW_COPY_K, BW_COPY_V}, {BW_COPY_K_COPY, BW_COPY_V_COPY},
                                         copy_stretch};
 
-static bw_status run(const row_move *move) {
-    bw_pool_run(move->launch->device->pool, move_share, (void *)(uintptr_t)move);
-    return BW_OK;
-}
-
-/* The walk that large copies take. */
-static bw_status get_ready(const row_move *move) {
-    if (move->large && !move->launch->once) BW_CPU_NAME(walks_choose)(move->launch->device);
-    return BW_OK;
-}
-
+/* `prepare` chooses the walk that large copies take. */
 #define BW_KV_TABLE(operation, numbers)                                                                        \
     static bw_status operation##_launch(const bw_launch *launch) {                                             \
         row_move move = move_of(launch, &numbers);                                                             \
-        return run(&move);                                                                                     \
+        bw_pool_run(launch->device->pool, move_share, &move);                                                  \
+        return BW_OK;                                                                                          \
     }                                                                                                          \
     static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {             \
         (void)set_count, (void)state;                                                                          \
         row_move move = move_of(sets, &numbers);                                                               \
-        return get_ready(&move);                                                                               \
+        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                                \
+        return BW_OK;                                                                                          \
     }                                                                                                          \
     static const bw_variant operation##_rows[] = {{.name = "rows",                                             \
                                                    .text = "stretches of adjacent rows, all threads; large "   \
@@ -154,7 +146,6 @@ static bw_status get_ready(const row_move *move) {
                                                    .precisions = BW_CPU_PRECISIONS,                            \
                                                    .prepare = operation##_prepare,                             \
                                                    .launch = operation##_launch}};                             \
-    extern const bw_variant_table BW_CPU_TABLE(operation);                                                     \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};
 
 BW_KV_TABLE(kv_append, append_numbers)

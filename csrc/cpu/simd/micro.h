@@ -2,8 +2,7 @@
  *   out(rows, columns) [+]= a(rows, depth) b(depth, columns)
  * a is row-major with BW_MICRO_STRIDE floats per row; b is packed: `columns` (one or two vectors) floats per step of
  * depth. Up to BW_MICRO_ROWS rows and two vectors of columns stay in registers through the whole depth. */
-#ifndef BW_CPU_SIMD_MICRO_H
-#define BW_CPU_SIMD_MICRO_H
+#pragma once
 
 #include "cpu/simd/simd.h"
 
@@ -138,5 +137,3 @@ BW_INLINE void bw_pack_steps(bw_dtype dtype, const void *data, int64_t first, in
 
 /* A packed panel's room, in floats. */
 enum { BW_MICRO_PANEL_FLOATS = BW_MICRO_DEPTH * BW_MICRO_COLUMNS };
-
-#endif

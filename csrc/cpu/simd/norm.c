@@ -44,5 +44,4 @@ static const bw_variant rows[] = {
      .launch = norm_launch},
 };
 
-extern const bw_variant_table BW_CPU_TABLE(rmsnorm);
 const bw_variant_table BW_CPU_TABLE(rmsnorm) = {rows, sizeof rows / sizeof rows[0], NULL};

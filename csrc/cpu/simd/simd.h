@@ -1,8 +1,7 @@
 /* The small vector language that kernels are written in: bw_vf, a vector of BW_SIMD_FLOATS floats. Storage types are
  * converted on the way in and out; all arithmetic is in fp32. The dtype of bw_vf_load_as and its like is a constant
  * wherever they are inlined (BW_DTYPE_SWITCH sees to that), so that no branch is left. */
-#ifndef BW_CPU_SIMD_SIMD_H
-#define BW_CPU_SIMD_SIMD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +17,12 @@
 #endif
 
 #define BW_INLINE static inline __attribute__((always_inline, unused))
+
+/* A function that returns one expression: the vectors' headers are tables of them. */
+#define BW_PRIMITIVE(type, name, parameters, ...) \
+    BW_INLINE type name parameters {              \
+        return __VA_ARGS__;                       \
+    }
 
 #define BW_ISA_ID_avx512 1
 #define BW_ISA_ID_avx2 2
@@ -72,6 +77,24 @@ BW_INLINE const void *bw_at(bw_dtype dtype, const void *data, int64_t index) {
 
 BW_INLINE void *bw_at_mutable(bw_dtype dtype, void *data, int64_t index) {
     return (char *)data + index * bw_elem_bytes(dtype);
+}
+
+BW_INLINE bw_vf bw_vf_set(float x) {
+    return x - (bw_vf){0.0f};
+}
+
+BW_INLINE bw_vf bw_vf_load(const float *p) {
+    bw_vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+BW_INLINE void bw_vf_store(float *p, bw_vf x) {
+    memcpy(p, &x, sizeof x);
+}
+
+BW_INLINE void bw_vh_store(void *p, bw_vh x) {
+    memcpy(p, &x, sizeof x);
 }
 
 #if !BW_SIMD_PARTS
@@ -222,5 +245,3 @@ BW_INLINE bw_vf bw_vf_sums(bw_vf rows[BW_SIMD_FLOATS]) {
 BW_INLINE int64_t bw_round_up(int64_t value, int64_t unit) {
     return bw_ceil_div(value, unit) * unit;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The softmax that attention goes over tile by tile: a running maximum and sum for each row of scores. */
-#ifndef BW_CPU_SIMD_SOFTMAX_H
-#define BW_CPU_SIMD_SOFTMAX_H
+#pragma once
 
 #include <math.h>
 
@@ -30,5 +29,3 @@ static void bw_softmax_update(float *scores, int64_t keys, float *out, int64_t e
     }
     *sum_so_far += bw_vf_sum(sum);
 }
-
-#endif

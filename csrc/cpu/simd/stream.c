@@ -22,9 +22,7 @@ typedef struct stream_task {
 
 /* Whole segments for each rank, in bytes; the last share ends where the array does. */
 BW_INLINE void share_bytes(int64_t bytes, int rank, int ranks, int64_t *first, int64_t *last) {
-    bw_pool_share(bw_ceil_div(bytes, BW_STREAM_SEGMENT_BYTES), rank, ranks, first, last);
-    *first *= BW_STREAM_SEGMENT_BYTES;
-    *last = bw_min64(*last * BW_STREAM_SEGMENT_BYTES, bytes);
+    bw_pool_share_units(bytes, BW_STREAM_SEGMENT_BYTES, rank, ranks, first, last);
 }
 
 BW_INLINE int64_t stream_bytes(const bw_launch *launch) {
@@ -117,7 +115,6 @@ static void write_share(void *context, int rank, int ranks) {
     char *b = task->launch->operand[BW_STREAM_WRITE_B];
     int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first >= last) return;
     BW_DTYPE_SWITCH(task->launch->precision->activation, write_pattern, b + first, last - first, bw_is_large(bytes));
 }
 
@@ -127,7 +124,6 @@ static void copy_share(void *context, int rank, int ranks) {
     char *b = task->launch->operand[BW_STREAM_COPY_B];
     int64_t bytes = stream_bytes(task->launch), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first >= last) return;
     bw_copy_bytes(b + first, a + first, last - first, bw_is_large(bytes), task->walk);
     if (bw_is_large(bytes)) bw_stream_fence();
 }
@@ -192,7 +188,6 @@ static void triad_share(void *context, int rank, int ranks) {
     const stream_task *task = context;
     int64_t bytes = stream_bytes(task->launch), elem = bw_elem_bytes(task->launch->precision->activation), first, last;
     share_bytes(bytes, rank, ranks, &first, &last);
-    if (first >= last) return;
     BW_DTYPE_SWITCH(task->launch->precision->activation, triad_stretch, task, first / elem, last / elem,
                     bw_is_large(bytes));
 }
@@ -276,15 +271,11 @@ void BW_CPU_NAME(walks_choose)(bw_device *device) {
 }
 
 /* A walk is a matter of threads with a window or more to go through. */
-static bw_status get_ready(const bw_launch *launch) {
-    bool matters = stream_bytes(launch) >= READ_WINDOW * (int64_t)bw_pool_size(launch->device->pool);
-    if (matters && !launch->once) BW_CPU_NAME(walks_choose)(launch->device);
-    return BW_OK;
-}
-
 static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state) {
     (void)set_count, (void)state;
-    return get_ready(sets);
+    bool matters = stream_bytes(sets) >= READ_WINDOW * (int64_t)bw_pool_size(sets->device->pool);
+    if (matters && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);
+    return BW_OK;
 }
 
 /* ---- the tables ---- */
@@ -302,7 +293,6 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
     }
 
 #define BW_STREAM_TABLE(stem)                                                                                      \
-    extern const bw_variant_table BW_CPU_TABLE(stream_##stem);                                                     \
     const bw_variant_table BW_CPU_TABLE(stream_##stem) = {stem##_rows, sizeof stem##_rows / sizeof stem##_rows[0], \
                                                           "fp32 elements=67108864"};
 

@@ -1,6 +1,5 @@
 /* A case's buffer sets: operands and scratch, filled, with the variant prepared for them. */
-#ifndef BW_MEASURE_CASE_BUFFERS_H
-#define BW_MEASURE_CASE_BUFFERS_H
+#pragma once
 
 #include "measure/case/choice.h"
 #include "measure/session.h"
@@ -40,5 +39,3 @@ void *bw_buffers_at(const bw_buffers *self, int64_t set, int operand);
 /* One launch on a set, not waited for; and launches as something to be timed, for as long as the buffers stay. */
 bw_status bw_buffers_launch(const bw_buffers *self, int64_t set);
 bw_work bw_buffers_work(bw_buffers *self);
-
-#endif

@@ -1,8 +1,31 @@
 /* Combines the parts of a case: chooses a variant, prepares buffers, launches, and verifies. */
 #include "measure/case/case.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* `dims` is complete (bw_op_complete); its list is copied. */
+static bw_status create_spec(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
+                             const bw_case_spec **out) {
+    size_t list_bytes = dims->list ? (size_t)dims->list_count * sizeof *dims->list : 0;
+    bw_case_spec *self = calloc(1, sizeof *self + list_bytes);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case of %" PRId64 " lengths", dims->list_count);
+    self->op_index = op_index;
+    self->op = bw_op_at(op_index);
+    self->precision = precision;
+    self->dims = *dims;
+    self->seed = seed;
+    if (dims->list) self->dims.list = memcpy(self->list, dims->list, list_bytes);
+    bw_status status = bw_op_operands(self->op, &self->dims, precision, self->operands, &self->operand_count);
+    if (status) {
+        free(self);
+        return status;
+    }
+    *out = self;
+    return BW_OK;
+}
 
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out) {
@@ -11,7 +34,7 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
     bw_case *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
     self->session = self->buffers.session = session;
-    BW_GOTO(bw_case_spec_create(op_index, precision, dims, seed, &self->spec));
+    BW_GOTO(create_spec(op_index, precision, dims, seed, &self->spec));
     self->buffers.spec = self->reference.spec = self->spec;
     const bw_offer offer = bw_offer_of(session->backend, session->device, op_index);
     BW_GOTO(bw_choice_first(self->spec, &offer, variant_name, &choice));
@@ -30,7 +53,7 @@ void bw_case_free(bw_case *self) {
     bw_buffers_release(&self->buffers);
     bw_reference_free(&self->reference);
     bw_choice_free(atomic_load(&self->choice));
-    bw_case_spec_free(self->spec);
+    free((void *)self->spec);
     free(self);
 }
 
@@ -110,12 +133,16 @@ static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) 
     return BW_OK;
 }
 
-bw_status bw_case_ready(bw_case *self, int64_t sets) {
+static bw_status get_ready(bw_case *self, int64_t sets, bool once) {
     bool again;
     do {
-        BW_TRY(try_ready(self, sets, false, &again));
+        BW_TRY(try_ready(self, sets, once, &again));
     } while (again);
     return BW_OK;
+}
+
+bw_status bw_case_ready(bw_case *self, int64_t sets) {
+    return get_ready(self, sets, false);
 }
 
 bw_status bw_case_ready_any(bw_case *self) {
@@ -140,25 +167,17 @@ bw_status bw_case_launch(bw_case *self, int64_t set) {
 }
 
 /* Between marks, for tools that watch. */
-static bw_status launch_marked(bw_case *self) {
+static bw_status launch_once(bw_case *self) {
     const bw_annotation_calls *annotations = self->annotations;
     bw_case_annotation annotation;
+    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true));
+    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
     bw_case_annotate(self, &annotation);
     for (int i = 0; i < annotation.ranges.count; i++)
         annotations->push(self->session->device, &annotation.ranges.range[i]);
     bw_status status = bw_case_launch(self, 0);
     for (int i = 0; i < annotation.ranges.count; i++) annotations->pop(self->session->device);
     return status;
-}
-
-static bw_status launch_once(bw_case *self) {
-    int64_t sets = bw_max64(1, self->buffers.set_count);
-    bool again;
-    do {
-        BW_TRY(try_ready(self, sets, true, &again));
-    } while (again);
-    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    return launch_marked(self);
 }
 
 bw_status bw_case_launch_once(bw_case *self) {

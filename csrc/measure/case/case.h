@@ -4,8 +4,7 @@
  *
  * A part knows no part to its right. One thread at a time works with a case (bw_session_enter); any other may
  * read its spec and its choice meanwhile: neither ever changes. */
-#ifndef BW_MEASURE_CASE_CASE_H
-#define BW_MEASURE_CASE_CASE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -90,5 +89,3 @@ bw_status bw_case_verify(bw_case *self, const bw_budget *budget, bw_verdict *out
  * where there is an array for each output. */
 bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX_OPERANDS], const bw_budget *budget,
                                  bw_verdict *out);
-
-#endif

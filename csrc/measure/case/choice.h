@@ -1,7 +1,6 @@
 /* A choice: the variant that runs a case on a device, with its cost and layout. It never changes. A variant that
  * replaces another one is a new choice; the old one stays until the case is freed, since threads may read it. */
-#ifndef BW_MEASURE_CASE_CHOICE_H
-#define BW_MEASURE_CASE_CHOICE_H
+#pragma once
 
 #include "backend/backend.h"
 #include "measure/case/spec.h"
@@ -53,5 +52,3 @@ const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const
 /* The descriptor's cost with the variant's own on top; variant and facts may be NULL. */
 bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
                      const bw_device_facts *facts, bw_cost *out);
-
-#endif

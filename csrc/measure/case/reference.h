@@ -1,7 +1,6 @@
 /* The reference of a case: a sample of its output rows in float64, computed on the host within a budget. It knows no
  * kernel and no device. */
-#ifndef BW_MEASURE_CASE_REFERENCE_H
-#define BW_MEASURE_CASE_REFERENCE_H
+#pragma once
 
 #include "measure/case/spec.h"
 
@@ -28,5 +27,3 @@ typedef struct bw_reference {
  * stays as well; any other failure empties it. */
 bw_status bw_reference_extend(bw_reference *self, const bw_budget *budget);
 void bw_reference_free(bw_reference *self); /* its rows */
-
-#endif

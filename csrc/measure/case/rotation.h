@@ -1,6 +1,5 @@
 /* How cold inputs are made: by a rotation over buffer sets or by a flush. This is arithmetic alone. */
-#ifndef BW_MEASURE_CASE_ROTATION_H
-#define BW_MEASURE_CASE_ROTATION_H
+#pragma once
 
 #include "measure/case/choice.h"
 
@@ -31,5 +30,3 @@ int64_t bw_bytes_needed(const bw_choice *choice, int64_t sets, int64_t flush_byt
 /* The last bytes of a device belong to its driver or operating system. */
 bool bw_bytes_fit(int64_t needed_bytes, int64_t free_bytes);
 bw_status bw_bytes_refuse(const bw_case_spec *spec, int64_t needed_bytes, int64_t free_bytes);
-
-#endif

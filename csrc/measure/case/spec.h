@@ -1,7 +1,6 @@
 /* The specification of a case: an operation, its parameters, its precision, and the seed of its inputs. It knows no
  * device, no kernel and no memory. It never changes, so that any thread may read it. */
-#ifndef BW_MEASURE_CASE_SPEC_H
-#define BW_MEASURE_CASE_SPEC_H
+#pragma once
 
 #include "ops/op.h"
 
@@ -15,10 +14,3 @@ typedef struct bw_case_spec {
     int operand_count;
     int64_t list[];
 } bw_case_spec;
-
-/* `dims` is complete (bw_op_complete); its list is copied. */
-bw_status bw_case_spec_create(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
-                              const bw_case_spec **out);
-void bw_case_spec_free(const bw_case_spec *self); /* NULL is fine */
-
-#endif

@@ -119,11 +119,6 @@ typedef struct batch {
     char *host;
 } batch;
 
-static void batch_free(batch *batch) {
-    if (batch) free(batch->host);
-    free(batch);
-}
-
 static bw_status compare_batch(comparison *self) {
     batch *batch = self->batch;
     if (!batch || !batch->count) return BW_OK;
@@ -170,7 +165,8 @@ static bw_status compare_rows(comparison *self, const bw_reference *reference) {
     BW_GOTO(compare_batch(self));
 cleanup:
     for (int i = 0; i < BW_MAX_OPERANDS; i++) free(self->whole[i]);
-    batch_free(self->batch);
+    if (self->batch) free(self->batch->host);
+    free(self->batch);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* Checks the output of a launch, at the case's real size, against the rows of the reference. */
-#ifndef BW_MEASURE_CASE_VERIFY_H
-#define BW_MEASURE_CASE_VERIFY_H
+#pragma once
 
 #include "measure/case/buffers.h"
 #include "measure/case/reference.h"
@@ -16,5 +15,3 @@ typedef struct bw_verdict {
 
 /* Compares set `set` as it stands. */
 bw_status bw_verify(const bw_reference *reference, const bw_buffers *buffers, int64_t set, bw_verdict *out);
-
-#endif

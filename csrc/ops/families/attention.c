@@ -12,10 +12,7 @@
 #include "ops/operand.h"
 #include "ops/reference.h"
 
-#define LENGTH_MAX (((int64_t)1 << 31) - 1)
-
-#define BATCH_PARAM \
-    BW_PARAM("batch", "sequences", "sequences", 1, LENGTH_MAX, .fallback = 1, .from_list = BW_FROM_COUNT)
+#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1, .from_list = BW_FROM_COUNT)
 #define HEAD_PARAMS                                                                       \
     BW_PARAM("num_heads", "heads", "query heads", 1, 65536, .fallback = 32),              \
         BW_PARAM("num_kv_heads", "heads", "key/value heads; divides num_heads", 1, 65536, \
@@ -24,15 +21,15 @@
 
 static const bw_param prefill_params[] = {
     BATCH_PARAM,
-    BW_PARAM("seq_len", "tokens", "queries per sequence", 1, LENGTH_MAX, .fallback = 512),
-    BW_PARAM("kv_len", "tokens", "keys per sequence", 1, LENGTH_MAX, .fallback_from = "seq_len"),
+    BW_PARAM("seq_len", "tokens", "queries per sequence", 1, INT32_MAX, .fallback = 512),
+    BW_PARAM("kv_len", "tokens", "keys per sequence", 1, INT32_MAX, .fallback_from = "seq_len"),
     HEAD_PARAMS,
     BW_PARAM("causal", "", "1: a query attends the keys up to its own position", 0, 1, .fallback = 1),
 };
 
 static const bw_param decode_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "keys per sequence (the longest, with kv_lens)", 1, LENGTH_MAX, .fallback = 4096,
+    BW_PARAM("kv_len", "tokens", "keys per sequence (the longest, with kv_lens)", 1, INT32_MAX, .fallback = 4096,
              .from_list = BW_FROM_LARGEST),
     HEAD_PARAMS,
 };
@@ -210,40 +207,37 @@ static bw_tolerance shape_tolerance(const shape *s, const bw_precision *precisio
     return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
 }
 
-/* ---- prefill ---- */
+/* An operation's functions, by its shape. */
+#define SHAPE_FUNCTIONS(stem)                                                                                         \
+    static bw_status stem##_validate(const bw_dims *dims) {                                                           \
+        shape s = stem##_shape(dims);                                                                                 \
+        return check_shape(&s);                                                                                       \
+    }                                                                                                                 \
+    static bw_status stem##_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {                  \
+        shape s = stem##_shape(dims);                                                                                 \
+        return shape_cost(&s, precision, out);                                                                        \
+    }                                                                                                                 \
+    static int stem##_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) { \
+        shape s = stem##_shape(dims);                                                                                 \
+        return shape_operands(&s, precision, out);                                                                    \
+    }                                                                                                                 \
+    static bw_rows stem##_rows(const bw_dims *dims, const bw_precision *precision) {                                  \
+        (void)precision;                                                                                              \
+        shape s = stem##_shape(dims);                                                                                 \
+        return shape_rows(&s);                                                                                        \
+    }                                                                                                                 \
+    static bw_status stem##_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row, \
+                                      bw_reference_row *out) {                                                        \
+        shape s = stem##_shape(dims);                                                                                 \
+        return shape_reference(&s, precision, seed, row, out);                                                        \
+    }                                                                                                                 \
+    static bw_tolerance stem##_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {      \
+        shape s = stem##_shape(dims);                                                                                 \
+        return shape_tolerance(&s, precision, rounds_once);                                                           \
+    }
 
-static bw_status prefill_validate(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    shape s = prefill_shape(dims);
-    return check_shape(&s);
-}
-
-static bw_status prefill_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    shape s = prefill_shape(dims);
-    return shape_cost(&s, precision, out);
-}
-
-static int prefill_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    shape s = prefill_shape(dims);
-    return shape_operands(&s, precision, out);
-}
-
-static bw_rows prefill_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    shape s = prefill_shape(dims);
-    return shape_rows(&s);
-}
-
-static bw_status prefill_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                   bw_reference_row *out) {
-    shape s = prefill_shape(dims);
-    return shape_reference(&s, precision, seed, row, out);
-}
-
-static bw_tolerance prefill_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    shape s = prefill_shape(dims);
-    return shape_tolerance(&s, precision, rounds_once);
-}
+SHAPE_FUNCTIONS(prefill)
+SHAPE_FUNCTIONS(decode)
 
 const bw_op bw_op_attention_prefill = {
     .name = "attention_prefill",
@@ -262,41 +256,6 @@ const bw_op bw_op_attention_prefill = {
     .reference = prefill_reference,
     .tolerance = prefill_tolerance,
 };
-
-/* ---- decode ---- */
-
-static bw_status decode_validate(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    shape s = decode_shape(dims);
-    return check_shape(&s);
-}
-
-static bw_status decode_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    shape s = decode_shape(dims);
-    return shape_cost(&s, precision, out);
-}
-
-static int decode_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    shape s = decode_shape(dims);
-    return shape_operands(&s, precision, out);
-}
-
-static bw_rows decode_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    shape s = decode_shape(dims);
-    return shape_rows(&s);
-}
-
-static bw_status decode_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                  bw_reference_row *out) {
-    shape s = decode_shape(dims);
-    return shape_reference(&s, precision, seed, row, out);
-}
-
-static bw_tolerance decode_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    shape s = decode_shape(dims);
-    return shape_tolerance(&s, precision, rounds_once);
-}
 
 const bw_op bw_op_attention_decode = {
     .name = "attention_decode",

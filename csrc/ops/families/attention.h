@@ -2,8 +2,7 @@
  *   q(B, Sq, H, D), k(B, L, G, D), v(B, L, G, D) -> out(B, Sq, H, D)
  * Prefill may be causal: query s then attends keys 0 .. L - Sq + s. Decode is Sq = 1; entry b attends its first
  * kv_lens[b] keys where kv_lens is given (k and v stay padded to L), else all L. */
-#ifndef BW_OPS_ATTENTION_H
-#define BW_OPS_ATTENTION_H
+#pragma once
 
 #include "base/types/precision.h"
 
@@ -39,5 +38,3 @@ enum { BW_HEAD_DIM_MAX = 256 };
 static inline bw_dtype bw_attention_kv_dtype(const bw_precision *precision) {
     return precision->cache != BW_NONE ? precision->cache : precision->activation;
 }
-
-#endif

@@ -7,18 +7,12 @@
 #include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
+#include "ops/reference.h"
 
-#define LENGTH_MAX (((int64_t)1 << 31) - 1)
-
-#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, LENGTH_MAX, .fallback = 1)
+#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1)
 #define HEAD_PARAMS                                                                \
     BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8), \
         BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128)
-
-static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    (void)dims, (void)precision, (void)rounds_once;
-    return (bw_tolerance){0.0, 0.0};
-}
 
 /* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
  * count. */
@@ -36,18 +30,22 @@ static int64_t parts_of(int64_t width) {
     return bw_ceil_div(width, PART_ELEMS);
 }
 
-/* Part `part` of token `token` of the output, from where token `from` of a generated operand lies. */
-static void part_values(bw_dtype dtype, uint64_t seed, int operand, int64_t from, int64_t token, int64_t part,
+/* Reference row `row`: a part of token `token` of the output, from where token `from` of a generated operand lies. */
+static void part_values(bw_dtype dtype, uint64_t seed, int operand, int64_t from, int64_t token, int64_t row,
                         int64_t width, bw_reference_row *out) {
-    int64_t first = part * PART_ELEMS;
+    int64_t first = row % parts_of(width) * PART_ELEMS;
     out->offset = token * width + first;
     out->count = bw_min64(PART_ELEMS, width - first);
     out->scale = 1.0;
     bw_input_doubles(dtype, bw_input_key_make(seed, operand), from * width + first, out->count, out->values);
 }
 
-/* Of a K and a V of `tokens` tokens each, all written. */
-static bw_rows whole_rows(int64_t tokens, int64_t width) {
+/* Of the K and the V that a gather or a copy writes, whose first parameters are the same. */
+_Static_assert((int)BW_GATHER_HEAD_DIM == (int)BW_COPY_HEAD_DIM, "one rule for both");
+static bw_rows whole_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
+    const int64_t *v = dims->value;
+    int64_t tokens = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
     int64_t parts = parts_of(width);
     return (bw_rows){
         .count = 2 * tokens * parts, .elems = bw_min64(width, PART_ELEMS), .line = tokens * parts, .parts = parts};
@@ -79,10 +77,10 @@ static bw_status refuse_scales(const char *op_name, const bw_precision *precisio
 
 static const bw_param append_params[] = {
     BATCH_PARAM,
-    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, LENGTH_MAX, .fallback = 128),
-    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, LENGTH_MAX, .fallback = 512),
+    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, INT32_MAX, .fallback = 128),
+    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, INT32_MAX, .fallback = 512),
     HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, LENGTH_MAX, .fallback = 0),
+    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, INT32_MAX, .fallback = 0),
 };
 
 typedef struct append_shape {
@@ -140,8 +138,7 @@ static int append_operands(const bw_dims *dims, const bw_precision *precision, b
     return BW_APPEND_OPERANDS;
 }
 
-static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
-    (void)operand;
+static void append_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     append_shape s = append_of(dims);
     for (int64_t t = 0; t < s.tokens; t++) {
         ((int64_t *)out)[t] = append_slot(&s, seed, t / s.seq, s.cached + t % s.seq);
@@ -164,20 +161,20 @@ static bw_status append_reference(const bw_dims *dims, const bw_precision *preci
                                   bw_reference_row *out) {
     BW_TRY(refuse_scales("kv_append", precision));
     append_shape s = append_of(dims);
-    int64_t width = s.heads * s.dim, part = row % parts_of(width), token = row / parts_of(width);
+    int64_t width = s.heads * s.dim, token = row / parts_of(width);
     bool written = token < 2 * s.tokens;
     int64_t untouched = s.pages_per_sequence * s.page_rows - s.seq; /* per sequence */
     int64_t per_cache = written ? s.tokens : s.batch * untouched;
     int64_t index = written ? token : token - 2 * s.tokens;
     bool is_v = index >= per_cache;
-    index -= is_v ? per_cache : 0;
+    if (is_v) index -= per_cache;
     int64_t b = written ? index / s.seq : index / untouched;
     int64_t position = written ? s.cached + index % s.seq : index % untouched;
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
     out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
     part_values(written ? precision->result : precision->cache, seed,
-                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, part, width,
+                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, row, width,
                 out);
     return BW_OK;
 }
@@ -196,16 +193,16 @@ const bw_op bw_op_kv_append = {
     .host_input = append_host_input,
     .rows = append_rows,
     .reference = append_reference,
-    .tolerance = exact,
+    .tolerance = bw_tolerance_exact,
 };
 
 /* ---- gather ---- */
 
 static const bw_param gather_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, LENGTH_MAX, .fallback = 4096),
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096),
     HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page", 1, LENGTH_MAX, .fallback = 16),
+    BW_PARAM("page_size", "tokens", "tokens per page", 1, INT32_MAX, .fallback = 16),
 };
 
 static int64_t gather_pages(const bw_dims *dims) {
@@ -237,25 +234,17 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
     return BW_GATHER_OPERANDS;
 }
 
-static bw_status gather_validate(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
+static bw_status gather_validate(const bw_dims *dims) {
     bw_checked_int pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
-    if (pages.overflow || pages.value > LENGTH_MAX) {
+    if (pages.overflow || pages.value > INT32_MAX) {
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
     }
     return BW_OK;
 }
 
-static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
-    (void)operand;
+static void gather_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     int64_t count = dims->value[BW_GATHER_BATCH] * gather_pages(dims);
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
-}
-
-static bw_rows gather_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    const int64_t *v = dims->value;
-    return whole_rows(v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM]);
 }
 
 static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
@@ -264,14 +253,12 @@ static bw_status gather_reference(const bw_dims *dims, const bw_precision *preci
     const int64_t *v = dims->value;
     int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
     int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    int64_t part = row % parts_of(width), token = row / parts_of(width);
+    int64_t token = row / parts_of(width), index = token % rows, b = index / len, position = index % len;
     bool is_v = token >= rows;
-    int64_t index = is_v ? token - rows : token;
-    int64_t b = index / len, position = index % len;
     int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
     out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
     part_values(precision->cache, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page,
-                index, part, width, out);
+                index, row, width, out);
     return BW_OK;
 }
 
@@ -288,16 +275,16 @@ const bw_op bw_op_kv_gather = {
     .cost = gather_cost,
     .operands = gather_operands,
     .host_input = gather_host_input,
-    .rows = gather_rows,
+    .rows = whole_rows,
     .reference = gather_reference,
-    .tolerance = exact,
+    .tolerance = bw_tolerance_exact,
 };
 
 /* ---- copy ---- */
 
 static const bw_param copy_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, LENGTH_MAX, .fallback = 4096),
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096),
     HEAD_PARAMS,
 };
 
@@ -321,22 +308,15 @@ static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_
     return BW_COPY_OPERANDS;
 }
 
-static bw_rows copy_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
-    const int64_t *v = dims->value;
-    return whole_rows(v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM]);
-}
-
 static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     BW_TRY(refuse_scales("kv_copy", precision));
     const int64_t *v = dims->value;
     int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
-    int64_t part = row % parts_of(width), token = row / parts_of(width);
+    int64_t token = row / parts_of(width), index = token % rows;
     bool is_v = token >= rows;
-    int64_t index = is_v ? token - rows : token;
     out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, part, width, out);
+    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, row, width, out);
     return BW_OK;
 }
 
@@ -351,7 +331,7 @@ const bw_op bw_op_kv_copy = {
                 "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
     .cost = copy_cost,
     .operands = copy_operands,
-    .rows = copy_rows,
+    .rows = whole_rows,
     .reference = copy_reference,
-    .tolerance = exact,
+    .tolerance = bw_tolerance_exact,
 };

@@ -7,8 +7,7 @@
  *   kv_copy    k, v(B, L, G, D) -> k_copy, v_copy
  * In precisions with scales beside the values every cache has a scale per token and head, (..., G), that moves with it;
  * the new tokens of kv_append are results, of another type than the cache. */
-#ifndef BW_OPS_KV_H
-#define BW_OPS_KV_H
+#pragma once
 
 enum {
     BW_APPEND_BATCH,
@@ -55,5 +54,3 @@ enum {
     BW_COPY_V_COPY_SCALE,
     BW_COPY_OPERANDS
 };
-
-#endif

@@ -8,7 +8,7 @@
 #include "ops/operand.h"
 
 static const bw_param params[] = {
-    BW_PARAM("tokens", "tokens", "tokens", 1, ((int64_t)1 << 31) - 1, .fallback = 1),
+    BW_PARAM("tokens", "tokens", "tokens", 1, INT32_MAX, .fallback = 1),
     BW_PARAM("hidden", "elements", "elements of a token", 1, 1 << 20, .fallback = 4096),
 };
 

@@ -6,6 +6,7 @@
 #include "base/types/input.h"
 #include "ops/cost.h"
 #include "ops/operand.h"
+#include "ops/reference.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 /* Elements that one reference row compares, and rows of a stretch of which one is looked at before a second is. */
@@ -41,33 +42,28 @@ static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
     out->scale = 1.0;
 }
 
-static bw_tolerance exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    (void)dims, (void)precision, (void)rounds_once;
-    return (bw_tolerance){0.0, 0.0};
-}
-
-#define STREAM(name_, rows_, tolerance_, ...)                           \
-    const bw_op bw_op_stream_##name_ = {.name = "stream_" #name_,       \
-                                        .family = "stream",             \
-                                        .params = params,               \
-                                        .param_count = 1,               \
-                                        .precisions = PRECISIONS,       \
-                                        .is_stream = true,              \
-                                        .cost = name_##_cost,           \
-                                        .operands = name_##_operands,   \
-                                        .rows = rows_,                  \
-                                        .reference = name_##_reference, \
-                                        .tolerance = tolerance_,        \
+/* `read`, `written`: arrays that a launch moves; `flops`: of an element. */
+#define STREAM(name_, read_, written_, flops_, rows_, tolerance_, ...)                                \
+    static bw_status name_##_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) { \
+        return stream_cost("stream_" #name_, dims, precision, read_, written_, flops_, out);          \
+    }                                                                                                 \
+    const bw_op bw_op_stream_##name_ = {.name = "stream_" #name_,                                     \
+                                        .family = "stream",                                           \
+                                        .params = params,                                             \
+                                        .param_count = 1,                                             \
+                                        .precisions = PRECISIONS,                                     \
+                                        .is_stream = true,                                            \
+                                        .cost = name_##_cost,                                         \
+                                        .operands = name_##_operands,                                 \
+                                        .rows = rows_,                                                \
+                                        .reference = name_##_reference,                               \
+                                        .tolerance = tolerance_,                                      \
                                         __VA_ARGS__}
 
 /* ---- read ---- */
 
 static int64_t segment_count(const bw_dims *dims, const bw_precision *precision) {
     return bw_ceil_div(bw_dtype_bytes(precision->activation, dims->value[BW_STREAM_ELEMENTS]), BW_STREAM_SEGMENT_BYTES);
-}
-
-static bw_status read_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    return stream_cost("stream_read", dims, precision, 1, 0, 0, out);
 }
 
 static int read_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
@@ -99,14 +95,11 @@ static bw_status read_reference(const bw_dims *dims, const bw_precision *precisi
     return BW_OK;
 }
 
-STREAM(read, read_rows, exact, .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
+STREAM(read, 1, 0, 0, read_rows, bw_tolerance_exact,
+       .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
        .formula = {"elements*e_activation", "0", "0"});
 
 /* ---- write ---- */
-
-static bw_status write_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    return stream_cost("stream_write", dims, precision, 0, 1, 0, out);
-}
 
 static int write_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_WRITE_B] = vector("b", BW_OUT, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
@@ -122,13 +115,10 @@ static bw_status write_reference(const bw_dims *dims, const bw_precision *precis
     return BW_OK;
 }
 
-STREAM(write, element_rows, exact, .text = "write one array", .formula = {"0", "elements*e_activation", "0"});
+STREAM(write, 0, 1, 0, element_rows, bw_tolerance_exact, .text = "write one array",
+       .formula = {"0", "elements*e_activation", "0"});
 
 /* ---- copy ---- */
-
-static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    return stream_cost("stream_copy", dims, precision, 1, 1, 0, out);
-}
 
 static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_COPY_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
@@ -145,14 +135,10 @@ static bw_status copy_reference(const bw_dims *dims, const bw_precision *precisi
     return BW_OK;
 }
 
-STREAM(copy, element_rows, exact, .text = "copy one array to another",
+STREAM(copy, 1, 1, 0, element_rows, bw_tolerance_exact, .text = "copy one array to another",
        .formula = {"elements*e_activation", "elements*e_activation", "0"});
 
 /* ---- triad ---- */
-
-static bw_status triad_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    return stream_cost("stream_triad", dims, precision, 2, 1, 2, out);
-}
 
 static int triad_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_TRIAD_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
@@ -180,5 +166,5 @@ static bw_tolerance triad_tolerance(const bw_dims *dims, const bw_precision *pre
     return (bw_tolerance){2.0 * bw_dtype_roundoff(BW_FP32), 0.0};
 }
 
-STREAM(triad, element_rows, triad_tolerance, .text = "c = a + 0.5 b",
+STREAM(triad, 2, 1, 2, element_rows, triad_tolerance, .text = "c = a + 0.5 b",
        .formula = {"2*elements*e_activation", "elements*e_activation", "2*elements"});

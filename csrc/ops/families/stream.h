@@ -3,8 +3,7 @@
  *   stream_write  -> b(n): bw_pattern_value of each index
  *   stream_copy   a(n) -> b(n)
  *   stream_triad  a(n), b(n) -> c(n): c = a + 0.5 b */
-#ifndef BW_OPS_STREAM_H
-#define BW_OPS_STREAM_H
+#pragma once
 
 enum { BW_STREAM_ELEMENTS };
 enum { BW_STREAM_SEGMENT_BYTES = 4096 }; /* the last segment is padded with zero bytes */
@@ -13,5 +12,3 @@ enum { BW_STREAM_WRITE_B };
 enum { BW_STREAM_COPY_A, BW_STREAM_COPY_B };
 enum { BW_STREAM_TRIAD_A, BW_STREAM_TRIAD_B, BW_STREAM_TRIAD_C };
 #define BW_STREAM_TRIAD_FACTOR 0.5f
-
-#endif

@@ -1,6 +1,5 @@
 /* The primitives of simd.h with AVX-512 (F, BW, DQ, VL). */
-#ifndef BW_CPU_SIMD_VECTOR_AVX512_H
-#define BW_CPU_SIMD_VECTOR_AVX512_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -10,25 +9,8 @@ enum { BW_SIMD_FLOATS = 16, BW_MICRO_ROWS = 12 };
 typedef float bw_vf __attribute__((vector_size(64)));
 typedef __m256i bw_vh; /* as many 16-bit elements as bw_vf has floats */
 
-BW_INLINE bw_vf bw_vf_set(float x) {
-    return _mm512_set1_ps(x);
-}
-
-BW_INLINE bw_vf bw_vf_load(const float *p) {
-    return _mm512_loadu_ps(p);
-}
-
-BW_INLINE void bw_vf_store(float *p, bw_vf x) {
-    _mm512_storeu_ps(p, x);
-}
-
-BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-BW_INLINE bw_vf bw_vf_max(bw_vf a, bw_vf b) {
-    return _mm512_max_ps(a, b);
-}
+BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), _mm512_fmadd_ps(a, b, c))
+BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), _mm512_max_ps(a, b))
 
 BW_INLINE bw_vf bw_vf_zip_low(bw_vf a, bw_vf b) {
     const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -40,13 +22,8 @@ BW_INLINE bw_vf bw_vf_zip_high(bw_vf a, bw_vf b) {
     return _mm512_permutex2var_ps(a, order, b);
 }
 
-BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-}
-
-BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
-    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+BW_PRIMITIVE(bw_vf, bw_vf_load_fp16, (const uint16_t *p), _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)))
+BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 
 BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -62,18 +39,11 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-BW_INLINE void bw_vh_store(void *p, bw_vh x) {
-    _mm256_storeu_si256((__m256i *)p, x);
-}
-
-BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
-    return _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
-}
+BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high),
+             _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1)))
 
 /* n of 1 .. BW_SIMD_FLOATS: the others read as zero, and stay unwritten. */
-BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
-    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
+BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p))
 
 BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
@@ -86,5 +56,3 @@ BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
 BW_INLINE void bw_stream_fence(void) {
     _mm_sfence();
 }
-
-#endif

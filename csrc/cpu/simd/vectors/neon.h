@@ -1,6 +1,5 @@
 /* The primitives of simd.h with NEON, as every aarch64 has it. */
-#ifndef BW_CPU_SIMD_VECTOR_NEON_H
-#define BW_CPU_SIMD_VECTOR_NEON_H
+#pragma once
 
 #include <arm_neon.h>
 
@@ -10,45 +9,13 @@ enum { BW_SIMD_FLOATS = 4, BW_MICRO_ROWS = 8 };
 typedef float32x4_t bw_vf;
 typedef uint16x4_t bw_vh;
 
-BW_INLINE bw_vf bw_vf_set(float x) {
-    return vdupq_n_f32(x);
-}
-
-BW_INLINE bw_vf bw_vf_load(const float *p) {
-    return vld1q_f32(p);
-}
-
-BW_INLINE void bw_vf_store(float *p, bw_vf x) {
-    vst1q_f32(p, x);
-}
-
-BW_INLINE bw_vf bw_vf_fma(bw_vf a, bw_vf b, bw_vf c) {
-    return vfmaq_f32(c, a, b);
-}
-
-BW_INLINE bw_vf bw_vf_max(bw_vf a, bw_vf b) {
-    return vmaxq_f32(a, b);
-}
-
-BW_INLINE bw_vf bw_vf_zip_low(bw_vf a, bw_vf b) {
-    return vzip1q_f32(a, b);
-}
-
-BW_INLINE bw_vf bw_vf_zip_high(bw_vf a, bw_vf b) {
-    return vzip2q_f32(a, b);
-}
-
-BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
-    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-}
-
-BW_INLINE bw_vh bw_vf_to_fp16(bw_vf x) {
-    return vreinterpret_u16_f16(vcvt_f16_f32(x));
-}
-
-BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
-    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
-}
+BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), vfmaq_f32(c, a, b))
+BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), vmaxq_f32(a, b))
+BW_PRIMITIVE(bw_vf, bw_vf_zip_low, (bw_vf a, bw_vf b), vzip1q_f32(a, b))
+BW_PRIMITIVE(bw_vf, bw_vf_zip_high, (bw_vf a, bw_vf b), vzip2q_f32(a, b))
+BW_PRIMITIVE(bw_vf, bw_vf_load_fp16, (const uint16_t *p), vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))))
+BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), vreinterpret_u16_f16(vcvt_f16_f32(x)))
+BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p), vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)))
 
 BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     uint32x4_t bits = vreinterpretq_u32_f32(x);
@@ -58,12 +25,4 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
 }
 
-BW_INLINE void bw_vh_store(void *p, bw_vh x) {
-    memcpy(p, &x, sizeof x);
-}
-
-BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
-    return vreinterpretq_f32_u16(vcombine_u16(low, high));
-}
-
-#endif
+BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high), vreinterpretq_f32_u16(vcombine_u16(low, high)))
