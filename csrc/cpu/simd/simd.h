@@ -144,8 +144,8 @@ BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x
 BW_INLINE bw_vf bw_vf_load_as_part(bw_dtype dtype, const void *data, int64_t index, int n) {
     const void *p = bw_at(dtype, data, index);
     if (dtype == BW_FP32) return bw_vf_load_part(p, n);
-    uint16_t part[BW_SIMD_FLOATS] = {0};
-    memcpy(part, p, (size_t)n * sizeof part[0]);
+    uint16_t part[BW_SIMD_FLOATS] = {0}; /* room for elements of one or two bytes */
+    memcpy(part, p, (size_t)n * bw_elem_bytes(dtype));
     return bw_vf_load_as(dtype, part, 0);
 }
 
@@ -157,7 +157,7 @@ BW_INLINE void bw_vf_store_as_part(bw_dtype dtype, void *data, int64_t index, bw
     }
     uint16_t part[BW_SIMD_FLOATS];
     bw_vf_store_as(dtype, part, 0, x);
-    memcpy(p, part, (size_t)n * sizeof part[0]);
+    memcpy(p, part, (size_t)n * bw_elem_bytes(dtype));
 }
 
 /* Whole or part, for loops whose last step is short. */
