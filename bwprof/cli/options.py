@@ -80,7 +80,7 @@ ONLY = """\
 CASES = f"""\
 {PARAM}
 --seq-lengths N,…  sequence lengths in tokens: values of seq_len, else of kv_len; without OPERATION, of every
-  operation that has one of them
+  attention operation
 {KV_LENS}
 --precision P,… ...  precisions, such as fp32,fp16
 --suite NAME|FILE.toml  a list of cases; with OPERATION, only its cases

@@ -56,7 +56,7 @@ what to measure:
 where:
 --device D,…  cpu, cuda, cuda:1, a number; or devices to predict for: H100-SXM (bwprof predict --devices), or
   bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)
---backend NAME  cuda or cpu; --device cuda and --device cpu do the same
+--backend NAME  cuda or cpu, like --device cuda and --device cpu
 --predict  measure nothing; predict for --device, or for the device of --roofs
 {shared.EFFICIENCY}
 {shared.OUTPUT}

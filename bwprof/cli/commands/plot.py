@@ -39,7 +39,7 @@ output:
 --output-dir DIR  write a file of each kind that fits into this folder
 --format LIST  formats of the files in --output-dir, such as png,svg (default: png)
 --force  replace existing files
---dpi N  dots per inch (default: 150; with the kind comparison 300)
+--dpi N  dots per inch (default: 150; where KIND is comparison 300)
 --dark  use a dark background
 
 options of kinds:
