@@ -45,7 +45,7 @@ _DIR = f"""\
 
 @command(f"""\
 base=BASE  a run, a .csv or .json file of results, or a baseline (baseline:NAME)
-new=NEW  the results to judge: one of the same
+new=NEW  the results to judge: a run, file or baseline
 
 what to compare:
 --metric NAME = time_ms  time_ms, bandwidth_gb_s or traffic_ratio
@@ -56,8 +56,8 @@ how to judge:
 --fail-on WHAT = never  exit with 1 if a case is slower (slower), differs (any), or is slower and its interval reaches
   5 % (5%)
 --gate FRACTION  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
---[no-]confirm  measure a case that fails or may fail again in a fresh process, if its device is present; it fails only
-  if both do (default). Against fewer than five processes bwprof measures up to five times
+--[no-]confirm  with --fail-on measure failing and undecided cases again in a fresh process, if their device is present;
+  a case fails only if both measurements do (default). Against fewer than five processes: up to five measurements
 -q, --quiet  print no progress
 
 output:

@@ -31,7 +31,7 @@ _Case = tuple[Diagnosis, list[NextCommand]]
 results=RUN|FILE?  a run of bwprof (best with --counters --metrics all), or a file of ncu, rocprof, torch.profiler or
   Nsight Systems
 {ONLY}
---precision LIST  only these precisions: fp32,fp16
+--precision LIST  only these precisions, such as fp32,fp16
 --latency US  memory latency under load, in microseconds, for Little's law
 {CALLER_FIGURES}
 --all  also print the evidence of every case, and refuted hypotheses
@@ -97,7 +97,7 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:
-    """List the answers; neighbours that differ in precision or launch alone share a line."""
+    """List the answers; neighbors that differ in precision or launch alone share a line."""
     answers: list[tuple[str, list[str], str]] = []
     for case, _ in cases:
         head, last, end = _name_parts(case)

@@ -147,12 +147,10 @@ class ProfilerReader(NamedTuple):
 
 # The kinds of files. Another profiler is a line here.
 READERS: dict[str, ProfilerReader] = {
-    "ncu": ProfilerReader(
-        parse_ncu, "a page that ncu printed (--csv, raw or details; or text), or its report (.ncu-rep)"
-    ),
+    "ncu": ProfilerReader(parse_ncu, "a page of ncu (raw or details, as --csv or text), or a report (.ncu-rep)"),
     "rocprof": ProfilerReader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
-    "trace": ProfilerReader(parse_chrome_trace, "a trace that torch.profiler wrote: .json, or .json.gz"),
-    "nsys": ProfilerReader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
+    "trace": ProfilerReader(parse_chrome_trace, "a trace of torch.profiler (.json or .json.gz)"),
+    "nsys": ProfilerReader(parse_nsys, "the database of nsys export --type sqlite, or the CSV of nsys stats"),
 }
 
 _FILE_TABLE = f"""\
@@ -188,7 +186,7 @@ def _file_command(name: str, program: str) -> Command:
     def read_file(options: argparse.Namespace) -> int:
         """Print what another profiler measured: all figures of a few launches, or a row for each of many.
 
-        Of a timeline print a row for each kernel name.
+        A trace or an nsys file gets a row for each kernel name.
 
         Examples:
           bwprof import ncu FILE

@@ -26,7 +26,7 @@ _FILE_NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are n
 _OTHERS = {
     "ablation": "an operation's variants, each against the first (a file of bwprof ablation --json or --csv)",
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
-    "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
+    "trend": "the times of cases over all runs below a folder (FOLDER --case CASE)",
 }
 _KINDS = {name: kind.text for name, kind in plot.KINDS.items()} | _OTHERS
 

@@ -58,7 +58,7 @@ def main_predict(options: argparse.Namespace) -> int:
       bwprof predict --suite default --device H100-SXM --efficiency RUN   learn the efficiency from a measured run
     """
     if options.devices:
-        refuse_others(options, "--devices prints the catalogue", "devices")
+        refuse_others(options, "--devices lists devices", "devices")
         return _print_devices()
     if options.force and options.csv is None and options.json is None:
         raise ValueError("--force replaces the files of --csv and --json: name one, or leave it out")
