@@ -111,7 +111,7 @@ def _print(data: pd.DataFrame, screen: Console) -> None:
     if bounds.any():
         print_lines(screen, [_LEAST])
     if learnt:
-        screen.print("between: what nine of ten times should lie between, by what was learnt")
+        screen.print("between: where 90 % of times should lie, by what was learned")
 
 
 def _cells(row: Mapping[Any, Any], *, is_bound: bool) -> dict[str, str]:
