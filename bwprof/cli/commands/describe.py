@@ -73,7 +73,12 @@ def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]
 --probe  try hardware counters and CUPTI's timestamps, which may need privileges (2 s)
 """)
 def main_info(options: argparse.Namespace) -> int:
-    """Print the devices of this machine, their stored roofs, the build and its libraries."""
+    """Print the devices of this machine, their stored roofs, the build and its libraries.
+
+    Examples:
+      bwprof info
+      bwprof info --probe   also whether hardware counters work
+    """
     targets = choose_targets(options)
     facts = info(probe=options.probe)
 
@@ -98,9 +103,15 @@ names=OPERATION*  the operations to print (default: all)
 {FORMS}"""
 
 
-@command(_OPERATIONS_TABLE, _LEGEND)
+@command(_OPERATIONS_TABLE, f"{_LEGEND}\n")
 def main_operations(options: argparse.Namespace) -> int:
-    """Print what can be measured: operations, their parameters, bytes, FLOPs, variants and intensity."""
+    """Print what can be measured: operations, their parameters, bytes, FLOPs, variants and intensity.
+
+    Examples:
+      bwprof operations
+      bwprof operations gemm attention_decode
+      bwprof operations --md > operations.md
+    """
     targets = choose_targets(options)
     known = registry.operations()
     operations = [known[name] for name in _check_names("operation", options.names, known.names())]
@@ -198,6 +209,10 @@ def main_selftest(options: argparse.Namespace) -> int:
       cache     the same kernel made cold by rotation and by flushes
       counters  DRAM bytes read in a cold rotation, by hardware counters
       repeat    how often two measurements of the same case differ significantly
+
+    Examples:
+      bwprof selftest --quick
+      bwprof selftest timers counters --device cuda:0
 
     exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error or a wrong result),
     130 interrupted.
