@@ -101,7 +101,7 @@ def test_a_prediction_is_for_one_device(folder: Path, capsys: pytest.CaptureFixt
             "--list prints the models that are known by name: leave out MODEL, --b",
         ),
         ("model --list --chain", "leave out --chain"),
-        ("predict --devices gemm", "--devices prints the catalogue: leave out OPERATION"),
+        ("predict --devices gemm", "--devices lists devices: leave out OPERATION"),
         ("predict --devices --csv - -p M=1", "leave out --param, --csv"),
         ("predict gemm --force", "--force replaces the files of --csv and --json"),
         ("roofs list --force", "--force replaces the file that export writes: list has none"),

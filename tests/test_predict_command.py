@@ -88,7 +88,7 @@ def test_a_suite_and_a_measured_run(capsys: pytest.CaptureFixture[str], tmp_path
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert re.search("L4: predicted: .*6 rows.*H200", out)
-    assert "nine of ten times" in out
+    assert "90 % of times" in out
 
 
 def test_the_default_suite_is_predicted_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,20 +14,20 @@ from bwprof.text.parsing import describe_unknown, nearest_name
 
 # Each command's module, arguments, and what it does.
 _COMMANDS = {
-    "sweep": ("sweep", "[options]", "measure operations; this is what bwprof without a command does"),
+    "sweep": ("sweep", "[options]", "measure operations; the default command"),
     "ab": ("experiments", "A B", "measure which of two is faster, turn by turn"),
-    "ablation": ("experiments", "OPERATION", "measure an operation's variants: what each changes and brings"),
+    "ablation": ("experiments", "OPERATION", "measure an operation's variants: what each changes and gains"),
     "model": ("model", "MODEL", "tokens per second of a language model, and what limits them"),
     "analyze": ("results", "RUN|FILE", "what limits a run, where its time is lost, what helps"),
-    "diagnose": ("diagnose", "RUN|FILE", "why kernels are slow, with evidence; also of files of profilers"),
+    "diagnose": ("diagnose", "RUN|FILE", "why kernels are slow, with evidence; also reads files of profilers"),
     "report": ("results", "RUN... [-o FILE]", "the summary of results; with -o a report, .html or .md"),
     "show": ("results", "RUN|FILE", "the rows of results in few columns"),
     "outliers": ("history", "RUN...", "which of several devices is slow, by how much, in which operation"),
     "baseline": ("compare", "save|list|show|delete", "save the results that later runs are compared with"),
     "history": ("history", "[CASE]", "all runs over time, and what changed between them"),
-    "compare": ("compare", "BASE NEW", "what became slower, by more than chance; the gate of a CI job"),
+    "compare": ("compare", "BASE NEW", "what became slower by more than chance; gates CI"),
     "plot": ("plot", "[KIND] RUN|FILE...", "pictures: bandwidths, roofline, lines, speed-ups, ..."),
-    "predict": ("predict", "OPERATION --device NAME", "what a device that is not present would do"),
+    "predict": ("predict", "OPERATION --device NAME", "how long operations take on a device that is not present"),
     "roofs": ("predict", "[list|export|import]", "the stored roofs of this machine's devices"),
     "ncu": ("importers", "show|capture|compare", "what Nsight Compute measured"),
     "import": ("importers", "KIND FILE", "the files of ncu, rocprof, torch.profiler and Nsight Systems, as rows"),
@@ -52,8 +52,8 @@ _SYNONYMS = {
 _USAGE_END = """
 bwprof COMMAND --help lists the options of a command. bwprof --version prints the version.
 
-Every command that takes a RUN also takes a recorded run, so that it works without a device: h100 and h200 (the default
-suite), h100_llama and h200_llama (a model's step). Try: bwprof analyze h200
+A RUN may be a recorded run: h100 or h200 (the default suite), h100_llama or h200_llama (a model's step).
+Try without a GPU: bwprof analyze h200
 """
 
 

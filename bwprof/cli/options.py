@@ -3,7 +3,7 @@
 Options stand in tables, a line each, which `Command.parser` reads::
 
     what to measure:
-    --precision P,… ...    precisions, e.g. fp32,fp16
+    --precision P,… ...    precisions, such as fp32,fp16
     --counters             count the DRAM and L2 bytes of a launch
       (a line with an indent goes on with the line above it)
 
@@ -57,11 +57,12 @@ if TYPE_CHECKING:
 DEFAULT_OUTPUT = Path("bwprof-results")
 
 OPERATIONS = """\
-operations=OPERATION*  operations, or a suite's cases (see bwprof sweep --list)
+operations=OPERATION*  operations or cases of a suite; bwprof sweep --list names them
 """
 
 PARAM = """\
--p, --param NAME=V1,V2,… ...  values of a parameter; every combination of several lists is measured (repeatable)
+-p, --param NAME=V1,V2,… ...  values of a parameter: M=1,16, kv_len=1Ki..64Ki:x2 (doubled) or M=1..64:+8 (steps of 8);
+  several lists are combined (repeatable)
 """
 
 SINGLE_PARAM = """\
@@ -69,55 +70,58 @@ SINGLE_PARAM = """\
 """
 
 KV_LENS = """\
---kv-lens LENGTH,…  lengths of a batch's entries, tokens, for operations that take them (100,7Ki)
+--kv-lens LENGTH,…  cache length of each sequence of a batch, in tokens: 100,7Ki (for operations that take it)
 """
 
 ONLY = """\
---only PATTERN,… ...  only cases whose name or operation matches a pattern: 'attention*'
+--only PATTERN,… ...  only cases whose name or operation matches a pattern, such as 'attention*'
 """
 
 CASES = f"""\
 {PARAM}
---seq-lengths N,…  sequence lengths, tokens: seq_len or else kv_len; without operations, of every attention-like one
+--seq-lengths N,…  sequence lengths in tokens: values of seq_len, else of kv_len; without OPERATION, of every
+  attention operation
 {KV_LENS}
---precision P,… ...  precisions, e.g. fp32,fp16
---suite NAME|FILE.toml  a list of cases; with operations, only theirs
+--precision P,… ...  precisions, such as fp32,fp16
+--suite NAME|FILE.toml  a list of cases; with OPERATION, only its cases
 {ONLY}"""
 
 DEVICE = """\
---device D  cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one)
---backend NAME  cuda or cpu; --device cuda and --device cpu do the same
+--device D  cpu, cuda, cuda:1 or a number (default: the first GPU, else the CPU)
+--backend NAME  cuda or cpu, like --device cuda and --device cpu
 """
 
 CASES_AND_DEVICES = f"""\
 what to measure:
 {CASES}
---variant V,… ...  kernels to run, or 'all' (default: the best one)
---cache cold|hot|both,… ...  inputs outside the cache, inside, or a row each (default: the suite's, else cold)
---timer NAME  GPU: graph (default), events (biased by microseconds) or cupti (kernel timestamps); CPU: monotonic
---counters  count the DRAM and L2 bytes of a launch in hardware (needs privileges)
---metrics M,… ...  count more by replaying each launch many times: tensor, fma, occupancy, stalls, bank_conflicts,
-  sectors, dram, sm, caches, or all (GPU; needs privileges)
---seed N = 0  of the generated inputs
+--variant V,… ...  kernels to run, or all (default: the best one for the shape)
+--cache cold|hot|both,… ...  cold: inputs outside the cache; hot: inside; both: a row of each (default: the
+  suite's, else cold)
+--timer NAME  on a GPU graph (default), events (biased by microseconds) or cupti (kernel timestamps); on a CPU
+  monotonic
+--counters  count the DRAM and L2 bytes of a launch with hardware counters (GPU; needs privileges)
+--metrics M,… ...  replay each launch many times and count tensor, fma, occupancy, stalls, bank_conflicts, sectors,
+  dram, sm, caches, or all (GPU; needs privileges)
+--seed N = 0  seed of the generated inputs
 
 where:
---device D,…|all  cpu, cuda, cuda:1, or a number (default: the first device of the first backend that has one);
-  several, one after the other: 0,1 or cuda:0,cpu, or all of the backend
---backend NAME  cuda or cpu; --device cuda and --device cpu do the same
+--device D,…|all  cpu, cuda, cuda:1 or a number (default: the first GPU, else the CPU); several run in turn: 0,1 or
+  cuda:0,cpu; all: every device of the backend
+--backend NAME  cuda or cpu, like --device cuda and --device cpu
 """
 
 FILES = """\
---csv FILE|-  rows as CSV, '-' for standard output
---json FILE|-  rows and metadata as JSON, '-' likewise
---force  replace files that are there
+--csv FILE|-  write rows as CSV; - is standard output
+--json FILE|-  write rows and metadata as JSON; - is standard output
+--force  replace existing files
 """
 
 MARKDOWN = """\
---md FILE|-  tables in Markdown
+--md FILE|-  write tables as Markdown; - is standard output
 """
 
 EFFICIENCY = f"""\
---efficiency SHARE|RUN|FILE  the share of its roof that a kernel reaches, as 90%, or results to learn it from
+--efficiency SHARE|RUN|FILE  the share of its roof that a kernel reaches, such as 90%, or results to learn it from
   (default: {DEFAULT_EFFICIENCY})
 """
 
@@ -125,12 +129,13 @@ OUTPUT = f"""\
 output:
 --output DIR  parent of the run's folder (default: {DEFAULT_OUTPUT}), or one file ending in .json or .csv
 {FILES}
---classic-csv FILE|-  at the end, the finished rows in the nine classic columns alone, for older tools
---proof-bundle [ROOT] = {ROOT}  at the end, a bundle of reports, metadata, results and picture in ROOT/RUN_ID
---trace FILE|-  at the end, when each case was measured and how fast it was, for Perfetto and chrome://tracing
---prometheus FILE|-  at the end, bandwidth, % attainable and flags of each case, for node_exporter; replaced each time
+--classic-csv FILE|-  at the end write the finished rows with the nine columns operation to bytes_written, for older
+  tools
+--proof-bundle [ROOT] = {ROOT}  at the end write reports, metadata, results and a picture to ROOT/RUN_ID
+--trace FILE|-  at the end write a timeline of the cases, for Perfetto and chrome://tracing
+--prometheus FILE|-  at the end replace FILE: bandwidth, % attainable and flags of each case, for node_exporter
 --resume RUN  continue a run: its folder, or its id below --output
--q, --quiet  no progress and no summary, only warnings and errors
+-q, --quiet  print warnings and errors only
 """
 
 DRY_RUN = """\
@@ -138,21 +143,21 @@ DRY_RUN = """\
 """
 
 LIMITS = f"""\
---max-total-seconds SECONDS  for the whole run; remaining cases are skipped, and the picture has five seconds more
---max-case-seconds SECONDS  for one case, which then fails (default: ten minutes and fifty times its estimate)
---max-seconds SECONDS|0  of sampling for one case (default: the suite's, else {DEFAULT_CASE_SECONDS:g})
+--max-total-seconds SECONDS  limit of the whole run: later cases are skipped (drawing may take five seconds more)
+--max-case-seconds SECONDS  limit of one case, which then fails (default: ten minutes plus fifty times its estimate)
+--max-seconds SECONDS|0  limit of one case's sampling (default: the suite's, else {DEFAULT_CASE_SECONDS:g})
 """
 
 SAMPLING = """\
---target-seconds SECONDS  time for all cases together: fewer samples each, nothing is skipped (default: the suite's)
---rel-ci FRACTION  sampling stops when the median is known to this: 0.01, or 1% (default: 0.5%)
+--target-seconds SECONDS  sampling time of all cases together: each gets less, none is skipped (default: the suite's)
+--rel-ci FRACTION  stop sampling when the median is known within this share: 0.01 or 1% (default: 0.5%)
 """
 
 ROOFS = """\
---roofs auto|stored|RUN|FILE  what rows are compared with: roofs that are stored and checked, or measured now (auto, the
-  default); stored ones, unchecked; those of a run, or of a file of bwprof roofs export
---no-roofs  a quick look: leave the columns that need roofs empty
---recalibrate  measure the device's roofs again and store them (in $XDG_CACHE_HOME or ~/.cache)
+--roofs auto|stored|RUN|FILE  the roofs that rows are compared with. auto (default): stored ones that pass a check, else
+  measured now; stored: without a check; RUN or FILE: those of a run, or of bwprof roofs export
+--no-roofs  use no roofs: quicker, but leaves columns empty
+--recalibrate  measure the device's roofs again, and store them in $XDG_CACHE_HOME or ~/.cache
 """
 
 VERBOSE = """\
@@ -160,11 +165,11 @@ VERBOSE = """\
 """
 
 CALLER_FIGURES = """\
---bytes NAME=READ,WRITTEN ...  what a launch of a kernel must move: '*copy*=64Mi,64Mi' (a name or a pattern; repeatable)
---peak GB/S  the memory's theoretical bandwidth, where the rows have none
+--bytes NAME=READ,WRITTEN ...  bytes that a launch must move: '*copy*=64Mi,64Mi' (kernel's name or pattern; repeatable)
+--peak GB/S  theoretical memory bandwidth, for rows without one
 """
 
-_RESULT_HELP = "a run's folder, a .csv or .json file of results, or a recorded run: h100, h200 (see bwprof --help)"
+_RESULT_HELP = "a run's folder, a .csv or .json file of results, or a recorded run (bwprof --help): h200"
 
 RESULT = f"""\
 results=RUN|FILE  {_RESULT_HELP}

@@ -148,7 +148,7 @@ def notes(data: pd.DataFrame) -> list[str]:
         lines.append(f"Not measured, as the run ended early: {', '.join(missing)}.")
     lines.append(
         "A gain is the time of the last variant before that ran, divided by the variant's own: within a factor of two "
-        "in per cent, +25 % for 1.25, and 0 % for no change."
+        "in percent, +25 % for 1.25, and 0 % for no change."
     )
     if data["predicted_at"].notna().any():
         lines.append("Predictions are over the previous variant of all, of this shape or of that behind (at ...).")

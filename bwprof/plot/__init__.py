@@ -63,7 +63,7 @@ KINDS = {
     "speedup": PictureKind(speedup, "what a narrower precision gains: bytes x bandwidth", _BOTH),
     "model": PictureKind(model, "a model's time per token by operation", _MODEL),
     "roofs": PictureKind(roofs, "the device's own streams over size", _ROOFS),
-    "ridge": PictureKind(ridge, "ridges of the catalogue by year", _DEVICE),
+    "ridge": PictureKind(ridge, "ridges of known devices by year", _DEVICE),
 }
 
 

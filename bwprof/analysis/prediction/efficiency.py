@@ -191,14 +191,14 @@ class Efficiency:
         if card.name != self.card.name:
             error = np.hypot(error, _TRANSFER_ERROR + _TRANSFER_SHARE * np.abs(np.log(there / here)))
         band = np.exp(_NINE_OF_TEN * error)
-        reason = f"predicted: learnt from {fit.rows} rows on {self.card.name}{source}; {card.text(work.precision)}"
+        reason = f"predicted: learned from {fit.rows} rows on {self.card.name}{source}; {card.text(work.precision)}"
         return Estimate(there, there / band, there * band, reason, fit.variants[nearest])
 
     def _estimate_by_others(self, work: Workload, card: Card, stream: Array) -> Estimate:
         """Estimate the times of an unknown operation by the efficiencies of all others."""
         every = np.concatenate([fit.efficiency for (_, _, variant), fit in self.learnt.items() if variant is None])
         low, middle, high = np.quantile(np.minimum(every, 1.0), (0.05, 0.5, 0.95))
-        source = f"no row of {work.operation} was learnt from, so {middle:.0%} of the nearer roof, as the others on "
+        source = f"no row of {work.operation} was learned from, so {middle:.0%} of the nearer roof, as the others on "
         source += f"{self.card.name}, and an empty launch"
         return estimate_by_share(work, card, stream, middle, source, (high, low))
 
@@ -208,7 +208,7 @@ class Efficiency:
         if not known:
             variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
             names = dict.fromkeys(variants)
-            raise ValueError(describe_unknown(f"variant of {work.operation} learnt", work.variant, names))
+            raise ValueError(describe_unknown(f"variant of {work.operation} learned", work.variant, names))
         if work.precision in known:
             fit = known[work.precision]
             borrowed = fit.precision != work.precision

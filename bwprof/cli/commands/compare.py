@@ -45,44 +45,43 @@ _DIR = f"""\
 
 @command(f"""\
 base=BASE  a run, a .csv or .json file of results, or a baseline (baseline:NAME)
-new=NEW  the results to judge, likewise
+new=NEW  the results to judge: a run, file or baseline
 
 what to compare:
 --metric NAME = time_ms  time_ms, bandwidth_gb_s or traffic_ratio
 {ONLY}
---across  compare other devices, drivers and timers, too
+--across  also compare rows of different devices, drivers or timers
 {_DIR}
 how to judge:
---fail-on WHAT = never  exit with 1 when: slower (any case is), any (differs), 5% (one is, and its interval has 5 %)
+--fail-on WHAT = never  exit with 1 if a case is slower (slower), differs (any), or is slower and its interval reaches
+  5 % (5%)
 --gate FRACTION  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
---[no-]confirm  measure a case that fails or may, again in a fresh process, where its device is present; both must fail
-  (default). Against a base of fewer than five processes what fails is measured up to five times
--q, --quiet  no progress of repeated measurements
+--[no-]confirm  with --fail-on measure failing and undecided cases again in a fresh process, if their device is present;
+  a case fails only if both measurements do (default). Against fewer than five processes: up to five measurements
+-q, --quiet  print no progress
 
 output:
---all  print also the cases that are the same, those that cannot be compared, and those of one side alone
---power  print the smallest change that the gate can detect, per case
---csv FILE|-  write it as CSV, too ('-': on standard output, and the table on standard error)
---json FILE|-  write it as JSON, too, '-' likewise
---md FILE|-  write it as Markdown, too; append it to the file that $GITHUB_STEP_SUMMARY names
---force  replace files that are there
---plot PICTURE  draw the ratios; the ending says the format
+--all  also print cases that are the same, cannot be compared, or are on one side only
+--power  print the smallest change that the gate detects in each case
+--csv FILE|-  also write the comparison as CSV; with - the table goes to standard error
+--json FILE|-  also write it as JSON, likewise
+--md FILE|-  also write it as Markdown; appends to the file in $GITHUB_STEP_SUMMARY
+--force  replace existing files
+--plot PICTURE  draw the ratios; the ending is the format
 --github  print an ::error line for each case that fails
 """)
 def main_compare(options: argparse.Namespace) -> int:
     """Compare two runs case by case: which cases became slower by more than chance, and probably why.
 
-    A baseline of several processes (bwprof baseline save NAME --repeat 5) knows how far each case scatters: all false
-    alarms together have a chance of 5 %. Between two single runs, intervals must be apart and medians differ by 3 %.
+    A baseline of several processes (bwprof baseline save NAME --repeat 5) finds smaller changes than a single run.
 
     Examples:
       bwprof compare bwprof-results/20260101-120000-ab12 bwprof-results/20260102-120000-cd34
-      bwprof compare baseline:main r --fail-on 5% --md "$GITHUB_STEP_SUMMARY" --github
-      bwprof compare baseline:main r --power
+      bwprof compare baseline:main RUN --fail-on 5% --md "$GITHUB_STEP_SUMMARY" --github
+      bwprof compare baseline:main RUN --power
 
-    A case is undecided where a change above the gate may hide in its interval.
-    exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on, incomplete: a case of BASE failed or
-    is missing in NEW, a slower one was disturbed, an undecided one may hide a failure, or no case could be judged)
+    exit codes: 0, 1 (--fail-on: the gate failed), 2 (usage), 3 (--fail-on: a case of BASE failed or is missing in NEW,
+    a slower one was disturbed, one is undecided, or none could be judged)
     """
     from bwprof.records.regression.compare import confirm_changes
     from bwprof.results import frame
@@ -210,8 +209,8 @@ def _plain(value: Any) -> Any:
 
 
 _SAVE_TABLE = f"""\
-name=NAME  what to call it: letters, digits, '.', '_' and '-'
-what=RUN|FILE*  finished runs; with --repeat: operations to measure
+name=NAME  the baseline's name: letters, digits, '.', '_' and '-'
+what=RUN|FILE*  finished runs, or with --repeat operations to measure
 --repeat N  measure in N fresh processes (default without a RUN: {REPEAT})
 {_DIR}
 --force  replace a baseline of that name
@@ -224,7 +223,7 @@ how:
 
 output:
 --output DIR  parent of the runs' folders (default: {shared.DEFAULT_OUTPUT})
--q, --quiet  no progress, only warnings and errors
+-q, --quiet  print no progress
 {shared.VERBOSE}"""
 
 _BASELINE_USAGE = """\
@@ -232,10 +231,10 @@ usage: bwprof baseline save NAME               measure the default suite in 5 fr
        bwprof baseline save NAME RUN|FILE...   save finished runs, each as a process
        bwprof baseline save NAME --repeat N [OPERATION...] [options of bwprof sweep]
        bwprof baseline list                    list the baselines
-       bwprof baseline show NAME               print its cases, and how much their medians scatter between processes
+       bwprof baseline show NAME               print its cases, and how much they vary between processes
        bwprof baseline delete NAME...          remove baselines, also damaged ones (or: remove)
 
-A baseline is a file, .bwprof/baselines/NAME.json or in --dir DIR: plain JSON in a stable order, to be committed.
+A baseline is the file .bwprof/baselines/NAME.json (--dir DIR: another folder). Commit it.
 bwprof baseline save --help lists the options.
 """
 
@@ -268,9 +267,9 @@ def main_baseline_list(options: argparse.Namespace) -> int:
 def main_baseline_show(options: argparse.Namespace) -> int:
     """Print where a baseline was measured, and a line for each of its cases.
 
-    time: the geometric mean over the processes that count, as bwprof compare has it, with the interval within one.
-    processes: those that count; disturbed ones are left out where others are not ("1 of 3"); runs of one are joined.
-    wander: how far apart the medians of the processes are, the longest from the shortest, of the shortest.
+    time: the geometric mean of the processes, with the interval within a process.
+    processes: those that count. Disturbed ones do not, unless all are. Runs of one process are joined.
+    wander: how much longer the slowest process takes than the fastest, by medians.
     """
     baseline = baselines.load_baseline(options.name, folder=options.dir)
     screen = make_console(sys.stdout)
@@ -335,16 +334,16 @@ _OF_SWEEP: dict[str, Any] = dict.fromkeys(
 
 @command(_SAVE_TABLE, measuring=True, mixed=True, operations=(), **_OF_SWEEP)
 def main_baseline_save(options: argparse.Namespace) -> int:
-    """Save measurements as a baseline, with which bwprof compare compares later ones.
+    """Save measurements as a baseline, the BASE of bwprof compare.
 
-    Save finished runs, or measure a suite now in fresh processes: they show how much each case scatters between them.
+    Without finished runs measure a suite in fresh processes, which show how much each case varies between them.
 
     Examples:
-      bwprof baseline save main                            the default suite, in 5 fresh processes
+      bwprof baseline save main                        the default suite, in 5 fresh processes
       bwprof baseline save main --repeat 3 --suite ci.toml --device cuda:0
-      bwprof baseline save main bwprof-results/2026*       finished runs, each as a process
+      bwprof baseline save main bwprof-results/2026*   finished runs, each as a process
 
-    exit codes: 0 ok, 2 usage, 3 incomplete (a case failed or the file could not be written), 130 interrupted.
+    exit codes: 0 ok, 2 usage, 3 incomplete (a case failed, or the file was not written), 130 interrupted.
     """
     if options.repeat is None and options.what:
         if clash := sweep.case_options(options, "dry_run"):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 names=COLUMN*  the columns to print (default: all)
 {FORMS}""")
 def main_columns(options: argparse.Namespace) -> int:
-    """Print the columns of frames, CSV and JSON files, in their order, with their meaning.
+    """Print the columns of frames, CSV and JSON files in their order, with their meaning.
 
     Examples:
       bwprof columns
@@ -70,10 +70,15 @@ def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]
 
 @command("""\
 --json  print JSON instead of a table
---probe  try what may need privileges: hardware counters, CUPTI's timestamps (2 s)
+--probe  try hardware counters and CUPTI's timestamps, which may need privileges (2 s)
 """)
 def main_info(options: argparse.Namespace) -> int:
-    """Print the devices of this machine, their stored roofs, the build and its libraries."""
+    """Print the devices of this machine, their stored roofs, the build and its libraries.
+
+    Examples:
+      bwprof info
+      bwprof info --probe   also whether hardware counters work
+    """
     targets = choose_targets(options)
     facts = info(probe=options.probe)
 
@@ -87,10 +92,10 @@ def main_info(options: argparse.Namespace) -> int:
 
 
 _LEGEND = """\
-In formulas e_activation, e_weight, e_cache, e_result and e_scale are the bytes of an element of that role in the
-precision (0 where it has none, but tf32's e_cache is e_activation; q4_0 weights: 18 bytes for each 32, a row's last
-ones counted as whole), and keys is batch*kv_len, or the sum of kv_lens. Each operand is moved once: what a variant
-stores and reads in between comes on top (algorithmic_bytes_*). Intensity is FLOPs a byte with the default parameters.
+In formulas e_activation, e_weight, e_cache, e_result and e_scale are the bytes of an element of that role. They are 0
+where a precision has no such role; tf32's e_cache is e_activation. A row of q4_0 weights takes 18 bytes for each 32
+elements, rounded up. keys is batch*kv_len, or the sum of kv_lens. Each operand moves once; algorithmic_bytes_* add
+what a variant stores and reads in between. Intensity is FLOPs per byte with the default parameters.
 """
 
 _OPERATIONS_TABLE = f"""\
@@ -98,9 +103,15 @@ names=OPERATION*  the operations to print (default: all)
 {FORMS}"""
 
 
-@command(_OPERATIONS_TABLE, _LEGEND)
+@command(_OPERATIONS_TABLE, f"{_LEGEND}\n")
 def main_operations(options: argparse.Namespace) -> int:
-    """Print what can be measured: parameters, the bytes and FLOPs of each operation, its variants, its intensity."""
+    """Print what can be measured: operations, their parameters, bytes, FLOPs, variants and intensity.
+
+    Examples:
+      bwprof operations
+      bwprof operations gemm attention_decode
+      bwprof operations --md > operations.md
+    """
     targets = choose_targets(options)
     known = registry.operations()
     operations = [known[name] for name in _check_names("operation", options.names, known.names())]
@@ -188,9 +199,9 @@ def _intensity_text(operation: Mapping[str, Any]) -> str:
 parts=PART*  timers, cache, counters, repeat
 --quick  fewer cases and repetitions
 {DEVICE}
---json FILE|-  every figure as JSON as well, '-' for standard output
---force  replace the file that --json names
--q, --quiet  no progress
+--json FILE|-  also write every figure as JSON; - is standard output
+--force  replace an existing file
+-q, --quiet  print no progress
 """)
 def main_selftest(options: argparse.Namespace) -> int:
     """Compare bwprof's figures with independent measurements on this machine, and print how well they agree.
@@ -198,10 +209,14 @@ def main_selftest(options: argparse.Namespace) -> int:
     parts (default: all):
       timers    the graph's time against CUPTI's timestamps of the same kernels
       cache     the same kernel made cold by rotation and by flushes
-      counters  DRAM bytes read in a cold rotation, by hardware counter
-      repeat    A/A comparisons: how often two measurements of the same thing differ significantly
+      counters  DRAM bytes read in a cold rotation, by hardware counters
+      repeat    how often two measurements of the same case differ significantly
 
-    exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error, a wrong result),
+    Examples:
+      bwprof selftest --quick
+      bwprof selftest timers counters --device cuda:0
+
+    exit codes: 0 no gate failed, 1 a gate failed, 2 usage, 3 incomplete (a device error or a wrong result),
     130 interrupted.
     """
     from bwprof.selftest import run as run_selftest
@@ -260,17 +275,17 @@ operation=OPERATION?  the operation (default: all)
 --precision P,… = fp32  precisions
 {SINGLE_PARAM}
 {KV_LENS}
---device D  cpu, cuda, cuda:1, or a number (default: the first of every kind)
+--device D  cpu, cuda, cuda:1 or a number (default: the first of each backend)
 --json  print JSON instead of a table
 """)
 def main_variants(options: argparse.Namespace) -> int:
     """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 
-    Nothing is launched.
+    Nothing is launched; the column local has the bytes of a thread for spilled registers and arrays.
 
-    local: bytes for registers that spill, and for arrays of a thread. The last line is for Nsight Compute:
-    ncu --kernel-name regex:... bwprof OPERATION --once
-    Standard error says which backends the build lacks, and what to do.
+    Examples:
+      bwprof variants gemm --precision fp16
+      bwprof variants attention_decode -p kv_len=32Ki
     """
     targets = choose_targets(options)
     params: dict[str, Any] = dict(read_single_params(options.param))

@@ -28,30 +28,28 @@ _Case = tuple[Diagnosis, list[NextCommand]]
 
 
 @command(f"""\
-results=RUN|FILE?  a run's folder, or a file of bwprof or of a profiler
+results=RUN|FILE?  a run of bwprof (best with --counters --metrics all), or a file of ncu, rocprof, torch.profiler or
+  Nsight Systems
 {ONLY}
---precision LIST  only these precisions: fp32,fp16
---latency US  latency of the memory under load, microseconds, for Little's law
+--precision LIST  only these precisions, such as fp32,fp16
+--latency US  memory latency under load, in microseconds, for Little's law
 {CALLER_FIGURES}
---all  print the evidence of every case, and refuted hypotheses
+--all  also print the evidence of every case, and refuted hypotheses
 
 output:
---json [FILE|-] = -  every hypothesis of every case as JSON (-, or no name: standard output)
---md FILE|-  as Markdown (-: standard output)
---force  replace a file that is there
+--json [FILE|-] = -  write every hypothesis of every case as JSON; - is standard output
+--md FILE|-  write Markdown; - is standard output
+--force  replace an existing file
 """)
 def main_diagnose(options: argparse.Namespace) -> int:
-    """Print why kernels are slow, with the evidence, and which command measures the figures that are missing.
+    """Print why kernels are slow, the evidence, and the commands that measure missing figures.
 
-    RUN|FILE is a run of bwprof (best with --counters --metrics all), or a file of ncu, rocprof, torch.profiler or
-    Nsight Systems.
+    A gain is an upper bound.
 
     Examples:
       bwprof diagnose RUN
       bwprof diagnose RUN --only '*attention*' --precision fp16 --all
       bwprof diagnose profile.ncu-rep --md diagnosis.md
-
-    Figures beyond its threshold support or refute a hypothesis. Gains are upper bounds from the same figures.
     """
     if options.results is None and options.json not in (None, "-"):  # --json RUN: the name is what to read
         options.results, options.json = options.json, "-"
@@ -99,7 +97,7 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:
-    """List the answers; neighbours that differ in precision or launch alone share a line."""
+    """List the answers; neighbors that differ in precision or launch alone share a line."""
     answers: list[tuple[str, list[str], str]] = []
     for case, _ in cases:
         head, last, end = _name_parts(case)

@@ -37,51 +37,49 @@ _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
 
 @measuring_command(f"""\
-a=A  OPERATION, OPERATION:VARIANT, module:function or file.py:function
-b=B?  likewise (default: A, in another interpreter or revision)
+a=A  OPERATION, OPERATION:VARIANT, or a function of the current folder or revision: module:function, file.py:function
+b=B?  the other side, likewise (default: A in another interpreter or revision)
 
 where the sides run:
---python PATH ...  an interpreter that has bwprof: of both sides; two: A's and B's
---rev REV ...  a git revision: of both sides; two: A's and B's
+--python PATH ...  an interpreter that has bwprof; given twice: A's, then B's
+--rev REV ...  a git revision; given twice: A's, then B's
 --repo DIR = .  the repository of the revisions
 --build COMMAND  a shell command that builds a revision in its worktree
 {shared.DEVICE}
---threads N  CPU threads (default: all); one scatters least on a busy machine
+--threads N  CPU threads (default: all); 1 is least noisy on a busy machine
 
 what to measure:
 {shared.PARAM}
 {shared.KV_LENS}
---precision P,…  of an operation (default: {ab.DEFAULT_PRECISION})
+--precision P,…  precision of an operation (default: {ab.DEFAULT_PRECISION})
 --cache cold|hot|both,…  as in bwprof sweep (default: cold)
 --timer NAME  as in bwprof sweep
---seed N = 0  of the order and of the generated inputs
+--seed N = 0  seed of the order and of the generated inputs
 
 when to stop, and how to judge:
---rel-ci FRACTION = {ab_session.DEFAULT_REL_CI:.1%}  stop when half of the ratio's interval is below this
---max-seconds SECONDS = {ab_session.DEFAULT_SECONDS:g}  the longest time of one comparison
---gate FRACTION = {ab_session.DEFAULT_GATE:.0%}  smallest difference to report
---fail-on FRACTION  exit with 1 where B is slower by more than this, as 2%, and with 3 where it may be
---max-turn-seconds SECONDS = {DEFAULT_TURN_SECONDS:g}  the longest time of one answer of a side
+--rel-ci FRACTION = {ab_session.DEFAULT_REL_CI:.1%}  stop when the ratio is known within this share
+--max-seconds SECONDS = {ab_session.DEFAULT_SECONDS:g}  limit of one comparison
+--gate FRACTION = {ab_session.DEFAULT_GATE:.0%}  the smallest difference to report
+--fail-on FRACTION  exit with 1 if B is slower by more than this, such as 2%, and with 3 if that is undecided
+--max-turn-seconds SECONDS = {DEFAULT_TURN_SECONDS:g}  limit of one turn
 
 output:
 {shared.FILES}
--q, --quiet  no progress, only warnings and errors
+-q, --quiet  print no progress
 {shared.VERBOSE}""")
 def main_ab(options: argparse.Namespace) -> int:
-    """Measure which of two is faster, and by how much.
+    """Measure which of A and B is faster, and by how much.
 
-    A and B run turn by turn in random order, each in its own process; ratios of paired times give the verdict:
-    B is faster, slower, same or undecided.
+    They run in short turns in random order, each in its own process.
 
     Examples:
-      bwprof ab gemm:naive gemm:blocked -p M=64                  two variants of an operation
-      bwprof ab my.kernels:old my.kernels:new --fail-on 2%       two functions; exit code 1 where the second is slower
+      bwprof ab gemm:naive gemm:blocked -p M=64                    two variants of an operation
+      bwprof ab my.kernels:old my.kernels:new --fail-on 2%         two functions; exit code 1 if the second is slower
       bwprof ab bench.py:step --rev v1.2 --rev HEAD --build make   two revisions of this repository
 
-    bwprof calls a function with the values of -p. If it returns a callable, bwprof measures that; the call prepares it.
-    Modules are looked for in the current folder, those of revisions in their worktrees.
-    exit codes: 0 ok, 1 --fail-on: B is slower, 2 usage, 3 incomplete (a side failed; --fail-on: undecided; results
-    cannot be written: they are on standard error), 130 interrupted.
+    A function gets the values of -p. If it returns a callable, bwprof measures that.
+    exit codes: 0 ok, 1 B is slower (--fail-on), 2 usage, 3 incomplete (a side failed, the results were not written, or
+    --fail-on is undecided), 130 interrupted.
     """
     targets = choose_targets(options)
     interpreters, revisions = tuple(options.python), tuple(options.rev)
@@ -193,38 +191,34 @@ def _print_ab(table: ABTable) -> None:
 
 
 @command(f"""\
-operation=OPERATION  the operation (see bwprof --list)
+operation=OPERATION  the operation; without -p and --kv-lens in the shape of its predictions
 {shared.SINGLE_PARAM}
 {shared.KV_LENS}
---precision P  the precision (default: the predictions', else fp32)
---vs torch  measure PyTorch's counterparts, too, where it is installed
---variant V  only these variants: naive,blocked
---device D  cpu, cuda, cuda:1, or a number
+--precision P  the precision (default: that of the predictions, else fp32)
+--vs torch  also measure PyTorch's functions, if it is installed
+--variant V  only these variants, such as naive,blocked
+--device D  cpu, cuda, cuda:1 or a number
 --cache cold|hot = cold  inputs outside or inside the cache
---timer T  on a GPU graph (default), events or cupti
---metrics M  what else to count: occupancy is the achieved one
---max-seconds SECONDS|0 = {DEFAULT_CASE_SECONDS:g}  of sampling for each
+--timer T  as in bwprof sweep
+--metrics M  as in bwprof sweep
+--max-seconds SECONDS|0 = {DEFAULT_CASE_SECONDS:g}  limit of each variant's sampling
 {shared.ROOFS}
 {shared.FILES}
 {shared.MARKDOWN}
--o, --output PICTURE  draw the variants; the ending says the format
--q, --quiet  no progress
+-o, --output PICTURE  draw the variants; the ending is the format
+-q, --quiet  print no progress
 """)
 def main_ablation(options: argparse.Namespace) -> int:
-    """Measure an operation's variants on one shape, the simplest first.
+    """Measure an operation's variants on one shape, from the plainest to the best.
 
-    Print what each changes, what that was predicted to bring, and what it brings. Without parameters and lengths it
-    is the shape of the predictions.
+    Print what each variant changes, its predicted gain and its measured gain.
 
     Examples:
-      bwprof ablation OPERATION --vs torch                beside PyTorch's counterpart
-      bwprof ablation OPERATION -p NAME=4096 --precision fp16
-      bwprof ablation OPERATION --md ladder.md -o ladder.png
+      bwprof ablation gemm --vs torch                    beside PyTorch
+      bwprof ablation gemm -p M=4096 --precision fp16    another shape and precision
+      bwprof ablation gemm --md ladder.md -o ladder.png
 
-    Gains below a factor of two are in per cent; CSV and JSON have ratios. A variant that refuses the shape is listed
-    with its reason.
-    exit codes: 0 ok, 2 usage, 3 incomplete (a variant failed, the device was lost, something could not be written),
-    130 interrupted; finished variants are printed and written in each case.
+    exit codes: 0 ok, 2 usage, 3 incomplete (a variant or the device failed, a file was not written), 130 interrupted.
     """
     from bwprof.experiments.ablation import ablation
 

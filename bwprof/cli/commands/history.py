@@ -27,22 +27,22 @@ _LEAST_NOTES = 22  # both together fit into 80
 
 
 @command(f"""\
-cases=CASE*  cases whose runs are listed: names of cases or operations, or patterns as '*_8b'
---folder, --dir DIR = {DEFAULT_OUTPUT}  where run folders are, at any depth
---precision LIST  only these precisions: fp32,fp16
---device LIST  only devices of these names or patterns: '*H200*'
+cases=CASE*  list the runs of these cases: names of cases or operations, or patterns such as '*_8b'
+--folder, --dir DIR = {DEFAULT_OUTPUT}  the folder that holds the runs' folders, at any depth
+--precision LIST  only these precisions, such as fp32,fp16
+--device LIST  only devices of these names or patterns, such as '*H200*'
 --last N  only the last N runs (tables have {_MOST_LINES} without it)
---gate FRACTION = {DEFAULT_GATE:g}  smallest difference to report: 0.05, or 5%
---plot FILE  draw the times into a picture; its ending says the format
---force  replace a picture that is there
+--gate FRACTION = {DEFAULT_GATE:g}  the smallest difference to report: 0.05 or 5%
+--plot FILE  draw the times; the ending is the format
+--force  replace an existing picture
 one of:
 --csv  print the rows as CSV instead
 --json  print the rows as JSON instead
 """)
 def main_history(options: argparse.Namespace) -> int:
-    """Print what all runs below a folder have measured, over time: a line for each case, or each run of the CASEs.
+    """Print what the runs below a folder measured over time: a line for each case, or for each run of the CASEs.
 
-    Changes of a case's time, driver, version of bwprof, variant or device are marked; devices and hosts stay apart.
+    Marks show changes of time, driver, version of bwprof, variant or device.
 
     Examples:
       bwprof history                                     the last state of every case
@@ -180,23 +180,22 @@ def _day(time: Any, more: str = "") -> str:
 
 @command(f"""\
 {RESULTS}
---gate FRACTION = 0.01  smallest difference to report: 0.05, or 5%
---fail-on WHAT = never  exit with 1 when: slow (any device is), 5% (one is slow, by so much or more), never
+--gate FRACTION = 0.01  the smallest difference to report: 0.05 or 5%
+--fail-on WHAT = never  exit with 1 if a device is slow (slow), or is slow by 5 % or more (5%)
 --csv  print CSV instead: a line for each device and operation
 """)
 def main_outliers(options: argparse.Namespace) -> int:
-    """Print which of several devices is slow, by how much, in which operation.
+    """Print which of several devices is slow, by how much, and in which operation.
 
-    The others of its name are the reference, and their scatter is the threshold. RUNs are of one device each, or one
-    is of several (bwprof sweep --device all).
+    Devices of the same name are compared with each other, and their spread is the threshold.
 
     Examples:
-      bwprof outliers RUN                       a run of several devices
+      bwprof outliers RUN                       a run of several devices (bwprof sweep --device all)
       bwprof outliers HOST1 HOST2 HOST3         runs of one device each
       bwprof outliers RUN --only 'attention*' --fail-on 5%
 
-    exit codes: 0, 1 (the gate of --fail-on failed), 2 (usage), 3 (with --fail-on: no device is slow, and one has failed
-    or is undecided)
+    exit codes: 0, 1 (--fail-on: a device is slow), 2 (usage), 3 (--fail-on: none is slow, but one failed or is
+    undecided)
     """
     from bwprof.records.regression import outliers
     from bwprof.results import frame

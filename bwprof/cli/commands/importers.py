@@ -147,12 +147,10 @@ class ProfilerReader(NamedTuple):
 
 # The kinds of files. Another profiler is a line here.
 READERS: dict[str, ProfilerReader] = {
-    "ncu": ProfilerReader(
-        parse_ncu, "a page that ncu printed (--csv, raw or details; or text), or its report (.ncu-rep)"
-    ),
+    "ncu": ProfilerReader(parse_ncu, "a page of ncu (raw or details, as --csv or text), or a report (.ncu-rep)"),
     "rocprof": ProfilerReader(parse_rocprof, "a CSV file of rocprof or rocprofv3, or the folder of one run"),
-    "trace": ProfilerReader(parse_chrome_trace, "a trace that torch.profiler wrote: .json, or .json.gz"),
-    "nsys": ProfilerReader(parse_nsys, "what nsys export --type sqlite made of a report, or the CSV of nsys stats"),
+    "trace": ProfilerReader(parse_chrome_trace, "a trace of torch.profiler (.json or .json.gz)"),
+    "nsys": ProfilerReader(parse_nsys, "the database of nsys export --type sqlite, or the CSV of nsys stats"),
 }
 
 _FILE_TABLE = f"""\
@@ -186,16 +184,14 @@ def _file_command(name: str, program: str) -> Command:
     """Make the command that prints a file of one profiler."""
 
     def read_file(options: argparse.Namespace) -> int:
-        """Print what another profiler measured.
+        """Print what another profiler measured: all figures of a few launches, or a row for each of many.
 
-        Of few launches that is all that is known, of many a table with a row for each. A timeline has a row a name.
+        A trace or an nsys file gets a row for each kernel name.
 
         Examples:
           bwprof import ncu FILE
           bwprof import trace FILE --bytes '*copy*=64Mi,64Mi' --peak 3350
           bwprof import ncu FILE --kernel copy --csv rows.csv --md rows.md
-
-        This command, bwprof diagnose and bwprof.importers.load also read the files of --csv and --json.
         """
         targets = choose_targets(options, options.file)
         data = add_caller_figures(_read(name, options.file), options)
@@ -232,25 +228,21 @@ _Line = dict[Any, Any]  # a figure of a pair of launches
 
 
 @command(f"""\
-base=BASE  the file before the change
-new=NEW  the file after it
+base=BASE  the file before the change: a page (.csv) or report (.ncu-rep) of ncu, or of bwprof ncu capture --json
+new=NEW  the file after the change
 --kernel TEXT  only kernels whose name contains this
---all  print the figures that stayed the same, too
+--all  also print figures that stayed the same
 {FILES}
 {MARKDOWN}""")
 def main_ncu_compare(options: argparse.Namespace) -> int:
-    """Compare two files of Nsight Compute, launch beside launch.
+    """Compare two files of Nsight Compute: time, bytes, bandwidth, occupancy, sectors, bank conflicts and stalls.
 
-    Launches are paired by their kernel's name and their order. Compared are time, bytes, bandwidth, occupancy,
-    sectors, bank conflicts and stalls.
+    Launches are paired by kernel name and order.
 
     Examples:
       bwprof ncu compare before.ncu-rep after.ncu-rep
       bwprof ncu compare before.json after.json --kernel attention --all
       bwprof ncu compare before.csv after.csv --md changes.md
-
-    BASE and NEW are pages (.csv) or reports (.ncu-rep) of ncu, or files of bwprof ncu capture --json. Compare times
-    under a profiler with each other alone; bwprof ab and bwprof compare measure without one.
     """
     from bwprof.importers.frames import to_csv
     from bwprof.importers.ncu.compare import ncu_compare
@@ -373,14 +365,14 @@ def _change(line: _Line) -> str:
 
 
 _CAPTURE_TABLE = f"""\
-program=PROGRAM+  and its arguments, behind --
+program=PROGRAM+  the program and its arguments, after --
 --preset NAME = full  {", ".join(PRESETS)}
 --kernel NAME  only kernels of this name, or regex:...
---launches N  no more than so many launches
---clock-control none|base = none  none: the GPU's clocks stay as without a profiler; base: ncu locks them
+--launches N  at most this many launches
+--clock-control none|base = none  none: leave the GPU's clocks as they are; base: ncu locks them
 --timeout SECONDS  end the program after this time
 -o, --output NAME  write ncu's report to NAME.ncu-rep
---print-command  print ncu's command line, and run nothing
+--print-command  print the command line of ncu, and run nothing
 {FILES}
 {MARKDOWN}"""
 
@@ -390,13 +382,12 @@ program=PROGRAM+  and its arguments, behind --
     usage="bwprof ncu capture [options] -- PROGRAM [ARGUMENT ...]",
 )
 def main_ncu_capture(options: argparse.Namespace) -> int:
-    """Run a program under Nsight Compute, and print what it measured. ncu repeats each launch many times.
+    """Run a program under Nsight Compute, which repeats each launch many times, and print what it measured.
 
     Examples:
       bwprof ncu capture -o before --kernel regex:softmax_kernel --launches 3 -- python3 bench.py --n 4096
-    then find what limits it, and after a change compare:
-      bwprof diagnose before.ncu-rep
-      bwprof ncu compare before.ncu-rep after.ncu-rep
+      bwprof diagnose before.ncu-rep                        then find what limits it,
+      bwprof ncu compare before.ncu-rep after.ncu-rep       and compare after a change
     """
     how = {"launch_count": options.launches, "clock_control": options.clock_control}
     if options.print_command:
@@ -411,8 +402,8 @@ def main_ncu_capture(options: argparse.Namespace) -> int:
 _NCU_USAGE = """\
 usage: bwprof ncu show FILE             print a page or report of ncu (bwprof ncu show --help)
        bwprof ncu capture -- PROGRAM …  run a program under ncu and print what it measured (bwprof ncu capture --help)
-       bwprof ncu compare BASE NEW      compare two files, launch beside launch (bwprof ncu compare --help)
-       bwprof ncu diagnose FILE         print what limits its kernels: the same as bwprof diagnose FILE
+       bwprof ncu compare BASE NEW      compare two files, launch by launch (bwprof ncu compare --help)
+       bwprof ncu diagnose FILE         print what limits its kernels, like bwprof diagnose FILE
 """
 
 

@@ -41,47 +41,45 @@ _TABLE = f"""\
 model=MODEL?  a name, a config.json, its folder, or a .gguf file
 {shared.VERBOSE}
 what to measure:
---batch N,… = 1  sequences
---context N,… = 4Ki  tokens in each one's cache, the new one included
---prefill  prompts of so many tokens as well
---weights P,…  {", ".join(registry.precision_names())} (default: fp16); of a .gguf file or a quantization_config stored
-  (default): each tensor as it is
---kv P,…  of the KV cache (default: the weights', but at least 16 bits)
---layout fused|separate  fused: q, k and v in one product, gate and up in one, as vLLM does; separate: as transformers
-  and llama.cpp do (default: fused; of a .gguf file separate)
---chain  a layer's operations back to back as well, on a GPU in one CUDA graph, beside the sum of their times
---memory BYTES  to fit into, 24G or 24Gi (default: the device's)
---reserve SHARE = 10%  of the memory for activations and scratch
+--batch N,… = 1  sequences per step
+--context N,… = 4Ki  tokens in the cache of each sequence, the new one included
+--prefill  also prompts of --context tokens
+--weights P,…  {", ".join(registry.precision_names())} (default: fp16; fp8 is fp8_e4m3). A .gguf file or a
+  quantization_config has stored (its default): each tensor as it is
+--kv P,…  precisions of the KV cache (default: the weights', at least 16 bits)
+--layout fused|separate  fused (default): one GEMM for q, k and v, one for gate and up, as in vLLM; separate (default of
+  a .gguf file): as in transformers and llama.cpp
+--chain  also time a layer's operations back to back, on a GPU in one CUDA graph
+--memory BYTES  memory to fit into, 24G or 24Gi (default: the device's)
+--reserve SHARE = 10%  share of the memory for activations and scratch
 
 where:
---device D,…  cpu, cuda, cuda:1, a number; or devices to predict for: A100-80GB, H100-SXM, …, or
+--device D,…  cpu, cuda, cuda:1, a number; or devices to predict for: H100-SXM (bwprof predict --devices), or
   bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)
---backend NAME  cuda or cpu; --device cuda and --device cpu do the same
---predict  measure nothing: predict for --device, or for the device of --roofs
+--backend NAME  cuda or cpu, like --device cuda and --device cpu
+--predict  measure nothing; predict for --device, or for the device of --roofs
 {shared.EFFICIENCY}
 {shared.OUTPUT}
 how:
 {shared.LIMITS}
 {shared.ROOFS}
 {shared.DRY_RUN}
---list  print the models that are known by name
+--list  print the names of models
 """
 
 
 @command(_TABLE, measuring=True, suite=None)
 def main_model(options: argparse.Namespace) -> int:
-    """Measure a decode step of a language model, and its prefill; predict it for a device that is not present.
+    """Measure or predict a language model's decode step, and with --prefill its prefill.
 
-    Print tokens per second, what limits them, what other formats bring, and which batch and context fit.
+    Print tokens per second, what limits them, what other formats gain, and which batch and context fit.
 
     Examples:
       bwprof model llama-3.1-8b --batch 1,16 --context 4Ki,8Ki
-      bwprof model llama-3.1-8b --prefill --weights fp16,fp8,q4_0 --kv fp16,int8
+      bwprof model llama-3.1-8b --device H100-SXM --weights fp8 --efficiency h200   predicted: needs no GPU
       bwprof model path/to/config.json --device A100-80GB --csv - | column -s, -t
 
-    Each shape of an operation is measured once.
-
-    exit codes: as bwprof sweep has them; a model that does not fit is an answer, 0.
+    exit codes: as in bwprof sweep; a model that does not fit is no failure.
     """
     runner.read_options(options)
     if options.list:

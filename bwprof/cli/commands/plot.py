@@ -26,7 +26,7 @@ _FILE_NAMES = {COMPARISON: "bandwidth_comparison"}  # of files, where they are n
 _OTHERS = {
     "ablation": "an operation's variants, each against the first (a file of bwprof ablation --json or --csv)",
     "compare": "the ratios of BASE and NEW with their intervals (two runs or files)",
-    "trend": "the times of cases over all runs below a folder (--case, and FOLDER)",
+    "trend": "the times of cases over all runs below a folder (FOLDER --case CASE)",
 }
 _KINDS = {name: kind.text for name, kind in plot.KINDS.items()} | _OTHERS
 
@@ -35,25 +35,25 @@ words=[KIND] RUN|FILE*  the kind, and runs' folders or files
 --input FILE  the same as RUN|FILE
 
 output:
--o, --output PICTURE  the file to write; its ending says the format (default: KIND.png)
---output-dir DIR  a file for each kind, every one that fits, in this folder
---format LIST  of files in --output-dir: png,svg (default: png)
---force  replace files that are there
---dpi N  dots per inch (default: 150; of the comparison by name 300)
---dark  on a dark ground
+-o, --output PICTURE  the file to write; the ending is the format (default: KIND.png)
+--output-dir DIR  write a file of each kind that fits into this folder
+--format LIST  formats of the files in --output-dir, such as png,svg (default: png)
+--force  replace existing files
+--dpi N  dots per inch (default: 150; where KIND is comparison 300)
+--dark  use a dark background
 
 options of kinds:
---layout page|slide  comparison: as long as it takes, or 16:9 by family
+--layout page|slide  comparison: as tall as needed, or 16:9 by family of operations
 --panels  comparison: a panel for each case
--x COLUMN  lines, heatmap: the parameter to the right
--y COLUMN  lines: what is drawn (bandwidth_gb_s); heatmap: the other parameter
---value COLUMN  heatmap: what is drawn (bandwidth_gb_s)
---precision LIST  heatmap: of which precision; ridge: of which ones
---from P  speedup: the wider precision (fp32)
---to P  speedup: the narrower one (fp16)
---phase decode|prefill  model: which steps
+-x COLUMN  lines, heatmap: the parameter of the x axis
+-y COLUMN  lines: the column of the y axis (default: bandwidth_gb_s); heatmap: the parameter of the y axis
+--value COLUMN  heatmap: the column that the colors show (default: bandwidth_gb_s)
+--precision LIST  heatmap: the precision; ridge: the precisions
+--from P  speedup: the wider precision (default: fp32)
+--to P  speedup: the narrower precision (default: fp16)
+--phase decode|prefill  model: the steps to draw
 {ONLY}
---case LIST  trend: cases, operations, or patterns of them
+--case LIST  trend: cases, operations or patterns
 """
 
 _LIST = "\n".join(f"  {name:<12}{text}" for name, text in _KINDS.items())
@@ -65,7 +65,7 @@ _KEYWORDS |= {"precisions": "precision", "from_": "from"}
 
 @command(_TABLE, f"kinds (comparison where none is named):\n{_LIST}\n\n", mixed=True)
 def main_plot(options: argparse.Namespace) -> int:
-    """Draw results: a picture of one kind, or with --output-dir of every kind that fits them.
+    """Draw one kind of picture, or with --output-dir every kind that fits the results.
 
     Examples:
       bwprof plot roofline RUN -o roofline.pdf --dark

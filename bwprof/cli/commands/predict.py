@@ -39,26 +39,26 @@ _NUMBERS = ("time", "between", "GB/s", "% limit")
 @command(f"""\
 {OPERATIONS}
 {CASES}
---device NAME|NUMBERS,…  devices of the catalogue, or 'bandwidth=3200,fp16=400' (GB/s, TFLOP/s; memory= in GB, clock= in
-  MHz, units=, floor= in us) (default: {predict.DEFAULT_DEVICE})
---roofs RUN|FILE  instead: a device by its measured roofs
+--device NAME|NUMBERS,…  names of devices (--devices lists them), or 'bandwidth=3200,fp16=400' in GB/s and TFLOP/s;
+  optional: memory= in GB, clock= in MHz, units= (multiprocessors), floor= (an empty launch) in us
+  (default: {predict.DEFAULT_DEVICE})
+--roofs RUN|FILE  the device of these measured roofs, instead of --device
 {EFFICIENCY}
 {FILES}
---devices  print the catalogue of devices, and predict nothing
+--devices  list the devices, and predict nothing
 """)
 def main_predict(options: argparse.Namespace) -> int:
-    """Predict what operations take on a device that is not present.
+    """Predict how long operations take on a device that is not present.
 
-    A time is the longer of bytes over a stream's bandwidth and FLOPs over the dense rate, at an efficiency that is
-    typed or learnt from a measured run, plus an empty launch.
+    A time is the longer of bytes / bandwidth and FLOPs / rate, divided by an efficiency, plus an empty launch.
 
     Examples:
       bwprof predict gemm -p M=1,16 --device A100-80GB
       bwprof predict --suite default --device "bandwidth=3200,fp16=400"
-      bwprof predict --suite default --device H100-SXM --efficiency bwprof-results/RUN   learnt from a measured run
+      bwprof predict --suite default --device H100-SXM --efficiency RUN   learn the efficiency from a measured run
     """
     if options.devices:
-        refuse_others(options, "--devices prints the catalogue", "devices")
+        refuse_others(options, "--devices lists devices", "devices")
         return _print_devices()
     if options.force and options.csv is None and options.json is None:
         raise ValueError("--force replaces the files of --csv and --json: name one, or leave it out")
@@ -111,7 +111,7 @@ def _print(data: pd.DataFrame, screen: Console) -> None:
     if bounds.any():
         print_lines(screen, [_LEAST])
     if learnt:
-        screen.print("between: what nine of ten times should lie between, by what was learnt")
+        screen.print("between: where 90 % of times should lie, by what was learned")
 
 
 def _cells(row: Mapping[Any, Any], *, is_bound: bool) -> dict[str, str]:
@@ -159,15 +159,15 @@ def _print_devices() -> int:
 action=list|export|import? = list  what to do
 file=FILE?  the file to write (a .json) or to read
 {DEVICE}
---force  export: replace a file
+--force  export: replace an existing file
 """)
 def main_roofs(options: argparse.Namespace) -> int:
-    """List the measured roofs that are stored for this machine's devices, or carry them to another in a file.
+    """List the stored roofs of this machine's devices, or carry them to another machine in a file.
 
     Examples:
-      bwprof roofs                                list what is stored for the devices of this machine
-      bwprof roofs export h200.json               write the first device's to a file: bwprof predict --roofs reads it
-      bwprof roofs import h200.json               store them for this machine: the same device and driver, another cache
+      bwprof roofs                    list the roofs of this machine's devices
+      bwprof roofs export h200.json   write those of the first device; bwprof predict --roofs reads the file
+      bwprof roofs import h200.json   store them here, for the same device and driver
     """
     actions = {"list": _list, "export": _export, "import": _import}
     if options.action not in actions:

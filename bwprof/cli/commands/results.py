@@ -30,17 +30,17 @@ _PRIORITIES = "priority 1: half of its time or more could be won, 2: a fifth or 
 
 @command(f"""\
 {RESULT}
---top N = 3  how many bottlenecks to list
---checklist  print sixteen questions, too, each with its figure
---peak GB/S  the memory's theoretical bandwidth, where the rows have none
+--top N = 3  the number of bottlenecks to list
+--checklist  also print sixteen questions with their figures
+--peak GB/S  theoretical memory bandwidth, for rows without one
 {FORMS}""")
 def main_analyze(options: argparse.Namespace) -> int:
-    """Print what limits a run, where its time is lost and why, and what a narrower precision brings.
+    """Print what limits a run, where it loses time and why, and what a narrower precision gains.
 
-    Only hardware counters tell causes: measure with --counters --metrics all.
+    Causes need hardware counters: measure with --counters --metrics all.
 
     Examples:
-      bwprof analyze h200                          a recorded run
+      bwprof analyze h200                                  a recorded run
       bwprof analyze RUN --only 'attention*' --top 10
       bwprof analyze RUN --checklist --md > answer.md
     """
@@ -129,16 +129,17 @@ def print_answer(rows: Sequence[RowDict], folder: Path | None, screen: Console) 
 
 @command(f"""\
 {RESULTS}
---checklist  print sixteen questions, each with its figure, instead of the summary
+--checklist  print sixteen questions with their figures, instead of the summary
 
 a report as a file:
 -o, --output FILE  the file to write: .html or .md
---kind NAME  run, or optimization: from the first run through one for each change (default: by the file's name)
+--kind NAME  run or optimization: the first run, then one after each change (default: by the file's name)
 --title TEXT  the title
---goals FILE.toml  of an optimization: what the last run should reach
+--goals FILE.toml  of an optimization: what the last run should reach: bandwidth_gb_s = ">200", verified = true,
+  occupancy_pct, speedup, speedup_vs_torch, bottlenecks_fixed; exit with 1 if one is missed or not measured
 --case NAME  of an optimization: its case
 --precision P  of an optimization: its precision
---force  replace files that are there
+--force  replace existing files
 """)
 def main_report(options: argparse.Namespace) -> int:
     """Print the summary of results, or with -o write a report: a page (.html) or Markdown with pictures (.md).
@@ -146,13 +147,9 @@ def main_report(options: argparse.Namespace) -> int:
     A report of several runs compares each with the first.
 
     Examples:
-      bwprof report RUN                                        the summary
-      bwprof report RUN -o report.html                         a page
+      bwprof report RUN                        the summary
+      bwprof report RUN -o report.html         a page
       bwprof report BASE STEP1 STEP2 --kind optimization -o OPTIMIZATION_REPORT.md --goals goals.toml
-
-    goals.toml has a line for each goal of the last run: bandwidth_gb_s = ">200", occupancy_pct = ">50",
-    speedup_vs_torch = ">=0.5", speedup = ">=2", bottlenecks_fixed = ">=2", verified = true.
-    The exit code is 1 when a goal is missed or was not measured.
     """
     if options.output is not None:
         if options.checklist:
@@ -202,7 +199,7 @@ one of:
 --columns A,B,…  these columns, in this order (see bwprof columns)
 """)
 def main_show(options: argparse.Namespace) -> int:
-    """Print the rows of a stored run, a line each. The summary is in bwprof report.
+    """Print the rows of results, one a line. bwprof report prints the summary.
 
     Examples:
       bwprof show RUN

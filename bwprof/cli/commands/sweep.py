@@ -85,32 +85,29 @@ _log = logging.getLogger("bwprof.sweep")
 {shared.VERBOSE}
 {shared.CASES_AND_DEVICES}
 {shared.OUTPUT}
---columns A,B,…  print a line for each row, with these columns, instead of the summary
+--columns A,B,…  print each row with these columns, instead of the summary
 
 how:
 {shared.DRY_RUN}
---list  print operations, parameters, variants and suites; with --verbose the kernels, too
+--list  print operations, parameters, variants and suites; with --verbose also kernels
 {shared.LIMITS}
 {shared.SAMPLING}
 {shared.ROOFS}
---once  launch each case once in this process, untimed, for ncu and nsys; they also see kernels that fill operands
---[no-]nvtx  mark cases with NVTX ranges of the domain bwprof (default: where nsys or ncu --nvtx watches)
+--once  launch each case once, untimed, in this process, for ncu and nsys
+--[no-]nvtx  mark cases with NVTX ranges in the domain bwprof (default: under nsys or ncu --nvtx)
 """)
 def main_sweep(options: argparse.Namespace) -> int:
-    """Measure the memory bandwidth of LLM operations, and what a narrower precision brings.
+    """Measure how fast LLM operations move bytes, and what a narrower precision gains.
 
-    Without arguments: the default suite on the first GPU, or on the CPU where there is none.
+    Without OPERATION: the default suite, on the first GPU, else on the CPU.
 
     Examples:
       bwprof sweep                             the default suite
-      bwprof sweep gemm -p M=1,16,128          one operation, every combination of the lists
+      bwprof sweep gemm -p M=1,16,128          one operation in three sizes
       bwprof sweep --suite my.toml --dry-run   what would run: bytes, FLOPs, memory, time
 
-    Numbers take the suffixes k, M, G (1000) and Ki, Mi, Gi (1024). Lists of them take ranges: 128..64Ki:x2 doubles,
-    1..64:+8 adds (1, 9, ..., 57).
-    Times are in ms, bandwidths in GB/s (10^9 bytes). Each row is written when it is measured.
-    exit codes: 0 ok (skipped cases included), 2 usage, 3 incomplete (a case failed or rows could not be written),
-    130 interrupted.
+    k, M, G are powers of 1000, Ki, Mi, Gi of 1024. Times are in ms, bandwidths in GB/s (10^9 bytes).
+    exit codes: 0 ok or skipped, 2 usage, 3 incomplete (a case failed, or rows were not written), 130 interrupted.
     """
     from bwprof.cli import runner
     from bwprof.cli.commands.describe import show_operations, show_variants

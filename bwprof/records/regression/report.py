@@ -55,7 +55,7 @@ def format_summary(comparison: Comparison) -> str:
     if _count_learnt(comparison):
         least = smallest_threshold(comparison.gate, comparison.tries)
         count = max(len(line.base.processes) for line in comparison.tested)
-        gate = f"thresholds learnt from {count} processes, from {100 * least:g} %"
+        gate = f"thresholds learned from {count} processes, from {100 * least:g} %"
     else:
         gate = f"gate {100 * (DEFAULT_GATE if comparison.gate is None else comparison.gate):g} %"
     extremes = []
