@@ -346,7 +346,7 @@ def test_an_incomplete_run_is_saved_with_a_warning(command: Callable[..., Any], 
     assert len(bwprof.load_baseline("main").rows) == 2
 
 
-@pytest.mark.parametrize("name", ["-1", "", "../x", "a/b"])
+@pytest.mark.parametrize("name", ["nan", "NaN", "inf", "-1", "none", "", "../x", "a/b", "null"])
 def test_the_command_refuses_unsafe_names_before_measuring(
     command: Callable[..., Any], folder: Path, name: str
 ) -> None:

@@ -23,6 +23,7 @@ from bwprof.text.parsing import describe_unknown, parse_bool, parse_path, quote_
 
 FORMAT = "bwprof-baseline"
 VERSION = 1
+_MISREAD = frozenset({"inf", "na", "nan", "nat", "none", "null"})
 FOLDER = ".bwprof/baselines"  # below the working directory, so that a repository can hold it
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", re.ASCII)
 _WIDTH = 120  # of a line; lists of numbers are on one line always
@@ -290,8 +291,8 @@ def baseline_folder(folder: str | PathLike[str] | None) -> Path:
 def baseline_path(name: str, folder: str | PathLike[str] | None = None) -> Path:
     """Return a baseline's file; raise ValueError for an unsafe name."""
     plain = check_file_name(name, "the name of a baseline")
-    if plain.startswith("-"):
-        raise ValueError(f"the name of a baseline is '{plain}': a shell reads it as an option; use another name")
+    if plain.startswith("-") or plain.lower() in _MISREAD:
+        raise ValueError(f"the name of a baseline is '{plain}': tables and shells misread it; use another name")
     return baseline_folder(folder) / f"{plain}.json"
 
 
