@@ -37,45 +37,45 @@ extern "C" {
 #endif
 
 /* X(member, cudart's function, argument types) */
-#define BW_CUDA_CALLS(X)                                                                               \
-    X(get_device_count, cudaGetDeviceCount, (int *))                                                   \
-    X(get_device, cudaGetDevice, (int *))                                                              \
-    X(set_device, cudaSetDevice, (int))                                                                \
-    X(device_synchronize, cudaDeviceSynchronize, (void))                                               \
-    X(driver_version, cudaDriverGetVersion, (int *))                                                   \
-    X(runtime_version, cudaRuntimeGetVersion, (int *))                                                 \
-    X(get_properties, cudaGetDeviceProperties, (struct cudaDeviceProp *, int))                         \
-    X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                        \
-    X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                               \
-    X(memory_allocate, cudaMalloc, (void **, size_t))                                                  \
-    X(memory_free, cudaFree, (void *))                                                                 \
-    X(memory_set, cudaMemsetAsync, (void *, int, size_t, cudaStream_t))                                \
-    X(memory_copy, cudaMemcpyAsync, (void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t)) \
-    X(stream_create, cudaStreamCreateWithFlags, (cudaStream_t *, unsigned))                            \
-    X(stream_destroy, cudaStreamDestroy, (cudaStream_t))                                               \
-    X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                       \
-    X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))               \
-    X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                                \
-    X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *))      \
-    X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long))   \
-    X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                                  \
-    X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                                  \
-    X(graph_nodes, cudaGraphGetNodes, (cudaGraph_t, cudaGraphNode_t *, size_t *))                      \
-    X(graph_destroy, cudaGraphDestroy, (cudaGraph_t))                                                  \
-    X(graph_exec_destroy, cudaGraphExecDestroy, (cudaGraphExec_t))                                     \
-    X(event_create, cudaEventCreate, (cudaEvent_t *))                                                  \
-    X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                                  \
-    X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                      \
-    X(event_query, cudaEventQuery, (cudaEvent_t))                                                      \
-    X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                          \
-    X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                        \
-    BW_CUDA_NEWER_CALLS(X)                                                                             \
-    BW_CUDA_ENTRY_CALLS(X)                                                                             \
-    X(get_function_attributes, cudaFuncGetAttributes, (struct cudaFuncAttributes *, const void *))     \
-    X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))       \
-    X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))    \
-    X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))      \
-    X(launch_with_attributes, cudaLaunchKernelExC, (const cudaLaunchConfig_t *, const void *, void **))       \
+#define BW_CUDA_CALLS(X)                                                                                \
+    X(get_device_count, cudaGetDeviceCount, (int *))                                                    \
+    X(get_device, cudaGetDevice, (int *))                                                               \
+    X(set_device, cudaSetDevice, (int))                                                                 \
+    X(device_synchronize, cudaDeviceSynchronize, (void))                                                \
+    X(driver_version, cudaDriverGetVersion, (int *))                                                    \
+    X(runtime_version, cudaRuntimeGetVersion, (int *))                                                  \
+    X(get_properties, cudaGetDeviceProperties, (struct cudaDeviceProp *, int))                          \
+    X(get_attribute, cudaDeviceGetAttribute, (int *, enum cudaDeviceAttr, int))                         \
+    X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                                \
+    X(memory_allocate, cudaMalloc, (void **, size_t))                                                   \
+    X(memory_free, cudaFree, (void *))                                                                  \
+    X(memory_set, cudaMemsetAsync, (void *, int, size_t, cudaStream_t))                                 \
+    X(memory_copy, cudaMemcpyAsync, (void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t))  \
+    X(stream_create, cudaStreamCreateWithFlags, (cudaStream_t *, unsigned))                             \
+    X(stream_destroy, cudaStreamDestroy, (cudaStream_t))                                                \
+    X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                        \
+    X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))                \
+    X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                                 \
+    X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *))       \
+    X(graph_instantiate, cudaGraphInstantiate, (cudaGraphExec_t *, cudaGraph_t, unsigned long long))    \
+    X(graph_upload, cudaGraphUpload, (cudaGraphExec_t, cudaStream_t))                                   \
+    X(graph_launch, cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))                                   \
+    X(graph_nodes, cudaGraphGetNodes, (cudaGraph_t, cudaGraphNode_t *, size_t *))                       \
+    X(graph_destroy, cudaGraphDestroy, (cudaGraph_t))                                                   \
+    X(graph_exec_destroy, cudaGraphExecDestroy, (cudaGraphExec_t))                                      \
+    X(event_create, cudaEventCreate, (cudaEvent_t *))                                                   \
+    X(event_destroy, cudaEventDestroy, (cudaEvent_t))                                                   \
+    X(event_record, cudaEventRecord, (cudaEvent_t, cudaStream_t))                                       \
+    X(event_query, cudaEventQuery, (cudaEvent_t))                                                       \
+    X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                           \
+    X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                         \
+    BW_CUDA_NEWER_CALLS(X)                                                                              \
+    BW_CUDA_ENTRY_CALLS(X)                                                                              \
+    X(get_function_attributes, cudaFuncGetAttributes, (struct cudaFuncAttributes *, const void *))      \
+    X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))        \
+    X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))     \
+    X(launch_kernel, cudaLaunchKernel, (const void *, dim3, dim3, void **, size_t, cudaStream_t))       \
+    X(launch_with_attributes, cudaLaunchKernelExC, (const cudaLaunchConfig_t *, const void *, void **)) \
     X(last_error, cudaGetLastError, (void))
 
 typedef struct bw_cuda_api {
