@@ -14,15 +14,10 @@ __all__ = [
     "DeviceError",
     "MemoryLimitError",
     "PairedError",
-    "StoppedError",
     "SweepError",
     "UnavailableError",
     "UnsupportedError",
 ]
-
-
-class StoppedError(Exception):
-    """The user wants to stop."""
 
 
 class _WithFrameError(BwprofError, RuntimeError):

@@ -238,7 +238,7 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
     for name in keys:
         twins &= data[name].isin(few[name].unique()).to_numpy(bool)
     groups = [data[key].to_numpy()[twins] for key in keys] or [np.zeros(twins.sum())]
-    texts = pd.DataFrame({name: words(few, name).astype(str).to_numpy() for name in (*_NAMES, "variant", *_FORMATS)})
+    texts = pd.DataFrame({name: words(few, name).astype(str).tolist() for name in (*_NAMES, "variant", *_FORMATS)})
     for name in ("variant", *_FORMATS):
         apart = np.zeros(len(data), bool)
         if name in data.columns:

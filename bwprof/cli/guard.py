@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
 from bwprof import _core
-from bwprof.errors import StoppedError
+from bwprof.runs import StoppedError
 from bwprof.text.parsing import escape_controls, quote_text
 from bwprof.text.terminal import escape_stream
 

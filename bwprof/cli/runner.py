@@ -23,7 +23,6 @@ from bwprof.cli.commands import results
 from bwprof.cli.guard import INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import DEFAULT_OUTPUT, read_roofs
 from bwprof.cli.output import Targets
-from bwprof.errors import StoppedError
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import MeasuredItem
@@ -33,7 +32,7 @@ from bwprof.results.atomic import atomic_write
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Claims, Store, claim_files, release_claims
 from bwprof.roofs.model import RoofsArgument
-from bwprof.runs import metadata
+from bwprof.runs import StoppedError, metadata
 from bwprof.runs.channel import Interrupts
 from bwprof.runs.child import ChildExecutor
 from bwprof.runs.loop import DevicePart, Executor, RunLoop, TimeBudget

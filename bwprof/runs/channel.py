@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from bwprof.errors import StoppedError
+from bwprof.runs import StoppedError
 from bwprof.text.terminal import escape_stream
 
 _log = logging.getLogger("bwprof.sweep")

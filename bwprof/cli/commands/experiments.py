@@ -17,12 +17,12 @@ from bwprof.cli.guard import GATE_FAILED, INCOMPLETE, INTERRUPTED, OK
 from bwprof.cli.options import command, measuring_command
 from bwprof.cli.output import check_picture, choose_targets, json_text, rescue, write_each
 from bwprof.cli.render import print_frame, print_lines
-from bwprof.errors import StoppedError
 from bwprof.experiments import ab, ab_run, ab_session
 from bwprof.experiments.ab import complete_b
 from bwprof.experiments.ab_process import DEFAULT_TURN_SECONDS, PlaceRequest, open_places
 from bwprof.experiments.ab_run import ABTable
 from bwprof.results.atomic import is_stream
+from bwprof.runs import StoppedError
 from bwprof.runs.channel import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS, SweepRequest
 from bwprof.text.formatting import plural
