@@ -136,7 +136,8 @@ def _compare_devices(data: pd.DataFrame, gate: float, *, least: int) -> pd.DataF
     table.loc[repeated, "name"] += (" " + table["variant"]).fillna("") + (" " + table["cache"]).fillna("")
     times = table[list(_TIMES)]
     # The median is missing where one of the intervals is: then the gate alone decides.
-    middle = times.groupby(table["key"]).transform("median", skipna=False)
+    missing = times.isna().groupby(table["key"]).transform("any")
+    middle = times.groupby(table["key"]).transform("median").mask(missing)
     logs = np.log(times["time_ms"])
     table["ratio"] = logs - np.log(middle["time_ms"])
     table["offset"] = logs - logs.groupby(table["key"]).transform("mean")  # the mean has no steps, which the tests need
