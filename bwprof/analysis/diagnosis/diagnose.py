@@ -212,6 +212,7 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     bare.attrs = {}
     # Not ncu's thousands of metrics, from which the other columns are made.
     rows: list[Any] = bare[[name for name in bare.columns if "__" not in name]].to_dict("records")
+    rows = rows or [{} for _ in range(len(frame))]  # pandas 2.0 has no records of rows without columns
     diagnoses = []
     for name, row in zip(_row_names(frame), rows, strict=True):
         figures = RowFigures(row, latency)
