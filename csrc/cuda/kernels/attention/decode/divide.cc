@@ -194,11 +194,13 @@ void place_parts(bw_decode_plan *plan) {
 
 // Of a split's keys, what its block takes before any that all of an entry's blocks share: a quarter of its steps, or 0
 // where they share none. Of 4 steps or fewer nothing is gained. Where not all blocks run at once, those that begin late
-// find the less to share: on an H100 11 x 8192 keys of 32/8 heads of 128, two turns, take 127 us, 143 without.
+// find the less to share: on an H100 11 x 8192 keys of 32/8 heads of 128, two turns, took 127 us, and 143 without while
+// blocks still waited for others.
 //
-// Whose turn a tile is costs a round trip through the L2. Multiprocessors that get much of the memory have no time for
-// it: 1 x 32768 keys of 32/8 heads of 128 take 46.6 us on an H100 (24 bytes a nanosecond each) and 47.6 without; on an
-// H200 (34 bytes) 40.0 and 33.9.
+// Where a multiprocessor gets much of the memory, shared keys cost more than they even out: 1 x 32768 keys of 32/8
+// heads of 128 take 46.6 us on an H100 (24 bytes a nanosecond each) and 47.6 without; on an H200 (34 bytes) 40.0
+// and 33.9, the more the more keys are shared. Why is not known: 12 warps, other orders of tiles and tiles asked for
+// earlier cost as much or more.
 int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims, double unit_bytes_per_ns) {
     if (unit_bytes_per_ns > 29) return 0;
     const int64_t pace = 16 * plan.warps, steps = bw_ceil_div(plan.longest, plan.splits) / pace;
