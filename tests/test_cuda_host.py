@@ -17,10 +17,7 @@ PROGRAMS = {
         "csrc/base/types/dtype.c",
         "csrc/base/status.c",
         "csrc/cuda/kernels/attention/decode/divide.cc",
-        "csrc/cuda/kernels/attention/decode/splits/equal.cc",
-        "csrc/cuda/kernels/attention/decode/splits/parts.cc",
-        "csrc/cuda/kernels/attention/decode/splits/ragged.cc",
-        "csrc/cuda/kernels/attention/decode/splits/runs.cc",
+        "csrc/cuda/kernels/attention/decode/runs.cc",
     ),
     "check_prepared": (
         "csrc/base/status.c",

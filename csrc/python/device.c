@@ -220,6 +220,20 @@ static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     return PyLong_FromLongLong(made);
 }
 
+static bw_status force_plan(const bw_session *session, int plan) {
+    const bw_fault_calls *faults = session->backend->faults;
+    if (!faults || plan < 0) return bw_fail(BW_CODE_UNSUPPORTED, "%s has no plan %d", session->backend->name, plan);
+    faults->force_plan(session->device, plan);
+    return BW_OK;
+}
+
+static PyObject *device_force_plan(PyObject *object, PyObject *args) {
+    int plan;
+    if (!PyArg_ParseTuple(args, "i", &plan)) return NULL;
+    CORE_TRY(CORE_ASK, object, force_plan(session, plan));
+    Py_RETURN_NONE;
+}
+
 /* ---- variants ---- */
 
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
@@ -387,6 +401,8 @@ static PyMethodDef device_methods[] = {
      "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
      ""
      "Returns the number of calls made so far."},
+    {"_force_plan", device_force_plan, METH_VARARGS,
+     "_force_plan($self, plan, /)\n--\n\nFor tests: a variant that has several plans takes this one (0: the fastest)."},
     {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", device_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},

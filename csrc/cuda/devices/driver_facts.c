@@ -110,6 +110,7 @@ bw_status bw_cuda_facts_read(bw_device *device) {
     look_up_tflops(facts, clock_khz);
     snprintf(facts->timer, sizeof facts->timer, "graph");
     facts->fixed_replay = true;
+    own->plans = &device->plans;
     return BW_OK;
 }
 

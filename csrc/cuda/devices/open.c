@@ -160,4 +160,8 @@ static int64_t calls_made(const bw_device *device) {
     return device->api.calls_made;
 }
 
-const bw_fault_calls bw_cuda_fault_calls = {.set = fault_set, .calls_made = calls_made};
+static void plan_force(bw_device *device, int plan) {
+    device->plans.forced = plan;
+}
+
+const bw_fault_calls bw_cuda_fault_calls = {.set = fault_set, .calls_made = calls_made, .force_plan = plan_force};

@@ -47,22 +47,25 @@ static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_lau
     return BW_OK;
 }
 
+bw_status bw_cuda_prepare_spec(const bw_launch *sets, int64_t set_count, bw_cuda_launch_spec *spec) {
+    for (int i = 0; i < spec->kernels; i++) {
+        BW_TRY(allow_shared(sets[0].device, &spec->kernel[i]));
+        BW_TRY(allow_cluster(sets[0].device, &spec->kernel[i]));
+    }
+    return make_maps(sets, set_count, spec);
+}
+
 bw_status bw_cuda_prepare(const bw_launch *sets, int64_t set_count, bw_cuda_choose *choose, void **state) {
-    bw_device *device = sets[0].device;
-    bw_status status = BW_OK;
     bw_cuda_launch_spec *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    BW_GOTO(choose(sets[0].dims, sets[0].precision, &device->facts, self));
-    for (int i = 0; i < self->kernels; i++) {
-        BW_GOTO(allow_shared(device, &self->kernel[i]));
-        BW_GOTO(allow_cluster(device, &self->kernel[i]));
+    bw_status status = choose(sets[0].dims, sets[0].precision, &sets[0].device->facts, self);
+    if (!status) status = bw_cuda_prepare_spec(sets, set_count, self);
+    if (status) {
+        bw_cuda_prepared_release(self);
+        return status;
     }
-    BW_GOTO(make_maps(sets, set_count, self));
     *state = self;
     return BW_OK;
-cleanup:
-    bw_cuda_prepared_release(self);
-    return status;
 }
 
 void bw_cuda_prepared_release(void *state) {

@@ -68,6 +68,8 @@ bw_status bw_cuda_describe(bw_device *device, const bw_dims *dims, const bw_prec
                                      bw_kernels *out) {                                                     \
         return bw_cuda_describe(device, dims, precision, choose, out);                                      \
     }
+/* Of a launch that is chosen already. */
+bw_status bw_cuda_prepare_spec(const bw_launch *sets, int64_t set_count, bw_cuda_launch_spec *spec);
 void bw_cuda_prepared_release(void *state);
 bw_status bw_cuda_prepared_launch(const bw_launch *launch);
 

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "cuda/runtime/api.h"
 #include "cuda/runtime/facts.h"
+#include "cuda/runtime/plan_cache.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,6 +18,7 @@ struct bw_device {
     bw_cuda_api api;
     bw_device_facts facts; /* facts.own is own_facts */
     bw_own_facts own_facts;
+    bw_plan_cache plans;
     int index;
     cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
     bw_cuda_attachment *attachments;

@@ -4,10 +4,13 @@
 
 #include "backend/backend.h"
 
+typedef struct bw_plan_cache bw_plan_cache; /* plan_cache.h */
+
 struct bw_own_facts {
     int major, minor;     /* compute capability */
     int64_t shared_bytes; /* shared memory that a block may use */
     int64_t memory_clock_khz, bus_bits;
+    const bw_plan_cache *plans; /* NULL: none are kept */
 };
 
 #endif

@@ -119,6 +119,14 @@ static bw_status step_down(bw_case *self, bw_status cause) {
     return BW_OK;
 }
 
+static bw_status renew_choice(bw_case *self) {
+    const bw_offer offer = bw_offer_of(self->session->backend, self->session->device, self->spec->op_index);
+    const bw_choice *choice = NULL;
+    BW_TRY(bw_choice_renew(self->spec, &offer, bw_case_choice(self), &choice));
+    atomic_store(&self->choice, choice);
+    return BW_OK;
+}
+
 /* *again: another variant stands in now, and its layout is not that of the one before. */
 static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) {
     bw_buffers *buffers = &self->buffers;
@@ -126,7 +134,7 @@ static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) 
     if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
     bw_buffers_release(buffers);
     bw_status status = bw_buffers_make(bw_case_choice(self), sets, once, buffers);
-    if (!status) return BW_OK;
+    if (!status) return renew_choice(self);
     bw_buffers_release(buffers);
     BW_TRY(step_down(self, status));
     *again = true;

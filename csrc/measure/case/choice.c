@@ -189,6 +189,26 @@ bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const 
     return BW_OK;
 }
 
+bw_status bw_choice_renew(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before,
+                          const bw_choice **out) {
+    bw_choice *self = NULL;
+    bw_cost cost;
+    BW_TRY(bw_cost_of(spec->op, before->variant, &spec->dims, spec->precision, offer->facts, &cost));
+    *out = before;
+    if (cost.algorithmic_bytes_read == before->cost.algorithmic_bytes_read &&
+        cost.algorithmic_bytes_written == before->cost.algorithmic_bytes_written) {
+        return BW_OK;
+    }
+    const size_t size = sizeof *self + strlen(before->note) + 1;
+    self = malloc(size);
+    if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
+    memcpy(self, before, size);
+    self->before = before;
+    self->cost = cost;
+    *out = self;
+    return BW_OK;
+}
+
 void bw_choice_free(const bw_choice *self) {
     while (self) {
         const bw_choice *before = self->before;

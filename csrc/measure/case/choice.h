@@ -35,6 +35,10 @@ bw_status bw_choice_first(const bw_case_spec *spec, const bw_offer *offer, const
 bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before, bw_status cause,
                          const bw_choice **out);
 
+/* The choice after a variant has been prepared: its search may have found a plan that moves other bytes. */
+bw_status bw_choice_renew(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before,
+                          const bw_choice **out);
+
 void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */
 
 /* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.

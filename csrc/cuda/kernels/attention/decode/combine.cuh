@@ -6,7 +6,7 @@
 // says "not there yet": every word of a record vouches for itself, and a reader polls until all are there, then empties
 // the record for the next launch. Who reads is settled early: each block takes a ticket while its keys are on their
 // way, and the last `combiners` blocks of a column to do so divide its records. Blocks that take runs of parts
-// (splits/runs.cc) need no ticket: all of an entry's splits but the last one end their runs, and these divide them.
+// (runs.cc) need no ticket: all of an entry's splits but the last one end their runs, and these divide them.
 //
 // No block waits for one that cannot start. Where all blocks of a launch can run at once, it is cooperative: none
 // begins before all can. (On an H200 this takes 0.2 us of cases below 5 us, and nothing of longer ones.) Where they

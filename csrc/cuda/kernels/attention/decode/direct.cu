@@ -20,7 +20,7 @@
 //     91.6. By 2 tiles at a time it takes 1 % longer, by 4 2 %. Not of rows of up to 96 elements, 1 to 24 % longer:
 //     those of several heads lie together in memory, which heads that do not keep step read piecemeal.)
 //   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them, whose next
-//     keys are on their way while a part ends (splits/runs.cc).
+//     keys are on their way while a part ends (runs.cc).
 #include "cuda/kernels/attention/decode/key_tiles.cuh"
 
 namespace {

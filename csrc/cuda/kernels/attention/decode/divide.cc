@@ -1,29 +1,51 @@
 // How a decode is divided among blocks and warps, worked out on the host: the same answer for the launch, for the
 // scratch it needs and for the traffic that the scratch adds.
-#include "cuda/kernels/attention/decode/plan.h"
+//
+// A shape has several plans: the kinds of blocks that take it, each with numbers of splits that leave few
+// multiprocessors idle. Which one is the fastest depends on the card: `prepare` times them (variants.cc). The first one
+// is what most cards should do; it is taken where nothing is timed.
+#include <math.h>
 
 #include <algorithm>
 
-#include "cuda/kernels/attention/decode/splits/splits.h"
+#include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/runtime/facts.h"
+#include "cuda/runtime/plan_cache.h"
 
 namespace {
 
 // What most devices would do, where no device is given.
 constexpr int64_t default_units = 132, default_shared_bytes = 227 * 1024;
-constexpr double default_peak_gb_s = 4814, read_share = 0.94;  // of the peak, what plain reads reach
 
-void measure_entries(bw_decode_plan *plan, const bw_dims *dims) {
+// The shortest split of staged and of wide blocks, in keys.
+constexpr int64_t staged_keys = 64;
+
+struct card {
+    int64_t units, shared_bytes;
+    bool clusters;
+};
+
+int64_t longest_of(const bw_dims *dims) {
+    if (!dims->list) return dims->value[BW_DECODE_KV_LEN];
+    return *std::max_element(dims->list, dims->list + dims->value[BW_DECODE_BATCH]);
+}
+
+// Of all entries, parts of up to `split_keys` keys.
+int64_t count_parts(const bw_dims *dims, int64_t split_keys) {
     const int64_t batch = dims->value[BW_DECODE_BATCH];
-    plan->longest = dims->list ? 1 : dims->value[BW_DECODE_KV_LEN];
-    plan->entries = (double)batch;
-    if (!dims->list) return;
-    double keys = 0;
-    for (int64_t b = 0; b < batch; b++) {
-        plan->longest = bw_max64(plan->longest, dims->list[b]);
-        keys += (double)dims->list[b];
-    }
-    plan->entries = keys / (double)plan->longest;
+    if (!dims->list) return batch * bw_ceil_div(dims->value[BW_DECODE_KV_LEN], split_keys);
+    int64_t parts = 0;
+    for (int64_t b = 0; b < batch; b++) parts += bw_ceil_div(dims->list[b], split_keys);
+    return parts;
+}
+
+int64_t split_keys_of(const bw_decode_plan &plan, int64_t splits) {
+    return bw_decode_round_up(bw_ceil_div(plan.longest, splits), 16);
+}
+
+double count_blocks(const bw_decode_plan &plan, const bw_dims *dims, int64_t splits) {
+    return (double)count_parts(dims, split_keys_of(plan, splits)) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] *
+           (double)plan.chunks;
 }
 
 // Rows that do not start at multiples of 16 bytes are rare: one kernel, the widest, serves them all.
@@ -118,40 +140,13 @@ void divide_float(bw_decode_plan *plan, int64_t group, int padded, int64_t share
     divide_float_heads<256>(plan, group, shared_limit);
 }
 
-// Blocks of 16 heads have the fewest records to put together, and those of a group's other heads find keys in the L2
-// while all run at once; blocks of 32 or 64 fetch keys less often. (On an H200, 64 heads of 128 elements: 4 x 4096 keys
-// 11.8 us by 16, 11.9 by 32, 14.9 by 64; 8 x 8192: 29.6, 25.1, 26.5; 64 x 8192 by 32 161 to 165, by 64 137 to 141.)
-void choose_wide(bw_decode_plan *plan, const bw_dims *dims, int padded, int64_t units, int64_t shared_limit,
-                 int64_t cluster_limit) {
-    const int64_t group = dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t keys = dims->value[BW_DECODE_KV_LEN];
-    bw_decode_split_choice best = {1, INFINITY, false};
-    const bw_decode_plan nothing = *plan;
-    for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
-        bw_decode_plan one = nothing;
-        divide_wide(&one, group, wide, padded, shared_limit);
-        if (wide > 1 && one.warps == wide) break;  // no other warps to work while these wait for each other
-        const bw_decode_split_choice found =
-            dims->list
-                ? bw_decode_ragged_splits(one, dims, BW_FP16, units, bw_decode_most_splits(one, bw_decode_staged_keys))
-                : bw_decode_wide_splits(one, dims, padded, units, cluster_limit);
-        if (found.time >= best.time) continue;
-        best = found;
-        *plan = one;
-    }
-    plan->splits = best.splits;
-    if (!best.cluster) return;
-    plan->cluster = (int)bw_ceil_div(keys, bw_decode_round_up(bw_ceil_div(keys, best.splits), 16));
-    plan->shared_bytes += bw_decode_mailbox_bytes(padded, plan->cluster);
-}
-
 // A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
 // of the `places` where blocks run at once free. A large block that waits takes the place of one that does not run yet:
 // there, only where all run at once may more than the last one of a column wait. (11 x 8192 keys of 32/8 heads of 128
 // on an H200: 87 us, 110 where 88 blocks waited.)
 void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_heads, int64_t places) {
     const bool large = !plan->direct || plan->resident == 1;
-    const bool queue = large && bw_decode_blocks(*plan, dims, plan->split_keys) > (double)places;
+    const bool queue = large && count_blocks(*plan, dims, plan->splits) > (double)places;
     const int64_t most = queue ? 1 : 1 + (places - 1) / plan->columns;
     const int64_t items = block_heads * plan->row_records;
     // Runs are blocks that all run at once, and the last of an entry's splits, which a run begins with, waits for none.
@@ -179,13 +174,6 @@ void place_scratch(bw_decode_plan *plan, const bw_dims *dims) {
     plan->scratch_bytes = plan->ticket_bytes + plan->value_bytes + plan->sum_bytes;
 }
 
-void count_parts(bw_decode_plan *plan, const bw_dims *dims) {
-    const int64_t *const list = dims->list, *const end = list + dims->value[BW_DECODE_BATCH];
-    const auto whole = [&](int64_t length) { return length <= plan->split_keys; };
-    plan->parts = bw_decode_parts(dims, plan->split_keys);
-    plan->divided = plan->parts - std::count_if(list, end, whole);
-}
-
 void place_parts(bw_decode_plan *plan) {
     if (plan->scratch_bytes > INT64_MAX / 2) return;  // refused
     plan->parts_at = bw_decode_round_up(plan->scratch_bytes, sizeof(bw_decode_part));
@@ -193,186 +181,280 @@ void place_parts(bw_decode_plan *plan) {
 }
 
 // Of a split's keys, what its block takes before any that all of an entry's blocks share: a quarter of its steps, or 0
-// where they share none. Of 4 steps or fewer nothing is gained. Where not all blocks run at once, those that begin late
-// find the less to share: on an H100 11 x 8192 keys of 32/8 heads of 128, two turns, took 127 us, and 143 without while
-// blocks still waited for others.
-//
-// Where a multiprocessor gets much of the memory, shared keys cost more than they even out: 1 x 32768 keys of 32/8
-// heads of 128 take 46.6 us on an H100 (24 bytes a nanosecond each) and 47.6 without; on an H200 (34 bytes) 40.0
-// and 33.9, the more the more keys are shared. Why is not known: 12 warps, other orders of tiles and tiles asked for
-// earlier cost as much or more.
-int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims, double unit_bytes_per_ns) {
-    if (unit_bytes_per_ns > 29) return 0;
+// where they cannot share any. Of 4 steps or fewer nothing is gained.
+int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims) {
     const int64_t pace = 16 * plan.warps, steps = bw_ceil_div(plan.longest, plan.splits) / pace;
     const int padded = (int)bw_decode_round_up(dims->value[BW_DECODE_HEAD_DIM], 64);
-    if (dims->list || plan.splits == 1 || plan.runs > 0 || !bw_decode_shares_keys(padded, plan.warps)) return 0;
+    if (!plan.direct || dims->list || plan.splits == 1 || !bw_decode_shares_keys(padded, plan.warps)) return 0;
     return steps > 4 ? steps / 4 * pace : 0;
 }
 
-// Small blocks take many columns more evenly, beside each other. With long rows, only where no column is divided; with
-// short ones, also where large blocks would not meet their keys at one go (oneshot.cu).
-double choose_even(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, bw_dtype dtype,
-                   int64_t units, double large_time) {
-    const bw_decode_split_choice found = bw_decode_direct_splits(small, dims, dtype, units);
-    const bool many_steps = plan->splits * plan->step_keys < dims->value[BW_DECODE_KV_LEN];
-    const bool fitting = found.splits == 1 || (dims->value[BW_DECODE_HEAD_DIM] <= 64 && many_steps);
-    if (!fitting || 1.01 * found.time >= large_time) return large_time;
-    *plan = small;
-    plan->splits = found.splits;
-    return found.time;
-}
+// The plans of a shape as they are found. A kind is a plan without a number of splits.
+struct plan_list {
+    const bw_dims *dims;
+    bw_dtype dtype;
+    struct card card;
+    bw_decode_plan *plans;
+    int count;
 
-// Of many short entries, small blocks with one each; of long rows, two or three on a multiprocessor. (On an H200, 64 x
-// up to 1024 keys of 8 K/V heads of 128 take 33.4 us by two, 36.8 by three, 36.9 by large ones; 128 x 512 34.0, 32.3
-// and 42.3; 64 x 8192 264, 287 and 259.)
-double choose_undivided(bw_decode_plan *plan, const bw_decode_plan &small, const bw_dims *dims, int64_t units,
-                        double large_time) {
-    const int least = small.resident == 3 ? 2 : small.resident;
-    double best = large_time;
-    for (int resident = least; resident <= small.resident; resident++) {
-        bw_decode_plan one = small;
-        one.resident = resident;
-        one.splits = 1;
-        const double time = bw_decode_ragged_splits(one, dims, BW_FP16, units, 1).time;  // BF16 has as many bytes
-        if (time >= best) continue;
-        best = time;
-        *plan = one;
+    int64_t group() const {
+        return dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
     }
-    return best;
-}
+    double blocks(const bw_decode_plan &kind, int64_t splits) const {
+        return count_blocks(kind, dims, splits);
+    }
+    void add(const bw_decode_plan &kind, int64_t splits, bool shares_keys = false);
+    void add_splits(const bw_decode_plan &kind, int64_t least_keys);
+    void add_runs(const bw_decode_plan &kind);
+    void add_clusters(const bw_decode_plan &kind, int padded);
+    void put_first(int first, int end);
+};
 
-// Entries that are equally long are dealt to runs only where that is to save a few percent. (Of 719 batches on an H200
-// this takes 185: 8 % less time on average, at best 25 %, at worst 2 % more.)
-constexpr double even_runs = 0.98;
-
-// Mirrors decode/direct.cu and oneshot.cu: which shapes they take, and what a block is to meet at a time. Few keys
-// are spread over as many small blocks as there may be; many go to large ones, which have less to put together, and to
-// small ones again where those leave fewer multiprocessors idle.
-bool divide_direct(bw_decode_plan *plan, const bw_dims *dims, bw_dtype dtype, int64_t units, int64_t shared_limit,
-                   double unit_bytes_per_ns) {
+void plan_list::add(const bw_decode_plan &kind, int64_t splits, bool shares_keys) {
     const int64_t *value = dims->value;
-    const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t head_dim = value[BW_DECODE_HEAD_DIM], keys = value[BW_DECODE_KV_LEN];
-    if (group > 8 || head_dim > (dtype == BW_FP32 ? 64 : 256) || !bw_attention_vectors(head_dim, dtype)) return false;
-    // The kernel counts keys, a split more included, in 32 bits.
-    if (keys > INT32_MAX / 2 || value[BW_DECODE_BATCH] > 65535 ||
-        value[BW_DECODE_NUM_KV_HEADS] > INT32_MAX / (1024 * head_dim)) {
-        return false;
+    bw_decode_plan plan = kind;
+    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
+    const bw_checked_int columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
+    plan.columns = columns.overflow ? INT64_MAX : columns.value;
+    plan.splits = splits;
+    if (plan.runs > 0) {
+        plan.split_keys = plan.longest;
+    } else {
+        plan.split_keys = split_keys_of(plan, splits);
+        plan.splits = bw_ceil_div(plan.longest, plan.split_keys);
+        if (dims->list) {
+            const auto whole = [&](int64_t length) { return length <= plan.split_keys; };
+            plan.parts = count_parts(dims, plan.split_keys);
+            plan.divided = plan.parts - std::count_if(dims->list, dims->list + value[BW_DECODE_BATCH], whole);
+        }
     }
-    const double columns = plan->entries * (double)value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t longest = plan->longest;
-    // FP32's products by three take longer than memory does: many keys are staged_fp32.cu's. (On an H200, head_dim 64:
-    // of 34 MB it takes 16.2 us, direct.cu 13.8; of 134 MB 37.8 and 40.3, of 537 MB 124 and 143.)
-    if (dtype == BW_FP32 && columns * (double)longest * (double)head_dim > 80e3 * (double)units) return false;
-    const double least = columns * (double)bw_ceil_div(longest, 64);
-    // Lists' blocks do not all meet as many keys, and long rows' large ones are faster from one a multiprocessor on.
-    const bool few = least <= (dims->list && head_dim > 64 ? 1.0 : 2.0) * (double)units;
-    // One block on each multiprocessor with twice the keys, rather than two: as oneshot.cu, where it takes them, meets
-    // them at one go.
-    const int64_t halves = bw_ceil_div(keys, 128);
-    const bool pairs = dtype != BW_FP32 && few && least > (double)units && head_dim == 64 && !dims->list &&
-                       (halves == 1 || halves >= group);
-    plan->direct = true;
-    plan->chunks = 1;
-    bw_decode_plan small = *plan, large = *plan;
-    small.warps = 4;
-    small.step_keys = pairs ? 128 : 64;
-    small.resident = pairs || dtype == BW_FP32 ? 2 : head_dim > 64 ? 3 : 4;
+    if (shares_keys) plan.own_keys = own_keys(plan, dims);
+    if (shares_keys && plan.own_keys == 0) return;
+    if (plan.splits > 1 && !plan.cluster && !columns.overflow) {
+        choose_combiners(&plan, dims, bw_min64(group(), plan.block_heads), card.units * bw_min64(plan.resident, 2));
+        place_scratch(&plan, dims);
+    }
+    if (plan.parts > 0) place_parts(&plan);
+    plans[count++] = plan;
+}
+
+// As many splits as fill a place of each multiprocessor, all of its places, or these several times; one of each entry
+// where there are enough entries.
+void plan_list::add_splits(const bw_decode_plan &kind, int64_t least_keys) {
+    const int64_t *value = dims->value;
+    const int64_t most = bw_min64(bw_decode_split_limit, bw_ceil_div(kind.longest, least_keys));
+    const bw_checked_int columns = bw_mul4(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], kind.chunks, most);
+    if (columns.overflow) return add(kind, 1);
+    int64_t last = 0;
+    const auto add_more = [&](int64_t splits) {
+        if (splits <= last) return;
+        last = splits;
+        add(kind, splits);
+        add(kind, splits, true);
+    };
+    if (most == 1 || 2 * blocks(kind, 1) >= (double)card.units) add_more(1);
+    for (int turns = 0; turns <= 4; turns++) {
+        const double places = (double)card.units * (turns == 0 ? 1 : turns * kind.resident);
+        int64_t few = 0, many = most + 1;  // blocks of so many splits find a place; of so many do not
+        while (many - few > 1) {
+            const int64_t middle = (few + many) / 2;
+            (blocks(kind, middle) <= places ? few : many) = middle;
+        }
+        add_more(few);
+    }
+    if (last == 0) add_more(1);
+}
+
+// Blocks that take runs of parts (runs.cc).
+void plan_list::add_runs(const bw_decode_plan &kind) {
+    const int64_t limit = card.units * kind.resident / dims->value[BW_DECODE_NUM_KV_HEADS];
+    // A part more takes about as long as 128 keys.
+    if (limit == 0 || dims->value[BW_DECODE_BATCH] == 1 || count_parts(dims, 128) < 2 * limit) return;
+    const bw_decode_run_counts counts = bw_decode_count_runs(dims, limit);
+    if (counts.splits > bw_decode_split_limit || counts.parts > UINT16_MAX) return;
+    bw_decode_plan plan = kind;
+    plan.run_limit = limit;
+    plan.runs = counts.runs;
+    plan.parts = counts.parts;
+    plan.divided = counts.divided;
+    add(plan, counts.splits);
+}
+
+// A device's parts (GPCs) hold different numbers of multiprocessors, and a cluster lies in one of them: of an H200's
+// 132, with a block to each, 66 clusters of 2 run at once, 30 of 4, 15 of 8. Clusters of other sizes leave more idle.
+void plan_list::add_clusters(const bw_decode_plan &kind, int padded) {
+    if (!card.clusters || dims->list || kind.wide != 1 || kind.chunks != 1) return;
+    for (int blocks = 2; blocks <= 8; blocks *= 2) {
+        bw_decode_plan plan = kind;
+        plan.shared_bytes +=
+            16 + (size_t)(blocks * bw_ceil_div(bw_decode_units(padded), blocks) * bw_decode_unit_bytes);
+        plan.cluster = blocks;
+        const bool whole = bw_ceil_div(plan.longest, split_keys_of(plan, blocks)) == blocks;
+        const bool together = 2 * this->blocks(plan, blocks) <= (double)card.units;
+        if (whole && together && plan.shared_bytes <= (size_t)card.shared_bytes) add(plan, blocks);
+    }
+}
+
+// Of plans `first` to `end` the one that leaves the fewest multiprocessors idle comes first of all.
+void plan_list::put_first(int first, int end) {
+    int best = first;
+    double best_share = -INFINITY;
+    for (int i = first; i < end; i++) {
+        const bw_decode_plan &plan = plans[i];
+        if (plan.cluster > 0 || plan.own_keys > 0) continue;
+        const double turns = blocks(plan, plan.splits) / (double)(card.units * plan.resident);
+        // Each split adds to what is read back.
+        const double share = turns / ceil(turns) - 0.002 * (double)plan.splits;
+        if (share > best_share) best = i;
+        best_share = fmax(share, best_share);
+    }
+    std::swap(plans[0], plans[best]);
+}
+
+// Of direct.cu and oneshot.cu, blocks of so many warps; `step_keys` is what a block meets at a time.
+bw_decode_plan direct_kind(const bw_decode_plan &nothing, const plan_list &list, int warps, int step_keys,
+                           int resident) {
+    const int64_t head_dim = list.dims->value[BW_DECODE_HEAD_DIM];
+    bw_decode_plan kind = nothing;
+    kind.direct = true;
+    kind.chunks = kind.head_slots = 1;
+    kind.block_heads = 8;
+    kind.warps = warps;
+    kind.step_keys = step_keys;
+    kind.resident = resident;
+    kind.shared_bytes = cell_bytes(warps, 8, (int)bw_decode_round_up(head_dim, 64));
+    if (warps == 4 && resident == 2 && head_dim > 64) {
+        kind.shared_bytes = larger(kind.shared_bytes, (size_t)list.card.shared_bytes / 3);  // not a third one
+    }
+    return kind;
+}
+
+// Which shapes direct.cu and oneshot.cu take: they count keys, a split more included, in 32 bits.
+bool takes_direct(const plan_list &list) {
+    const int64_t *value = list.dims->value, head_dim = value[BW_DECODE_HEAD_DIM];
+    return list.group() <= 8 && head_dim <= (list.dtype == BW_FP32 ? 64 : 256) &&
+           bw_attention_vectors(head_dim, list.dtype) && value[BW_DECODE_KV_LEN] <= INT32_MAX / 2 &&
+           value[BW_DECODE_BATCH] <= 65535 && value[BW_DECODE_NUM_KV_HEADS] <= INT32_MAX / (1024 * head_dim);
+}
+
+// Few keys are spread over as many small blocks as there may be; many go to large ones, which have less to put
+// together, and to small ones again where those leave fewer multiprocessors idle.
+void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
+    const int64_t *value = list->dims->value, head_dim = value[BW_DECODE_HEAD_DIM], units = list->card.units;
+    const bool floats = list->dtype == BW_FP32;
+    int small_end = 0, pairs_end = 0;
+    if (head_dim <= 128) {
+        const bw_decode_plan small = direct_kind(nothing, *list, 4, 64, floats ? 2 : head_dim > 64 ? 3 : 4);
+        list->add_splits(small, 64);
+        small_end = pairs_end = list->count;
+    }
+    if (floats) return;
+    // One block on each multiprocessor with twice the keys, rather than two.
+    const bw_decode_plan pairs = direct_kind(nothing, *list, 4, 128, 2);
+    const int64_t halves = bw_ceil_div(nothing.longest, 128);
+    if (head_dim == 64 && halves <= bw_decode_split_limit && list->blocks(pairs, halves) <= 2 * (double)units) {
+        list->add(pairs, halves);
+        pairs_end = list->count;
+    }
+    // Of long rows and many entries, two small blocks on a multiprocessor or three.
+    if (head_dim > 64 && head_dim <= 128 && list->blocks(pairs, 1) > 2 * (double)units) list->add(pairs, 1);
     // Alone on its multiprocessor where rows are long: memory serves few places at a time. 64 KiB of keys on their way
     // are enough, and more are slower. (On an H200, 64 x 8192 keys of 2 K/V heads of 64: 64.8 us with 128 KiB, 63.3
     // with 64; 16 x 8192 of 8 of 80: 88.9 us with 40 KiB, 80.7 with 60.)
-    large.warps = head_dim > 64 && head_dim <= 96 ? 12 : 8;
-    large.step_keys = head_dim > 64 ? 16 * large.warps : 256;
-    large.resident = head_dim > 64 ? 1 : 2;
-    const bool only_small = dtype == BW_FP32 || (few && head_dim <= 128);
-    *plan = only_small ? small : large;
-    const bw_decode_split_choice first =
-        dims->list ? bw_decode_ragged_splits(*plan, dims, dtype, units, bw_decode_most_splits(*plan, plan->step_keys))
-                   : bw_decode_direct_splits(*plan, dims, dtype, units);
-    plan->splits = first.splits;
-    double time = first.time;
-    if (!only_small && head_dim <= 128) {
-        if (dims->list) {
-            time = choose_undivided(plan, small, dims, units, time);
-        } else {
-            time = choose_even(plan, small, dims, dtype, units, time);
-        }
+    const int warps = head_dim > 64 && head_dim <= 96 ? 12 : 8;
+    const bw_decode_plan large =
+        direct_kind(nothing, *list, warps, head_dim > 64 ? 16 * warps : 256, head_dim > 64 ? 1 : 2);
+    const int large_begin = list->count;
+    list->add_splits(large, large.step_keys);
+    const int large_end = list->count;
+    list->add_runs(large);
+    if (few && head_dim <= 128) {
+        const bool one_each = pairs_end > small_end && list->blocks(pairs, halves) <= (double)units;
+        list->put_first(one_each ? small_end : 0, one_each ? pairs_end : small_end);
+    } else {
+        list->put_first(list->dims->list && list->count > large_end ? large_end : large_begin,
+                        list->dims->list ? list->count : large_end);
     }
-    if (dtype != BW_FP32 && (dims->list || !only_small)) {
-        const bw_decode_run_choice runs = bw_decode_choose_runs(large, dims, units);
-        if (runs.limit > 0 && runs.time < (dims->list ? 1 : even_runs) * time) {
-            *plan = large;
-            plan->run_limit = runs.limit;
-            plan->runs = runs.counts.runs;
-            plan->parts = runs.counts.parts;
-            plan->divided = runs.counts.divided;
-            plan->splits = runs.counts.splits;
-        }
+}
+
+// Blocks of 16 heads have the fewest records to put together, and those of a group's other heads find keys in the L2
+// while all run at once; blocks of 32 or 64 fetch keys less often. (On an H200, 64 heads of 128 elements: 4 x 4096 keys
+// 11.8 us by 16, 11.9 by 32, 14.9 by 64; 8 x 8192: 29.6, 25.1, 26.5; 64 x 8192 by 32 161 to 165, by 64 137 to 141.)
+void list_wide(plan_list *list, const bw_decode_plan &nothing, int padded) {
+    const int64_t group = list->group();
+    for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
+        bw_decode_plan kind = nothing;
+        divide_wide(&kind, group, wide, padded, list->card.shared_bytes);
+        if (wide > 1 && kind.warps == wide) break;  // no other warps to work while these wait for each other
+        list->add_splits(kind, staged_keys);
+        list->add_clusters(kind, padded);
     }
-    plan->own_keys = own_keys(*plan, dims, unit_bytes_per_ns);
-    plan->shared_bytes = cell_bytes(plan->warps, 8, (int)bw_decode_round_up(head_dim, 64));
-    if (plan->warps == 4 && plan->resident == 2 && head_dim > 64) {
-        plan->shared_bytes = larger(plan->shared_bytes, (size_t)shared_limit / 3);  // not a third one
+    list->put_first(0, list->count);
+}
+
+void list_staged(plan_list *list, const bw_decode_plan &nothing, int padded, bool few) {
+    const int first = list->count;
+    const int64_t group = list->group(), shared_bytes = list->card.shared_bytes;
+    bw_decode_plan kind = nothing;
+    if (list->dtype == BW_FP32) {
+        divide_float(&kind, group, padded, shared_bytes);
+    } else {
+        divide_tensor(&kind, group, padded, shared_bytes);
     }
-    plan->head_slots = 1;
-    plan->block_heads = 8;
-    return true;
+    kind.chunks = bw_ceil_div(group, kind.block_heads);
+    kind.resident = 2 * (int64_t)kind.shared_bytes <= shared_bytes ? 2 : 1;  // registers allow two, whatever the kernel
+    list->add_splits(kind, staged_keys);
+    list->put_first(few ? 0 : first, few && first > 0 ? first : list->count);
 }
 
 }  // namespace
 
+int bw_decode_plan_list(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts,
+                        bw_decode_plan out[bw_decode_plans_most]) {
+    const bw_own_facts *own = facts ? facts->own : nullptr;
+    plan_list list = {dims, dtype, {default_units, default_shared_bytes, false}, out, 0};
+    if (facts && facts->units > 0) list.card.units = facts->units;
+    if (own && own->shared_bytes > 0) list.card.shared_bytes = own->shared_bytes;
+    list.card.clusters = own && own->major == 9;
+    const int padded = padded_dim(dims->value[BW_DECODE_HEAD_DIM], dtype);
+    bw_decode_plan nothing = {};
+    nothing.longest = longest_of(dims);
+    if (dtype != BW_FP32 && list.group() > 8 && padded <= 128) {
+        list_wide(&list, nothing, padded);
+        return list.count;
+    }
+    const bool direct = takes_direct(list);
+    bool few = false;
+    if (direct) {
+        // Lists' blocks do not all meet as many keys, and long rows' large ones are faster from one a multiprocessor
+        // on.
+        const bool long_rows = dims->list && dims->value[BW_DECODE_HEAD_DIM] > 64;
+        nothing.chunks = 1;
+        few = (double)count_parts(dims, 64) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] <=
+              (long_rows ? 1.0 : 2.0) * (double)list.card.units;
+        list_direct(&list, nothing, few);
+    }
+    if (!direct || dtype == BW_FP32) list_staged(&list, nothing, padded, few);
+    return list.count;
+}
+
+uint64_t bw_decode_plan_key(const bw_dims *dims, bw_dtype dtype) {
+    uint64_t key = 14695981039346656037u;  // FNV-1a
+    const auto mix = [&](int64_t number) {
+        key = (key ^ (uint64_t)number) * 1099511628211u;
+        key ^= key >> 32;
+    };
+    mix(dtype);
+    for (int64_t value : dims->value) mix(value);
+    for (int64_t b = 0; dims->list && b < dims->value[BW_DECODE_BATCH]; b++) mix(dims->list[b]);
+    return key;
+}
+
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts) {
-    const int64_t *value = dims->value;
-    const int64_t group = value[BW_DECODE_NUM_HEADS] / value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
-    const int64_t shared_limit =
-        facts && facts->own && facts->own->shared_bytes > 0 ? facts->own->shared_bytes : default_shared_bytes;
-    const double peak_gb_s = facts && facts->peak_gb_s > 0 ? facts->peak_gb_s : default_peak_gb_s;
-    const double bytes_per_ns = read_share * peak_gb_s;
-    const int64_t cluster_limit = facts && facts->own && facts->own->major == 9 && !dims->list ? shared_limit : 0;
-    const int padded = padded_dim(value[BW_DECODE_HEAD_DIM], dtype);
-    bw_decode_plan plan = {};
-    measure_entries(&plan, dims);
-    if (divide_direct(&plan, dims, dtype, units, shared_limit, bytes_per_ns / (double)units)) {
-        // nothing else to divide
-    } else if (dtype == BW_FP32) {
-        divide_float(&plan, group, padded, shared_limit);
-    } else if (group > 8 && padded <= 128) {
-        choose_wide(&plan, dims, padded, units, shared_limit, cluster_limit);
-    } else {
-        divide_tensor(&plan, group, padded, shared_limit);
-    }
-    plan.chunks = bw_ceil_div(group, plan.block_heads);
-    const bw_checked_int columns = bw_mul3(value[BW_DECODE_BATCH], value[BW_DECODE_NUM_KV_HEADS], plan.chunks);
-    plan.columns = columns.overflow ? INT64_MAX : columns.value;
-    plan.row_records = (int)bw_ceil_div(value[BW_DECODE_HEAD_DIM], bw_decode_record_dims);
-    if (columns.overflow) {
-        plan.splits = 1;
-        plan.split_keys = value[BW_DECODE_KV_LEN];
-        return plan;
-    }
-    if (!plan.direct && !plan.wide) {
-        // Registers allow two, whatever the kernel.
-        plan.resident = 2 * (int64_t)plan.shared_bytes <= shared_limit ? 2 : 1;
-        plan.splits = dims->list ? bw_decode_ragged_splits(plan, dims, dtype, units,
-                                                           bw_decode_most_splits(plan, bw_decode_staged_keys))
-                                       .splits
-                                 : bw_decode_staged_splits(plan, dims, dtype, units, bytes_per_ns);
-    }
-    if (plan.runs > 0) {
-        plan.split_keys = plan.longest;
-    } else {
-        plan.split_keys = bw_decode_round_up(bw_ceil_div(plan.longest, plan.splits), 16);
-        plan.splits = bw_ceil_div(plan.longest, plan.split_keys);
-        if (dims->list) count_parts(&plan, dims);
-    }
-    if (plan.splits > 1 && !plan.cluster) {
-        // Splitkv's `prepare` asks the driver.
-        choose_combiners(&plan, dims, bw_min64(group, plan.block_heads), units * bw_min64(plan.resident, 2));
-        place_scratch(&plan, dims);
-    }
-    if (plan.parts > 0) place_parts(&plan);
-    return plan;
+    bw_decode_plan plans[bw_decode_plans_most];
+    const int count = bw_decode_plan_list(dims, dtype, facts, plans);
+    const bw_plan_cache *cache = facts && facts->own ? facts->own->plans : nullptr;
+    return plans[bw_max64(0, bw_plan_cache_find(cache, bw_decode_plan_key(dims, dtype), count, false))];
 }
 
 void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out) {

@@ -20,7 +20,6 @@ struct bw_decode_plan {
     int64_t chunks;   // columns that a group of query heads needs: 1 unless the group is larger than block_heads
     int64_t columns;  // over all batch entries; INT64_MAX when there are more
     int64_t longest;  // entry's keys
-    double entries;   // all entries' keys as a multiple of the longest one's
     int64_t splits;   // over the longest entry
     int64_t split_keys;
     // Of these, what only the split's block takes, where an entry's blocks share the others (direct.cu); else 0.
@@ -127,9 +126,27 @@ constexpr int bw_decode_split_depth(int padded, int heads) {
     return padded <= 64 ? 5 : heads <= 16 ? 3 : 2;
 }
 
+constexpr int bw_decode_plans_most = 24;
+// A shape's plans, at least one; the first is what most cards should do.
+int bw_decode_plan_list(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts,
+                        bw_decode_plan out[bw_decode_plans_most]);
+// Of these the one that a search has found to be the fastest (plan_cache.h), else the first.
 bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts);
+uint64_t bw_decode_plan_key(const bw_dims *dims, bw_dtype dtype);
 // The plan's parts, in the order in which blocks begin.
 void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out);
+
+// runs.cc: the parts of all entries, dealt to at most `limit` runs of blocks.
+struct bw_decode_run_counts {
+    int64_t runs, parts, splits;  // splits: of the entry that has most
+    int64_t divided;              // parts of entries that have several
+};
+bw_decode_run_counts bw_decode_count_runs(const bw_dims *dims, int64_t limit);
+void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_decode_part *out);
+
+static inline int64_t bw_decode_round_up(int64_t value, int64_t multiple) {
+    return bw_ceil_div(value, multiple) * multiple;
+}
 
 // How an entry of `length` keys is divided: evenly, into as few splits of up to `split_keys`, a multiple of 16, as
 // there may be.

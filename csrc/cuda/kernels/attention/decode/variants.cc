@@ -1,9 +1,12 @@
-// Splitkv's entries for the table: refusals, scratch, preparation.
+// Splitkv's entries for the table: refusals, scratch, preparation with the search for the fastest plan.
 #include <stdlib.h>
 
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/launch/choose.cuh"
+#include "cuda/launch/search.h"
+#include "cuda/libraries/cupti.h"
+#include "cuda/runtime/plan_cache.h"
 
 namespace {
 
@@ -66,26 +69,24 @@ bw_status check_residents(bw_device *device, const bw_decode_plan &plan, bw_cuda
 }
 
 // Tickets start at 0 and records empty; every launch leaves them so. Parts stay as they are.
-bw_status fill_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan,
-                       const bw_decode_part *parts) {
-    bw_device *device = sets[0].device;
+bw_status fill_scratch(const bw_launch &set, const bw_decode_plan &plan, const bw_decode_part *parts) {
+    bw_device *device = set.device;
     const size_t record_bytes = (size_t)(plan.value_bytes + plan.sum_bytes);
-    for (int64_t i = 0; i < set_count && plan.scratch_bytes > 0; i++) {
-        char *scratch = (char *)sets[i].scratch;
-        if (record_bytes > 0) {
-            BW_TRY(BW_CUDA(&device->api, memory_set(scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
-            BW_TRY(BW_CUDA(&device->api, memory_set(scratch + plan.ticket_bytes, 0xff, record_bytes, device->stream)));
-        }
-        if (plan.parts > 0) {
-            BW_TRY(BW_CUDA(&device->api, memory_copy(scratch + plan.parts_at, parts, plan.parts * sizeof *parts,
-                                                     cudaMemcpyHostToDevice, device->stream)));
-        }
+    char *scratch = (char *)set.scratch;
+    if (record_bytes > 0) {
+        BW_TRY(BW_CUDA(&device->api, memory_set(scratch, 0, (size_t)plan.ticket_bytes, device->stream)));
+        BW_TRY(BW_CUDA(&device->api, memory_set(scratch + plan.ticket_bytes, 0xff, record_bytes, device->stream)));
     }
-    return BW_OK;
+    if (plan.parts == 0) return BW_OK;
+    return BW_CUDA(&device->api, memory_copy(scratch + plan.parts_at, parts, plan.parts * sizeof *parts,
+                                             cudaMemcpyHostToDevice, device->stream));
 }
 
-bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan) {
+// The scratch of `count` sets from set `first` on, around the end.
+bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, int64_t first, int64_t count,
+                          const bw_decode_plan &plan) {
     bw_decode_part *parts = nullptr;
+    if (plan.scratch_bytes == 0) return BW_OK;
     if (plan.parts > 0) {
         parts = (bw_decode_part *)malloc((size_t)plan.parts * sizeof *parts);
         if (!parts) {
@@ -93,11 +94,70 @@ bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, const bw_dec
         }
         bw_decode_plan_parts(plan, sets[0].dims, parts);
     }
-    const bw_status status = fill_scratch(sets, set_count, plan, parts);
+    bw_status status = BW_OK;
+    for (int64_t i = 0; i < count && !status; i++) status = fill_scratch(sets[(first + i) % set_count], plan, parts);
     bw_device *device = sets[0].device;
     const bw_status copied = BW_CUDA(&device->api, stream_synchronize(device->stream));
     free(parts);  // no copy is under way
     return bw_status_first(status, copied);
+}
+
+bw_status make_spec(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan, bw_cuda_launch_spec *out) {
+    const bw_launch &set = sets[0];
+    *out = {};
+    BW_TRY(choose(set.precision->cache, bw_decode_shape(set.dims, set.precision->cache), plan, out));
+    BW_TRY(bw_cuda_prepare_spec(sets, set_count, out));
+    return check_residents(set.device, plan, out);
+}
+
+// What a search for the fastest plan works with.
+struct plan_search {
+    const bw_launch *sets;
+    int64_t set_count;
+    const bw_decode_plan *plans;
+    bw_cuda_launch_spec spec;  // of the candidate that is timed
+};
+
+bw_status ready_plan(void *context, int candidate, int64_t first, int launches) {
+    plan_search *self = (plan_search *)context;
+    const bw_decode_plan &plan = self->plans[candidate];
+    BW_TRY(make_spec(self->sets, self->set_count, plan, &self->spec));
+    const int64_t count = bw_min64(launches, self->set_count);
+    return prepare_scratch(self->sets, self->set_count, first % self->set_count, count, plan);
+}
+
+bw_status enqueue_plan(void *context, int, int64_t launch) {
+    plan_search *self = (plan_search *)context;
+    bw_launch set = self->sets[launch % self->set_count];
+    set.state = &self->spec;
+    return bw_cuda_prepared_launch(&set);
+}
+
+// *best: the fastest of the plans, or 0 where none can be used: then its own launch says why.
+bw_status find_fastest(const bw_launch *sets, int64_t set_count, const bw_decode_plan *plans, int count, int *best) {
+    plan_search self = {sets, set_count, plans, {}};
+    const bw_search_calls calls = {ready_plan, enqueue_plan, &self};
+    BW_TRY(bw_cuda_take_down_all_profilers(sets[0].device));
+    BW_TRY(bw_search_fastest(sets[0].device, &calls, count, best));
+    if (*best < 0) *best = 0;
+    return BW_OK;
+}
+
+// The plan of a launch: the one that an earlier search has found, or the fastest now, or of a single launch the first.
+bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *out) {
+    bw_device *device = sets[0].device;
+    const bw_dtype dtype = sets[0].precision->cache;
+    bw_decode_plan plans[bw_decode_plans_most];
+    const int count = bw_decode_plan_list(sets[0].dims, dtype, &device->facts, plans);
+    const uint64_t key = bw_decode_plan_key(sets[0].dims, dtype);
+    const bool cold = set_count > 1;
+    int best = bw_plan_cache_find(&device->plans, key, count, cold);
+    if (best < 0 && !sets[0].once && count > 1) {
+        BW_TRY(find_fastest(sets, set_count, plans, count, &best));
+        bw_plan_cache_store(&device->plans, key, best, cold);
+    }
+    *out = plans[bw_max64(best, 0)];
+    return BW_OK;
 }
 
 }  // namespace
@@ -107,8 +167,13 @@ const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precisio
     return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
 }
 
+// Room for any plan that a search may find.
 int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    return bw_decode_plan_make(dims, precision->cache, facts).scratch_bytes;
+    bw_decode_plan plans[bw_decode_plans_most];
+    const int count = bw_decode_plan_list(dims, precision->cache, facts, plans);
+    int64_t most = 0;
+    for (int i = 0; i < count; i++) most = bw_max64(most, plans[i].scratch_bytes);
+    return most;
 }
 
 // Per split and head the records of its output, stored once and read once. That they are emptied after that is not
@@ -131,12 +196,12 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
-    bw_device *device = sets[0].device;
-    const bw_decode_plan plan = bw_decode_plan_make(sets[0].dims, sets[0].precision->cache, &device->facts);
-    void *spec = nullptr;
-    BW_TRY(bw_cuda_prepare(sets, set_count, splitkv_choose, &spec));
-    bw_status status = check_residents(device, plan, (bw_cuda_launch_spec *)spec);
-    if (!status) status = prepare_scratch(sets, set_count, plan);
+    bw_decode_plan plan;
+    BW_TRY(choose_plan(sets, set_count, &plan));
+    bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)malloc(sizeof *spec);
+    if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
+    bw_status status = make_spec(sets, set_count, plan, spec);
+    if (!status) status = prepare_scratch(sets, set_count, 0, set_count, plan);
     if (status) {
         bw_cuda_prepared_release(spec);
         return status;

@@ -5,12 +5,18 @@
 // Of entries that are equally long this fills multiprocessors that even splits would leave idle. On an H200 runs come
 // to 0.97 to 1.0 of the time that memory needs for the longest one, and 3 to 4 us; of 75 batches with lengths of their
 // own 50 take less by them, up to a fifth, than by the best division into blocks of one part each.
-#include "cuda/kernels/attention/decode/splits/splits.h"
+#include <math.h>
+
+#include "cuda/kernels/attention/decode/plan.h"
 
 namespace {
 
 constexpr int64_t step = 16, least = 64;  // keys: what a cut is a multiple of, and of a part
 constexpr double part_keys = 128;         // a part more takes about as long as so many keys
+
+int64_t length_of(const bw_dims *dims, int64_t entry) {
+    return dims->list ? dims->list[entry] : dims->value[BW_DECODE_KV_LEN];
+}
 
 // take(run, entry, first key, keys) for every part in order: those of an entry but its last one end their runs. Runs
 // may be left out.
@@ -18,11 +24,11 @@ template <typename Take>
 void deal(const bw_dims *dims, int64_t runs, Take take) {
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     double all = part_keys * (double)(batch + runs - 1);
-    for (int64_t b = 0; b < batch; b++) all += (double)bw_decode_length(dims, b);
+    for (int64_t b = 0; b < batch; b++) all += (double)length_of(dims, b);
     double room = all / (double)runs;
     int64_t run = 0;
     for (int64_t b = 0; b < batch; b++) {
-        for (int64_t first = 0, left = bw_decode_length(dims, b); left > 0;) {
+        for (int64_t first = 0, left = length_of(dims, b); left > 0;) {
             const double fits = room - part_keys;
             int64_t keys = left;
             if (run + 1 < runs && (double)left > fits + 0.5 * (double)least) {
@@ -47,18 +53,15 @@ void deal(const bw_dims *dims, int64_t runs, Take take) {
     }
 }
 
-bw_decode_run_counts count_runs(const bw_dims *dims, int64_t limit) {
+}  // namespace
+
+bw_decode_run_counts bw_decode_count_runs(const bw_dims *dims, int64_t limit) {
     bw_decode_run_counts counts = {};
-    int64_t last_run = -1, last_entry = -1, splits = 0, keys_of_run = 0;
-    deal(dims, limit, [&](int64_t run, int64_t entry, int64_t, int64_t keys) {
+    int64_t last_run = -1, last_entry = -1, splits = 0;
+    deal(dims, limit, [&](int64_t run, int64_t entry, int64_t, int64_t) {
         counts.parts++;
-        if (run != last_run) {
-            counts.runs++;
-            keys_of_run = 0;
-        }
+        counts.runs += run != last_run;
         last_run = run;
-        keys_of_run += keys;
-        counts.longest = bw_max64(counts.longest, keys_of_run);
         splits = entry == last_entry ? splits + 1 : 1;
         last_entry = entry;
         if (splits > 1) counts.divided += splits == 2 ? 2 : 1;
@@ -66,8 +69,6 @@ bw_decode_run_counts count_runs(const bw_dims *dims, int64_t limit) {
     });
     return counts;
 }
-
-}  // namespace
 
 // The first part of each run, then all others.
 void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_decode_part *out) {
@@ -93,13 +94,4 @@ void bw_decode_deal_parts(const bw_dims *dims, int64_t limit, int64_t runs, bw_d
         out[at] = {(int)entry, (int)first, (int)keys, (unsigned char)(run_at - first_run), 1, 0};
     });
     close();
-}
-
-bw_decode_run_choice bw_decode_choose_runs(const bw_decode_plan &plan, const bw_dims *dims, int64_t units) {
-    const int64_t places = units * plan.resident, kv_heads = dims->value[BW_DECODE_NUM_KV_HEADS];
-    const int64_t limit = places / kv_heads;
-    if (limit == 0) return {};
-    const bw_decode_run_counts counts = count_runs(dims, limit);
-    if (counts.splits > bw_decode_split_limit || counts.parts > UINT16_MAX) return {};
-    return {limit, bw_decode_runs_time(plan, dims, units, counts), counts};
 }

@@ -1,0 +1,31 @@
+/* Which of a variant's plans was the fastest for a case, as long as a device is open. Any number is a plan that works,
+ * so that two cases may share a slot: the later one's search is kept. */
+#ifndef BW_CUDA_PLAN_CACHE_H
+#define BW_CUDA_PLAN_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { BW_PLAN_SLOTS = 512, BW_PLAN_COLD = 128 };
+
+struct bw_plan_cache {
+    uint64_t slot[BW_PLAN_SLOTS]; /* the key but for its last byte; there the plan's number + 1 and BW_PLAN_COLD */
+    int forced;                   /* for tests: above 0, each case takes this plan (of fewer, the remainder) */
+};
+
+/* -1: none is known, or none that was found with `cold` inputs. `self` may be NULL. */
+static inline int bw_plan_cache_find(const struct bw_plan_cache *self, uint64_t key, int count, bool cold) {
+    if (!self) return -1;
+    if (self->forced > 0) return (self->forced - 1) % count;
+    const uint64_t word = __atomic_load_n(&self->slot[(key >> 8) % BW_PLAN_SLOTS], __ATOMIC_RELAXED);
+    const int plan = (int)(word % BW_PLAN_COLD) - 1;
+    if (word >> 8 != key >> 8 || plan >= count || (cold && !(word & BW_PLAN_COLD))) return -1;
+    return plan;
+}
+
+static inline void bw_plan_cache_store(struct bw_plan_cache *self, uint64_t key, int plan, bool cold) {
+    const uint64_t word = (key >> 8 << 8) | (uint64_t)(plan + 1 + (cold ? BW_PLAN_COLD : 0));
+    __atomic_store_n(&self->slot[(key >> 8) % BW_PLAN_SLOTS], word, __ATOMIC_RELAXED);
+}
+
+#endif
