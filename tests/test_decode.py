@@ -212,6 +212,60 @@ def test_decode_of_keys_that_blocks_share(precision, shape):
             assert result["rows_checked"] > 0
 
 
+# Each kind of blocks, of entries that are equally long and of others. Batch, keys, heads, K/V heads, head_dim, lengths.
+EVERY_PLAN = [
+    *((3, 3001, 14, 2, 64, 0), (1, 1500, 8, 1, 128, 0), (9, 2049, 16, 4, 128, 0), (5, 700, 12, 4, 80, 0)),
+    *((4, 1999, 8, 2, 160, 0), (40, 300, 8, 8, 128, 0), (40, 300, 8, 8, 64, 0), (3, 2047, 24, 2, 112, 0)),
+    *((2, 1999, 40, 1, 128, 0), (5, 1000, 72, 2, 64, 0), (2, 1500, 24, 2, 192, 0), (2, 999, 6, 2, 100, 0)),
+    *((6, 3000, 16, 4, 128, 1), (12, 2000, 14, 2, 64, 1), (24, 900, 8, 4, 96, 1), (7, 1800, 40, 2, 128, 1)),
+    *((9, 1200, 8, 2, 256, 1), (6, 800, 9, 1, 72, 1)),
+]
+PLANS = 28  # as many as a shape may have; of fewer, the first ones once more
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", EVERY_PLAN, ids=lambda shape: "x".join(map(str, shape)))
+def test_every_plan_of_a_decode(precision, shape):
+    *values, ragged = shape
+    params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim"), values, strict=True))
+    if ragged:
+        batch, keys = params.pop("batch"), params.pop("kv_len")
+        params["kv_lens"] = [1 + i * 37 % batch * keys // batch for i in range(batch - 1)] + [keys]
+    lengths = params.get("kv_lens")
+    sizes = {name: value for name, value in params.items() if name != "kv_lens"}
+    extra = set()
+    with _core.Device("cuda") as device:
+        for plan in range(1, PLANS + 1):
+            device._force_plan(plan)
+            check(device, "attention_decode", "splitkv", precision, params)
+            with _core.Case(
+                device, "attention_decode", precision, sizes, kv_lens=lengths, variant="splitkv", seed=7
+            ) as case:
+                for _ in range(2):  # a launch leaves its scratch as it found it
+                    result = case.verify(0.01)
+                    assert result["verified"], (plan, result["reason"])
+                extra.add(case.cost["algorithmic_bytes_read"] - case.cost["bytes_read"])
+    assert len(extra) > 1  # plans differ
+
+
+@pytest.mark.cuda
+def test_search_for_the_fastest_plan_is_kept_and_its_traffic_counted():
+    params = {"batch": 11, "kv_len": 8192, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+    extra = []
+    with _core.Device("cuda") as device:
+        for plan in (*range(1, PLANS + 1), 0):
+            device._force_plan(plan)
+            with _core.Case(device, "attention_decode", "fp16", params, variant="splitkv") as case:
+                assert case.measure(max_seconds=0.05)["verified"]
+                extra.append(case.cost["algorithmic_bytes_read"] - case.cost["bytes_read"])
+        # What the search found is known before the next case of this shape runs.
+        with _core.Case(device, "attention_decode", "fp16", params, variant="splitkv") as case:
+            assert case.cost["algorithmic_bytes_read"] - case.cost["bytes_read"] == extra[-1]
+    assert extra[-1] in extra[:-1]
+    assert len(set(extra)) > 1
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(("heads", "head_dim"), [(7, 64), (7, 128), (20, 96)])
 def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, heads, head_dim, precision):

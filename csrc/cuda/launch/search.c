@@ -8,11 +8,11 @@
 #include "cuda/launch/graph.h"
 #include "cuda/launch/replay.h"
 
-enum { FIRST_LAUNCHES = 4, LAUNCHES_MOST = 512, FINALISTS = 4 };
+enum { FIRST_LAUNCHES = 4, LAUNCHES_MOST = 512, FINALISTS = 6, FINAL_TIMES = 3 };
 static const double budget_ms = 40; /* beyond which the first round ends, but not before as many as FINALISTS */
 static const double warm_least_ms = 20, warm_most_ms = 100, warm_graph_ms = 2;
 static const double settled_share = 0.01; /* of two graphs' times, when the clock has stopped rising */
-static const double first_round_ms = 0.1, last_round_ms = 1;
+static const double first_round_ms = 0.2, last_round_ms = 0.7;
 static const double slow_ms = 5;       /* a launch that takes longer is timed once in a round */
 static const double near_share = 0.25; /* of the best: a first round may be off by so much */
 static const double tie_share = 0.01;
@@ -109,14 +109,14 @@ static int compare_candidates(const void *left, const void *right) {
     return a->index - b->index;
 }
 
-/* The shorter of two times each, in turn. */
+/* The shortest of several times each, in turn. */
 static bw_status time_finalists(search *self, candidate *sorted, int count) {
     double best_ms[FINALISTS];
     int field = 0;
     while (field < count && field < FINALISTS && sorted[field].ms <= sorted[0].ms * (1 + near_share)) field++;
     if (field < 2) return BW_OK;
     for (int i = 0; i < field; i++) best_ms[i] = INFINITY;
-    for (int i = 0; i < 2 * field; i++) {
+    for (int i = 0; i < FINAL_TIMES * field; i++) {
         candidate *one = &sorted[i % field];
         BW_TRY(time_candidate(self, one, launches_for(one, last_round_ms, 2 * FIRST_LAUNCHES)));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);

@@ -238,8 +238,9 @@ void plan_list::add(const bw_decode_plan &kind, int64_t splits, bool shares_keys
     plans[count++] = plan;
 }
 
-// As many splits as fill a place of each multiprocessor, all of its places, or these several times; one of each entry
-// where there are enough entries.
+// As many splits as fill all places of multiprocessors, or these several times; of large blocks also as many as are on
+// a quarter of the multiprocessors, on half of them or on each one: they have fewer records. One of each entry where
+// there are enough entries.
 void plan_list::add_splits(const bw_decode_plan &kind, int64_t least_keys) {
     const int64_t *value = dims->value;
     const int64_t most = bw_min64(bw_decode_split_limit, bw_ceil_div(kind.longest, least_keys));
@@ -252,16 +253,20 @@ void plan_list::add_splits(const bw_decode_plan &kind, int64_t least_keys) {
         add(kind, splits);
         add(kind, splits, true);
     };
-    if (most == 1 || 2 * blocks(kind, 1) >= (double)card.units) add_more(1);
-    for (int turns = 0; turns <= 4; turns++) {
-        const double places = (double)card.units * (turns == 0 ? 1 : turns * kind.resident);
+    const auto fill = [&](double places) {
         int64_t few = 0, many = most + 1;  // blocks of so many splits find a place; of so many do not
         while (many - few > 1) {
             const int64_t middle = (few + many) / 2;
             (blocks(kind, middle) <= places ? few : many) = middle;
         }
         add_more(few);
+    };
+    const double units = (double)card.units;
+    if (most == 1 || 2 * blocks(kind, 1) >= units) add_more(1);
+    if (!kind.direct || kind.warps >= 8) {
+        for (double share : {0.25, 0.5, 1.0}) fill(share * units);
     }
+    for (int turns = 1; turns <= 4; turns++) fill(turns * kind.resident * units);
     if (last == 0) add_more(1);
 }
 

@@ -126,7 +126,7 @@ constexpr int bw_decode_split_depth(int padded, int heads) {
     return padded <= 64 ? 5 : heads <= 16 ? 3 : 2;
 }
 
-constexpr int bw_decode_plans_most = 24;
+constexpr int bw_decode_plans_most = 28;
 // A shape's plans, at least one; the first is what most cards should do.
 int bw_decode_plan_list(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts,
                         bw_decode_plan out[bw_decode_plans_most]);
