@@ -1,6 +1,5 @@
 /* Device calls of this folder, for the backend's vtable. */
-#ifndef BW_CUDA_CALLS_H
-#define BW_CUDA_CALLS_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -19,5 +18,3 @@ void bw_cuda_version_text(int version, char *out, size_t out_size); /* 12040: "1
 extern const bw_memory_calls bw_cuda_memory_calls;
 extern const bw_context_calls bw_cuda_context_calls;
 extern const bw_fault_calls bw_cuda_fault_calls;
-
-#endif

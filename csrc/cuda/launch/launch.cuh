@@ -1,7 +1,6 @@
 // Launches the kernels of launch/service.cu through the device's call table, and checks for errors. The kernels of
 // variants are launched by prepared.h.
-#ifndef BW_CUDA_LAUNCH_CUH
-#define BW_CUDA_LAUNCH_CUH
+#pragma once
 
 #include "cuda/runtime/device.h"
 
@@ -24,5 +23,3 @@ static bw_status bw_cuda_launch(bw_device *device, void (*kernel)(Parameters...)
                                 size_t shared_bytes, Arguments... arguments) {
     return bw_cuda_launch_on(device, device->stream, kernel, grid, block, shared_bytes, arguments...);
 }
-
-#endif

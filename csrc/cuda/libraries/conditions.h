@@ -1,11 +1,8 @@
 /* The sensor calls of the backend's vtable. */
-#ifndef BW_CUDA_CONDITIONS_H
-#define BW_CUDA_CONDITIONS_H
+#pragma once
 
 #include "backend/backend.h"
 
 extern const bw_sensor_calls bw_cuda_sensor_calls;
 
 void bw_cuda_management(bw_device *device, bw_management *out);
-
-#endif

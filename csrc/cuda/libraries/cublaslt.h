@@ -1,6 +1,5 @@
 /* cuBLASLt, opened at its first use. */
-#ifndef BW_CUDA_CUBLASLT_H
-#define BW_CUDA_CUBLASLT_H
+#pragma once
 
 #include <cublasLt.h>
 
@@ -40,5 +39,3 @@ bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);
 /* BW_CUBLASLT(library, cublasLtCreate(...)): the call, and what its result means. */
 #define BW_CUBLASLT(library, call) bw_cublaslt_status((library), (library)->call, #call)
 bw_status bw_cublaslt_status(const bw_cublaslt *library, cublasStatus_t result, const char *what);
-
-#endif

@@ -1,6 +1,5 @@
 /* The functions and records of CUPTI that cupti.c and cupti_trace.c use. */
-#ifndef BW_CUDA_CUPTI_CALLS_H
-#define BW_CUDA_CUPTI_CALLS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ struct bw_cupti {
 };
 
 #define BW_CUPTI(library, name, ...) bw_cupti_status((library), (library)->name(__VA_ARGS__), #name)
-
-#endif

@@ -3,16 +3,11 @@
  *
  * The order: what the process has loaded already (a framework's copy is shared), NVIDIA's wheels in site-packages, the
  * loader's own path, CUDA_HOME and CUDA_PATH, /usr/local/cuda. */
-#ifndef BW_CUDA_LIBRARY_H
-#define BW_CUDA_LIBRARY_H
+#pragma once
 
 #include <stddef.h>
 
 #include "base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Lists end with NULL; a NULL list is an empty one. */
 typedef struct bw_library_query {
@@ -31,8 +26,3 @@ void bw_library_close(void *handle); /* NULL is fine */
 
 /* One symbol; fails with BW_CODE_UNAVAILABLE, naming the library's file. */
 bw_status bw_library_symbol(void *handle, const char *path, const char *symbol, void **out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

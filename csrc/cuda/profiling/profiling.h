@@ -1,12 +1,9 @@
 /* The hardware counter calls of the backend's vtable. */
-#ifndef BW_CUDA_PROFILING_H
-#define BW_CUDA_PROFILING_H
+#pragma once
 
-#include "backend/backend.h"
+#include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 /* dram.cc: bytes of launches. */
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out);
@@ -15,7 +12,4 @@ bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_count
 extern const char *const bw_cuda_metric_groups[];
 bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

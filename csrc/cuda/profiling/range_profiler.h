@@ -2,8 +2,7 @@
 // configured once; counting it runs the same work as many times as CUPTI asks for.
 //
 // C++ because cupti_profiler_host.h is; nothing here throws, and nothing of CUPTI's is linked.
-#ifndef BW_CUDA_RANGE_PROFILER_H
-#define BW_CUDA_RANGE_PROFILER_H
+#pragma once
 
 #include "cuda/libraries/cupti.h"
 
@@ -107,5 +106,4 @@ bw_status wait(bw_device *device);
 
 }  // namespace bw_profiler
 
-#endif
 #endif

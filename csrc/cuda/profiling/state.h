@@ -1,7 +1,6 @@
 // A device's profiler and the memory that flushes its cache, shared by counting bytes (dram.cc) and metrics
 // (metrics.cc).
-#ifndef BW_CUDA_COUNTER_STATE_H
-#define BW_CUDA_COUNTER_STATE_H
+#pragma once
 
 #include "cuda/launch/flush.h"
 #include "cuda/profiling/range_profiler.h"
@@ -42,5 +41,4 @@ void bw_counter_state_close(bw_device *device, bw_cuda_counter_state *state);
 bw_status bw_counter_state_fail(bw_device *device, bw_cuda_counter_state *state, bw_status status, bool remember,
                                 char *message, size_t message_size);
 
-#endif
 #endif

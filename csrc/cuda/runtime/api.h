@@ -1,7 +1,6 @@
 /* Every CUDA call of the host code goes through one table of function pointers, so that a test can make any of them
  * fail. A call site reads BW_CUDA(api, memory_allocate(&pointer, bytes)). */
-#ifndef BW_CUDA_API_H
-#define BW_CUDA_API_H
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdbool.h>
@@ -9,9 +8,16 @@
 
 #include "base/status.h"
 
+/* Around declarations that C and C++ share. */
 #ifdef __cplusplus
-extern "C" {
+#define BW_C_BEGIN extern "C" {
+#define BW_C_END }
+#else
+#define BW_C_BEGIN
+#define BW_C_END
 #endif
+
+BW_C_BEGIN
 
 #if CUDART_VERSION < 12000
 #error "bwprof's CUDA backend needs CUDA 12.0 or newer"
@@ -123,7 +129,4 @@ bool bw_cuda_leave(void);
         if ((api)->call != cudaSuccess) (void)(api)->last_error(); \
     } while (0)
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END
