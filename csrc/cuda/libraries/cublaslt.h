@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 
+#include "cuda/libraries/find.h"
 #include "cuda/runtime/device.h"
 
 #define BW_CUBLASLT_CALLS(X)                \
@@ -22,9 +23,8 @@
     X(cublasLtMatmul)
 
 typedef struct bw_cublaslt {
-    void *library;
+    bw_library file;
     cublasLtHandle_t lt; /* NULL: it is not open */
-    char path[512];
 #define BW_CUBLASLT_MEMBER(name) __typeof__(name) *name;
     BW_CUBLASLT_CALLS(BW_CUBLASLT_MEMBER)
 #undef BW_CUBLASLT_MEMBER

@@ -19,7 +19,7 @@ bw_status bw_cupti_get(bw_device *device, bw_cupti **out);
 /* Path and version; BW_CODE_UNAVAILABLE where it cannot be used. */
 bw_status bw_cupti_describe(bw_device *device, bw_library_info *out);
 
-bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out);
+bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void *out);
 /* A status from a CUPTI result, with what to do about it; 0 is success. `call` is the function's name. */
 bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call);
 

@@ -43,12 +43,7 @@ static void image_free(image *self) {
 // ---- setting up ----
 
 static bw_status load_symbols(profiler *self) {
-#define PROFILER_SYMBOL(name)                                   \
-    {                                                           \
-        void *symbol;                                           \
-        BW_TRY(bw_cupti_symbol(self->library, #name, &symbol)); \
-        self->name = (decltype(self->name))symbol;              \
-    }
+#define PROFILER_SYMBOL(name) BW_TRY(bw_cupti_symbol(self->library, #name, &self->name));
     BW_PROFILER_CALLS(PROFILER_SYMBOL)
 #undef PROFILER_SYMBOL
     return BW_OK;

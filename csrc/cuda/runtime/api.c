@@ -128,36 +128,33 @@ bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     return BW_OK;
 }
 
-/* A function of the driver that the process has loaded, or NULL. The driver stays: closing only gives back what
- * opening took. */
-static void *driver_function(const char *name) {
+/* Sets a pointer to a function: of the driver that the process has loaded, or NULL. The driver stays: closing only
+ * gives back what opening took. */
+static void find_driver_function(const char *name, void *out) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     void *symbol = driver ? dlsym(driver, name) : NULL;
     if (driver) dlclose(driver);
-    return symbol;
+    memcpy(out, &symbol, sizeof symbol);
 }
 
 bw_status bw_cuda_context(void **out) {
-    int (*current)(void **) = NULL;
-    void *symbol = driver_function("cuCtxGetCurrent");
-    memcpy(&current, &symbol, sizeof symbol);
+    int (*current)(void **);
+    find_driver_function("cuCtxGetCurrent", &current);
     int error = current ? current(out) : -1;
     if (error == 0 && *out) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE, "the driver tells no current context (cuCtxGetCurrent: %d)", error);
 }
 
 bool bw_cuda_is_in_use(int index) {
-    int (*state)(int, unsigned *, int *) = NULL;
-    void *symbol = driver_function("cuDevicePrimaryCtxGetState");
+    int (*state)(int, unsigned *, int *);
     unsigned flags;
     int active = 1;
-    memcpy(&state, &symbol, sizeof symbol);
+    find_driver_function("cuDevicePrimaryCtxGetState", &state);
     return !state || state(index, &flags, &active) != 0 || active;
 }
 
 bool bw_cuda_leave(void) {
-    int (*set)(void *) = NULL;
-    void *symbol = driver_function("cuCtxSetCurrent");
-    memcpy(&set, &symbol, sizeof symbol);
+    int (*set)(void *);
+    find_driver_function("cuCtxSetCurrent", &set);
     return set && set(NULL) == 0;
 }

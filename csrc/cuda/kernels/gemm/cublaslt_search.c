@@ -107,7 +107,7 @@ bw_status bw_cublaslt_launch(const bw_launch *launch) {
     cublasStatus_t result = enqueue(state, launch, &state->chosen);
     if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
     BW_TRY(BW_CUDA(&launch->device->api, last_error())); /* a device error says more than the library's */
-    return bw_fail(BW_CODE_DEVICE, "%s: cublasLtMatmul failed: %s", state->library->path,
+    return bw_fail(BW_CODE_DEVICE, "%s: cublasLtMatmul failed: %s", state->library->file.path,
                    state->library->cublasLtGetStatusString(result));
 }
 
@@ -296,7 +296,7 @@ bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **s
     if (!sets[0].once || count == 0) BW_GOTO(search(&tools, candidates, count, &chosen));
     if (!chosen) {
         BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
-                        library->path, count));
+                        library->file.path, count));
     }
     self->chosen = *chosen;
     *state = self;
