@@ -38,7 +38,7 @@ SOURCES = (
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/libraries/cupti.c",
     "csrc/cuda/libraries/cupti_trace.c",
-    "csrc/cuda/libraries/nvtx/nvtx.c",
+    "csrc/cuda/runtime/nvtx.c",
     "csrc/cuda/runtime/attachments.c",
     "csrc/cuda/launch/flush.c",
     "csrc/cuda/launch/graph.c",

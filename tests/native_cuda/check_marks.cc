@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/runtime/device.h"
-#include "cuda/timing/marks.h"
+#include "cuda/runtime/calls.h"
 
 #define CHECK(condition)                                                   \
     do {                                                                   \

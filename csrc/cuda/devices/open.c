@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/devices/calls.h"
+#include "cuda/devices/driver_facts.h"
 #include "cuda/launch/service.h"
 #include "cuda/runtime/attachments.h"
-#include "cuda/runtime/device.h"
+#include "cuda/runtime/calls.h"
+#include "cuda/runtime/nvtx.h"
 
 /* ---- how many there are ---- */
 
@@ -72,7 +73,8 @@ static bw_status start_device(bw_device *device) {
     BW_TRY(bw_cuda_facts_read(device));
     BW_TRY(BW_CUDA(&device->api, stream_create(&device->stream, cudaStreamNonBlocking)));
     BW_TRY(bw_cuda_launch_empty(device));
-    return bw_cuda_synchronize(device);
+    BW_TRY(bw_cuda_synchronize(device));
+    return bw_cuda_nvtx_open(device);
 }
 
 void bw_cuda_device_close(bw_device *device) {

@@ -11,8 +11,6 @@
 // next head's block reads as well, some time later. An H100 read 1.11 of the bytes (1.03 in a rotation), ncu with
 // --cache-control none 1.07 to 1.10, ncu with its default 1.003; where rows are multiples of 128 bytes it is 1.002.
 // Prefetch hints of the loads have nothing to do with it.
-#include "cuda/profiling/profiling.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +18,7 @@
 
 #include "base/order.h"
 #include "cuda/profiling/state.h"
+#include "cuda/runtime/calls.h"
 
 static void say_nothing_counted(bw_counters *out, const char *why) {
     out->dram_bytes_read = out->dram_bytes_written = out->l2_bytes = NAN;

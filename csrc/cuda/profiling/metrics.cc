@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/profiling/profiling.h"
 #include "cuda/profiling/state.h"
+#include "cuda/runtime/calls.h"
 
 const char *const bw_cuda_metric_groups[] = {"tensor",  "fma",  "occupancy", "stalls", "bank_conflicts",
                                              "sectors", "dram", "sm",        "caches", NULL};

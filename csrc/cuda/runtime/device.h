@@ -8,7 +8,7 @@
 BW_C_BEGIN
 
 typedef struct bw_cuda_attachment bw_cuda_attachment; /* attachments.c */
-typedef struct bw_cuda_nvtx bw_cuda_nvtx;             /* of nvtx.c, a floor above */
+typedef struct bw_cuda_nvtx bw_cuda_nvtx;             /* nvtx.c */
 
 struct bw_device {
     bw_cuda_api api;

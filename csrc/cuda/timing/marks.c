@@ -4,14 +4,12 @@
  * and says what is wrong where one fails. A runtime's event or stream is the driver's, NULL the legacy default stream
  * in both. Read they are by the runtime, which knows the driver's newest call: of cuEventElapsedTime the one before
  * CUDA 12.8 takes 2.5 us, the one from then on 0.07. */
-#include "cuda/timing/marks.h"
-
 #include <cuda.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "cuda/runtime/device.h"
+#include "cuda/runtime/calls.h"
 
 struct bw_marks {
     bw_device *device;
