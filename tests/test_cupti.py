@@ -50,7 +50,7 @@ SOURCES = (
     "csrc/cuda/timing/timer_graph.c",
     "csrc/cuda/timing/work.c",
 )
-CXX_SOURCES = tuple(f"csrc/cuda/profiling/{name}.cc" for name in ("range_profiler", "state", "dram", "metrics"))
+CXX_SOURCES = tuple(f"csrc/cuda/profiling/{name}.cc" for name in ("range_profiler", "dram", "metrics"))
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 NO_COUNTERS = "the cpu backend has no hardware counters"
