@@ -86,23 +86,19 @@ void bw_cuda_device_close(bw_device *device) {
 }
 
 bw_status bw_cuda_device_open(int index, bw_device **out) {
-    bw_status status = BW_OK;
+    char reason[512];
+    bw_cuda_api api;
+    bw_cuda_api_init(&api, "open");
+    const int count = count_devices(&api, reason, sizeof reason);
+    if (count == 0) return bw_fail(BW_CODE_UNAVAILABLE, "no CUDA device: %s", reason);
+    if (index < 0 || index >= count) {
+        return bw_fail(BW_CODE_INVALID, "CUDA device %d does not exist: allowed are 0 to %d", index, count - 1);
+    }
     bw_device *device = calloc(1, sizeof *device);
     if (!device) return bw_fail(BW_CODE_MEMORY, "out of host memory for a device handle");
-    bw_cuda_api_init(&device->api, "open");
-    char reason[512];
-    int count = count_devices(&device->api, reason, sizeof reason);
-    if (count == 0) {
-        status = bw_fail(BW_CODE_UNAVAILABLE, "no CUDA device: %s", reason);
-    } else if (index < 0 || index >= count) {
-        status = bw_fail(BW_CODE_INVALID, "CUDA device %d does not exist: allowed are 0 to %d", index, count - 1);
-    }
-    if (status) {
-        free(device);
-        return status;
-    }
+    device->api = api;
     device->index = index;
-    status = start_device(device);
+    bw_status status = start_device(device);
     if (status) {
         bw_cuda_device_close(device);
         return status;

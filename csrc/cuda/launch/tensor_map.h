@@ -22,15 +22,8 @@ typedef struct bw_tensor_view {
 /* NULL, or why no map can hold it. */
 const char *bw_tensor_view_refuses(const bw_tensor_view *view);
 
-/* The driver's function that makes maps. */
-typedef struct bw_tensor_encoder {
-    void *function;
-} bw_tensor_encoder;
-
-bw_status bw_tensor_encoder_find(bw_device *device, bw_tensor_encoder *out);
-
 /* The map of a view that is not refused, at an address that is a multiple of 16. */
-bw_status bw_tensor_map_make(bw_tensor_encoder encoder, const bw_tensor_view *view, void *address,
+bw_status bw_tensor_map_make(bw_device *device, const bw_tensor_view *view, void *address,
                              unsigned char out[BW_TENSOR_MAP_BYTES]);
 
 BW_C_END

@@ -108,8 +108,9 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
 /* Whether the stream has passed an event. */
 bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 
-/* A function of the driver as of a version of CUDA (12000), so that nothing of it is linked; NULL where it has none. */
-bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void **out);
+/* A function of the driver as of a version of CUDA (12000), so that nothing of it is linked, into the pointer to a
+ * function that `out` points to; NULL where the driver has none. */
+bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void *out);
 
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
 bw_status bw_cuda_context(void **out);
