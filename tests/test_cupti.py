@@ -38,7 +38,7 @@ SOURCES = (
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/libraries/cupti.c",
     "csrc/cuda/libraries/cupti_trace.c",
-    "csrc/cuda/libraries/nvtx/nvtx.c",
+    "csrc/cuda/runtime/nvtx.c",
     "csrc/cuda/runtime/attachments.c",
     "csrc/cuda/launch/flush.c",
     "csrc/cuda/launch/graph.c",
@@ -50,7 +50,7 @@ SOURCES = (
     "csrc/cuda/timing/timer_graph.c",
     "csrc/cuda/timing/work.c",
 )
-CXX_SOURCES = tuple(f"csrc/cuda/profiling/{name}.cc" for name in ("range_profiler", "state", "dram", "metrics"))
+CXX_SOURCES = tuple(f"csrc/cuda/profiling/{name}.cc" for name in ("range_profiler", "dram", "metrics"))
 HEADERS = ("cuda_runtime.h", "cupti.h", "cupti_range_profiler.h")
 CHECKS = re.findall(r'\{"(\w+)", check_\w+\}', (NATIVE / "check_cupti.c").read_text())
 NO_COUNTERS = "the cpu backend has no hardware counters"

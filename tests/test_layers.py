@@ -45,7 +45,7 @@ FLOORS = {
     "cuda/kernels": {"cuda/kernels/common", "cuda/launch", "cuda/libraries", "cuda/runtime"},
     "cuda/timing": {"cuda/launch", "cuda/libraries", "cuda/runtime"},
     "cuda/profiling": {"cuda/launch", "cuda/libraries", "cuda/runtime", "cuda/timing"},
-    "cuda/backend.c": {"cuda/devices", "cuda/libraries", "cuda/profiling", "cuda/runtime", "cuda/timing"},
+    "cuda/backend.c": {"cuda/runtime"},
 }
 # Files that know nothing of their neighbours on the same floor but what bears their own name.
 APART = {"ops/families"}

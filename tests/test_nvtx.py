@@ -17,7 +17,7 @@ from test_cupti import CXX_SOURCES, NATIVE, Native, build_program, includes  # n
 import bwprof
 from bwprof.cli import main
 
-SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/libraries/nvtx/nvtx.c")
+SOURCES = ("csrc/base/status.c", "csrc/cuda/runtime/attachments.c", "csrc/cuda/runtime/nvtx.c")
 CASE = ["gemm", "-p", "M=1", "-p", "N=256", "-p", "K=256", "--precision", "fp32"]
 
 

@@ -1,15 +1,9 @@
 /* The CUDA backend's vtable. Everything is enqueued on the handle's one stream. */
 #include "backend/backend.h"
 
-#include "cuda/devices/calls.h"
-#include "cuda/libraries/conditions.h"
-#include "cuda/libraries/describe.h"
-#include "cuda/libraries/nvtx/nvtx.h"
-#include "cuda/profiling/profiling.h"
 #include "cuda/runtime/attachments.h"
-#include "cuda/runtime/device.h"
-#include "cuda/timing/marks.h"
-#include "cuda/timing/plan.h"
+#include "cuda/runtime/calls.h"
+#include "cuda/runtime/nvtx.h"
 #include "ops/list.h"
 
 /* One definition each, in the family's table.c. */
@@ -28,23 +22,10 @@ static const bw_variant_table *variants(const bw_device *device, int op_index) {
     return variant_tables[op_index];
 }
 
-/* With what stands on other floors, before another thread has the handle. */
-static bw_status open_device(int index, bw_device **out) {
-    bw_device *device = NULL;
-    BW_TRY(bw_cuda_device_open(index, &device));
-    bw_status status = bw_cuda_nvtx_open(device);
-    if (status) {
-        bw_cuda_device_close(device);
-        return status;
-    }
-    *out = device;
-    return BW_OK;
-}
-
 static const bw_device_calls device_calls = {
     .count = bw_cuda_device_count,
     .name = bw_cuda_device_name,
-    .open = open_device,
+    .open = bw_cuda_device_open,
     .close = bw_cuda_device_close,
     .facts = bw_cuda_device_facts,
     .more_facts = bw_cuda_more_facts,

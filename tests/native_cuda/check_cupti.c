@@ -1,6 +1,6 @@
 /* csrc/cuda's use of CUPTI driven without a GPU: a toy device, and the fake library that BWPROF_TEST_CUPTI names.
  * `check_cupti <check>`; without the library, `open` prints why. */
-#include "cuda/libraries/nvtx/nvtx.h"
+#include "cuda/runtime/nvtx.h"
 #include "toy_gpu.h"
 
 /* ---- checks ---- */

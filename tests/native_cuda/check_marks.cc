@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/runtime/device.h"
-#include "cuda/timing/marks.h"
+#include "cuda/runtime/calls.h"
 
 #define CHECK(condition)                                                   \
     do {                                                                   \
@@ -91,8 +90,8 @@ extern "C" bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, b
 extern "C" bw_status bw_cuda_enter(bw_device *) {
     return BW_OK;
 }
-extern "C" bw_status bw_cuda_driver_function(bw_cuda_api *, const char *, unsigned, void **out) {
-    *out = nullptr;
+extern "C" bw_status bw_cuda_driver_function(bw_cuda_api *, const char *, unsigned, void *out) {
+    memset(out, 0, sizeof(void *));
     return BW_OK;
 }
 

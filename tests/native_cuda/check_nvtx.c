@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cuda/libraries/nvtx/nvtx.h"
 #include "cuda/runtime/attachments.h"
+#include "cuda/runtime/nvtx.h"
 
 enum { CALLS = 2000000, ROUNDS = 5, THREADS = 4, NAMES = 40, TURNS = 50 };
 

@@ -11,7 +11,7 @@
 
 #include "cuda/libraries/cupti.h"
 #include "cuda/runtime/attachments.h"
-#include "cuda/timing/plan.h"
+#include "cuda/runtime/calls.h"
 #include "fake_cupti.h"
 
 /* In the order of bw_cuda_timers. */

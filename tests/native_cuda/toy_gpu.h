@@ -3,7 +3,6 @@
 #ifndef TOY_GPU_H
 #define TOY_GPU_H
 
-#include "cuda/profiling/profiling.h"
 #include "toy.h"
 
 enum { MIB = 1 << 20, READ = 3 * MIB, WRITTEN = 1 * MIB, PRIVILEGES = 35 };

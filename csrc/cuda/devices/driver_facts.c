@@ -1,10 +1,11 @@
 /* Reads a device's properties from the driver, and looks up its peak rates. */
+#include "cuda/devices/driver_facts.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/devices/calls.h"
-#include "cuda/runtime/device.h"
+#include "cuda/runtime/calls.h"
 
 void bw_cuda_version_text(int version, char *out, size_t out_size) {
     snprintf(out, out_size, "%d.%d", version / 1000, version % 1000 / 10);

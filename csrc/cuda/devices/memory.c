@@ -2,9 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda/devices/calls.h"
 #include "cuda/launch/service.h"
-#include "cuda/runtime/device.h"
+#include "cuda/runtime/calls.h"
 
 static bw_status ask(bw_device *device, int64_t *free_bytes, int64_t *total_bytes) {
     size_t unused = 0, all = 0;

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/devices/calls.h"
+#include "cuda/devices/driver_facts.h"
 #include "cuda/launch/service.h"
 #include "cuda/runtime/attachments.h"
-#include "cuda/runtime/device.h"
+#include "cuda/runtime/calls.h"
+#include "cuda/runtime/nvtx.h"
 
 /* ---- how many there are ---- */
 
@@ -72,7 +73,8 @@ static bw_status start_device(bw_device *device) {
     BW_TRY(bw_cuda_facts_read(device));
     BW_TRY(BW_CUDA(&device->api, stream_create(&device->stream, cudaStreamNonBlocking)));
     BW_TRY(bw_cuda_launch_empty(device));
-    return bw_cuda_synchronize(device);
+    BW_TRY(bw_cuda_synchronize(device));
+    return bw_cuda_nvtx_open(device);
 }
 
 void bw_cuda_device_close(bw_device *device) {
@@ -84,23 +86,19 @@ void bw_cuda_device_close(bw_device *device) {
 }
 
 bw_status bw_cuda_device_open(int index, bw_device **out) {
-    bw_status status = BW_OK;
+    char reason[512];
+    bw_cuda_api api;
+    bw_cuda_api_init(&api, "open");
+    const int count = count_devices(&api, reason, sizeof reason);
+    if (count == 0) return bw_fail(BW_CODE_UNAVAILABLE, "no CUDA device: %s", reason);
+    if (index < 0 || index >= count) {
+        return bw_fail(BW_CODE_INVALID, "CUDA device %d does not exist: allowed are 0 to %d", index, count - 1);
+    }
     bw_device *device = calloc(1, sizeof *device);
     if (!device) return bw_fail(BW_CODE_MEMORY, "out of host memory for a device handle");
-    bw_cuda_api_init(&device->api, "open");
-    char reason[512];
-    int count = count_devices(&device->api, reason, sizeof reason);
-    if (count == 0) {
-        status = bw_fail(BW_CODE_UNAVAILABLE, "no CUDA device: %s", reason);
-    } else if (index < 0 || index >= count) {
-        status = bw_fail(BW_CODE_INVALID, "CUDA device %d does not exist: allowed are 0 to %d", index, count - 1);
-    }
-    if (status) {
-        free(device);
-        return status;
-    }
+    device->api = api;
     device->index = index;
-    status = start_device(device);
+    bw_status status = start_device(device);
     if (status) {
         bw_cuda_device_close(device);
         return status;

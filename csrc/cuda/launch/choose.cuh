@@ -1,8 +1,7 @@
 // How a variant's `choose` says what it launches: bw_choose(out, kernel<T>, grid, block, shared_bytes, arguments...).
 // An argument that is an operand's address is bw_from_operand(number); one inside a structure is added by
 // bw_choose_place; a tensor map (CUtensorMap) is a bw_tensor_view.
-#ifndef BW_CUDA_CHOOSE_CUH
-#define BW_CUDA_CHOOSE_CUH
+#pragma once
 
 #include <assert.h>
 #include <string.h>
@@ -78,5 +77,3 @@ static bw_cuda_kernel *bw_choose(bw_cuda_launch_spec *out, void (*function)(Para
     (bw_choose_argument<Parameters>(kernel, arguments), ...);
     return kernel;
 }
-
-#endif

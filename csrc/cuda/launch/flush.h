@@ -1,12 +1,9 @@
 /* A flush reads or writes other memory, so that the inputs of a launch leave the cache. */
-#ifndef BW_CUDA_FLUSH_H
-#define BW_CUDA_FLUSH_H
+#pragma once
 
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 /* A zeroed one is none: enqueuing it does nothing. */
 typedef struct bw_cuda_flush {
@@ -21,7 +18,4 @@ bw_status bw_cuda_flush_open(bw_device *device, cudaStream_t stream, bw_flush ki
 bw_status bw_cuda_flush_enqueue(bw_device *device, cudaStream_t stream, const bw_cuda_flush *self);
 void bw_cuda_flush_close(bw_device *device, bw_cuda_flush *self);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

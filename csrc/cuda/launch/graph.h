@@ -1,12 +1,7 @@
 /* Graphs: capturing what is enqueued on a stream, and making it ready to be launched. */
-#ifndef BW_CUDA_GRAPH_H
-#define BW_CUDA_GRAPH_H
+#pragma once
 
 #include "cuda/runtime/device.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* A graph of what `enqueue` enqueues on the stream. Always leaves the stream out of capture; a graph that is only a
  * part of what was asked for is destroyed, and *out NULL. */
@@ -16,8 +11,3 @@ bw_status bw_cuda_graph_capture(bw_device *device, cudaStream_t stream, bw_statu
 /* Instantiates a graph, which is destroyed whether or not that succeeds, and uploads what came of it: the caller's,
  * also where only the upload fails. */
 bw_status bw_cuda_graph_finish(bw_device *device, cudaStream_t stream, cudaGraph_t graph, cudaGraphExec_t *out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -33,14 +33,12 @@ static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_lau
     if (views == 0) return BW_OK;
     self->maps = calloc((size_t)set_count, (size_t)views * sizeof *self->maps);
     if (!self->maps) return bw_fail(BW_CODE_MEMORY, "out of host memory for the tensor maps of a prepared launch");
-    bw_tensor_encoder encoder = {NULL};
-    BW_TRY(bw_tensor_encoder_find(sets[0].device, &encoder));
     unsigned char(*map)[BW_TENSOR_MAP_BYTES] = self->maps;
     for (int64_t set = 0; set < set_count; set++) {
         for (int i = 0; i < self->kernels; i++) {
             for (int j = 0; j < self->kernel[i].views; j++, map++) {
                 const bw_tensor_view *view = &self->kernel[i].view[j].tensor;
-                BW_TRY(bw_tensor_map_make(encoder, view, sets[set].operand[view->operand], *map));
+                BW_TRY(bw_tensor_map_make(sets[set].device, view, sets[set].operand[view->operand], *map));
             }
         }
     }

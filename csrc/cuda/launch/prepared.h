@@ -1,15 +1,12 @@
 /* Launches that are worked out once. A variant's `choose` says from sizes, precision and device alone which kernels it
  * launches and with what; its `prepare` keeps that, and `launch` only puts the buffer set's addresses in. The same
  * record tells how much of a multiprocessor a kernel's blocks take. */
-#ifndef BW_CUDA_PREPARED_H
-#define BW_CUDA_PREPARED_H
+#pragma once
 
 #include "cuda/launch/tensor_map.h"
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 enum {
     BW_CUDA_KERNELS_MAX = 3, /* of one launch */
@@ -76,7 +73,4 @@ bw_status bw_cuda_prepared_launch(const bw_launch *launch);
 /* How many blocks of a prepared kernel run on a multiprocessor at once. */
 bw_status bw_cuda_resident_blocks(bw_device *device, const bw_cuda_kernel *kernel, int *out);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -1,12 +1,7 @@
 /* Timed replays of a graph, between two events. */
-#ifndef BW_CUDA_REPLAY_H
-#define BW_CUDA_REPLAY_H
+#pragma once
 
 #include "cuda/runtime/device.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct bw_replay {
     bw_device *device;
@@ -35,8 +30,3 @@ bw_status bw_replay_run(bw_replay *self, cudaStream_t stream, cudaGraphExec_t gr
 /* For whoever enqueues something else: holds the stream back, and learns how long the host took since `began_ns`. */
 bw_status bw_replay_hold(bw_replay *self, cudaStream_t stream);
 void bw_replay_learn(bw_replay *self, int64_t began_ns);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,7 +4,6 @@
 
 #include "base/types/convert.h"
 #include "base/types/input.h"
-#include "cuda/launch/launch.cuh"
 
 namespace {
 
@@ -101,6 +100,19 @@ __global__ void gather_kernel(const bw_cuda_piece *pieces, char *packed) {
     }
 }
 
+// Arguments convert to the kernel's parameter types.
+template <typename... Parameters, typename... Arguments>
+bw_status launch(bw_device *device, cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                 Arguments... arguments) {
+    static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument per kernel parameter");
+    return [&](Parameters... converted) -> bw_status {
+        void *pointers[sizeof...(Parameters) + 1] = {(void *)&converted...};
+        const void *function = (const void *)kernel;
+        BW_TRY(BW_CUDA(&device->api, launch_kernel(function, grid, block, pointers, 0, stream)));
+        return BW_CUDA(&device->api, last_error());
+    }(static_cast<Parameters>(arguments)...);
+}
+
 int fill_blocks(const bw_device *device, int64_t threads) {
     const int64_t blocks = bw_ceil_div(threads, FILL_THREADS);
     return (int)bw_max64(1, bw_min64(blocks, (int64_t)device->facts.units * FILL_BLOCKS_PER_UNIT));
@@ -120,24 +132,24 @@ bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int6
     if (count <= 0) return BW_OK;
     const int elems_per_vector = 16 / bw_dtype_get(dtype)->block_bytes;
     const dim3 grid(fill_blocks(device, bw_ceil_div(count, elems_per_vector)));
-    return bw_cuda_launch(device, kernel, grid, dim3(FILL_THREADS), 0, key, count, out);
+    return launch(device, device->stream, kernel, grid, dim3(FILL_THREADS), key, count, out);
 }
 
 bw_status bw_cuda_launch_empty(bw_device *device) {
-    return bw_cuda_launch(device, empty_kernel, dim3(1), dim3(32), 0);
+    return launch(device, device->stream, empty_kernel, dim3(1), dim3(32));
 }
 
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns) {
-    return bw_cuda_launch_on(device, stream, hold_kernel, dim3(1), dim3(1), 0, ns);
+    return launch(device, stream, hold_kernel, dim3(1), dim3(1), ns);
 }
 
 bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes) {
     const int64_t vectors = bytes / 16;
     const dim3 grid(fill_blocks(device, bw_ceil_div(vectors, FLUSH_UNROLL)));
-    return bw_cuda_launch_on(device, stream, flush_kernel, grid, dim3(FILL_THREADS), 0, (uint4 *)memory, vectors);
+    return launch(device, stream, flush_kernel, grid, dim3(FILL_THREADS), (uint4 *)memory, vectors);
 }
 
 bw_status bw_cuda_gather(bw_device *device, const void *pieces, int64_t count, void *packed) {
-    return bw_cuda_launch(device, gather_kernel, dim3((unsigned)count), dim3(FILL_THREADS), 0,
-                          (const bw_cuda_piece *)pieces, (char *)packed);
+    return launch(device, device->stream, gather_kernel, dim3((unsigned)count), dim3(FILL_THREADS),
+                  (const bw_cuda_piece *)pieces, (char *)packed);
 }

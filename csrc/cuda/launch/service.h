@@ -1,13 +1,10 @@
 /* Kernels that serve the measuring and belong to no operation (service.cu): enqueued, not waited for. */
-#ifndef BW_CUDA_SERVICE_H
-#define BW_CUDA_SERVICE_H
+#pragma once
 
 #include "base/types/input.h"
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 /* A span, and where it goes. */
 typedef struct bw_cuda_piece {
@@ -21,7 +18,4 @@ bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns
 bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes); /* initialised */
 bw_status bw_cuda_gather(bw_device *device, const void *pieces, int64_t count, void *packed); /* both on the device */
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

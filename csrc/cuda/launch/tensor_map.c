@@ -9,12 +9,6 @@ typedef CUresult encode_tiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
                               const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-bw_status bw_tensor_encoder_find(bw_device *device, bw_tensor_encoder *out) {
-    BW_TRY(bw_cuda_driver_function(&device->api, "cuTensorMapEncodeTiled", 12000, &out->function));
-    if (out->function) return BW_OK;
-    return bw_fail(BW_CODE_UNAVAILABLE, "the driver has no cuTensorMapEncodeTiled: update it to CUDA 12 or newer");
-}
-
 const char *bw_tensor_view_refuses(const bw_tensor_view *view) {
     for (int i = 0; i < view->rank; i++) {
         if (view->extent[i] > INT32_MAX) return "a dimension of 2^31 elements or more (tensor maps)";
@@ -33,14 +27,17 @@ static CUtensorMapDataType type_of(bw_dtype dtype) {
     }
 }
 
-bw_status bw_tensor_map_make(bw_tensor_encoder encoder, const bw_tensor_view *view, void *address,
+bw_status bw_tensor_map_make(bw_device *device, const bw_tensor_view *view, void *address,
                              unsigned char out[BW_TENSOR_MAP_BYTES]) {
     static_assert(sizeof(CUtensorMap) == BW_TENSOR_MAP_BYTES, "the driver's size of a map");
-    encode_tiled *encode = NULL;
+    encode_tiled *encode;
     CUtensorMap map; /* its type asks for the alignment */
     cuuint64_t extent[BW_TENSOR_RANK_MAX], stride[BW_TENSOR_RANK_MAX];
     cuuint32_t box[BW_TENSOR_RANK_MAX], step[BW_TENSOR_RANK_MAX];
-    memcpy(&encode, &encoder.function, sizeof encode);
+    BW_TRY(bw_cuda_driver_function(&device->api, "cuTensorMapEncodeTiled", 12000, &encode));
+    if (!encode) {
+        return bw_fail(BW_CODE_UNAVAILABLE, "the driver has no cuTensorMapEncodeTiled: update it to CUDA 12 or newer");
+    }
     for (int i = 0; i < view->rank; i++) {
         extent[i] = (cuuint64_t)view->extent[i];
         box[i] = (cuuint32_t)view->box[i];

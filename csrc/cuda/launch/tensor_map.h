@@ -1,13 +1,10 @@
 /* Tensor maps: what the tensor memory accelerator of compute capability 9.0 must know of a matrix in memory to copy a
  * box of it. A map holds an address, so that each buffer set has its own. */
-#ifndef BW_CUDA_TENSOR_MAP_H
-#define BW_CUDA_TENSOR_MAP_H
+#pragma once
 
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 enum { BW_TENSOR_RANK_MAX = 5, BW_TENSOR_MAP_BYTES = 128, BW_TENSOR_ROW_BYTES = 128 };
 
@@ -25,18 +22,8 @@ typedef struct bw_tensor_view {
 /* NULL, or why no map can hold it. */
 const char *bw_tensor_view_refuses(const bw_tensor_view *view);
 
-/* The driver's function that makes maps. */
-typedef struct bw_tensor_encoder {
-    void *function;
-} bw_tensor_encoder;
-
-bw_status bw_tensor_encoder_find(bw_device *device, bw_tensor_encoder *out);
-
 /* The map of a view that is not refused, at an address that is a multiple of 16. */
-bw_status bw_tensor_map_make(bw_tensor_encoder encoder, const bw_tensor_view *view, void *address,
+bw_status bw_tensor_map_make(bw_device *device, const bw_tensor_view *view, void *address,
                              unsigned char out[BW_TENSOR_MAP_BYTES]);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -1,12 +1,11 @@
 /* Reads sensors and device settings from NVML, which is opened at the first call. A failure to open it is stored. */
-#include "cuda/libraries/conditions.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda/libraries/nvml.h"
 #include "cuda/runtime/attachments.h"
+#include "cuda/runtime/calls.h"
 
 typedef struct nvml_state {
     bw_nvml *nvml;
@@ -39,7 +38,7 @@ static bw_status conditions(bw_device *device, bool with_energy, bw_conditions *
     return bw_nvml_conditions(nvml, with_energy, out);
 }
 
-void bw_cuda_management(bw_device *device, bw_management *out) {
+static void management(bw_device *device, bw_management *out) {
     bw_nvml *nvml = NULL;
     bw_status failure = nvml_get(device, &nvml);
     if (nvml) {
@@ -51,4 +50,4 @@ void bw_cuda_management(bw_device *device, bw_management *out) {
     bw_status_free(failure);
 }
 
-const bw_sensor_calls bw_cuda_sensor_calls = {.read = conditions, .management = bw_cuda_management};
+const bw_sensor_calls bw_cuda_sensor_calls = {.read = conditions, .management = management};

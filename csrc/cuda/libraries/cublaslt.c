@@ -4,12 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/libraries/find.h"
 #include "cuda/runtime/attachments.h"
 
 bw_status bw_cublaslt_status(const bw_cublaslt *library, cublasStatus_t result, const char *what) {
     if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
-    return bw_fail(BW_CODE_UNAVAILABLE, "%s: %s failed: %s", library->path, what,
+    return bw_fail(BW_CODE_UNAVAILABLE, "%s: %s failed: %s", library->file.path, what,
                    library->cublasLtGetStatusString(result));
 }
 
@@ -26,27 +25,17 @@ static void close_library(bw_device *device, void *state) {
     bw_cublaslt *library = state;
     (void)device;
     if (library->lt) library->cublasLtDestroy(library->lt);
-    bw_library_close(library->library);
+    bw_library_close(&library->file);
     memset(library, 0, sizeof *library);
 }
 
 static const bw_cuda_part cublaslt_part = {.state_bytes = sizeof(bw_cublaslt), .close = close_library};
 
-static bw_status find_symbols(bw_cublaslt *library) {
-#define SYMBOL(name)                                                                \
-    {                                                                               \
-        void *symbol;                                                               \
-        BW_TRY(bw_library_symbol(library->library, library->path, #name, &symbol)); \
-        memcpy(&library->name, &symbol, sizeof symbol);                             \
-    }
+static bw_status open_library(bw_cublaslt *library) {
+    BW_TRY(bw_library_open(&library_query, &library->file));
+#define SYMBOL(name) BW_TRY(bw_library_symbol(&library->file, #name, &library->name));
     BW_CUBLASLT_CALLS(SYMBOL)
 #undef SYMBOL
-    return BW_OK;
-}
-
-static bw_status open_library(bw_cublaslt *library) {
-    BW_TRY(bw_library_open(&library_query, &library->library, library->path, sizeof library->path));
-    BW_TRY(find_symbols(library));
     return BW_CUBLASLT(library, cublasLtCreate(&library->lt));
 }
 
@@ -67,7 +56,7 @@ bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out) {
     bw_cublaslt *library = NULL;
     BW_TRY(bw_cublaslt_get(device, &library));
     size_t version = library->cublasLtGetVersion(); /* 130200 = 13.2.0 */
-    snprintf(out->path, sizeof out->path, "%s", library->path);
+    snprintf(out->path, sizeof out->path, "%s", library->file.path);
     snprintf(out->version, sizeof out->version, "%zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
     return BW_OK;
 }

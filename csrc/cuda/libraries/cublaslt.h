@@ -1,9 +1,9 @@
 /* cuBLASLt, opened at its first use. */
-#ifndef BW_CUDA_CUBLASLT_H
-#define BW_CUDA_CUBLASLT_H
+#pragma once
 
 #include <cublasLt.h>
 
+#include "cuda/libraries/find.h"
 #include "cuda/runtime/device.h"
 
 #define BW_CUBLASLT_CALLS(X)                \
@@ -23,9 +23,8 @@
     X(cublasLtMatmul)
 
 typedef struct bw_cublaslt {
-    void *library;
+    bw_library file;
     cublasLtHandle_t lt; /* NULL: it is not open */
-    char path[512];
 #define BW_CUBLASLT_MEMBER(name) __typeof__(name) *name;
     BW_CUBLASLT_CALLS(BW_CUBLASLT_MEMBER)
 #undef BW_CUBLASLT_MEMBER
@@ -40,5 +39,3 @@ bw_status bw_cublaslt_describe(bw_device *device, bw_library_info *out);
 /* BW_CUBLASLT(library, cublasLtCreate(...)): the call, and what its result means. */
 #define BW_CUBLASLT(library, call) bw_cublaslt_status((library), (library)->call, #call)
 bw_status bw_cublaslt_status(const bw_cublaslt *library, cublasStatus_t result, const char *what);
-
-#endif

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "cuda/libraries/cupti_calls.h"
-#include "cuda/libraries/find.h"
 #include "cuda/runtime/attachments.h"
 
 /* ---- reasons ---- */
@@ -106,22 +105,17 @@ static const bw_library_query library_query = {
     .test_variable = "BWPROF_TEST_CUPTI",
 };
 
-bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out) {
-    return bw_library_symbol(library->handle, library->path, name, out);
+bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void *out) {
+    return bw_library_symbol(&library->file, name, out);
 }
 
 static bw_status open_library(bw_cupti *library) {
     BW_TRY(refuse_other_tools());
-    BW_TRY(bw_library_open(&library_query, &library->handle, library->path, sizeof library->path));
+    BW_TRY(bw_library_open(&library_query, &library->file));
     /* It hooks into the driver and starts threads: once in the process it stays, whoever closes it. */
-    void *pinned = dlopen(library->path, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    void *pinned = dlopen(library->file.path, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
     if (pinned) dlclose(pinned);
-#define CUPTI_SYMBOL(name, arguments)                     \
-    {                                                     \
-        void *symbol;                                     \
-        BW_TRY(bw_cupti_symbol(library, #name, &symbol)); \
-        memcpy(&library->name, &symbol, sizeof symbol);   \
-    }
+#define CUPTI_SYMBOL(name, arguments) BW_TRY(bw_cupti_symbol(library, #name, &library->name));
     BW_CUPTI_CALLS(CUPTI_SYMBOL)
 #undef CUPTI_SYMBOL
     return BW_OK;
@@ -130,7 +124,8 @@ static bw_status open_library(bw_cupti *library) {
 static void close_library(bw_device *device, void *state) {
     bw_cupti *library = state;
     (void)device;
-    bw_library_close(library->handle);
+    bw_library_close(&library->file);
+    bw_status_free(library->failure);
 }
 
 static const bw_cuda_part cupti_part = {.state_bytes = sizeof(bw_cupti), .close = close_library};
@@ -139,15 +134,8 @@ bw_status bw_cupti_get(bw_device *device, bw_cupti **out) {
     void *state = NULL;
     BW_TRY(bw_cuda_attach(device, &cupti_part, &state));
     bw_cupti *library = state;
-    if (!library->handle && !library->failure[0]) {
-        bw_status status = open_library(library);
-        if (status) {
-            library->failure_code = bw_status_code(status);
-            snprintf(library->failure, sizeof library->failure, "%s", bw_status_message(status));
-            bw_status_free(status);
-        }
-    }
-    if (library->failure[0]) return bw_fail(library->failure_code, "%s", library->failure);
+    if (!library->file.handle && !library->failure) library->failure = open_library(library);
+    if (library->failure) return bw_fail(bw_status_code(library->failure), "%s", bw_status_message(library->failure));
     *out = library;
     return BW_OK;
 }
@@ -156,7 +144,7 @@ bw_status bw_cupti_describe(bw_device *device, bw_library_info *out) {
     bw_cupti *library = NULL;
     uint32_t version = 0;
     BW_TRY(bw_cupti_get(device, &library));
-    snprintf(out->path, sizeof out->path, "%s", library->path);
+    snprintf(out->path, sizeof out->path, "%s", library->file.path);
     BW_TRY(BW_CUPTI(library, cuptiGetVersion, &version));
     /* 130000 = 13.0; before CUDA 13 a number that grew with every change of the interface. */
     if (version >= 10000) {

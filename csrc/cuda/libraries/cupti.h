@@ -2,17 +2,14 @@
  *
  * Prototypes are our own: the library found at run time need not be of the toolkit that bwprof was built with, and
  * the activity API's part used here is the same in all of them. */
-#ifndef BW_CUDA_CUPTI_H
-#define BW_CUDA_CUPTI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 typedef struct bw_cupti bw_cupti;
 
@@ -22,7 +19,7 @@ bw_status bw_cupti_get(bw_device *device, bw_cupti **out);
 /* Path and version; BW_CODE_UNAVAILABLE where it cannot be used. */
 bw_status bw_cupti_describe(bw_device *device, bw_library_info *out);
 
-bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void **out);
+bw_status bw_cupti_symbol(const bw_cupti *library, const char *name, void *out);
 /* A status from a CUPTI result, with what to do about it; 0 is success. `call` is the function's name. */
 bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call);
 
@@ -64,7 +61,4 @@ void bw_cupti_count_release(const bw_device *device);
  */
 bw_status bw_cuda_take_down_all_profilers(bw_device *device);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -1,11 +1,10 @@
 /* The functions and records of CUPTI that cupti.c and cupti_trace.c use. */
-#ifndef BW_CUDA_CUPTI_CALLS_H
-#define BW_CUDA_CUPTI_CALLS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "cuda/libraries/find.h"
 
 /* The head of every kernel record since CUPTI 9; later versions append to it. Those of copies and memsets have their
  * timestamps in the same place, and the numbers of device, context and stream right behind them. */
@@ -48,15 +47,11 @@ typedef void (*callback)(void *user, int domain, uint32_t id, const void *data);
     X(cuptiActivityGetNumDroppedRecords, (void *, uint32_t, size_t *))
 
 struct bw_cupti {
-    void *handle;
-    char path[512];
-    char failure[600]; /* why there is none; "" = it is open */
-    bw_code failure_code;
+    bw_library file;
+    bw_status failure; /* why it cannot be used; NULL: it can, or was not opened yet */
 #define BW_CUPTI_MEMBER(name, arguments) int(*name) arguments;
     BW_CUPTI_CALLS(BW_CUPTI_MEMBER)
 #undef BW_CUPTI_MEMBER
 };
 
 #define BW_CUPTI(library, name, ...) bw_cupti_status((library), (library)->name(__VA_ARGS__), #name)
-
-#endif

@@ -1,12 +1,10 @@
 /* Lists the libraries that the backend opens at run time, with their paths and versions on this machine. */
-#include "cuda/libraries/describe.h"
-
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/libraries/conditions.h"
 #include "cuda/libraries/cublaslt.h"
 #include "cuda/libraries/cupti.h"
+#include "cuda/runtime/calls.h"
 
 static void fill(bw_library_info *out, const char *name, const char *purpose, bw_status failure) {
     out->name = name;
@@ -18,7 +16,7 @@ static void fill(bw_library_info *out, const char *name, const char *purpose, bw
 /* NVML comes with the driver and has its version. */
 static void describe_nvml(bw_device *device, bw_library_info *out) {
     bw_management found;
-    bw_cuda_management(device, &found);
+    bw_cuda_sensor_calls.management(device, &found);
     fill(out, "NVML", "sensors: clocks, power, temperature, energy", BW_OK);
     snprintf(out->path, sizeof out->path, "%s", found.library);
     snprintf(out->version, sizeof out->version, "%.*s", (int)sizeof out->version - 1, found.driver);

@@ -3,16 +3,9 @@
  *
  * The order: what the process has loaded already (a framework's copy is shared), NVIDIA's wheels in site-packages, the
  * loader's own path, CUDA_HOME and CUDA_PATH, /usr/local/cuda. */
-#ifndef BW_CUDA_LIBRARY_H
-#define BW_CUDA_LIBRARY_H
-
-#include <stddef.h>
+#pragma once
 
 #include "base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Lists end with NULL; a NULL list is an empty one. */
 typedef struct bw_library_query {
@@ -25,14 +18,15 @@ typedef struct bw_library_query {
     const char *test_variable;          /* an environment variable that names the only file to try; NULL = none */
 } bw_library_query;
 
-/* `handle` is for dlsym and dlclose; `path` says which file it is. Fails with BW_CODE_UNAVAILABLE. */
-bw_status bw_library_open(const bw_library_query *query, void **handle, char *path, size_t path_size);
-void bw_library_close(void *handle); /* NULL is fine */
+typedef struct bw_library {
+    void *handle; /* NULL: it is not open */
+    char path[512];
+} bw_library;
 
-/* One symbol; fails with BW_CODE_UNAVAILABLE, naming the library's file. */
-bw_status bw_library_symbol(void *handle, const char *path, const char *symbol, void **out);
+/* Fails with BW_CODE_UNAVAILABLE. */
+bw_status bw_library_open(const bw_library_query *query, bw_library *out);
+void bw_library_close(bw_library *library); /* one that is not open is fine */
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+/* One function, into the pointer to a function that `out` points to; NULL and BW_CODE_UNAVAILABLE where the library has
+ * none of this name. */
+bw_status bw_library_symbol(const bw_library *library, const char *name, void *out);

@@ -56,10 +56,9 @@ _Static_assert(sizeof(nvml_field) == 40, "NVML's layout of a field value");
     X(nvml_result, nvmlDeviceGetEnforcedPowerLimit, (nvml_handle, unsigned *))
 
 struct bw_nvml {
-    void *library;
+    bw_library file;
     bool running; /* nvmlInit_v2 is to be paired with nvmlShutdown */
     nvml_handle device;
-    char path[512];
 #define NVML_MEMBER(type, name, arguments) type(*name) arguments;
     REQUIRED_CALLS(NVML_MEMBER)
     OPTIONAL_CALLS(NVML_MEMBER)
@@ -77,21 +76,6 @@ static const bw_library_query library_query = {
     .test_variable = "BWPROF_TEST_NVML",
 };
 
-static bw_status find_symbols(bw_nvml *nvml) {
-    void *symbol;
-#define NVML_REQUIRED(type, name, arguments)                              \
-    BW_TRY(bw_library_symbol(nvml->library, nvml->path, #name, &symbol)); \
-    memcpy(&nvml->name, &symbol, sizeof symbol);
-#define NVML_OPTIONAL(type, name, arguments)                                      \
-    bw_status_free(bw_library_symbol(nvml->library, nvml->path, #name, &symbol)); \
-    memcpy(&nvml->name, &symbol, sizeof symbol);
-    REQUIRED_CALLS(NVML_REQUIRED)
-    OPTIONAL_CALLS(NVML_OPTIONAL)
-#undef NVML_REQUIRED
-#undef NVML_OPTIONAL
-    return BW_OK;
-}
-
 static const char *error_text(const bw_nvml *nvml, nvml_result result) {
     const char *text = nvml->nvmlErrorString(result);
     return text ? text : "unknown error";
@@ -99,14 +83,15 @@ static const char *error_text(const bw_nvml *nvml, nvml_result result) {
 
 static bw_status check(const bw_nvml *nvml, nvml_result result, const char *what) {
     if (result == NVML_SUCCESS) return BW_OK;
-    return bw_fail(BW_CODE_UNAVAILABLE, "%s: %s failed: %s (%d)", nvml->path, what, error_text(nvml, result), result);
+    return bw_fail(BW_CODE_UNAVAILABLE, "%s: %s failed: %s (%d)", nvml->file.path, what, error_text(nvml, result),
+                   result);
 }
 
 static bw_status find_device(bw_nvml *nvml, const char *uuid, const char *pci_bus_id) {
     if (nvml->nvmlDeviceGetHandleByUUID(uuid, &nvml->device) == NVML_SUCCESS) return BW_OK;
     nvml_result result = nvml->nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id, &nvml->device);
     if (result == NVML_SUCCESS) return BW_OK;
-    return bw_fail(BW_CODE_UNAVAILABLE, "%s: no device has UUID %s or PCI bus id %s: %s (%d)", nvml->path, uuid,
+    return bw_fail(BW_CODE_UNAVAILABLE, "%s: no device has UUID %s or PCI bus id %s: %s (%d)", nvml->file.path, uuid,
                    pci_bus_id, error_text(nvml, result), result);
 }
 
@@ -115,8 +100,13 @@ bw_status bw_nvml_open(const char *uuid, const char *pci_bus_id, bw_nvml **out) 
     bw_status status = BW_OK;
     bw_nvml *nvml = calloc(1, sizeof *nvml);
     if (!nvml) return bw_fail(BW_CODE_MEMORY, "out of host memory for NVML's handle");
-    BW_GOTO(bw_library_open(&library_query, &nvml->library, nvml->path, sizeof nvml->path));
-    BW_GOTO(find_symbols(nvml));
+    BW_GOTO(bw_library_open(&library_query, &nvml->file));
+#define NVML_REQUIRED(type, name, arguments) BW_GOTO(bw_library_symbol(&nvml->file, #name, &nvml->name));
+#define NVML_OPTIONAL(type, name, arguments) bw_status_free(bw_library_symbol(&nvml->file, #name, &nvml->name));
+    REQUIRED_CALLS(NVML_REQUIRED)
+    OPTIONAL_CALLS(NVML_OPTIONAL)
+#undef NVML_REQUIRED
+#undef NVML_OPTIONAL
     BW_GOTO(check(nvml, nvml->nvmlInit_v2(), "nvmlInit_v2"));
     nvml->running = true;
     BW_GOTO(find_device(nvml, uuid, pci_bus_id));
@@ -130,46 +120,31 @@ cleanup:
 void bw_nvml_close(bw_nvml *nvml) {
     if (!nvml) return;
     if (nvml->running) (void)nvml->nvmlShutdown();
-    bw_library_close(nvml->library);
+    bw_library_close(&nvml->file);
     free(nvml);
 }
 
 /* ---- conditions ---- */
 
-/* Each leaves its value as it is, NaN, when NVML does not tell. */
-static nvml_result read_sm_clock(const bw_nvml *nvml, bw_conditions *out) {
-    unsigned mhz = 0;
-    nvml_result result = CALL(nvml, nvmlDeviceGetClockInfo, nvml->device, NVML_CLOCK_SM, &mhz);
-    if (result == NVML_SUCCESS) out->sm_clock_mhz = mhz;
-    return result;
-}
-
-static nvml_result read_mem_clock(const bw_nvml *nvml, bw_conditions *out) {
-    unsigned mhz = 0;
-    nvml_result result = CALL(nvml, nvmlDeviceGetClockInfo, nvml->device, NVML_CLOCK_MEMORY, &mhz);
-    if (result == NVML_SUCCESS) out->mem_clock_mhz = mhz;
-    return result;
-}
+enum { READ_SM_CLOCK, READ_MEMORY_CLOCK, READ_POWER, READ_TEMPERATURE, READ_THROTTLE, READ_ENERGY, READINGS };
+static const char *const reading_names[READINGS] = {"SM clock",    "memory clock",     "power",
+                                                    "temperature", "throttle reasons", "energy"};
 
 /* nvmlDeviceGetPowerUsage is, on recent GPUs, the mean of the last second: longer than most measurements. */
-static nvml_result read_power(const bw_nvml *nvml, bw_conditions *out) {
+static nvml_result read_power(const bw_nvml *nvml, unsigned *milliwatts) {
     nvml_field field = {.field = NVML_FIELD_POWER_INSTANT};
     nvml_result result = CALL(nvml, nvmlDeviceGetFieldValues, nvml->device, 1, &field);
     if (result == NVML_SUCCESS && field.result == NVML_SUCCESS && field.type == NVML_TYPE_UNSIGNED_INT) {
-        out->power_w = 1e-3 * field.value.whole;
+        *milliwatts = field.value.whole;
         return NVML_SUCCESS;
     }
-    unsigned milliwatts = 0;
-    result = CALL(nvml, nvmlDeviceGetPowerUsage, nvml->device, &milliwatts);
-    if (result == NVML_SUCCESS) out->power_w = 1e-3 * milliwatts;
-    return result;
+    return CALL(nvml, nvmlDeviceGetPowerUsage, nvml->device, milliwatts);
 }
 
-static nvml_result read_temperature(const bw_nvml *nvml, bw_conditions *out) {
-    unsigned celsius = 0;
-    nvml_result result = CALL(nvml, nvmlDeviceGetTemperature, nvml->device, NVML_SENSOR_GPU, &celsius);
-    if (result == NVML_SUCCESS) out->temperature_c = celsius;
-    return result;
+static nvml_result read_throttle_reasons(const bw_nvml *nvml, unsigned long long *reasons) {
+    nvml_result result = CALL(nvml, nvmlDeviceGetCurrentClocksEventReasons, nvml->device, reasons);
+    if (result == NVML_SUCCESS) return result;
+    return CALL(nvml, nvmlDeviceGetCurrentClocksThrottleReasons, nvml->device, reasons);
 }
 
 /* An idle device (0x01), clocks that somebody set (0x02, 0x100) and clocks kept equal among GPUs (0x10) are no reasons
@@ -188,40 +163,36 @@ static unsigned throttle_of(unsigned long long reasons) {
     return throttle;
 }
 
-static nvml_result read_throttle(const bw_nvml *nvml, bw_conditions *out) {
-    unsigned long long reasons = 0;
-    nvml_result result = CALL(nvml, nvmlDeviceGetCurrentClocksEventReasons, nvml->device, &reasons);
-    if (result != NVML_SUCCESS) {
-        result = CALL(nvml, nvmlDeviceGetCurrentClocksThrottleReasons, nvml->device, &reasons);
+static double value_or_nan(nvml_result result, double value) {
+    return result == NVML_SUCCESS ? value : NAN;
+}
+
+static void read_conditions(const bw_nvml *nvml, bool with_energy, bw_conditions *out, nvml_result results[READINGS]) {
+    unsigned sm_mhz = 0, memory_mhz = 0, milliwatts = 0, celsius = 0;
+    unsigned long long reasons = 0, millijoules = 0;
+    results[READ_SM_CLOCK] = CALL(nvml, nvmlDeviceGetClockInfo, nvml->device, NVML_CLOCK_SM, &sm_mhz);
+    results[READ_MEMORY_CLOCK] = CALL(nvml, nvmlDeviceGetClockInfo, nvml->device, NVML_CLOCK_MEMORY, &memory_mhz);
+    results[READ_POWER] = read_power(nvml, &milliwatts);
+    results[READ_TEMPERATURE] = CALL(nvml, nvmlDeviceGetTemperature, nvml->device, NVML_SENSOR_GPU, &celsius);
+    results[READ_THROTTLE] = read_throttle_reasons(nvml, &reasons);
+    results[READ_ENERGY] = NVML_FUNCTION_NOT_FOUND;
+    if (with_energy) {
+        results[READ_ENERGY] = CALL(nvml, nvmlDeviceGetTotalEnergyConsumption, nvml->device, &millijoules);
     }
-    if (result == NVML_SUCCESS) out->throttle = throttle_of(reasons);
-    return result;
-}
-
-static nvml_result read_energy(const bw_nvml *nvml, bw_conditions *out) {
-    unsigned long long millijoules = 0;
-    nvml_result result = CALL(nvml, nvmlDeviceGetTotalEnergyConsumption, nvml->device, &millijoules);
-    if (result == NVML_SUCCESS) out->energy_j = 1e-3 * (double)millijoules;
-    return result;
-}
-
-static const struct {
-    const char *what;
-    nvml_result (*read)(const bw_nvml *nvml, bw_conditions *out);
-} readings[] = {{"SM clock", read_sm_clock},       {"memory clock", read_mem_clock},    {"power", read_power},
-                {"temperature", read_temperature}, {"throttle reasons", read_throttle}, {"energy", read_energy}};
-enum { READINGS = sizeof readings / sizeof readings[0] };
-
-static void read_conditions(const bw_nvml *nvml, int count, bw_conditions *out, nvml_result results[]) {
-    *out = (bw_conditions){NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
-    for (int i = 0; i < count; i++) results[i] = readings[i].read(nvml, out);
+    *out = (bw_conditions){
+        .sm_clock_mhz = value_or_nan(results[READ_SM_CLOCK], sm_mhz),
+        .mem_clock_mhz = value_or_nan(results[READ_MEMORY_CLOCK], memory_mhz),
+        .power_w = value_or_nan(results[READ_POWER], 1e-3 * milliwatts),
+        .temperature_c = value_or_nan(results[READ_TEMPERATURE], celsius),
+        .energy_j = value_or_nan(results[READ_ENERGY], 1e-3 * (double)millijoules),
+        .throttle = results[READ_THROTTLE] == NVML_SUCCESS ? throttle_of(reasons) : BW_THROTTLE_UNKNOWN,
+    };
 }
 
 bw_status bw_nvml_conditions(bw_nvml *nvml, bool with_energy, bw_conditions *out) {
     nvml_result results[READINGS];
-    int count = with_energy ? READINGS : READINGS - 1; /* energy is the last one */
-    read_conditions(nvml, count, out, results);
-    for (int i = 0; i < count; i++) {
+    read_conditions(nvml, with_energy, out, results);
+    for (int i = 0; i < READINGS; i++) {
         if (results[i] == NVML_SUCCESS) return BW_OK;
     }
     return check(nvml, results[0], "reading the device's sensors");
@@ -229,37 +200,35 @@ bw_status bw_nvml_conditions(bw_nvml *nvml, bool with_energy, bw_conditions *out
 
 /* ---- management ---- */
 
-static void note_missing(const bw_nvml *nvml, nvml_result result, const char *what, bw_management *out) {
-    size_t used = strlen(out->note);
-    if (result == NVML_SUCCESS) return;
-    snprintf(out->note + used, sizeof out->note - used, "%s%s: %s", used ? "; " : "not known: ", what,
-             error_text(nvml, result));
-}
-
-static int on_or_off(nvml_result result, unsigned value) {
-    return result == NVML_SUCCESS ? value != 0 : -1;
+static void note_missing(const bw_nvml *nvml, const nvml_result *results, const char *const *names, int count,
+                         bw_management *out) {
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(out->note);
+        if (results[i] == NVML_SUCCESS) continue;
+        snprintf(out->note + used, sizeof out->note - used, "%s%s: %s", used ? "; " : "not known: ", names[i],
+                 error_text(nvml, results[i]));
+    }
 }
 
 void bw_nvml_management(bw_nvml *nvml, bw_management *out) {
+    enum { READ_DRIVER, READ_ECC, READ_PERSISTENCE, READ_LIMIT, SETTINGS };
+    static const char *const names[SETTINGS] = {"driver's version", "ECC mode", "persistence mode", "power limit"};
+    nvml_result settings[SETTINGS], readings[READINGS];
     unsigned ecc = 0, pending = 0, persistence = 0, limit_mw = 0;
-    *out = (bw_management){.power_limit_w = NAN};
-    snprintf(out->library, sizeof out->library, "%s", nvml->path);
-
-    nvml_result result = CALL(nvml, nvmlSystemGetDriverVersion, out->driver, (unsigned)sizeof out->driver);
-    if (result != NVML_SUCCESS) out->driver[0] = '\0';
-    note_missing(nvml, result, "driver's version", out);
-    result = CALL(nvml, nvmlDeviceGetEccMode, nvml->device, &ecc, &pending);
-    out->ecc = on_or_off(result, ecc);
-    note_missing(nvml, result, "ECC mode", out);
-    result = CALL(nvml, nvmlDeviceGetPersistenceMode, nvml->device, &persistence);
-    out->persistence = on_or_off(result, persistence);
-    note_missing(nvml, result, "persistence mode", out);
-    result = CALL(nvml, nvmlDeviceGetEnforcedPowerLimit, nvml->device, &limit_mw);
-    if (result == NVML_SUCCESS) out->power_limit_w = 1e-3 * limit_mw;
-    note_missing(nvml, result, "power limit", out);
-
     bw_conditions conditions;
-    nvml_result results[READINGS];
-    read_conditions(nvml, READINGS, &conditions, results);
-    for (int i = 0; i < READINGS; i++) note_missing(nvml, results[i], readings[i].what, out);
+    *out = (bw_management){.note = ""};
+    snprintf(out->library, sizeof out->library, "%s", nvml->file.path);
+
+    settings[READ_DRIVER] = CALL(nvml, nvmlSystemGetDriverVersion, out->driver, (unsigned)sizeof out->driver);
+    settings[READ_ECC] = CALL(nvml, nvmlDeviceGetEccMode, nvml->device, &ecc, &pending);
+    settings[READ_PERSISTENCE] = CALL(nvml, nvmlDeviceGetPersistenceMode, nvml->device, &persistence);
+    settings[READ_LIMIT] = CALL(nvml, nvmlDeviceGetEnforcedPowerLimit, nvml->device, &limit_mw);
+    if (settings[READ_DRIVER] != NVML_SUCCESS) out->driver[0] = '\0';
+    out->ecc = settings[READ_ECC] == NVML_SUCCESS ? ecc != 0 : -1;
+    out->persistence = settings[READ_PERSISTENCE] == NVML_SUCCESS ? persistence != 0 : -1;
+    out->power_limit_w = value_or_nan(settings[READ_LIMIT], 1e-3 * limit_mw);
+
+    read_conditions(nvml, true, &conditions, readings);
+    note_missing(nvml, settings, names, SETTINGS, out);
+    note_missing(nvml, readings, reading_names, READINGS, out);
 }

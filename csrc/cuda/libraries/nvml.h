@@ -1,16 +1,11 @@
 /* NVML, NVIDIA's management library: clocks, power, temperature, why a clock is held down. Read only. It comes with the
  * driver and is opened with dlopen; no toolkit header is needed. What is missing, a symbol or a permission, costs the
  * value that it stands for, with a reason. */
-#ifndef BW_CUDA_NVML_H
-#define BW_CUDA_NVML_H
+#pragma once
 
 #include <stdbool.h>
 
 #include "backend/backend.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct bw_nvml bw_nvml;
 
@@ -22,8 +17,3 @@ void bw_nvml_close(bw_nvml *nvml); /* NULL is fine */
 /* Fails, with BW_CODE_UNAVAILABLE, only when not a single value could be read. */
 bw_status bw_nvml_conditions(bw_nvml *nvml, bool with_energy, bw_conditions *out);
 void bw_nvml_management(bw_nvml *nvml, bw_management *out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -11,15 +11,14 @@
 // next head's block reads as well, some time later. An H100 read 1.11 of the bytes (1.03 in a rotation), ncu with
 // --cache-control none 1.07 to 1.10, ncu with its default 1.003; where rows are multiples of 128 bytes it is 1.002.
 // Prefetch hints of the loads have nothing to do with it.
-#include "cuda/profiling/profiling.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/order.h"
-#include "cuda/profiling/state.h"
+#include "cuda/profiling/range_profiler.h"
+#include "cuda/runtime/calls.h"
 
 static void say_nothing_counted(bw_counters *out, const char *why) {
     out->dram_bytes_read = out->dram_bytes_written = out->l2_bytes = NAN;
@@ -37,10 +36,8 @@ bw_status bw_cuda_counters(bw_device *, const bw_plan_spec *, bw_counters *out) 
 
 namespace {
 
-using bw_profiler::metric_set;
-using bw_profiler::wait;
+using bw_profiler::profiler;
 using bw_profiler::work;
-using state_t = bw_cuda_counter_state;
 
 constexpr int PASSES_MOST = 8;  // the metrics need one on every chip known
 constexpr int RANGES_LEAST = 3, RANGES_MOST = 7;
@@ -53,56 +50,23 @@ const char *const metric_names[METRIC_COUNT][2] = {
     {"lts__t_bytes.sum", nullptr},
 };
 
-bw_status find_metrics(state_t *state) {
-    for (int i = 0; i < METRIC_COUNT; i++) {
-        for (int j = 0; j < 2 && metric_names[i][j] && !state->known[i]; j++) {
-            BW_TRY(bw_profiler::knows(&state->profiler, metric_names[i][j], &state->known[i]));
-            if (state->known[i]) state->bytes.names[state->bytes.count++] = metric_names[i][j];
-        }
-    }
-    if (state->known[METRIC_READ] && state->known[METRIC_WRITTEN]) {
-        return bw_profiler::set_open(&state->profiler, &state->bytes);
-    }
+// What CUPTI has set up once serves the next counts as well.
+bw_status open_counters(bw_device *device, profiler *self) {
+    if (self->range) return BW_OK;
+    BW_TRY(bw_profiler::open(device, self));
+    for (int i = 0; i < METRIC_COUNT; i++) BW_TRY(bw_profiler::set_add(self, metric_names[i], &self->bytes_at[i]));
+    if (self->bytes_at[METRIC_READ] >= 0 && self->bytes_at[METRIC_WRITTEN] >= 0) return bw_profiler::set_open(self);
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "CUPTI knows no DRAM counters for this GPU (chip %s): integrated GPUs have none, and a newer chip "
                    "needs a newer CUPTI",
-                   state->profiler.chip);
+                   self->chip);
 }
 
-// ---- one range ----
-
-// Launches with memory to read before the range and inside it; `work` NULL: the flush alone.
-struct range_context {
-    bw_device *device;
-    state_t *state;
-    const bw_cuda_work *work;
-    bw_cuda_flush cool, drain;
-};
-
-bw_status flush(bw_device *device, const bw_cuda_flush *memory) {
-    return bw_cuda_flush_enqueue(device, device->stream, memory);
-}
-
-bw_status before_range(void *context) {
-    const range_context *self = (const range_context *)context;
-    const bw_plan_spec *spec = self->work ? self->work->spec : nullptr;
-    BW_TRY(flush(self->device, &self->cool));
-    return spec && !spec->flush_bytes ? bw_cuda_work_run(self->work, spec->launches) : BW_OK;
-}
-
-bw_status inside_range(void *context) {
-    const range_context *self = (const range_context *)context;
-    if (self->work) BW_TRY(bw_cuda_work_run(self->work, self->work->spec->launches));
-    return flush(self->device, &self->drain);
-}
-
-bw_status count_range(range_context *self, double values[METRIC_COUNT]) {
+bw_status count_range(profiler *self, const work *work, double values[METRIC_COUNT]) {
     double found[METRIC_COUNT] = {};
     int passes;
-    const work work = {self->device, before_range, inside_range, self};
-    BW_TRY(bw_profiler::count(&self->state->profiler, &self->state->bytes, &work, PASSES_MOST, found, &passes));
-    size_t next = 0;
-    for (int i = 0; i < METRIC_COUNT; i++) values[i] = self->state->known[i] ? found[next++] : NAN;
+    BW_TRY(bw_profiler::count(self, work, PASSES_MOST, found, &passes));
+    for (int i = 0; i < METRIC_COUNT; i++) values[i] = self->bytes_at[i] >= 0 ? found[self->bytes_at[i]] : NAN;
     return BW_OK;
 }
 
@@ -113,12 +77,12 @@ bool is_settled(const double *sorted, int count) {
 }
 
 // The median of three ranges, or of more: whatever else the GPU does moves some hundred kilobytes now and then.
-bw_status count_ranges(range_context *self, double values[METRIC_COUNT]) {
+bw_status count_ranges(profiler *self, const work *work, double values[METRIC_COUNT]) {
     double found[METRIC_COUNT][RANGES_MOST];
     bool settled = false;
     for (int count = 0; count < RANGES_MOST && !settled;) {
         double each[METRIC_COUNT];
-        BW_TRY(count_range(self, each));
+        BW_TRY(count_range(self, work, each));
         for (int i = 0; i < METRIC_COUNT; i++) found[i][count] = each[i];
         if (++count < RANGES_LEAST || count % 2 == 0) continue;
         settled = true;
@@ -131,70 +95,52 @@ bw_status count_ranges(range_context *self, double values[METRIC_COUNT]) {
     return BW_OK;
 }
 
-bw_status calibrate(range_context *self) {
+bw_status calibrate(profiler *self, const work *whole) {
     double values[METRIC_COUNT];
-    range_context nothing = *self;
-    nothing.work = nullptr;
-    if (self->state->calibrated) return BW_OK;
-    BW_TRY(count_range(&nothing, values));  // the first one moves more
-    BW_TRY(count_ranges(&nothing, self->state->flush));
-    self->state->calibrated = true;
+    work flushes = *whole;
+    flushes.launcher = nullptr;
+    if (self->calibrated) return BW_OK;
+    BW_TRY(count_range(self, &flushes, values));  // the first one moves more
+    BW_TRY(count_ranges(self, &flushes, self->flush));
+    self->calibrated = true;
     return BW_OK;
 }
 
-// Of each launch. Less than nothing is noise of the flush's own count.
-double beyond_flush(const range_context *self, const double values[METRIC_COUNT], int metric) {
-    const double beyond = values[metric] - self->state->flush[metric];
-    return beyond < 0 ? 0 : beyond / (double)self->work->spec->launches;
-}
-
-bw_status count_launches(bw_device *device, state_t *state, const bw_plan_spec *spec, bw_counters *out) {
+bw_status count_launches(bw_device *device, profiler *self, const bw_plan_spec *spec, bw_counters *out) {
     double values[METRIC_COUNT];
-    const bw_cuda_work work = bw_cuda_work_of(device, spec);
-    range_context range = {device, state, &work, {}, {}};
+    const bw_cuda_work launcher = bw_cuda_work_of(device, spec);
+    // Without a flush the range finds what a rotation leaves in the cache.
+    work work = {device, &launcher, spec->flush_bytes ? 0 : spec->launches, spec->launches, {}, {}};
     bw_status status = BW_OK;
-    BW_GOTO(bw_counter_flush_open(device, &range.cool));
-    BW_GOTO(bw_counter_flush_open(device, &range.drain));
-    BW_GOTO(bw_cuda_work_run(&work, 1));  // code is loaded and scratch touched before anything is counted
-    BW_GOTO(calibrate(&range));
-    BW_GOTO(count_ranges(&range, values));
-    out->dram_bytes_read = beyond_flush(&range, values, METRIC_READ);
+    BW_GOTO(bw_profiler::flush_open(device, &work.flush_ahead));
+    BW_GOTO(bw_profiler::flush_open(device, &work.flush));
+    BW_GOTO(bw_cuda_work_run(&launcher, 1));  // code is loaded and scratch touched before anything is counted
+    BW_GOTO(calibrate(self, &work));
+    BW_GOTO(count_ranges(self, &work, values));
+    for (int i = 0; i < METRIC_COUNT; i++) {  // of each launch; less than nothing is noise of the flush's own count
+        const double beyond = values[i] - self->flush[i];
+        values[i] = beyond < 0 ? 0 : beyond / (double)spec->launches;
+    }
+    out->dram_bytes_read = values[METRIC_READ];
     // Without a flush before it, a range also sees what earlier launches have written.
-    out->dram_bytes_written = spec->flush_bytes ? beyond_flush(&range, values, METRIC_WRITTEN) : NAN;
-    out->l2_bytes = beyond_flush(&range, values, METRIC_L2);
+    out->dram_bytes_written = spec->flush_bytes ? values[METRIC_WRITTEN] : NAN;
+    out->l2_bytes = values[METRIC_L2];
 cleanup:
-    bw_status_free(status ? wait(device) : BW_OK);
-    bw_cuda_flush_close(device, &range.drain);
-    bw_cuda_flush_close(device, &range.cool);
+    bw_status_free(status ? bw_profiler::wait(&work) : BW_OK);
+    bw_cuda_flush_close(device, &work.flush);
+    bw_cuda_flush_close(device, &work.flush_ahead);
     return status;
-}
-
-// Sets the counting of bytes up at the first call; what CUPTI has refused once it is not asked again.
-bw_status open_counters(bw_device *device, state_t *state) {
-    if (state->profiler.failure[0]) return bw_fail(BW_CODE_UNAVAILABLE, "%s", state->profiler.failure);
-    if (state->profiler.range) return BW_OK;
-    BW_TRY(bw_counter_state_open(device, state));
-    return find_metrics(state);
 }
 
 }  // namespace
 
 bw_status bw_cuda_counters(bw_device *device, const bw_plan_spec *spec, bw_counters *out) {
-    state_t *state;
-    char why[sizeof out->status] = "";
-    out->status[0] = '\0';
-    BW_TRY(bw_cuda_enter(device));
-    BW_TRY(bw_counter_state_get(device, &state));
-    bw_status status = bw_counter_state_hold(device, [&] {
-        bw_status result = open_counters(device, state);
-        if (!result) result = count_launches(device, state, spec, out);
-        return result ? bw_counter_state_fail(device, state, result, true, why, sizeof why) : BW_OK;
+    char why[sizeof out->status];
+    bw_status status = bw_profiler::run(device, true, why, sizeof why, [&](profiler *self) {
+        BW_TRY(open_counters(device, self));
+        return count_launches(device, self, spec, out);
     });
-    if (bw_status_code(status) == BW_CODE_BUSY) {
-        snprintf(why, sizeof why, "%s", bw_status_message(status));
-        bw_status_free(status);
-        status = BW_OK;
-    }
+    out->status[0] = '\0';
     if (status || why[0]) say_nothing_counted(out, why);
     return status;
 }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/profiling/profiling.h"
-#include "cuda/profiling/state.h"
+#include "cuda/profiling/range_profiler.h"
+#include "cuda/runtime/calls.h"
 
 const char *const bw_cuda_metric_groups[] = {"tensor",  "fma",  "occupancy", "stalls", "bank_conflicts",
                                              "sectors", "dram", "sm",        "caches", NULL};
@@ -23,7 +23,7 @@ bw_status bw_cuda_metrics(bw_device *, const bw_plan_spec *, unsigned, bw_metric
 
 namespace {
 
-using bw_profiler::metric_set;
+using bw_profiler::profiler;
 
 constexpr int PASSES_MOST = 128;
 
@@ -175,22 +175,6 @@ const struct {
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
 static_assert(TABLE_ROWS + PARTS <= BW_METRICS_MAX, "there is room for every metric");
 
-struct range_context {
-    const bw_cuda_work *work;
-    bw_cuda_flush cool;
-};
-
-bw_status before_range(void *context) {
-    const range_context *self = (const range_context *)context;
-    bw_device *device = self->work->device;
-    return bw_cuda_flush_enqueue(device, device->stream, &self->cool);  // which is waited for, whatever the work's is
-}
-
-bw_status inside_range(void *context) {
-    const range_context *self = (const range_context *)context;
-    return bw_cuda_work_run(self->work, 1);
-}
-
 void list(unsigned groups, bw_metrics *out) {
     *out = bw_metrics{};
     for (const auto &row : table) {
@@ -198,62 +182,35 @@ void list(unsigned groups, bw_metrics *out) {
     }
 }
 
-// What of a group goes where in a set.
+// Where the values of what was chosen are; -1: nowhere.
 struct metric_choice {
-    metric_set set = {};
-    int at[BW_METRICS_MAX] = {};    // of each name of the set: its row of the table; TABLE_ROWS + its part
-    unsigned parts = 0;             // those that are in it, a bit each
-    int place[TABLE_ROWS] = {};     // of a row in the list
-    bool derived[TABLE_ROWS] = {};  // rows whose parts are all there
+    int row_at[TABLE_ROWS], part_at[PARTS];
+    bool known[TABLE_ROWS];
 };
 
-// The first of the candidates that the chip knows goes into the set.
-bw_status choose_one(bw_profiler::profiler *profiler, const char *const candidates[2], int at, metric_choice *out,
-                     bool *known) {
-    *known = false;
-    for (int j = 0; j < 2 && candidates[j] && !*known; j++) {
-        BW_TRY(bw_profiler::knows(profiler, candidates[j], known));
-        if (!*known) continue;
-        out->at[out->set.count] = at;
-        out->set.names[out->set.count++] = candidates[j];
-    }
-    return BW_OK;
-}
-
-// All of these parts, or none.
-bw_status choose_parts(bw_profiler::profiler *profiler, unsigned wanted, metric_choice *out, bool *known) {
-    const size_t before = out->set.count;
-    unsigned added = 0;
+bw_status choose_parts(profiler *self, unsigned wanted, metric_choice *out, bool *known) {
     *known = true;
-    for (int part = 0; part < PARTS && *known; part++) {
-        if (!((wanted & ~out->parts) >> part & 1)) continue;
-        BW_TRY(choose_one(profiler, parts_of[part], TABLE_ROWS + part, out, known));
-        added |= 1u << part;
-    }
-    if (*known) {
-        out->parts |= added;
-    } else {
-        out->set.count = before;
+    for (int part = 0; part < PARTS; part++) {
+        if (!(wanted >> part & 1)) continue;
+        if (out->part_at[part] < 0) BW_TRY(bw_profiler::set_add(self, parts_of[part], &out->part_at[part]));
+        *known = *known && out->part_at[part] >= 0;
     }
     return BW_OK;
 }
 
-// The metrics of these groups that the chip knows go into the set; the others stay NaN and into the status.
-bw_status choose(bw_profiler::profiler *profiler, unsigned groups, unsigned now, metric_choice *out,
-                 bw_metrics *metrics) {
-    int listed = 0;
+// The metrics of these groups that the chip knows go into the set; the names of the others into the status.
+bw_status choose(profiler *self, unsigned groups, metric_choice *out, bw_metrics *metrics) {
+    for (int &at : out->part_at) at = -1;
     for (int i = 0; i < TABLE_ROWS; i++) {
+        out->known[i] = false;
         if (!(groups >> table[i].family & 1)) continue;
-        out->place[i] = listed++;
-        if (!(now >> table[i].family & 1)) continue;
-        bool known = false;
         if (table[i].derive) {
-            BW_TRY(choose_parts(profiler, table[i].parts, out, &known));
-            out->derived[i] = known;
+            BW_TRY(choose_parts(self, table[i].parts, out, &out->known[i]));
         } else {
-            BW_TRY(choose_one(profiler, table[i].candidates, i, out, &known));
+            BW_TRY(bw_profiler::set_add(self, table[i].candidates, &out->row_at[i]));
+            out->known[i] = out->row_at[i] >= 0;
         }
-        if (!known && !table[i].newer) {
+        if (!out->known[i] && !table[i].newer) {
             const size_t used = strlen(metrics->status);
             snprintf(metrics->status + used, sizeof metrics->status - used, "%s%s",
                      used ? ", " : "CUPTI does not know for this GPU: ", table[i].name);
@@ -262,74 +219,59 @@ bw_status choose(bw_profiler::profiler *profiler, unsigned groups, unsigned now,
     return BW_OK;
 }
 
-// What was counted goes where it belongs.
-void spread(const metric_choice *wanted, const double *values, bw_metrics *out) {
-    double parts[PARTS] = {};
-    for (size_t i = 0; i < wanted->set.count; i++) {
-        if (wanted->at[i] >= TABLE_ROWS) {
-            parts[wanted->at[i] - TABLE_ROWS] = values[i];
-        } else {
-            out->metric[wanted->place[wanted->at[i]]].value = values[i];
-        }
-    }
+// What was counted goes where it belongs in the list.
+void spread(const metric_choice *choice, const double *values, unsigned groups, bw_metrics *out) {
+    double parts[PARTS];
+    int listed = 0;
+    for (int i = 0; i < PARTS; i++) parts[i] = choice->part_at[i] >= 0 ? values[choice->part_at[i]] : NAN;
     for (int i = 0; i < TABLE_ROWS; i++) {
-        if (wanted->derived[i]) out->metric[wanted->place[i]].value = table[i].derive(parts);
+        if (!(groups >> table[i].family & 1)) continue;
+        double *value = &out->metric[listed++].value;
+        if (choice->known[i]) *value = table[i].derive ? table[i].derive(parts) : values[choice->row_at[i]];
     }
 }
 
-bw_status count_metrics(bw_device *device, bw_profiler::profiler *profiler, const bw_plan_spec *spec, unsigned groups,
-                        unsigned now, bw_metrics *out) {
+// The metrics of the groups `now`, of those that are listed.
+bw_status count_metrics(bw_device *device, profiler *self, const bw_plan_spec *spec, unsigned groups, unsigned now,
+                        bw_metrics *out) {
     double values[BW_METRICS_MAX] = {};
-    metric_choice wanted;
-    const bw_cuda_work launches = bw_cuda_work_of(device, spec);
-    range_context range = {&launches, {}};
-    const bw_profiler::work work = {device, before_range, inside_range, &range};
+    metric_choice choice;
+    const bw_cuda_work launcher = bw_cuda_work_of(device, spec);
+    bw_profiler::work work = {device, &launcher, 0, 1, {}, {}};
     bw_status status = BW_OK;
     int passes = 0;
-    BW_GOTO(choose(profiler, groups, now, &wanted, out));
-    if (!wanted.set.count) goto cleanup;
-    BW_GOTO(bw_profiler::set_open(profiler, &wanted.set));
-    BW_GOTO(bw_counter_flush_open(device, &range.cool));
-    BW_GOTO(bw_cuda_work_run(&launches, 1));  // code is loaded before anything is counted
-    BW_GOTO(bw_profiler::count(profiler, &wanted.set, &work, PASSES_MOST, values, &passes));
+    BW_TRY(choose(self, now, &choice, out));
+    if (!self->set.count) return BW_OK;
+    BW_GOTO(bw_profiler::set_open(self));
+    BW_GOTO(bw_profiler::flush_open(device, &work.flush_ahead));
+    BW_GOTO(bw_cuda_work_run(&launcher, 1));  // code is loaded before anything is counted
+    BW_GOTO(bw_profiler::count(self, &work, PASSES_MOST, values, &passes));
     out->passes += passes;
-    spread(&wanted, values, out);
+    spread(&choice, values, groups, out);
 cleanup:
-    bw_status_free(status ? bw_profiler::wait(device) : BW_OK);
-    bw_cuda_flush_close(device, &range.cool);
-    bw_profiler::set_close(profiler, &wanted.set);
+    bw_status_free(status ? bw_profiler::wait(&work) : BW_OK);
+    bw_cuda_flush_close(device, &work.flush_ahead);
     return status;
 }
 
 }  // namespace
 
 bw_status bw_cuda_metrics(bw_device *device, const bw_plan_spec *spec, unsigned groups, bw_metrics *out) {
-    bw_cuda_counter_state *state;
+    char why[sizeof out->status];
     list(groups, out);
-    BW_TRY(bw_cuda_enter(device));
-    BW_TRY(bw_counter_state_get(device, &state));
-    if (state->profiler.failure[0]) {
-        snprintf(out->status, sizeof out->status, "%s", state->profiler.failure);
-        return BW_OK;
-    }
-    bw_status status = bw_counter_state_hold(device, [&] {
+    // Where these metrics have failed, the bytes may still be counted.
+    bw_status status = bw_profiler::run(device, false, why, sizeof why, [&](profiler *self) -> bw_status {
         for (const unsigned now : {groups & OF_ONE_PASS, groups & ~OF_ONE_PASS}) {
             if (!now) continue;
-            bw_counter_state_close(device, state);
-            bw_status result = bw_counter_state_open(device, state);
-            const bool usable = !result;  // then these metrics have failed, and the bytes may still be counted
-            if (!result) result = count_metrics(device, &state->profiler, spec, groups, now, out);
-            if (result) {
-                return bw_counter_state_fail(device, state, result, !usable, out->status, sizeof out->status);
-            }
-            bw_counter_state_close(device, state);
+            bw_profiler::close(device, self);
+            BW_TRY(bw_profiler::open(device, self));
+            BW_TRY(count_metrics(device, self, spec, groups, now, out));
+            bw_profiler::close(device, self);
         }
         return BW_OK;
     });
-    if (bw_status_code(status) != BW_CODE_BUSY) return status;
-    snprintf(out->status, sizeof out->status, "%s", bw_status_message(status));
-    bw_status_free(status);
-    return BW_OK;
+    if (why[0]) memcpy(out->status, why, sizeof why);
+    return status;
 }
 
 #endif

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/runtime/attachments.h"
+
 // cupti.c reads kernel records by these offsets.
 #if CUPTI_API_VERSION >= 130000
 using newest_kernel_record = CUpti_ActivityKernel10;
@@ -22,6 +24,9 @@ static_assert(offsetof(CUpti_ActivityMemcpy5, start) == 16 && offsetof(CUpti_Act
               "CUPTI's records of copies differ from those of kernels");
 
 namespace bw_profiler {
+
+static constexpr int64_t FLUSH_FACTOR = 8;  // times the L2: the last few dirty lines are slow to go
+static constexpr int64_t FLUSH_LEAST_BYTES = 64 << 20;
 
 #define PROFILER(self, name, params) bw_cupti_status((self)->library, (self)->name(params), #name)
 #define PARAMS(type, name)   \
@@ -43,12 +48,7 @@ static void image_free(image *self) {
 // ---- setting up ----
 
 static bw_status load_symbols(profiler *self) {
-#define PROFILER_SYMBOL(name)                                   \
-    {                                                           \
-        void *symbol;                                           \
-        BW_TRY(bw_cupti_symbol(self->library, #name, &symbol)); \
-        self->name = (decltype(self->name))symbol;              \
-    }
+#define PROFILER_SYMBOL(name) BW_TRY(bw_cupti_symbol(self->library, #name, &self->name));
     BW_PROFILER_CALLS(PROFILER_SYMBOL)
 #undef PROFILER_SYMBOL
     return BW_OK;
@@ -90,10 +90,14 @@ static bw_status read_availability(profiler *self, void *context) {
     return PROFILER(self, cuptiProfilerGetCounterAvailability, &params);
 }
 
-bw_status open(bw_device *device, profiler *self, void (*take_down)(bw_device *, void *), void *state) {
+static void take_down(bw_device *device, void *self) {
+    close(device, (profiler *)self);
+}
+
+bw_status open(bw_device *device, profiler *self) {
     void *context = nullptr;
     BW_TRY(bw_cupti_get(device, &self->library));
-    BW_TRY(bw_cupti_count_begin(bw_cupti_counter{device, take_down, state}));
+    BW_TRY(bw_cupti_count_begin(bw_cupti_counter{device, take_down, self}));
     self->claimed = true;
     BW_TRY(load_symbols(self));
     BW_TRY(bw_cuda_context(&context));
@@ -111,24 +115,6 @@ bw_status open(bw_device *device, profiler *self, void (*take_down)(bw_device *,
     BW_TRY(PROFILER(self, cuptiRangeProfilerEnable, &enable));
     self->range = enable.pRangeProfilerObject;
     return BW_OK;
-}
-
-void close(bw_device *device, profiler *self) {
-    char failure[sizeof self->failure];
-    if (self->range) {
-        PARAMS(CUpti_RangeProfiler_Disable, params);
-        params.pRangeProfilerObject = self->range;
-        (void)self->cuptiRangeProfilerDisable(&params);
-    }
-    if (self->initialized) {
-        PARAMS(CUpti_Profiler_DeInitialize, params);
-        (void)self->cuptiProfilerDeInitialize(&params);
-    }
-    if (self->claimed) bw_cupti_count_end(device);
-    image_free(&self->availability);
-    memcpy(failure, self->failure, sizeof failure);
-    memset((void *)self, 0, sizeof *self);
-    memcpy(self->failure, failure, sizeof failure);
 }
 
 // ---- sets of metrics ----
@@ -157,16 +143,30 @@ static CUptiResult add_metrics(profiler *self, CUpti_Profiler_Host_Object *host,
     return self->cuptiProfilerHostConfigAddMetrics(&params);
 }
 
-bw_status knows(profiler *self, const char *name, bool *out) {
+// One unknown name fails a whole configuration: each is asked for by itself.
+static bw_status knows(profiler *self, const char *name, bool *out) {
     CUpti_Profiler_Host_Object *host = nullptr;
-    *out = false;
     BW_TRY(host_open(self, &host));
     *out = add_metrics(self, host, &name, 1) == CUPTI_SUCCESS;
     host_close(self, host);
     return BW_OK;
 }
 
-bw_status set_open(profiler *self, metric_set *set) {
+bw_status set_add(profiler *self, const char *const candidates[2], int *at) {
+    metric_set *set = &self->set;
+    bool known = false;
+    *at = -1;
+    for (int i = 0; i < 2 && candidates[i] && !known; i++) {
+        BW_TRY(knows(self, candidates[i], &known));
+        if (!known) continue;
+        *at = (int)set->count;
+        set->names[set->count++] = candidates[i];
+    }
+    return BW_OK;
+}
+
+bw_status set_open(profiler *self) {
+    metric_set *set = &self->set;
     BW_TRY(host_open(self, &set->host));
     BW_TRY(bw_cupti_status(self->library, add_metrics(self, set->host, set->names, set->count),
                            "cuptiProfilerHostConfigAddMetrics"));
@@ -189,20 +189,48 @@ bw_status set_open(profiler *self, metric_set *set) {
     return image_resize(&set->data, data.counterDataSize);
 }
 
-void set_close(profiler *self, metric_set *set) {
-    host_close(self, set->host);
-    image_free(&set->config);
-    image_free(&set->data);
-    *set = metric_set{};
+void close(bw_device *device, profiler *self) {
+    char failure[sizeof self->failure];
+    host_close(self, self->set.host);
+    image_free(&self->set.config);
+    image_free(&self->set.data);
+    if (self->range) {
+        PARAMS(CUpti_RangeProfiler_Disable, params);
+        params.pRangeProfilerObject = self->range;
+        (void)self->cuptiRangeProfilerDisable(&params);
+    }
+    if (self->initialized) {
+        PARAMS(CUpti_Profiler_DeInitialize, params);
+        (void)self->cuptiProfilerDeInitialize(&params);
+    }
+    if (self->claimed) bw_cupti_count_end(device);
+    image_free(&self->availability);
+    memcpy(failure, self->failure, sizeof failure);
+    memset((void *)self, 0, sizeof *self);
+    memcpy(self->failure, failure, sizeof failure);
 }
 
 // ---- one range ----
 
-bw_status wait(bw_device *device) {
-    return BW_CUDA(&device->api, stream_synchronize(device->stream));
+bw_status flush_open(bw_device *device, bw_cuda_flush *out) {
+    const int64_t bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
+    return bw_cuda_flush_open(device, device->stream, BW_FLUSH_READ, bytes, out);
 }
 
-static bw_status configure(profiler *self, const metric_set *set) {
+static bw_status flush(const work *work, const bw_cuda_flush *memory) {
+    return bw_cuda_flush_enqueue(work->device, work->device->stream, memory);
+}
+
+static bw_status run_launches(const work *work, int64_t launches) {
+    return work->launcher && launches > 0 ? bw_cuda_work_run(work->launcher, launches) : BW_OK;
+}
+
+bw_status wait(const work *work) {
+    return BW_CUDA(&work->device->api, stream_synchronize(work->device->stream));
+}
+
+static bw_status configure(profiler *self) {
+    const metric_set *set = &self->set;
     PARAMS(CUpti_RangeProfiler_CounterDataImage_Initialize, initialize);
     initialize.pRangeProfilerObject = self->range;
     initialize.pCounterData = set->data.data;
@@ -228,16 +256,18 @@ static bw_status run_range(profiler *self, const work *work) {
     push.pRangeProfilerObject = self->range;
     push.pRangeName = "launch";
     BW_TRY(PROFILER(self, cuptiRangeProfilerPushRange, &push));
-    bw_status status = work->inside(work->context);
-    status = bw_status_first(status, wait(work->device));
+    bw_status status = run_launches(work, work->launches);
+    if (!status) status = flush(work, &work->flush);
+    status = bw_status_first(status, wait(work));
     PARAMS(CUpti_RangeProfiler_PopRange, pop);
     pop.pRangeProfilerObject = self->range;
     return bw_status_first(status, PROFILER(self, cuptiRangeProfilerPopRange, &pop));
 }
 
 static bw_status run_pass(profiler *self, const work *work, bool *done) {
-    BW_TRY(work->before(work->context));
-    BW_TRY(wait(work->device));
+    BW_TRY(flush(work, &work->flush_ahead));
+    BW_TRY(run_launches(work, work->launches_ahead));
+    BW_TRY(wait(work));
     PARAMS(CUpti_RangeProfiler_Start, start);
     start.pRangeProfilerObject = self->range;
     BW_TRY(PROFILER(self, cuptiRangeProfilerStart, &start));
@@ -249,8 +279,9 @@ static bw_status run_pass(profiler *self, const work *work, bool *done) {
     return status;
 }
 
-bw_status count(profiler *self, const metric_set *set, const work *work, int most, double *values, int *passes) {
-    BW_TRY(configure(self, set));
+bw_status count(profiler *self, const work *work, int most, double *values, int *passes) {
+    metric_set *set = &self->set;
+    BW_TRY(configure(self));
     bool done = false;
     for (*passes = 0; *passes < most && !done; (*passes)++) BW_TRY(run_pass(self, work, &done));
     if (!done) return bw_fail(BW_CODE_UNAVAILABLE, "CUPTI asked for more than %d passes", most);
@@ -262,10 +293,50 @@ bw_status count(profiler *self, const metric_set *set, const work *work, int mos
     evaluate.pHostObject = set->host;
     evaluate.pCounterDataImage = set->data.data;
     evaluate.counterDataImageSize = set->data.size;
-    evaluate.ppMetricNames = (const char **)set->names;
+    evaluate.ppMetricNames = set->names;
     evaluate.numMetrics = set->count;
     evaluate.pMetricValues = values;
     return PROFILER(self, cuptiProfilerHostEvaluateToGpuValues, &evaluate);
+}
+
+// ---- whose turn it is ----
+
+static void release_profiler(bw_device *device, void *self) {
+    // A thread that counts with this profiler, or is about to be refused it, must end first: the handle may go next.
+    if (!bw_cupti_count_hold(device, BW_CUPTI_CLOSES)) return;
+    take_down(device, self);
+    bw_cupti_count_release(device);
+}
+
+static const bw_cuda_part part = {sizeof(profiler), nullptr, release_profiler};
+
+bw_status hold(bw_device *device, char *why, size_t why_size, profiler **out) {
+    void *state;
+    why[0] = '\0';
+    BW_TRY(bw_cuda_enter(device));
+    BW_TRY(bw_cuda_attach(device, &part, &state));
+    if (bw_cupti_count_hold(device, BW_CUPTI_COUNTS)) {
+        *out = (profiler *)state;
+    } else {
+        snprintf(why, why_size, "another device handle of this process is counting: count when it has finished");
+    }
+    return BW_OK;
+}
+
+bw_status release(bw_device *device, profiler *self, bw_status status, bool remember, char *why, size_t why_size) {
+    const bw_code code = bw_status_code(status);
+    if (status) {
+        snprintf(why, why_size, "%s", bw_status_message(status));
+        // What CUPTI refuses once it will refuse again; memory may be there the next time.
+        if (code == BW_CODE_UNAVAILABLE && (remember || !self->range)) {
+            snprintf(self->failure, sizeof self->failure, "%s", why);
+        }
+        close(device, self);
+    }
+    bw_cupti_count_release(device);
+    if (code != BW_CODE_UNAVAILABLE && code != BW_CODE_MEMORY && code != BW_CODE_BUSY) return status;
+    bw_status_free(status);
+    return BW_OK;
 }
 
 }  // namespace bw_profiler

@@ -2,10 +2,11 @@
 // configured once; counting it runs the same work as many times as CUPTI asks for.
 //
 // C++ because cupti_profiler_host.h is; nothing here throws, and nothing of CUPTI's is linked.
-#ifndef BW_CUDA_RANGE_PROFILER_H
-#define BW_CUDA_RANGE_PROFILER_H
+#pragma once
 
+#include "cuda/launch/flush.h"
 #include "cuda/libraries/cupti.h"
+#include "cuda/timing/work.h"
 
 #if defined(__has_include)
 #if __has_include(<cupti_range_profiler.h>) && __has_include(<cupti_profiler_host.h>) && __has_include(<cupti_target.h>)
@@ -23,6 +24,8 @@
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
+
+enum { METRIC_READ, METRIC_WRITTEN, METRIC_L2, METRIC_COUNT };
 
 namespace bw_profiler {
 
@@ -73,39 +76,58 @@ struct profiler {
     char chip[64];
     image availability;
     CUpti_RangeProfiler_Object *range;
+    metric_set set;
+    bool calibrated;             // for bytes (dram.cc)
+    int bytes_at[METRIC_COUNT];  // their places in the set; -1: the chip does not know it
+    double flush[METRIC_COUNT];  // what the flush inside a range moves by itself
 #define BW_PROFILER_MEMBER(name) decltype(&::name) name;
     BW_PROFILER_CALLS(BW_PROFILER_MEMBER)
 #undef BW_PROFILER_MEMBER
 };
 
-// What is done in each pass: `before` the range and `inside` it. Both may enqueue; they are waited for.
+// What is done in each pass: ahead of the range a flush and launches, in the range launches and a flush. A flush that
+// is not open does nothing.
 struct work {
     bw_device *device;
-    bw_status (*before)(void *context);
-    bw_status (*inside)(void *context);
-    void *context;
+    const bw_cuda_work *launcher;  // NULL: there are flushes alone
+    int64_t launches_ahead, launches;
+    bw_cuda_flush flush_ahead, flush;
 };
+
+// A flush that drives out whatever the cache holds, dirty lines and all.
+bw_status flush_open(bw_device *device, bw_cuda_flush *out);
 
 // One set for each time that it is opened: an enabled profiler goes on with the first configuration that it gets,
 // whatever it is told later, and one that was only disabled and then enabled again crashed the process (H200, CUPTI
-// 13.0). Taken down completely and set up anew, as `close` and `open` do, it works as often as one likes. `take_down`
-// is for whoever times on the device meanwhile (bw_cupti_counter).
-bw_status open(bw_device *device, profiler *self, void (*take_down)(bw_device *, void *), void *state);
+// 13.0). Taken down completely and set up anew, as `close` and `open` do, it works as often as one likes.
+bw_status open(bw_device *device, profiler *self);
 void close(bw_device *device, profiler *self);  // but for `failure`, which stays
 
-// One unknown name fails a whole configuration: each is asked for by itself.
-bw_status knows(profiler *self, const char *name, bool *out);
-
-// `set` holds the names; whatever happens it is to be closed.
-bw_status set_open(profiler *self, metric_set *set);
-void set_close(profiler *self, metric_set *set);
+// The first candidate that the chip knows joins the set: its value comes `at` this place, -1: the chip knows neither.
+bw_status set_add(profiler *self, const char *const candidates[2], int *at);
+// Configures the set; nothing is added from then on.
+bw_status set_open(profiler *self);
 
 // One value for each name, in as many passes as that takes; BW_CODE_UNAVAILABLE when CUPTI wants more than `most`.
-bw_status count(profiler *self, const metric_set *set, const work *work, int most, double *values, int *passes);
+bw_status count(profiler *self, const work *work, int most, double *values, int *passes);
 
-bw_status wait(bw_device *device);
+bw_status wait(const work *work);
+
+// Locks the device's profiler. NULL, and the reason, while another handle counts.
+bw_status hold(bw_device *device, char *why, size_t why_size, profiler **out);
+// Takes the profiler down if counting failed, and unlocks it. `why` gets the reason, and so does every later call if no
+// profiler could be opened or `remember` is set. Errors that are not about counters are returned.
+bw_status release(bw_device *device, profiler *self, bw_status status, bool remember, char *why, size_t why_size);
+
+template <typename Count>
+bw_status run(bw_device *device, bool remember, char *why, size_t why_size, Count count) {
+    profiler *self = nullptr;
+    BW_TRY(hold(device, why, why_size, &self));
+    if (!self) return BW_OK;
+    const bw_status status = self->failure[0] ? bw_fail(BW_CODE_UNAVAILABLE, "%s", self->failure) : count(self);
+    return release(device, self, status, remember, why, why_size);
+}
 
 }  // namespace bw_profiler
 
-#endif
 #endif

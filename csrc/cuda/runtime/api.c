@@ -6,67 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a caller can do about an error; errors that are not listed leave the device usable (BW_CODE_DEVICE). */
-static const struct {
-    cudaError_t error;
-    bw_code code;
-} error_codes[] = {
-    {cudaErrorMemoryAllocation, BW_CODE_MEMORY},
-
-    {cudaErrorInitializationError, BW_CODE_UNAVAILABLE},
-    {cudaErrorStubLibrary, BW_CODE_UNAVAILABLE},
-    {cudaErrorInsufficientDriver, BW_CODE_UNAVAILABLE},
-    {cudaErrorCallRequiresNewerDriver, BW_CODE_UNAVAILABLE},
-    {cudaErrorDevicesUnavailable, BW_CODE_UNAVAILABLE},
-    {cudaErrorNoDevice, BW_CODE_UNAVAILABLE},
-    {cudaErrorInvalidDevice, BW_CODE_UNAVAILABLE},
-    {cudaErrorDeviceNotLicensed, BW_CODE_UNAVAILABLE},
-    {cudaErrorOperatingSystem, BW_CODE_UNAVAILABLE},
-    {cudaErrorSystemNotReady, BW_CODE_UNAVAILABLE},
-    {cudaErrorSystemDriverMismatch, BW_CODE_UNAVAILABLE},
-    {cudaErrorCompatNotSupportedOnDevice, BW_CODE_UNAVAILABLE},
-    {cudaErrorMpsConnectionFailed, BW_CODE_UNAVAILABLE},
-    {cudaErrorMpsRpcFailure, BW_CODE_UNAVAILABLE},
-    {cudaErrorMpsServerNotReady, BW_CODE_UNAVAILABLE},
-    {cudaErrorMpsMaxClientsReached, BW_CODE_UNAVAILABLE},
-    {cudaErrorMpsMaxConnectionsReached, BW_CODE_UNAVAILABLE},
-
+/* Errors by what a caller can do about them. Those of no list leave the device usable (BW_CODE_DEVICE). */
+static const cudaError_t out_of_memory[] = {cudaErrorMemoryAllocation};
+static const cudaError_t unavailable[] = {
+    cudaErrorInitializationError, cudaErrorStubLibrary, cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver,
+    cudaErrorDevicesUnavailable, cudaErrorNoDevice, cudaErrorInvalidDevice, cudaErrorDeviceNotLicensed,
+    cudaErrorOperatingSystem, cudaErrorSystemNotReady, cudaErrorSystemDriverMismatch,
+    cudaErrorCompatNotSupportedOnDevice, cudaErrorMpsConnectionFailed, cudaErrorMpsRpcFailure,
+    cudaErrorMpsServerNotReady, cudaErrorMpsMaxClientsReached, cudaErrorMpsMaxConnectionsReached,
     /* What was to be captured in a graph cannot be. */
-    {cudaErrorStreamCaptureUnsupported, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureInvalidated, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureMerge, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureUnmatched, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureUnjoined, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureIsolation, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureImplicit, BW_CODE_UNAVAILABLE},
-    {cudaErrorCapturedEvent, BW_CODE_UNAVAILABLE},
-    {cudaErrorStreamCaptureWrongThread, BW_CODE_UNAVAILABLE},
+    cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated, cudaErrorStreamCaptureMerge,
+    cudaErrorStreamCaptureUnmatched, cudaErrorStreamCaptureUnjoined, cudaErrorStreamCaptureIsolation,
+    cudaErrorStreamCaptureImplicit, cudaErrorCapturedEvent, cudaErrorStreamCaptureWrongThread};
+static const cudaError_t unsupported[] = {cudaErrorNoKernelImageForDevice, cudaErrorUnsupportedPtxVersion,
+                                          cudaErrorInvalidPtx, cudaErrorJitCompilerNotFound, cudaErrorNotSupported};
+static const cudaError_t device_lost[] = {
+    cudaErrorCudartUnloading, cudaErrorDeviceUninitialized, cudaErrorContextIsDestroyed, cudaErrorECCUncorrectable,
+    cudaErrorNvlinkUncorrectable, cudaErrorIllegalAddress, cudaErrorLaunchTimeout, cudaErrorAssert,
+    cudaErrorHardwareStackError, cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace,
+    cudaErrorInvalidPc, cudaErrorLaunchFailure, cudaErrorMpsClientTerminated, cudaErrorExternalDevice,
+    /* cudaErrorContained and cudaErrorTensorMemoryLeak, which early CUDA 12 does not name */
+    (cudaError_t)226, (cudaError_t)721};
 
-    {cudaErrorNoKernelImageForDevice, BW_CODE_UNSUPPORTED},
-    {cudaErrorUnsupportedPtxVersion, BW_CODE_UNSUPPORTED},
-    {cudaErrorInvalidPtx, BW_CODE_UNSUPPORTED},
-    {cudaErrorJitCompilerNotFound, BW_CODE_UNSUPPORTED},
-    {cudaErrorNotSupported, BW_CODE_UNSUPPORTED},
-
-    {cudaErrorCudartUnloading, BW_CODE_DEVICE_LOST},
-    {cudaErrorDeviceUninitialized, BW_CODE_DEVICE_LOST},
-    {cudaErrorContextIsDestroyed, BW_CODE_DEVICE_LOST},
-    {cudaErrorECCUncorrectable, BW_CODE_DEVICE_LOST},
-    {cudaErrorNvlinkUncorrectable, BW_CODE_DEVICE_LOST},
-    {(cudaError_t)226, BW_CODE_DEVICE_LOST}, /* cudaErrorContained, which early CUDA 12 does not name */
-    {cudaErrorIllegalAddress, BW_CODE_DEVICE_LOST},
-    {cudaErrorLaunchTimeout, BW_CODE_DEVICE_LOST},
-    {cudaErrorAssert, BW_CODE_DEVICE_LOST},
-    {cudaErrorHardwareStackError, BW_CODE_DEVICE_LOST},
-    {cudaErrorIllegalInstruction, BW_CODE_DEVICE_LOST},
-    {cudaErrorMisalignedAddress, BW_CODE_DEVICE_LOST},
-    {cudaErrorInvalidAddressSpace, BW_CODE_DEVICE_LOST},
-    {cudaErrorInvalidPc, BW_CODE_DEVICE_LOST},
-    {cudaErrorLaunchFailure, BW_CODE_DEVICE_LOST},
-    {(cudaError_t)721, BW_CODE_DEVICE_LOST}, /* cudaErrorTensorMemoryLeak, likewise */
-    {cudaErrorMpsClientTerminated, BW_CODE_DEVICE_LOST},
-    {cudaErrorExternalDevice, BW_CODE_DEVICE_LOST},
-};
+#define ERRORS(code, list) \
+    { code, list, sizeof(list) / sizeof(list)[0] }
+static const struct {
+    bw_code code;
+    const cudaError_t *errors;
+    size_t count;
+} error_codes[] = {ERRORS(BW_CODE_MEMORY, out_of_memory), ERRORS(BW_CODE_UNAVAILABLE, unavailable),
+                   ERRORS(BW_CODE_UNSUPPORTED, unsupported), ERRORS(BW_CODE_DEVICE_LOST, device_lost)};
 
 void bw_cuda_api_init(bw_cuda_api *api, const char *stage) {
     memset(api, 0, sizeof *api);
@@ -92,7 +61,9 @@ cudaError_t bw_cuda_take_injected_fault(bw_cuda_api *api) {
 
 static bw_code code_of(cudaError_t error) {
     for (size_t i = 0; i < sizeof error_codes / sizeof error_codes[0]; i++) {
-        if (error_codes[i].error == error) return error_codes[i].code;
+        for (size_t j = 0; j < error_codes[i].count; j++) {
+            if (error_codes[i].errors[j] == error) return error_codes[i].code;
+        }
     }
     return BW_CODE_DEVICE;
 }
@@ -128,36 +99,33 @@ bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     return BW_OK;
 }
 
-/* A function of the driver that the process has loaded, or NULL. The driver stays: closing only gives back what
- * opening took. */
-static void *driver_function(const char *name) {
+/* Sets a pointer to a function: of the driver that the process has loaded, or NULL. The driver stays: closing only
+ * gives back what opening took. */
+static void find_driver_function(const char *name, void *out) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     void *symbol = driver ? dlsym(driver, name) : NULL;
     if (driver) dlclose(driver);
-    return symbol;
+    memcpy(out, &symbol, sizeof symbol);
 }
 
 bw_status bw_cuda_context(void **out) {
-    int (*current)(void **) = NULL;
-    void *symbol = driver_function("cuCtxGetCurrent");
-    memcpy(&current, &symbol, sizeof symbol);
+    int (*current)(void **);
+    find_driver_function("cuCtxGetCurrent", &current);
     int error = current ? current(out) : -1;
     if (error == 0 && *out) return BW_OK;
     return bw_fail(BW_CODE_UNAVAILABLE, "the driver tells no current context (cuCtxGetCurrent: %d)", error);
 }
 
 bool bw_cuda_is_in_use(int index) {
-    int (*state)(int, unsigned *, int *) = NULL;
-    void *symbol = driver_function("cuDevicePrimaryCtxGetState");
+    int (*state)(int, unsigned *, int *);
     unsigned flags;
     int active = 1;
-    memcpy(&state, &symbol, sizeof symbol);
+    find_driver_function("cuDevicePrimaryCtxGetState", &state);
     return !state || state(index, &flags, &active) != 0 || active;
 }
 
 bool bw_cuda_leave(void) {
-    int (*set)(void *) = NULL;
-    void *symbol = driver_function("cuCtxSetCurrent");
-    memcpy(&set, &symbol, sizeof symbol);
+    int (*set)(void *);
+    find_driver_function("cuCtxSetCurrent", &set);
     return set && set(NULL) == 0;
 }

@@ -1,7 +1,6 @@
 /* Every CUDA call of the host code goes through one table of function pointers, so that a test can make any of them
  * fail. A call site reads BW_CUDA(api, memory_allocate(&pointer, bytes)). */
-#ifndef BW_CUDA_API_H
-#define BW_CUDA_API_H
+#pragma once
 
 #include <cuda_runtime.h>
 #include <stdbool.h>
@@ -9,9 +8,16 @@
 
 #include "base/status.h"
 
+/* Around declarations that C and C++ share. */
 #ifdef __cplusplus
-extern "C" {
+#define BW_C_BEGIN extern "C" {
+#define BW_C_END }
+#else
+#define BW_C_BEGIN
+#define BW_C_END
 #endif
+
+BW_C_BEGIN
 
 #if CUDART_VERSION < 12000
 #error "bwprof's CUDA backend needs CUDA 12.0 or newer"
@@ -102,8 +108,9 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
 /* Whether the stream has passed an event. */
 bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 
-/* A function of the driver as of a version of CUDA (12000), so that nothing of it is linked; NULL where it has none. */
-bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void **out);
+/* A function of the driver as of a version of CUDA (12000), so that nothing of it is linked, into the pointer to a
+ * function that `out` points to; NULL where the driver has none. */
+bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void *out);
 
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
 bw_status bw_cuda_context(void **out);
@@ -123,7 +130,4 @@ bool bw_cuda_leave(void);
         if ((api)->call != cudaSuccess) (void)(api)->last_error(); \
     } while (0)
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

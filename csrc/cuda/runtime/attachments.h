@@ -1,13 +1,10 @@
 /* State that parts of the backend attach to a device's handle at their first use, such as an open library or a
  * profiler. */
-#ifndef BW_CUDA_ATTACHMENTS_H
-#define BW_CUDA_ATTACHMENTS_H
+#pragma once
 
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 typedef struct bw_cuda_part {
     size_t state_bytes;
@@ -25,7 +22,4 @@ void *bw_cuda_find_attachment(const bw_device *device, const bw_cuda_part *part)
 void bw_cuda_release_profilers(bw_device *device);
 void bw_cuda_attachments_close(bw_device *device);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -1,18 +1,15 @@
 /* The CUDA backend's device handle. */
-#ifndef BW_CUDA_DEVICE_H
-#define BW_CUDA_DEVICE_H
+#pragma once
 
 #include "backend/backend.h"
 #include "cuda/runtime/api.h"
 #include "cuda/runtime/facts.h"
 #include "cuda/runtime/plan_cache.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 typedef struct bw_cuda_attachment bw_cuda_attachment; /* attachments.c */
-typedef struct bw_cuda_nvtx bw_cuda_nvtx;             /* of nvtx.c, a floor above */
+typedef struct bw_cuda_nvtx bw_cuda_nvtx;             /* nvtx.c */
 
 struct bw_device {
     bw_cuda_api api;
@@ -29,7 +26,4 @@ struct bw_device {
 bw_status bw_cuda_enter(bw_device *device);
 bw_status bw_cuda_synchronize(bw_device *device);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

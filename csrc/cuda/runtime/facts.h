@@ -1,6 +1,5 @@
 /* The facts of a device that only CUDA's kernels need (bw_device_facts.own). */
-#ifndef BW_CUDA_RUNTIME_FACTS_H
-#define BW_CUDA_RUNTIME_FACTS_H
+#pragma once
 
 #include "backend/backend.h"
 
@@ -12,5 +11,3 @@ struct bw_own_facts {
     int64_t memory_clock_khz, bus_bits;
     const bw_plan_cache *plans; /* NULL: none are kept */
 };
-
-#endif

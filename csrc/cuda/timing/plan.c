@@ -3,14 +3,13 @@
  * The L2's persisting lines are not reset before a plan. Nothing here makes any, those of others do not hold our data,
  * and the reset has a price: on an H200 (driver 580), from its eighth call in a process on, every later launch takes
  * 0.18 us longer, in graphs too and for good (1 MiB written in 1.08 us, then in 1.26). */
-#include "cuda/timing/plan.h"
-
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/order.h"
 #include "cuda/launch/service.h"
+#include "cuda/runtime/calls.h"
 #include "cuda/timing/timer.h"
 
 /* In the same order. */

@@ -2,7 +2,7 @@
 #include "cuda/timing/timer.h"
 
 #include "cuda/launch/service.h"
-#include "cuda/libraries/nvtx/nvtx.h"
+#include "cuda/runtime/nvtx.h"
 
 /* A launch that starts this much before its flush ends runs beside it; a dependent launch may overlap by less. */
 static const uint64_t overlap_most_ns = 5000;

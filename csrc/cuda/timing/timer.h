@@ -1,15 +1,10 @@
 /* The state of a plan, the interface of a timer, and the functions that timers share. */
-#ifndef BW_CUDA_TIMER_H
-#define BW_CUDA_TIMER_H
+#pragma once
 
 #include "cuda/launch/flush.h"
 #include "cuda/launch/replay.h"
 #include "cuda/libraries/cupti.h"
 #include "cuda/timing/work.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* `prepare` follows the warm-up; `run` is one replay: the elapsed time of all its launches. */
 typedef struct bw_cuda_timer {
@@ -56,8 +51,3 @@ bw_status bw_cuda_trace_open(bw_plan *plan);
 bw_status bw_cuda_trace_take(bw_plan *plan);
 bw_status bw_cuda_trace_add(bw_plan *plan, const bw_kernel_span *spans, int64_t count, int64_t launches);
 void bw_cuda_trace_close(const bw_plan *plan);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,9 @@
 /* A plan's work on CUDA: launches on the device's stream, or calls of a caller's function. */
-#ifndef BW_CUDA_WORK_H
-#define BW_CUDA_WORK_H
+#pragma once
 
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 typedef struct bw_cuda_work {
     bw_device *device;
@@ -28,7 +25,4 @@ bw_status bw_cuda_work_run(const bw_cuda_work *self, int64_t launches);
  * as many as the others. */
 bw_status bw_cuda_work_count_error(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -3,11 +3,10 @@
  * cuBLASLt is column-major: the row-major D(M, N) is its D'(N, M), so D' = B'^T A' with B'(K, N) and A'(K, M), the very
  * arrays that we have, leading dimension K.
  *
- * `prepare` asks for up to 32 algorithms and times them as a case is timed: a graph of several launches over the
- * rotating sets, each going on where the one before ended, so that all find their inputs equally cold, with nothing up
- * that delays kernels, and once the clock is up: the library's first choices come first and would be timed worst. After
- * the first round, which is short, whatever came near the best stays; then the field halves from round to round while
- * the time doubles. An algorithm that fails is dropped.
+ * `prepare` asks for up to 32 algorithms, times each once, and then the best four longer. They are timed as a case is
+ * timed: a graph of several launches over the rotating sets, each going on where the one before ended, so that all find
+ * their inputs equally cold, with nothing up that delays kernels, and once the clock is up: the library's first choices
+ * come first and would be timed worst. An algorithm that fails is dropped.
  * For a single launch nothing is timed: the heuristic's first algorithm is taken.
  * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
  * accuracy. */
@@ -26,58 +25,50 @@
 enum {
     WORKSPACE_BYTES = 32 << 20,
     CANDIDATE_LIMIT = 32,
-    FIRST_LAUNCHES = 4,
-    LAUNCHES_MOST = 512, /* of one graph */
-    SURE_CANDIDATES = 4, /* timed however long they take */
-    FIELD_MOST = 16      /* after the first round */
+    FINALISTS = 4,
+    LAUNCHES_MOST = 512 /* of one graph */
 };
-static const double search_budget_ms = 40.0;
-static const double warm_least_ms = 20.0, warm_most_ms = 100.0, warm_graph_ms = 2.0;
-static const double settled_share = 0.01; /* of two graphs' times, when the clock has stopped rising */
-static const double near_share = 0.25;    /* of the best: a first round may be off by so much */
-static const double first_round_ms = 0.1; /* and each next round twice that, but at least twice as many launches */
+static const double warm_graph_ms = 2.0, first_graph_ms = 0.25, final_graph_ms = 2.0;
+static const double warm_least_ms = 20.0, warm_most_ms = 100.0;
+static const double settled_share = 0.01;    /* of two graphs' times, when the clock has stopped rising */
+static const double search_budget_ms = 40.0; /* the first few are timed however long they take */
 static const double tie_share = 0.01;
+
+typedef struct lt_candidate {
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes; /* what the algorithm asked for */
+    int rank;               /* in the library's own opinion */
+    double ms;              /* per launch; infinite: not timed, or failed */
+} lt_candidate;
 
 /* What a case keeps: its descriptors and the algorithm it settled on. */
 typedef struct lt_case {
     bw_cublaslt *library;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, activations, output; /* B, A, D in cuBLASLt's view */
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace_bytes; /* what the algorithm asked for */
+    lt_candidate chosen;
 } lt_case;
 
-typedef struct lt_candidate {
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace_bytes;
-    int rank;  /* in the library's own opinion */
-    double ms; /* per launch; infinite: failed */
-} lt_candidate;
-
-/* The search's tools: created once, reused for every candidate. */
 typedef struct lt_search {
+    const lt_case *state;
     const bw_launch *sets;
     int64_t set_count;
     int64_t launched; /* so far: the next launch's set */
     bw_replay replay;
     double spent_ms;
+    const lt_candidate *candidate; /* that is captured, so many times */
+    int launches;
 } lt_search;
 
-/* Of operands that are all stored alike; TF32 is FP32 in memory. */
-static const struct {
-    bw_precision_id precision;
-    cudaDataType_t type;
-} data_types[] = {{BW_PRECISION_FP32, CUDA_R_32F},
-                  {BW_PRECISION_TF32, CUDA_R_32F},
-                  {BW_PRECISION_FP16, CUDA_R_16F},
-                  {BW_PRECISION_BF16, CUDA_R_16BF}};
-
-/* NULL: it is not made for this precision. */
-static const cudaDataType_t *data_type(const bw_precision *precision) {
-    for (size_t i = 0; i < sizeof data_types / sizeof data_types[0]; i++) {
-        if (data_types[i].precision == precision->id) return &data_types[i].type;
+/* Of operands that are all stored alike; TF32 is FP32 in memory. False where cuBLASLt is not made for the precision. */
+static bool find_data_type(const bw_precision *precision, cudaDataType_t *out) {
+    switch (precision->id) {
+        case BW_PRECISION_FP32:
+        case BW_PRECISION_TF32: *out = CUDA_R_32F; return true;
+        case BW_PRECISION_FP16: *out = CUDA_R_16F; return true;
+        case BW_PRECISION_BF16: *out = CUDA_R_16BF; return true;
+        default: return false;
     }
-    return NULL;
 }
 
 /* CUBLAS_COMPUTE_32F keeps FP32 products in full precision; only TF32 may use the tensor cores' shorter one. */
@@ -101,23 +92,22 @@ int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *pre
     return WORKSPACE_BYTES;
 }
 
-static cublasStatus_t enqueue(const lt_case *state, const bw_launch *launch, const cublasLtMatmulAlgo_t *algorithm,
-                              size_t workspace_bytes) {
+static cublasStatus_t enqueue(const lt_case *state, const bw_launch *launch, const lt_candidate *candidate) {
     const float alpha = 1.0f, beta = launch->dims->value[BW_GEMM_BETA] ? 1.0f : 0.0f;
     void *output = launch->operand[BW_GEMM_D];
     const void *addend = launch->dims->value[BW_GEMM_BETA] ? launch->operand[BW_GEMM_C] : output;
     return state->library->cublasLtMatmul(state->library->lt, state->product, &alpha, launch->operand[BW_GEMM_B],
                                           state->weights, launch->operand[BW_GEMM_A], state->activations, &beta, addend,
-                                          state->output, output, state->output, algorithm, launch->workspace,
-                                          workspace_bytes, launch->device->stream);
+                                          state->output, output, state->output, &candidate->algorithm,
+                                          launch->workspace, candidate->workspace_bytes, launch->device->stream);
 }
 
 bw_status bw_cublaslt_launch(const bw_launch *launch) {
     const lt_case *state = launch->state;
-    cublasStatus_t result = enqueue(state, launch, &state->algorithm, state->workspace_bytes);
+    cublasStatus_t result = enqueue(state, launch, &state->chosen);
     if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
     BW_TRY(BW_CUDA(&launch->device->api, last_error())); /* a device error says more than the library's */
-    return bw_fail(BW_CODE_DEVICE, "%s: cublasLtMatmul failed: %s", state->library->path,
+    return bw_fail(BW_CODE_DEVICE, "%s: cublasLtMatmul failed: %s", state->library->file.path,
                    state->library->cublasLtGetStatusString(result));
 }
 
@@ -125,13 +115,12 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     bw_cublaslt *library = state->library;
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
-    const cudaDataType_t *known = data_type(launch->precision);
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    if (!known) {
+    cudaDataType_t type;
+    if (!find_data_type(launch->precision, &type)) {
         return bw_fail(BW_CODE_UNSUPPORTED, "cublaslt is not made for %s: allowed are fp32, tf32, fp16, bf16",
                        launch->precision->name);
     }
-    const cudaDataType_t type = *known;
     BW_TRY(BW_CUBLASLT(
         library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
     BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
@@ -169,64 +158,84 @@ cleanup:
     return status;
 }
 
-/* What a graph is captured of: launches one after the other over the sets. */
-typedef struct lt_capture {
-    const lt_case *state;
-    lt_search *search;
-    const lt_candidate *candidate;
-    int launches;
-    bool refused; /* by the library: an algorithm that cannot be captured is none for us */
-} lt_capture;
+/* ---- the search ---- */
 
 static bw_status enqueue_launches(void *context) {
-    lt_capture *self = context;
-    lt_search *search = self->search;
+    lt_search *self = context;
     for (int i = 0; i < self->launches; i++) {
-        const bw_launch *set = &search->sets[search->launched++ % search->set_count];
-        const lt_candidate *candidate = self->candidate;
-        self->refused =
-            enqueue(self->state, set, &candidate->algorithm, candidate->workspace_bytes) != CUBLAS_STATUS_SUCCESS;
-        if (self->refused) return bw_fail(BW_CODE_UNAVAILABLE, "an algorithm that cannot be captured");
+        const bw_launch *set = &self->sets[self->launched++ % self->set_count];
+        if (enqueue(self->state, set, self->candidate) != CUBLAS_STATUS_SUCCESS) {
+            return bw_fail(BW_CODE_UNAVAILABLE, "an algorithm that cannot be captured");
+        }
     }
     return BW_OK;
 }
 
-/* *graph stays NULL when the library refuses. */
-static bw_status capture(const lt_case *state, lt_search *search, const lt_candidate *candidate, int launches,
-                         cudaGraph_t *graph) {
-    bw_device *device = search->sets[0].device;
-    lt_capture self = {state, search, candidate, launches, false};
-    bw_status status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, &self, graph);
-    if (!self.refused) return status;
-    bw_status_free(status);
-    return BW_OK;
-}
-
-/* Sets candidate->ms, infinite when the candidate cannot be used. An error is the device's. */
-static bw_status time_candidate(const lt_case *state, lt_search *search, lt_candidate *candidate, int launches) {
-    bw_device *device = search->sets[0].device;
+/* Sets candidate->ms, infinite when the candidate cannot be captured and so is none for us. An error is the device's.
+ */
+static bw_status time_candidate(lt_search *self, lt_candidate *candidate, int launches) {
+    bw_device *device = self->sets[0].device;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t replay = NULL;
     double ns = 0.0;
-    bw_status status = BW_OK;
     candidate->ms = INFINITY;
-    BW_GOTO(capture(state, search, candidate, launches, &graph));
-    if (!graph) goto cleanup;
-    BW_GOTO(bw_cuda_graph_finish(device, device->stream, graph, &replay));
-    BW_GOTO(bw_replay_run(&search->replay, device->stream, replay, NULL, &ns));
-    candidate->ms = ns / 1e6 / launches;
-    search->spent_ms += ns / 1e6 + candidate->ms; /* and its warm-up */
-cleanup:
+    self->candidate = candidate;
+    self->launches = launches;
+    bw_status status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, self, &graph);
+    if (bw_status_code(status) == BW_CODE_UNAVAILABLE) {
+        bw_status_free(status);
+        return BW_OK;
+    }
+    BW_TRY(status);
+    status = bw_cuda_graph_finish(device, device->stream, graph, &replay);
+    if (!status) status = bw_replay_run(&self->replay, device->stream, replay, NULL, &ns);
+    if (!status) candidate->ms = ns / 1e6 / launches;
+    self->spent_ms += ns / 1e6;
     if (replay) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(replay));
     return status;
 }
 
 /* The first launch loads the kernel's code, which must not happen during a capture. */
-static bw_status warm_candidate(const lt_case *state, lt_search *search, const lt_candidate *candidate, bool *usable) {
-    bw_device *device = search->sets[0].device;
-    *usable =
-        enqueue(state, &search->sets[0], &candidate->algorithm, candidate->workspace_bytes) == CUBLAS_STATUS_SUCCESS;
+static bw_status load_candidate(const lt_search *self, const lt_candidate *candidate, bool *usable) {
+    bw_device *device = self->sets[0].device;
+    *usable = enqueue(self->state, &self->sets[0], candidate) == CUBLAS_STATUS_SUCCESS;
     return BW_CUDA(&device->api, stream_synchronize(device->stream));
+}
+
+/* As many as take so long. */
+static int launches_for(const lt_candidate *candidate, double graph_ms) {
+    return (int)fmax(1, fmin(LAUNCHES_MOST, graph_ms / candidate->ms));
+}
+
+/* Replays a candidate until the clock of a GPU that had nothing to do has stopped rising. */
+static bw_status raise_clock(lt_search *self, lt_candidate *candidate) {
+    double before_ms;
+    self->spent_ms = 0.0;
+    do {
+        before_ms = candidate->ms;
+        BW_TRY(time_candidate(self, candidate, launches_for(candidate, warm_graph_ms)));
+        if (!isfinite(candidate->ms)) return BW_OK;
+    } while (self->spent_ms < warm_least_ms ||
+             (self->spent_ms < warm_most_ms && candidate->ms < before_ms * (1.0 - settled_share)));
+    self->spent_ms = 0.0;
+    return BW_OK;
+}
+
+/* Times each candidate once; those after the first few only while the budget lasts. All do the same product, so that
+ * the first one's time says how many launches a graph holds. */
+static bw_status time_all(lt_search *self, lt_candidate *candidates, int count) {
+    int launches = 0;
+    for (int i = 0; i < count && (i < FINALISTS || self->spent_ms < search_budget_ms); i++) {
+        bool usable = false;
+        BW_TRY(load_candidate(self, &candidates[i], &usable));
+        if (usable && !launches) {
+            BW_TRY(raise_clock(self, &candidates[i]));
+            usable = isfinite(candidates[i].ms);
+            if (usable) launches = launches_for(&candidates[i], first_graph_ms);
+        }
+        if (usable) BW_TRY(time_candidate(self, &candidates[i], launches));
+    }
+    return BW_OK;
 }
 
 static int compare_candidates(const void *left, const void *right) {
@@ -234,107 +243,31 @@ static int compare_candidates(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* As many as take so long, at least `least`. */
-static int launches_for(const lt_candidate *candidate, double ms, int least) {
-    return (int)fmax(least, fmin(LAUNCHES_MOST, ms / candidate->ms)); /* none of one that has failed: infinite */
+/* The fastest. Where noise could have decided, the library does, so that the same case gets the same algorithm the next
+ * time. NULL where none has run. */
+static const lt_candidate *choose(const lt_candidate *finalists, int count) {
+    const lt_candidate *chosen = NULL;
+    double best_ms = INFINITY;
+    for (int i = 0; i < count; i++) best_ms = fmin(best_ms, finalists[i].ms);
+    for (int i = 0; i < count && isfinite(best_ms); i++) {
+        if (finalists[i].ms > best_ms * (1.0 + tie_share)) continue;
+        if (!chosen || finalists[i].rank < chosen->rank) chosen = &finalists[i];
+    }
+    return chosen;
 }
 
-static bool clock_rises(const lt_search *search, double before_ms, double ms) {
-    if (!isfinite(ms) || search->spent_ms >= warm_most_ms) return false;
-    return search->spent_ms < warm_least_ms || ms < before_ms * (1.0 - settled_share);
-}
-
-/* Replays of the first candidate that runs, until the clock of a GPU that had nothing to do has stopped rising. */
-static bw_status raise_clock(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
-    double before_ms = INFINITY;
-    lt_candidate *first = candidates;
-    for (; first < candidates + count; first++) {
-        bool usable = false;
-        BW_TRY(warm_candidate(state, search, first, &usable));
-        if (usable) BW_TRY(time_candidate(state, search, first, FIRST_LAUNCHES));
-        if (isfinite(first->ms)) break;
-    }
-    if (first == candidates + count) return BW_OK;
-    while (clock_rises(search, before_ms, first->ms)) {
-        before_ms = first->ms;
-        BW_TRY(time_candidate(state, search, first, launches_for(first, warm_graph_ms, FIRST_LAUNCHES)));
-    }
-    search->spent_ms = 0.0;
-    return BW_OK;
-}
-
-/* Meets every candidate until half the budget is spent; the first few in any case. */
-static bw_status first_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
-    for (int i = 0; i < count; i++) {
-        bool usable = false;
-        if (i >= SURE_CANDIDATES && search->spent_ms > search_budget_ms / 2) break;
-        BW_TRY(warm_candidate(state, search, &candidates[i], &usable));
-        const int launches = search->spent_ms > search_budget_ms / 4 ? 1 : FIRST_LAUNCHES;
-        if (usable) BW_TRY(time_candidate(state, search, &candidates[i], launches));
-        const int wanted = launches_for(&candidates[i], first_round_ms, launches);
-        if (wanted > launches) BW_TRY(time_candidate(state, search, &candidates[i], wanted));
-    }
+static bw_status search(lt_search *self, lt_candidate *candidates, int count, const lt_candidate **chosen) {
+    BW_TRY(bw_cuda_take_down_all_profilers(self->sets[0].device));
+    BW_TRY(bw_replay_open(self->sets[0].device, &self->replay));
+    BW_TRY(time_all(self, candidates, count));
     qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
-    return BW_OK;
-}
-
-/* Looks closer at the first `field`, already sorted, as far as the budget goes; leaves them sorted. */
-static bw_status next_round(const lt_case *state, lt_search *search, lt_candidate *candidates, int field, double ms,
-                            int least) {
-    for (int i = 0; i < field; i++) {
-        if (!isfinite(candidates[i].ms)) break;
-        const int launches = launches_for(&candidates[i], ms, least);
-        if (search->spent_ms + candidates[i].ms * launches > search_budget_ms) break;
-        BW_TRY(time_candidate(state, search, &candidates[i], launches));
+    const int finalists = count < FINALISTS ? count : FINALISTS;
+    for (int i = 0; i < finalists && isfinite(candidates[i].ms); i++) {
+        const int launches = launches_for(&candidates[i], final_graph_ms);
+        if (launches > 1) BW_TRY(time_candidate(self, &candidates[i], launches)); /* one launch was timed before */
     }
-    qsort(candidates, (size_t)field, sizeof *candidates, compare_candidates);
+    *chosen = choose(candidates, finalists);
     return BW_OK;
-}
-
-/* Those of the sorted candidates that came near the best. */
-static int field_of(const lt_candidate *sorted, int count) {
-    int field = 0;
-    while (field < count && field < FIELD_MOST && sorted[field].ms <= sorted[0].ms * (1.0 + near_share)) field++;
-    return field;
-}
-
-static bw_status run_rounds(const lt_case *state, lt_search *search, lt_candidate *candidates, int count) {
-    BW_TRY(raise_clock(state, search, candidates, count));
-    BW_TRY(first_round(state, search, candidates, count));
-    double ms = 2 * first_round_ms;
-    int launches = 2 * FIRST_LAUNCHES;
-    for (int field = field_of(candidates, count); field >= 2; field /= 2, ms *= 2, launches *= 2) {
-        BW_TRY(next_round(state, search, candidates, field, ms, launches));
-    }
-    return BW_OK;
-}
-
-/* Of the last two, which were timed equally well: where noise could have decided, the library does, so that the same
- * case gets the same algorithm the next time. */
-static const lt_candidate *favourite(const lt_candidate *sorted, int count) {
-    bool tie = count > 1 && sorted[1].ms <= sorted[0].ms * (1.0 + tie_share);
-    return tie && sorted[1].rank < sorted[0].rank ? &sorted[1] : &sorted[0];
-}
-
-static void adopt(lt_case *state, const lt_candidate *candidate) {
-    state->algorithm = candidate->algorithm;
-    state->workspace_bytes = candidate->workspace_bytes;
-}
-
-static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count, lt_candidate *candidates, int count) {
-    lt_search search = {.sets = sets, .set_count = set_count};
-    bw_status status = BW_OK;
-    BW_GOTO(bw_cuda_take_down_all_profilers(sets[0].device));
-    BW_GOTO(bw_replay_open(sets[0].device, &search.replay));
-    BW_GOTO(run_rounds(state, &search, candidates, count));
-    if (count == 0 || !isfinite(candidates[0].ms)) {
-        BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
-                        state->library->path, count));
-    }
-    adopt(state, favourite(candidates, count));
-cleanup:
-    bw_replay_close(&search.replay);
-    return status;
 }
 
 void bw_cublaslt_release(void *state) {
@@ -349,23 +282,26 @@ void bw_cublaslt_release(void *state) {
 
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     lt_candidate candidates[CANDIDATE_LIMIT];
+    const lt_candidate *chosen = candidates;
     bw_cublaslt *library = NULL;
     int count = 0;
     bw_status status = BW_OK;
     BW_TRY(bw_cublaslt_get(sets[0].device, &library));
     lt_case *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for cuBLASLt's descriptors");
+    lt_search tools = {.state = self, .sets = sets, .set_count = set_count};
     self->library = library;
     BW_GOTO(describe(self, &sets[0]));
     BW_GOTO(ask_heuristics(self, candidates, &count));
-    if (sets[0].once && count > 0) {
-        adopt(self, &candidates[0]);
-    } else {
-        BW_GOTO(choose(self, sets, set_count, candidates, count));
+    if (!sets[0].once || count == 0) BW_GOTO(search(&tools, candidates, count, &chosen));
+    if (!chosen) {
+        BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
+                        library->file.path, count));
     }
+    self->chosen = *chosen;
     *state = self;
-    return BW_OK;
 cleanup:
-    bw_cublaslt_release(self);
+    bw_replay_close(&tools.replay);
+    if (status) bw_cublaslt_release(self);
     return status;
 }

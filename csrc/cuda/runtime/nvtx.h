@@ -1,12 +1,7 @@
 /* Marks for Nsight Systems and Nsight Compute. */
-#ifndef BW_CUDA_NVTX_H
-#define BW_CUDA_NVTX_H
+#pragma once
 
 #include "cuda/runtime/device.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Looks for a tool that takes them, for as long as the handle is open; the others do nothing where there is none. */
 bw_status bw_cuda_nvtx_open(bw_device *device);
@@ -16,8 +11,3 @@ void bw_cuda_nvtx_push(bw_device *device, const bw_annotation *what);
 void bw_cuda_nvtx_pop(bw_device *device);
 
 extern const bw_annotation_calls bw_cuda_annotation_calls;
-
-#ifdef __cplusplus
-}
-#endif
-#endif

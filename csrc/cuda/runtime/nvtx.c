@@ -2,7 +2,7 @@
  *
  * The toolkit's header is all there is: it opens the tool's library if one is named (NVTX_INJECTION64_PATH, which nsys
  * and ncu set), and nothing is linked. It is asked once, when a handle is opened, before another thread has that. */
-#include "cuda/libraries/nvtx/nvtx.h"
+#include "cuda/runtime/nvtx.h"
 
 #include <pthread.h>
 #include <string.h>
