@@ -16,6 +16,7 @@ SOURCES = (
     "csrc/cuda/libraries/cublaslt.c",
     "csrc/cuda/libraries/find.c",
     "csrc/cuda/kernels/gemm/cublaslt_search.c",
+    "csrc/cuda/launch/search.c",
     "csrc/cuda/runtime/attachments.c",
     "csrc/cuda/launch/graph.c",
     "csrc/cuda/launch/replay.c",

@@ -1,5 +1,5 @@
-/* A search has two rounds: all candidates for a short time each, then the best few for longer. The clock of a GPU that
- * had nothing to do rises first, or the first candidates would be timed worst. */
+/* A search times all candidates once, and then the best few longer. The clock of a GPU that had nothing to do rises
+ * first, or the first candidates would be timed worst. */
 #include "cuda/launch/search.h"
 
 #include <math.h>
@@ -8,52 +8,46 @@
 #include "cuda/launch/graph.h"
 #include "cuda/launch/replay.h"
 
-enum { FIRST_LAUNCHES = 4, LAUNCHES_MOST = 512, FINALISTS = 6, FINAL_TIMES = 3 };
-static const double budget_ms = 40; /* beyond which the first round ends, but not before as many as FINALISTS */
-static const double warm_least_ms = 20, warm_most_ms = 100, warm_graph_ms = 2;
+enum { LAUNCHES_MOST = 512, FINALISTS = 6, FINAL_TIMES = 3 };
+static const double warm_graph_ms = 2, first_graph_ms = 0.2, final_graph_ms = 0.7;
+static const double warm_least_ms = 20, warm_most_ms = 100;
 static const double settled_share = 0.01; /* of two graphs' times, when the clock has stopped rising */
-static const double first_round_ms = 0.2, last_round_ms = 0.7;
-static const double slow_ms = 5;       /* a launch that takes longer is timed once in a round */
-static const double near_share = 0.25; /* of the best: a first round may be off by so much */
+static const double budget_ms = 40;       /* the first few are timed however long they take */
+static const double near_share = 0.25;    /* of the best: a first time may be off by so much */
 static const double tie_share = 0.01;
 
 typedef struct candidate {
     int index;
-    double ms; /* per launch; infinite: it cannot be used */
+    double ms; /* of a launch; infinite: not timed, or it cannot be used */
 } candidate;
 
 typedef struct search {
     const bw_search_calls *calls;
     bw_replay replay;
-    int64_t launched;
     double spent_ms;
+    int64_t launched;
+    int candidate, launches; /* that are captured */
 } search;
 
-typedef struct capture {
-    search *search;
-    int candidate, launches;
-} capture;
-
 static bw_status enqueue_launches(void *context) {
-    const capture *self = context;
-    const bw_search_calls *calls = self->search->calls;
+    search *self = context;
     for (int i = 0; i < self->launches; i++) {
-        BW_TRY(calls->enqueue(calls->context, self->candidate, self->search->launched + i));
+        BW_TRY(self->calls->enqueue(self->calls->context, self->candidate, self->launched++));
     }
     return BW_OK;
 }
 
-/* Sets candidate->ms. An error is the device's: a candidate that is unavailable is none. */
+/* Sets candidate->ms. An error is the device's: a candidate that is unavailable is none for us. */
 static bw_status time_candidate(search *self, candidate *candidate, int launches) {
     bw_device *device = self->replay.device;
-    capture capture = {self, candidate->index, launches};
     cudaGraph_t graph = NULL;
     cudaGraphExec_t replay = NULL;
     double ns = 0;
     candidate->ms = INFINITY;
+    self->candidate = candidate->index;
+    self->launches = launches;
     bw_status status = self->calls->ready(self->calls->context, candidate->index, self->launched, launches);
-    if (!status) status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, &capture, &graph);
-    self->launched += launches;
+    if (!status) status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, self, &graph);
     if (bw_status_code(status) == BW_CODE_UNAVAILABLE) {
         bw_status_free(status);
         return BW_OK;
@@ -68,37 +62,35 @@ static bw_status time_candidate(search *self, candidate *candidate, int launches
 }
 
 /* As many as take so long. */
-static int launches_for(const candidate *candidate, double ms, int least) {
-    if (candidate->ms > slow_ms) return 1;
-    return (int)fmax(least, fmin(LAUNCHES_MOST, ms / candidate->ms));
+static int launches_for(const candidate *candidate, double graph_ms) {
+    return (int)fmax(1, fmin(LAUNCHES_MOST, graph_ms / candidate->ms));
 }
 
-/* Replays of the first candidate that runs. */
-static bw_status raise_clock(search *self, candidate *candidates, int count) {
-    double before_ms = INFINITY;
-    for (int i = 0; i < count; i++) {
-        candidate *first = &candidates[i];
-        BW_TRY(time_candidate(self, first, FIRST_LAUNCHES));
-        if (!isfinite(first->ms)) continue;
-        while (self->spent_ms < warm_most_ms &&
-               (self->spent_ms < warm_least_ms || first->ms < before_ms * (1 - settled_share))) {
-            before_ms = first->ms;
-            BW_TRY(time_candidate(self, first, launches_for(first, warm_graph_ms, FIRST_LAUNCHES)));
-        }
-        break;
-    }
+/* Replays a candidate until the clock has stopped rising. */
+static bw_status raise_clock(search *self, candidate *candidate) {
+    double before_ms;
+    self->spent_ms = 0;
+    do {
+        before_ms = candidate->ms;
+        BW_TRY(time_candidate(self, candidate, launches_for(candidate, warm_graph_ms)));
+        if (!isfinite(candidate->ms)) return BW_OK;
+    } while (self->spent_ms < warm_least_ms ||
+             (self->spent_ms < warm_most_ms && candidate->ms < before_ms * (1 - settled_share)));
     self->spent_ms = 0;
     return BW_OK;
 }
 
+/* All do the same work, so that the first one's time says how many launches a graph holds. */
 static bw_status time_all(search *self, candidate *candidates, int count) {
-    for (int i = 0; i < count; i++) {
-        if (i >= FINALISTS && self->spent_ms > budget_ms) break;
-        const int least = self->spent_ms > budget_ms / 4 ? 1 : FIRST_LAUNCHES;
-        BW_TRY(time_candidate(self, &candidates[i], least));
-        if (!isfinite(candidates[i].ms)) continue;
-        const int launches = launches_for(&candidates[i], first_round_ms, least);
-        if (launches > least) BW_TRY(time_candidate(self, &candidates[i], launches));
+    int launches = 0;
+    for (int i = 0; i < count && (i < FINALISTS || self->spent_ms < budget_ms); i++) {
+        candidate *one = &candidates[i];
+        if (launches == 0) {
+            BW_TRY(raise_clock(self, one));
+            if (!isfinite(one->ms)) continue;
+            launches = launches_for(one, first_graph_ms);
+        }
+        BW_TRY(time_candidate(self, one, launches));
     }
     return BW_OK;
 }
@@ -113,37 +105,35 @@ static int compare_candidates(const void *left, const void *right) {
 static bw_status time_finalists(search *self, candidate *sorted, int count) {
     double best_ms[FINALISTS];
     int field = 0;
-    while (field < count && field < FINALISTS && sorted[field].ms <= sorted[0].ms * (1 + near_share)) field++;
-    if (field < 2) return BW_OK;
-    for (int i = 0; i < field; i++) best_ms[i] = INFINITY;
-    for (int i = 0; i < FINAL_TIMES * field; i++) {
+    while (field < count && field < FINALISTS && sorted[field].ms <= sorted[0].ms * (1 + near_share)) {
+        best_ms[field++] = INFINITY;
+    }
+    for (int i = 0; field > 1 && i < FINAL_TIMES * field; i++) {
         candidate *one = &sorted[i % field];
-        BW_TRY(time_candidate(self, one, launches_for(one, last_round_ms, 2 * FIRST_LAUNCHES)));
+        BW_TRY(time_candidate(self, one, launches_for(one, final_graph_ms)));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);
     }
-    qsort(sorted, (size_t)field, sizeof *sorted, compare_candidates);
     return BW_OK;
-}
-
-static bw_status run_rounds(search *self, candidate *candidates, int count) {
-    BW_TRY(raise_clock(self, candidates, count));
-    BW_TRY(time_all(self, candidates, count));
-    qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
-    return isfinite(candidates[0].ms) ? time_finalists(self, candidates, count) : BW_OK;
 }
 
 bw_status bw_search_fastest(bw_device *device, const bw_search_calls *calls, int count, int *best) {
     search self = {.calls = calls};
     candidate candidates[BW_SEARCH_MOST];
+    double best_ms = INFINITY;
     for (int i = 0; i < count; i++) candidates[i] = (candidate){i, INFINITY};
     *best = -1;
     bw_status status = bw_replay_open(device, &self.replay);
-    if (!status) status = run_rounds(&self, candidates, count);
+    if (!status) status = time_all(&self, candidates, count);
+    qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
+    if (!status && count > 0 && isfinite(candidates[0].ms)) status = time_finalists(&self, candidates, count);
     bw_replay_close(&self.replay);
-    if (status || !isfinite(candidates[0].ms)) return status;
+    if (status) return status;
+    count = count < FINALISTS ? count : FINALISTS;
+    for (int i = 0; i < count; i++) best_ms = fmin(best_ms, candidates[i].ms);
     /* Where noise could have decided, the order does, so that the same case gets the same candidate the next time. */
-    for (int i = 0; i < count && candidates[i].ms <= candidates[0].ms * (1 + tie_share); i++) {
-        if (*best < 0 || candidates[i].index < *best) *best = candidates[i].index;
+    for (int i = 0; i < count && isfinite(best_ms); i++) {
+        const bool ties = candidates[i].ms <= best_ms * (1 + tie_share);
+        if (ties && (*best < 0 || candidates[i].index < *best)) *best = candidates[i].index;
     }
     return BW_OK;
 }

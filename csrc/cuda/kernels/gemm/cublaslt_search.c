@@ -3,42 +3,24 @@
  * cuBLASLt is column-major: the row-major D(M, N) is its D'(N, M), so D' = B'^T A' with B'(K, N) and A'(K, M), the very
  * arrays that we have, leading dimension K.
  *
- * `prepare` asks for up to 32 algorithms, times each once, and then the best four longer. They are timed as a case is
- * timed: a graph of several launches over the rotating sets, each going on where the one before ended, so that all find
- * their inputs equally cold, with nothing up that delays kernels, and once the clock is up: the library's first choices
- * come first and would be timed worst. An algorithm that fails is dropped.
+ * `prepare` asks for up to 32 algorithms and takes the fastest (launch/search.c). One that fails is left out.
  * For a single launch nothing is timed: the heuristic's first algorithm is taken.
  * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
  * accuracy. */
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/launch/graph.h"
-#include "cuda/launch/replay.h"
+#include "cuda/launch/search.h"
 #include "cuda/libraries/cublaslt.h"
 #include "cuda/libraries/cupti.h"
 #include "ops/families/gemm.h"
 
-enum {
-    WORKSPACE_BYTES = 32 << 20,
-    CANDIDATE_LIMIT = 32,
-    FINALISTS = 4,
-    LAUNCHES_MOST = 512 /* of one graph */
-};
-static const double warm_graph_ms = 2.0, first_graph_ms = 0.25, final_graph_ms = 2.0;
-static const double warm_least_ms = 20.0, warm_most_ms = 100.0;
-static const double settled_share = 0.01;    /* of two graphs' times, when the clock has stopped rising */
-static const double search_budget_ms = 40.0; /* the first few are timed however long they take */
-static const double tie_share = 0.01;
+enum { WORKSPACE_BYTES = 32 << 20 };
 
 typedef struct lt_candidate {
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes; /* what the algorithm asked for */
-    int rank;               /* in the library's own opinion */
-    double ms;              /* per launch; infinite: not timed, or failed */
 } lt_candidate;
 
 /* What a case keeps: its descriptors and the algorithm it settled on. */
@@ -53,11 +35,7 @@ typedef struct lt_search {
     const lt_case *state;
     const bw_launch *sets;
     int64_t set_count;
-    int64_t launched; /* so far: the next launch's set */
-    bw_replay replay;
-    double spent_ms;
-    const lt_candidate *candidate; /* that is captured, so many times */
-    int launches;
+    const lt_candidate *candidates;
 } lt_search;
 
 /* Of operands that are all stored alike; TF32 is FP32 in memory. False where cuBLASLt is not made for the precision. */
@@ -133,7 +111,7 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
 static bw_status ask_heuristics(lt_case *state, lt_candidate *candidates, int *count) {
     bw_cublaslt *library = state->library;
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t results[CANDIDATE_LIMIT];
+    cublasLtMatmulHeuristicResult_t results[BW_SEARCH_MOST];
     const uint64_t workspace = WORKSPACE_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int found = 0;
@@ -148,10 +126,10 @@ static bw_status ask_heuristics(lt_case *state, lt_candidate *candidates, int *c
                                                              &reductions, sizeof reductions)));
     BW_GOTO(BW_CUBLASLT(library, cublasLtMatmulAlgoGetHeuristic(library->lt, state->product, state->weights,
                                                                 state->activations, state->output, state->output,
-                                                                preference, CANDIDATE_LIMIT, results, &found)));
+                                                                preference, BW_SEARCH_MOST, results, &found)));
     for (int i = 0; i < found; i++) {
         if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > WORKSPACE_BYTES) continue;
-        candidates[(*count)++] = (lt_candidate){results[i].algo, results[i].workspaceSize, i, INFINITY};
+        candidates[(*count)++] = (lt_candidate){results[i].algo, results[i].workspaceSize};
     }
 cleanup:
     if (preference) library->cublasLtMatmulPreferenceDestroy(preference);
@@ -160,114 +138,20 @@ cleanup:
 
 /* ---- the search ---- */
 
-static bw_status enqueue_launches(void *context) {
-    lt_search *self = context;
-    for (int i = 0; i < self->launches; i++) {
-        const bw_launch *set = &self->sets[self->launched++ % self->set_count];
-        if (enqueue(self->state, set, self->candidate) != CUBLAS_STATUS_SUCCESS) {
-            return bw_fail(BW_CODE_UNAVAILABLE, "an algorithm that cannot be captured");
-        }
-    }
-    return BW_OK;
-}
-
-/* Sets candidate->ms, infinite when the candidate cannot be captured and so is none for us. An error is the device's.
- */
-static bw_status time_candidate(lt_search *self, lt_candidate *candidate, int launches) {
-    bw_device *device = self->sets[0].device;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t replay = NULL;
-    double ns = 0.0;
-    candidate->ms = INFINITY;
-    self->candidate = candidate;
-    self->launches = launches;
-    bw_status status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, self, &graph);
-    if (bw_status_code(status) == BW_CODE_UNAVAILABLE) {
-        bw_status_free(status);
-        return BW_OK;
-    }
-    BW_TRY(status);
-    status = bw_cuda_graph_finish(device, device->stream, graph, &replay);
-    if (!status) status = bw_replay_run(&self->replay, device->stream, replay, NULL, &ns);
-    if (!status) candidate->ms = ns / 1e6 / launches;
-    self->spent_ms += ns / 1e6;
-    if (replay) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(replay));
-    return status;
+static bw_status enqueue_candidate(void *context, int candidate, int64_t launch) {
+    const lt_search *self = context;
+    const bw_launch *set = &self->sets[launch % self->set_count];
+    if (enqueue(self->state, set, &self->candidates[candidate]) == CUBLAS_STATUS_SUCCESS) return BW_OK;
+    return bw_fail(BW_CODE_UNAVAILABLE, "an algorithm that fails, or that cannot be captured");
 }
 
 /* The first launch loads the kernel's code, which must not happen during a capture. */
-static bw_status load_candidate(const lt_search *self, const lt_candidate *candidate, bool *usable) {
+static bw_status load_candidate(void *context, int candidate, int64_t first, int launches) {
+    const lt_search *self = context;
     bw_device *device = self->sets[0].device;
-    *usable = enqueue(self->state, &self->sets[0], candidate) == CUBLAS_STATUS_SUCCESS;
-    return BW_CUDA(&device->api, stream_synchronize(device->stream));
-}
-
-/* As many as take so long. */
-static int launches_for(const lt_candidate *candidate, double graph_ms) {
-    return (int)fmax(1, fmin(LAUNCHES_MOST, graph_ms / candidate->ms));
-}
-
-/* Replays a candidate until the clock of a GPU that had nothing to do has stopped rising. */
-static bw_status raise_clock(lt_search *self, lt_candidate *candidate) {
-    double before_ms;
-    self->spent_ms = 0.0;
-    do {
-        before_ms = candidate->ms;
-        BW_TRY(time_candidate(self, candidate, launches_for(candidate, warm_graph_ms)));
-        if (!isfinite(candidate->ms)) return BW_OK;
-    } while (self->spent_ms < warm_least_ms ||
-             (self->spent_ms < warm_most_ms && candidate->ms < before_ms * (1.0 - settled_share)));
-    self->spent_ms = 0.0;
-    return BW_OK;
-}
-
-/* Times each candidate once; those after the first few only while the budget lasts. All do the same product, so that
- * the first one's time says how many launches a graph holds. */
-static bw_status time_all(lt_search *self, lt_candidate *candidates, int count) {
-    int launches = 0;
-    for (int i = 0; i < count && (i < FINALISTS || self->spent_ms < search_budget_ms); i++) {
-        bool usable = false;
-        BW_TRY(load_candidate(self, &candidates[i], &usable));
-        if (usable && !launches) {
-            BW_TRY(raise_clock(self, &candidates[i]));
-            usable = isfinite(candidates[i].ms);
-            if (usable) launches = launches_for(&candidates[i], first_graph_ms);
-        }
-        if (usable) BW_TRY(time_candidate(self, &candidates[i], launches));
-    }
-    return BW_OK;
-}
-
-static int compare_candidates(const void *left, const void *right) {
-    const double a = ((const lt_candidate *)left)->ms, b = ((const lt_candidate *)right)->ms;
-    return (a > b) - (a < b);
-}
-
-/* The fastest. Where noise could have decided, the library does, so that the same case gets the same algorithm the next
- * time. NULL where none has run. */
-static const lt_candidate *choose(const lt_candidate *finalists, int count) {
-    const lt_candidate *chosen = NULL;
-    double best_ms = INFINITY;
-    for (int i = 0; i < count; i++) best_ms = fmin(best_ms, finalists[i].ms);
-    for (int i = 0; i < count && isfinite(best_ms); i++) {
-        if (finalists[i].ms > best_ms * (1.0 + tie_share)) continue;
-        if (!chosen || finalists[i].rank < chosen->rank) chosen = &finalists[i];
-    }
-    return chosen;
-}
-
-static bw_status search(lt_search *self, lt_candidate *candidates, int count, const lt_candidate **chosen) {
-    BW_TRY(bw_cuda_take_down_all_profilers(self->sets[0].device));
-    BW_TRY(bw_replay_open(self->sets[0].device, &self->replay));
-    BW_TRY(time_all(self, candidates, count));
-    qsort(candidates, (size_t)count, sizeof *candidates, compare_candidates);
-    const int finalists = count < FINALISTS ? count : FINALISTS;
-    for (int i = 0; i < finalists && isfinite(candidates[i].ms); i++) {
-        const int launches = launches_for(&candidates[i], final_graph_ms);
-        if (launches > 1) BW_TRY(time_candidate(self, &candidates[i], launches)); /* one launch was timed before */
-    }
-    *chosen = choose(candidates, finalists);
-    return BW_OK;
+    (void)launches;
+    bw_status status = enqueue_candidate(context, candidate, first);
+    return bw_status_first(status, BW_CUDA(&device->api, stream_synchronize(device->stream)));
 }
 
 void bw_cublaslt_release(void *state) {
@@ -281,27 +165,30 @@ void bw_cublaslt_release(void *state) {
 }
 
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state) {
-    lt_candidate candidates[CANDIDATE_LIMIT];
-    const lt_candidate *chosen = candidates;
+    lt_candidate candidates[BW_SEARCH_MOST];
     bw_cublaslt *library = NULL;
-    int count = 0;
+    int count = 0, chosen = 0;
     bw_status status = BW_OK;
     BW_TRY(bw_cublaslt_get(sets[0].device, &library));
     lt_case *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for cuBLASLt's descriptors");
-    lt_search tools = {.state = self, .sets = sets, .set_count = set_count};
     self->library = library;
     BW_GOTO(describe(self, &sets[0]));
     BW_GOTO(ask_heuristics(self, candidates, &count));
-    if (!sets[0].once || count == 0) BW_GOTO(search(&tools, candidates, count, &chosen));
-    if (!chosen) {
+    if (!sets[0].once || count == 0) {
+        lt_search search = {self, sets, set_count, candidates};
+        const bw_search_calls calls = {load_candidate, enqueue_candidate, &search};
+        BW_GOTO(bw_cuda_take_down_all_profilers(sets[0].device));
+        BW_GOTO(bw_search_fastest(sets[0].device, &calls, count, &chosen));
+    }
+    if (chosen < 0) {
         BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
                         library->file.path, count));
     }
-    self->chosen = *chosen;
+    self->chosen = candidates[chosen];
     *state = self;
+    return BW_OK;
 cleanup:
-    bw_replay_close(&tools.replay);
-    if (status) bw_cublaslt_release(self);
+    bw_cublaslt_release(self);
     return status;
 }
