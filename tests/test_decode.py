@@ -93,7 +93,7 @@ def test_decode_of_many_heads_in_fp32(shape):
             check(device, "attention_decode", "splitkv", "fp32", dict(zip(names, shape, strict=True)))
 
 
-# On Hopper an entry's splits may be a cluster, of eight blocks, of four, of two. Batch, keys, heads, K/V heads, head_dim.
+# On Hopper splits may be a cluster, of eight blocks, of four, of two. Batch, keys, heads, K/V heads, head_dim.
 CLUSTERED_DECODES = [
     *((4, 3001, 32, 2, 128), (3, 2047, 24, 2, 112), (1, 640, 32, 2, 64), (8, 3001, 24, 2, 64), (13, 999, 16, 1, 128)),
     *((33, 4099, 9, 1, 128), (12, 3333, 24, 2, 72)),
