@@ -8,10 +8,9 @@
 extern "C" {
 #endif
 
-/* ladder.cu: `restrict` refuses what `naive` does, and the two after `shared` what it does */
+/* ladder.cu: the two after `shared` refuse what it does */
 const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemm_naive_choose;
-bw_cuda_choose bw_gemm_restrict_choose;
 const char *bw_gemm_coalesced_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_gemm_coalesced_choose;
 const char *bw_gemm_shared_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

@@ -1,6 +1,5 @@
 // The lower variants of gemm, each slower than `tiled` and simpler. One float sum an element of D in all of them.
 //   naive      a thread an element of D: its neighbours read rows of B that lie K elements apart, a memory line each
-//   restrict   the same with __restrict__ on every pointer: nothing is stored in the loop, so nothing could alias
 //   coalesced  a warp an element of D: its lanes read neighbouring elements of the same two rows
 //   shared     32 x 32 tiles through shared memory, read from memory once for 32 products; lanes read the same column
 //              of 32 rows, which all lie in one bank
@@ -26,14 +25,6 @@ BW_DEVICE float dot(const T *a, const T *b, int64_t k) {
 template <typename T>
 __global__ void __launch_bounds__(naive_threads)
     gemm_naive_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k) {
-    const int64_t at = (int64_t)blockIdx.x * naive_threads + threadIdx.x;
-    if (at < m * n) bw_gemm_store(c, d, at, dot(a + at / n * k, b + at % n * k, k));
-}
-
-template <typename T>
-__global__ void __launch_bounds__(naive_threads)
-    gemm_restrict_kernel(const T *__restrict__ a, const T *__restrict__ b, const T *__restrict__ c, T *__restrict__ d,
-                         int64_t m, int64_t n, int64_t k) {
     const int64_t at = (int64_t)blockIdx.x * naive_threads + threadIdx.x;
     if (at < m * n) bw_gemm_store(c, d, at, dot(a + at / n * k, b + at % n * k, k));
 }
@@ -78,16 +69,6 @@ __global__ void __launch_bounds__(edge *edge)
     if (row0 + ty < m && column0 + tx < n) bw_gemm_store(c, d, (row0 + ty) * n + column0 + tx, sum);
 }
 
-template <typename Kernel>
-bw_status choose_elements(const bw_dims *dims, Kernel kernel, bw_cuda_launch_spec *out) {
-    const int64_t *value = dims->value;
-    const int64_t blocks = bw_ceil_div(value[BW_GEMM_M] * value[BW_GEMM_N], naive_threads);
-    bw_choose(out, kernel, dim3((unsigned)blocks), dim3(naive_threads), 0, bw_from_operand(BW_GEMM_A),
-              bw_from_operand(BW_GEMM_B), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-              bw_from_operand(BW_GEMM_D), value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K]);
-    return BW_OK;
-}
-
 }  // namespace
 
 const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
@@ -99,17 +80,13 @@ const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *, con
 
 bw_status bw_gemm_naive_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                bw_cuda_launch_spec *out) {
+    const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return choose_elements(dims, gemm_naive_kernel<T>, out);
-    });
-}
-
-bw_status bw_gemm_restrict_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                                  bw_cuda_launch_spec *out) {
-    return bw_cuda_by_type(precision->weight, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return choose_elements(dims, gemm_restrict_kernel<T>, out);
+        bw_choose(out, gemm_naive_kernel<T>, dim3((unsigned)bw_ceil_div(m * n, naive_threads)), dim3(naive_threads), 0,
+                  bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
+                  bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), m, n, k);
+        return BW_OK;
     });
 }
 

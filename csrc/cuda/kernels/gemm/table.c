@@ -1,5 +1,5 @@
 /* gemm on a GPU. The ladder, whose variants `changes` explains:
- *   naive, restrict, coalesced, shared, padded, swizzled   the plain ones (ladder.cu)
+ *   naive, coalesced, shared, padded, swizzled   the plain ones (ladder.cu)
  *   tiled, vector                                          sums in registers (tiled.cu, vector.cu)
  *   tensor                                                 mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
@@ -24,7 +24,6 @@ enum {
     }
 
 BW_CUDA_PREPARE(naive, bw_gemm_naive_choose)
-BW_CUDA_PREPARE(restrict, bw_gemm_restrict_choose)
 BW_CUDA_PREPARE(coalesced, bw_gemm_coalesced_choose)
 BW_CUDA_PREPARE(shared, bw_gemm_shared_choose)
 BW_CUDA_PREPARE(padded, bw_gemm_padded_choose)
@@ -39,11 +38,6 @@ BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 static const bw_variant rows[] = {
     VARIANT(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
             .prediction = {.changes = "the baseline: what the formula says, a thread an element of D"}),
-    VARIANT(
-        restrict, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D, __restrict__ pointers",
-        .prediction = {.changes = "__restrict__ on every pointer",
-                       .predicted = 1.0,
-                       .because = "the loop stores nothing, so no load had to wait for a store that might alias it"}),
     VARIANT(coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
             .prediction =
                 {.changes = "a warp an element: lanes read neighbours in memory, not rows that lie K apart",
