@@ -354,10 +354,11 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
         small_end = pairs_end = list->count;
     }
     if (floats) return;
-    // One block on each multiprocessor with twice the keys, rather than two.
+    // One block on each multiprocessor with twice the keys, rather than two (oneshot.cu's, which takes no lists).
     const bw_decode_plan pairs = direct_kind(nothing, *list, 4, 128, 2);
     const int64_t halves = bw_ceil_div(nothing.longest, 128);
-    if (head_dim == 64 && halves <= bw_decode_split_limit && list->blocks(pairs, halves) <= 2 * (double)units) {
+    if (head_dim == 64 && !list->dims->list && halves <= bw_decode_split_limit &&
+        list->blocks(pairs, halves) <= 2 * (double)units) {
         list->add(pairs, halves);
         pairs_end = list->count;
     }
