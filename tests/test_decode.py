@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,32 @@ from bwprof import _core
 
 kernel_device, opened = references.kernel_device, references.opened
 
-PLANS = 28  # as many as a shape may have; of fewer, the first ones once more
+PLANS = 28  # the most that a shape has
 
 
-def every_plan(device: _core.Device) -> Iterator[int]:
-    """Each plan that a search could choose, one after another."""
+def each_plan(device: _core.Device, run: Callable[[], object]) -> None:
+    """Run with each plan that a search could choose, one after another."""
     try:
         for plan in range(1, PLANS + 1):
             device._force_plan(plan)
-            yield plan
+            try:
+                run()
+            except _core.UnsupportedError:  # there are no more
+                assert plan > 1
+                return
     finally:
         device._force_plan(0)
+
+
+def verify_often(device: _core.Device, precision: str, params: dict[str, Any]) -> None:
+    """A launch leaves its scratch, its tickets and its counts as it found them."""
+    sizes = {name: value for name, value in params.items() if name != "kv_lens"}
+    lengths = params.get("kv_lens")
+    with _core.Case(device, "attention_decode", precision, sizes, kv_lens=lengths, variant="splitkv", seed=7) as case:
+        for _ in range(3):
+            result = case.verify(0.005)
+            assert result["verified"], result["reason"]
+            assert result["rows_checked"] > 0
 
 
 def test_no_shape_has_more_plans(source_tree: Path) -> None:
@@ -89,8 +104,9 @@ SPLIT_DECODES = [
 def test_decode_of_many_heads_in_fp32(shape):
     names = ("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim")
     with _core.Device("cuda") as device:
-        for _ in every_plan(device):
-            check(device, "attention_decode", "splitkv", "fp32", dict(zip(names, shape, strict=True)))
+        each_plan(
+            device, lambda: check(device, "attention_decode", "splitkv", "fp32", dict(zip(names, shape, strict=True)))
+        )
 
 
 # On Hopper splits may be a cluster, of eight blocks, of four, of two. Batch, keys, heads, K/V heads, head_dim.
@@ -106,8 +122,10 @@ CLUSTERED_DECODES = [
 def test_decode_whose_splits_are_a_cluster(precision, shape):
     names = ("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim")
     with _core.Device("cuda") as device:
-        for _ in every_plan(device):
-            check(device, "attention_decode", "splitkv", precision, dict(zip(names, shape, strict=True)))
+        each_plan(
+            device,
+            lambda: check(device, "attention_decode", "splitkv", precision, dict(zip(names, shape, strict=True))),
+        )
 
 
 @pytest.mark.cuda
@@ -115,8 +133,7 @@ def test_decode_whose_splits_are_a_cluster(precision, shape):
 @pytest.mark.parametrize("shape", CROWDED_DECODES, ids=lambda shape: f"{shape['num_heads']}x{shape['head_dim']}")
 def test_decode_of_more_blocks_than_run_at_once(precision, shape):
     with _core.Device("cuda") as device:
-        for _ in every_plan(device):
-            check(device, "attention_decode", "splitkv", precision, shape)
+        each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, shape))
 
 
 @pytest.mark.cuda
@@ -146,8 +163,7 @@ def test_decode_follows_scores_that_rise_and_fall(batch, kv_len, heads, head_dim
         return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
 
     with _core.Device("cuda") as device:
-        for _ in every_plan(device):
-            check(device, "attention_decode", "splitkv", precision, shape, given)
+        each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, shape, given))
 
 
 # Where a block meets its keys at one go, 64, 128 or 256 of them, on an H200 (one shape has too many splits): whole
@@ -165,8 +181,7 @@ ONESHOTS = [
 @pytest.mark.parametrize("shape", ONESHOTS, ids=lambda shape: "x".join(map(str, shape)))
 def test_decode_of_keys_that_blocks_combine_at_once(kernel_device, precision, shape):
     params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads"), shape, strict=True), head_dim=64)
-    for _ in every_plan(kernel_device):
-        check(kernel_device, "attention_decode", "splitkv", precision, params)
+    each_plan(kernel_device, lambda: check(kernel_device, "attention_decode", "splitkv", precision, params))
 
 
 # Where FP32 keeps to shared memory with few heads: more than 84 MB of K and V on an H200. Too much to work out whole.
@@ -203,8 +218,9 @@ def test_decode_by_runs_of_parts(precision, shape):
     params = {"batch": len(lengths), "kv_len": max(lengths), "num_heads": num_heads}
     params |= {"num_kv_heads": num_kv_heads, "head_dim": head_dim}
     with _core.Device("cuda") as device:
-        for _ in every_plan(device):
-            check(device, "attention_decode", "splitkv", precision, params | {"kv_lens": lengths})
+        each_plan(
+            device, lambda: check(device, "attention_decode", "splitkv", precision, params | {"kv_lens": lengths})
+        )
 
 
 # An entry's blocks may share keys (check_plans.cc): the last tile whole, or of one key, or of 15;
@@ -223,12 +239,7 @@ SHARED_DECODES = [
 def test_decode_of_keys_that_blocks_share(precision, shape):
     params = dict(zip(("batch", "kv_len", "num_heads", "num_kv_heads", "head_dim"), shape, strict=True))
     with _core.Device("cuda") as device:
-        for plan in every_plan(device):
-            with _core.Case(device, "attention_decode", precision, params, variant="splitkv") as case:
-                for _ in range(3):  # a launch leaves its counts as it found them
-                    result = case.verify(0.01)
-                    assert result["verified"], (plan, result["reason"])
-                    assert result["rows_checked"] > 0
+        each_plan(device, lambda: verify_often(device, precision, params))
 
 
 # Each kind of blocks, of entries that are equally long and of others. Batch, keys, heads, K/V heads, head_dim, lengths.
@@ -250,29 +261,24 @@ def test_every_plan_of_a_decode(precision, shape):
     if ragged:
         batch, keys = params.pop("batch"), params.pop("kv_len")
         params["kv_lens"] = [1 + i * 37 % batch * keys // batch for i in range(batch - 1)] + [keys]
-    lengths = params.get("kv_lens")
-    sizes = {name: value for name, value in params.items() if name != "kv_lens"}
     with _core.Device("cuda") as device:
-        for plan in every_plan(device):
-            check(device, "attention_decode", "splitkv", precision, params)
-            with _core.Case(
-                device, "attention_decode", precision, sizes, kv_lens=lengths, variant="splitkv", seed=7
-            ) as case:
-                for _ in range(2):  # a launch leaves its scratch as it found it
-                    result = case.verify(0.01)
-                    assert result["verified"], (plan, result["reason"])
+        each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, params))
+        each_plan(device, lambda: verify_often(device, precision, params))
 
 
 @pytest.mark.cuda
 def test_search_for_the_fastest_plan_is_kept_and_its_traffic_counted():
     params = {"batch": 11, "kv_len": 8192, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
     extra = []
+
+    def measure() -> None:
+        with _core.Case(device, "attention_decode", "fp16", params, variant="splitkv") as case:
+            assert case.measure(max_seconds=0.05)["verified"]
+            extra.append(case.cost["algorithmic_bytes_read"] - case.cost["bytes_read"])
+
     with _core.Device("cuda") as device:
-        for plan in (*range(1, PLANS + 1), 0):
-            device._force_plan(plan)
-            with _core.Case(device, "attention_decode", "fp16", params, variant="splitkv") as case:
-                assert case.measure(max_seconds=0.05)["verified"]
-                extra.append(case.cost["algorithmic_bytes_read"] - case.cost["bytes_read"])
+        each_plan(device, measure)
+        measure()
         # What the search found is known before the next case of this shape runs.
         with _core.Case(device, "attention_decode", "fp16", params, variant="splitkv") as case:
             assert case.cost["algorithmic_bytes_read"] - case.cost["bytes_read"] == extra[-1]

@@ -366,7 +366,7 @@ typedef struct bw_context_calls {
 typedef struct bw_fault_calls {
     bw_status (*set)(bw_device *device, int64_t countdown);
     int64_t (*calls_made)(const bw_device *device);
-    /* A variant that has several plans takes this one from now on (of fewer, the remainder); 0: the fastest. */
+    /* A variant that has several plans takes this one from now on, counted from 1; 0: the fastest. */
     void (*force_plan)(bw_device *device, int plan);
 } bw_fault_calls;
 

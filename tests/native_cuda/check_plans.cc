@@ -127,9 +127,9 @@ static void check_cache() {
         const bw_decode_plan plan = bw_decode_plan_make(&dims, BW_FP16, &facts);
         CHECK(plan.splits == plans[i].splits && plan.warps == plans[i].warps && plan.own_keys == plans[i].own_keys);
     }
-    cache.forced = count + 3;
-    CHECK(bw_plan_cache_find(&cache, key, count, true) == 2 &&
-          bw_plan_cache_find(&cache, key + 256, 2, true) == count % 2);
+    cache.forced = 3;
+    CHECK(bw_plan_cache_find(&cache, key, count, true) == 2);
+    CHECK(bw_decode_plan_make(&dims, BW_FP16, &facts).splits == plans[2].splits);
 }
 
 // Blocks that wait for others leave at least one place where two of a multiprocessor's run at once, and a device that

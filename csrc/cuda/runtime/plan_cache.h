@@ -10,13 +10,13 @@ enum { BW_PLAN_SLOTS = 512, BW_PLAN_COLD = 128 };
 
 struct bw_plan_cache {
     uint64_t slot[BW_PLAN_SLOTS]; /* the key but for its last byte; there the plan's number + 1 and BW_PLAN_COLD */
-    int forced;                   /* for tests: above 0, each case takes this plan (of fewer, the remainder) */
+    int forced;                   /* for tests: above 0, each case takes this plan, counted from 1 */
 };
 
-/* -1: none is known, or none that was found with `cold` inputs. `self` may be NULL. */
+/* -1: none is known, or none that was found with `cold` inputs. What is forced may be too large. `self` may be NULL. */
 static inline int bw_plan_cache_find(const struct bw_plan_cache *self, uint64_t key, int count, bool cold) {
     if (!self) return -1;
-    if (self->forced > 0) return (self->forced - 1) % count;
+    if (self->forced > 0) return self->forced - 1;
     const uint64_t word = __atomic_load_n(&self->slot[(key >> 8) % BW_PLAN_SLOTS], __ATOMIC_RELAXED);
     const int plan = (int)(word % BW_PLAN_COLD) - 1;
     if (word >> 8 != key >> 8 || plan >= count || (cold && !(word & BW_PLAN_COLD))) return -1;

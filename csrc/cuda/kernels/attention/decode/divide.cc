@@ -460,7 +460,8 @@ bw_decode_plan bw_decode_plan_make(const bw_dims *dims, bw_dtype dtype, const bw
     bw_decode_plan plans[bw_decode_plans_most];
     const int count = bw_decode_plan_list(dims, dtype, facts, plans);
     const bw_plan_cache *cache = facts && facts->own ? facts->own->plans : nullptr;
-    return plans[bw_max64(0, bw_plan_cache_find(cache, bw_decode_plan_key(dims, dtype), count, false))];
+    const int found = bw_plan_cache_find(cache, bw_decode_plan_key(dims, dtype), count, false);
+    return plans[found > 0 && found < count ? found : 0];
 }
 
 void bw_decode_plan_parts(const bw_decode_plan &plan, const bw_dims *dims, bw_decode_part *out) {

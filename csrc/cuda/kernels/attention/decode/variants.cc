@@ -156,6 +156,7 @@ bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *
         BW_TRY(find_fastest(sets, set_count, plans, count, &best));
         bw_plan_cache_store(&device->plans, key, best, cold);
     }
+    if (best >= count) return bw_fail(BW_CODE_UNSUPPORTED, "splitkv has %d plans for this shape", count);
     *out = plans[bw_max64(best, 0)];
     return BW_OK;
 }

@@ -12,7 +12,6 @@
 #include "cuda/kernels/attention/prefill/softmax.cuh"
 #include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/launch/choose.cuh"
-#include "cuda/runtime/facts.h"
 
 namespace {
 
@@ -21,10 +20,10 @@ constexpr int warps = 4, threads = warps * 32;
 // bw_tensor_fetch for rows that are aligned: a thread's rows are a multiple of eight apart, so that its chunks' places
 // differ by constants.
 template <int padded, int rows, typename T>
-BW_DEVICE void fetch_aligned(T *tile, const T *from, int64_t stride, int valid, int head_dim, int thread) {
+BW_DEVICE void fetch_aligned(T *tile, const T *from, int64_t stride, int valid, int head_dim) {
     constexpr int chunks = padded / 8, step = threads / chunks;
     static_assert(step % 8 == 0 && rows % step == 0, "whole turns of the permutation");
-    const int row = thread / chunks, chunk = thread % chunks;
+    const int row = (int)threadIdx.x / chunks, chunk = (int)threadIdx.x % chunks;
     const int there = chunk * 8 < head_dim ? valid - row : 0;
     T *to = bw_tensor_chunk<padded>(tile, row, chunk);
     const T *at = from + row * stride + chunk * 8;
@@ -37,7 +36,7 @@ BW_DEVICE void fetch_aligned(T *tile, const T *from, int64_t stride, int valid, 
 template <int padded, int rows, bool vectors, typename T>
 BW_DEVICE void fetch(T *tile, const T *from, int64_t stride, int64_t valid, int head_dim) {
     if constexpr (vectors && padded <= 128) {
-        fetch_aligned<padded, rows>(tile, from, stride, (int)min(valid, (int64_t)rows), head_dim, (int)threadIdx.x);
+        fetch_aligned<padded, rows>(tile, from, stride, (int)min(valid, (int64_t)rows), head_dim);
     } else {
         bw_tensor_fetch<padded>(tile, from, stride, rows, valid, head_dim, vectors, (int)threadIdx.x, threads);
     }
@@ -222,138 +221,6 @@ __global__ void __launch_bounds__(threads, resident)
     }
 }
 
-// Few tiles of queries, fewer than multiprocessors: `groups` of four warps share out a block's keys, 64 of them at a
-// time, and ask for two such tiles ahead; their sums meet in shared memory. Each group stores a part of the columns.
-constexpr int short_keys = 64, short_stages = 2;
-template <int padded>
-constexpr int short_groups = padded == 64 ? 4 : 2;
-template <int padded>
-constexpr size_t short_bytes = (size_t)(warps * 16 + short_groups<padded> * short_stages * 2 * short_keys) * padded * 2;
-
-BW_DEVICE void wait_for_group(int group) {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(threads) : "memory");
-}
-
-template <int padded, typename T>
-__global__ void __launch_bounds__(short_groups<padded> *threads, 1)
-    attention_flash_short_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape,
-                                 bw_flash_order order) {
-    constexpr int groups = short_groups<padded>, rows = warps * 16, eights = padded / 8,
-                  stage_elems = 2 * short_keys * padded;
-    const int group = (int)threadIdx.x / threads, thread = (int)threadIdx.x % threads;
-    const int warp_row = thread / 32 * 16, lane = thread % 32;
-    T *queries = (T *)bw_dynamic_shared(), *ring = queries + rows * padded + group * short_stages * stage_elems;
-    int64_t pair, tile_index;
-    bw_flash_place(shape, order, blockIdx.x, &pair, &tile_index);
-    const int64_t query0 = tile_index * rows, batch = pair / shape.heads, head = pair % shape.heads;
-    const int64_t q_stride = shape.heads * shape.head_dim, kv_stride = shape.kv_heads * shape.head_dim;
-    const int64_t q_at = (batch * shape.queries + query0) * q_stride + head * shape.head_dim;
-    const int64_t kv_at = batch * shape.keys * kv_stride + head / shape.group * shape.head_dim;
-    const int all_keys = (int)shape.keys, reach = (int)(shape.keys - shape.queries + query0);
-    const int key_end = shape.causal ? min(all_keys, reach + rows) : all_keys;
-    const int first_last = reach + warp_row + lane / 4;
-    const auto fetch_tile = [&](int key0, int stage) {
-        if (key0 < key_end) {
-            T *keys = ring + stage * stage_elems;
-            const int64_t at = kv_at + key0 * kv_stride;
-            const int valid = min(all_keys - key0, short_keys);
-            fetch_aligned<padded, short_keys>(keys, k + at, kv_stride, valid, shape.head_dim, thread);
-            fetch_aligned<padded, short_keys>(keys + short_keys * padded, v + at, kv_stride, valid, shape.head_dim,
-                                              thread);
-        }
-        bw_copy_commit();
-    };
-    if (group == 0) {
-        const int valid = (int)min(shape.queries - query0, (int64_t)rows);
-        fetch_aligned<padded, rows>(queries, q + q_at, q_stride, valid, shape.head_dim, thread);
-    }
-#pragma unroll
-    for (int stage = 0; stage < short_stages; stage++) fetch_tile((stage * groups + group) * short_keys, stage);
-    bw_softmax_sums<padded, 2> sums[1] = {};
-    sums[0].top[0] = sums[0].top[1] = -INFINITY;
-    bw_copy_wait<short_stages - 1>();
-    __syncthreads();  // the queries are there
-    const uint32_t q_fragment = fragment_address<fragment::rows, padded>(queries + warp_row * padded);
-    int stage = 0;
-    for (int key0 = group * short_keys; key0 < key_end; key0 += groups * short_keys) {
-        bw_copy_wait<short_stages - 1>();
-        wait_for_group(group);
-        const T *keys = ring + stage * stage_elems;
-        float scores[1][short_keys / 8][4];
-        uint32_t weights[1][short_keys / 16][4];
-        multiply_keys<padded, 1>(bw_forget(q_fragment), fragment_address<fragment::columns, padded>(keys), nullptr,
-                                 scores, T());
-        bw_flash_softmax_update(scores, all_keys - 1 - key0, first_last - key0, shape.causal, shape.scale, sums);
-        pack_weights(scores, weights, T());
-        const uint32_t values = fragment_address<fragment::transposed, padded>(keys + short_keys * padded);
-        multiply_values<padded, 1, short_keys / 8>(weights, values, sums, T());
-        wait_for_group(group);  // nobody reads this tile any more
-        fetch_tile(key0 + short_stages * groups * short_keys, stage);
-        stage = (stage + 1) % short_stages;
-    }
-    bw_copy_wait<0>();
-    __syncthreads();  // the tiles' place is that of all groups' sums: of each warp [column][lane], then maxima and sums
-    float4 *const parts = (float4 *)bw_dynamic_shared() + thread / 32 * (eights + 1) * 32 + lane;
-    constexpr int part = warps * (eights + 1) * 32;
-#pragma unroll
-    for (int n = 0; n < eights; n++) {
-        const float(&four)[4] = sums[0].out[n];
-        parts[group * part + n * 32] = make_float4(four[0], four[1], four[2], four[3]);
-    }
-    parts[group * part + eights * 32] =
-        make_float4(sums[0].top[0], sums[0].top[1], bw_quad_sum(sums[0].sum[0]), bw_quad_sum(sums[0].sum[1]));
-    __syncthreads();
-    float factor[groups][2], top[2] = {-INFINITY, -INFINITY}, total[2] = {};
-    float4 ends[groups];
-#pragma unroll
-    for (int g = 0; g < groups; g++) {
-        ends[g] = parts[g * part + eights * 32];
-        top[0] = fmaxf(top[0], ends[g].x);
-        top[1] = fmaxf(top[1], ends[g].y);
-    }
-#pragma unroll
-    for (int g = 0; g < groups; g++) {
-        factor[g][0] = bw_exp2(ends[g].x - bw_softmax_reference(top[0]));
-        factor[g][1] = bw_exp2(ends[g].y - bw_softmax_reference(top[1]));
-        total[0] = fmaf(ends[g].z, factor[g][0], total[0]);
-        total[1] = fmaf(ends[g].w, factor[g][1], total[1]);
-    }
-    // Worked out again: kept, it would take registers from the loop.
-    bw_flash_place(shape, order, bw_forget(blockIdx.x), &pair, &tile_index);
-    const int64_t left = shape.queries - tile_index * rows;
-    const int64_t out_row = pair / shape.heads * shape.queries + tile_index * rows + warp_row + lane / 4;
-    T *to = out + out_row * q_stride + pair % shape.heads * shape.head_dim;
-#pragma unroll
-    for (int i = 0; i < eights / groups; i++) {
-        const int n = group * (eights / groups) + i, column = 8 * n + lane % 4 * 2;
-        float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int g = 0; g < groups; g++) {
-            const float4 one = parts[g * part + n * 32];
-            sum.x = fmaf(one.x, factor[g][0], sum.x);
-            sum.y = fmaf(one.y, factor[g][0], sum.y);
-            sum.z = fmaf(one.z, factor[g][1], sum.z);
-            sum.w = fmaf(one.w, factor[g][1], sum.w);
-        }
-        if (column >= shape.head_dim) continue;
-        if (warp_row + lane / 4 < left)
-            *(uint32_t *)&to[column] = bw_pack_pair(sum.x / total[0], sum.y / total[0], T());
-        if (warp_row + lane / 4 + 8 < left) {
-            *(uint32_t *)&to[8 * q_stride + column] = bw_pack_pair(sum.z / total[1], sum.w / total[1], T());
-        }
-    }
-}
-
-template <int padded, typename T>
-bw_status choose_short(const bw_attention_shape &shape, int64_t tiles, bw_cuda_launch_spec *out) {
-    const bw_flash_order order = {tiles, shape.batch * shape.heads, 1};
-    bw_choose(out, attention_flash_short_kernel<padded, T>, dim3((unsigned)(tiles * shape.batch * shape.heads)),
-              dim3(short_groups<padded> * threads), short_bytes<padded>, bw_from_operand(BW_ATTENTION_Q),
-              bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),
-              shape, order);
-    return BW_OK;
-}
-
 template <int padded, int blocks, int tile_keys, bool hold_queries, int resident, bool vectors, typename T>
 bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     constexpr int rows = warps * 16 * blocks;
@@ -375,11 +242,6 @@ bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, 
     constexpr bool hold = padded <= 128;
     if (!shape.vectors) return choose < padded, 1, padded == 256 ? 32 : 64, hold, 2, false, T > (shape, facts, out);
     if constexpr (padded <= 128) {
-        const int64_t tiles = bw_ceil_div(shape.queries, warps * 16);
-        const bool few = shape.batch * shape.heads * tiles <= facts->units && shape.keys > 2 * short_keys;
-        if (few && short_bytes<padded> <= (size_t)facts->own->shared_bytes) {
-            return choose_short<padded, T>(shape, tiles, out);
-        }
         // Long tiles read K and V less often; short ones fill more multiprocessors.
         const int64_t long_tiles = shape.batch * shape.heads * bw_ceil_div(shape.queries, 128);
         if (long_tiles >= 2 * facts->units) return choose<padded, 2, 64, padded == 64, 2, true, T>(shape, facts, out);
