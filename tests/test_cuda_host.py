@@ -23,7 +23,6 @@ PROGRAMS = {
         "csrc/base/status.c",
         "csrc/cuda/launch/prepared.c",
         "csrc/cuda/launch/tensor_map.c",
-        "csrc/cuda/runtime/driver.c",
     ),
     "check_marks": ("csrc/base/status.c", "csrc/cuda/timing/marks.c"),
 }

@@ -95,11 +95,11 @@ static void check_closed_beside_a_try(void) {
     pthread_t thread;
     open_toy(&first);
     open_toy(&second);
-    CHECK(counted(&first, &c) && bw_cupti_count_owner(&second) == &first);
+    CHECK(counted(&first, &c) && bw_cupti_count_owner(&second).device == &first);
     CHECK(bw_cupti_count_hold(&second, BW_CUPTI_COUNTS));
     CHECK(pthread_create(&thread, NULL, gives_up, &second) == 0);
     bw_cuda_attachments_close(&first);
-    CHECK(pthread_join(thread, NULL) == 0 && !bw_cupti_count_owner(&second) && toy.books->profilers == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && !bw_cupti_count_owner(&second).device && toy.books->profilers == 0);
     close_toy(&second);
 }
 

@@ -30,8 +30,8 @@ static void *use_categories(void *device) {
     char name[16];
     for (int i = 0; i < TURNS * NAMES; i++) {
         snprintf(name, sizeof name, "category %d", i % NAMES);
-        bw_cuda_nvtx_push(device, &(bw_annotation){.name = "a", .category = name, .bytes = -1});
-        bw_cuda_nvtx_pop(device);
+        bw_cuda_annotation_calls.push(device, &(bw_annotation){.name = "a", .category = name, .bytes = -1});
+        bw_cuda_annotation_calls.pop(device);
     }
     return NULL;
 }
@@ -51,8 +51,8 @@ static void time_pairs(bw_device *device) {
     for (int round = 0; round < ROUNDS; round++) {
         int64_t began = bw_now_ns();
         for (int i = 0; i < CALLS; i++) {
-            bw_cuda_nvtx_push(device, &what);
-            bw_cuda_nvtx_pop(device);
+            bw_cuda_annotation_calls.push(device, &what);
+            bw_cuda_annotation_calls.pop(device);
         }
         int64_t took = bw_now_ns() - began;
         if (took < best) best = took;

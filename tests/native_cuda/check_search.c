@@ -119,6 +119,28 @@ static void check_failing_algorithms(void) {
     close_toy(&device);
 }
 
+/* Within 1 %, the library's order decides, however the times fall. */
+static void check_ties(void) {
+    bw_device device;
+    open_toy(&device);
+    for (int i = 0; i < ALGORITHMS; i++) toy.length_ns[i] = 11000;
+    toy.length_ns[5] = 10950;
+    CHECK(chosen(&device, false) == 0);
+    close_toy(&device);
+}
+
+/* Of a product that takes long, the first four algorithms are timed, once each, and no others. */
+static void check_slow_product(void) {
+    bw_device device;
+    open_toy(&device);
+    for (int i = 0; i < ALGORITHMS; i++) toy.length_ns[i] = 50000000;
+    toy.length_ns[3] = 40000000;
+    toy.length_ns[4] = 1000;
+    CHECK(chosen(&device, false) == 3);
+    CHECK(toy.launches <= 4 * 2 + 2 + 1); /* loaded and timed; the clock; the case's own launch */
+    close_toy(&device);
+}
+
 /* The library's first choice, and nothing is launched to find it. */
 static void check_once(void) {
     bw_device device;
@@ -156,6 +178,8 @@ static const struct {
     void (*check)(void);
 } checks[] = {{"idle_clock", check_idle_clock},
               {"failing_algorithms", check_failing_algorithms},
+              {"ties", check_ties},
+              {"slow_product", check_slow_product},
               {"once", check_once},
               {"counting", check_counting},
               {"precisions", check_precisions}};

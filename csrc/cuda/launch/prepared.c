@@ -5,20 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than 48 KiB of shared memory must be requested. The limit is only raised, since another case may need it. */
-static bw_status allow_shared(bw_device *device, const bw_cuda_kernel *kernel) {
+/* Wide clusters and more than 48 KiB of shared memory must be requested. The limit is only raised, since another case
+ * may need it. */
+static bw_status request_limits(bw_device *device, const bw_cuda_kernel *kernel) {
     struct cudaFuncAttributes attributes;
+    if (kernel->wide_cluster) {
+        BW_TRY(BW_CUDA(&device->api,
+                       set_function_attribute(kernel->function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1)));
+    }
     if (kernel->shared_bytes <= 48 * 1024) return BW_OK;
     BW_TRY(BW_CUDA(&device->api, get_function_attributes(&attributes, kernel->function)));
     if ((size_t)attributes.maxDynamicSharedSizeBytes >= kernel->shared_bytes) return BW_OK;
     return BW_CUDA(&device->api, set_function_attribute(kernel->function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                         (int)kernel->shared_bytes));
-}
-
-static bw_status allow_cluster(bw_device *device, const bw_cuda_kernel *kernel) {
-    if (!kernel->wide_cluster) return BW_OK;
-    return BW_CUDA(&device->api,
-                   set_function_attribute(kernel->function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
 }
 
 static int view_count(const bw_cuda_launch_spec *self) {
@@ -38,7 +37,7 @@ static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_lau
         for (int i = 0; i < self->kernels; i++) {
             for (int j = 0; j < self->kernel[i].views; j++, map++) {
                 const bw_tensor_view *view = &self->kernel[i].view[j].tensor;
-                BW_TRY(bw_tensor_map_make(sets[set].device, view, sets[set].operand[view->operand], *map));
+                BW_TRY(bw_tensor_map_make(view, sets[set].operand[view->operand], *map));
             }
         }
     }
@@ -46,10 +45,7 @@ static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_lau
 }
 
 bw_status bw_cuda_prepare_spec(const bw_launch *sets, int64_t set_count, bw_cuda_launch_spec *spec) {
-    for (int i = 0; i < spec->kernels; i++) {
-        BW_TRY(allow_shared(sets[0].device, &spec->kernel[i]));
-        BW_TRY(allow_cluster(sets[0].device, &spec->kernel[i]));
-    }
+    for (int i = 0; i < spec->kernels; i++) BW_TRY(request_limits(sets[0].device, &spec->kernel[i]));
     return make_maps(sets, set_count, spec);
 }
 
@@ -144,8 +140,7 @@ static bw_status find_symbol(bw_device *device, const void *function, const char
 
 static bw_status describe_kernel(bw_device *device, const bw_cuda_kernel *kernel, bw_kernel *out) {
     struct cudaFuncAttributes attributes;
-    BW_TRY(allow_shared(device, kernel));
-    BW_TRY(allow_cluster(device, kernel));
+    BW_TRY(request_limits(device, kernel));
     BW_TRY(BW_CUDA(&device->api, get_function_attributes(&attributes, kernel->function)));
     BW_TRY(find_symbol(device, kernel->function, &out->symbol));
     out->registers = attributes.numRegs;

@@ -27,14 +27,13 @@ static CUtensorMapDataType type_of(bw_dtype dtype) {
     }
 }
 
-bw_status bw_tensor_map_make(bw_device *device, const bw_tensor_view *view, void *address,
-                             unsigned char out[BW_TENSOR_MAP_BYTES]) {
+bw_status bw_tensor_map_make(const bw_tensor_view *view, void *address, unsigned char out[BW_TENSOR_MAP_BYTES]) {
     static_assert(sizeof(CUtensorMap) == BW_TENSOR_MAP_BYTES, "the driver's size of a map");
     encode_tiled *encode;
     CUtensorMap map; /* its type asks for the alignment */
     cuuint64_t extent[BW_TENSOR_RANK_MAX], stride[BW_TENSOR_RANK_MAX];
     cuuint32_t box[BW_TENSOR_RANK_MAX], step[BW_TENSOR_RANK_MAX];
-    BW_TRY(bw_cuda_driver_function(&device->api, "cuTensorMapEncodeTiled", 12000, &encode));
+    bw_cuda_driver_function("cuTensorMapEncodeTiled", &encode);
     if (!encode) {
         return bw_fail(BW_CODE_UNAVAILABLE, "the driver has no cuTensorMapEncodeTiled: update it to CUDA 12 or newer");
     }

@@ -23,7 +23,6 @@ typedef struct bw_tensor_view {
 const char *bw_tensor_view_refuses(const bw_tensor_view *view);
 
 /* The map of a view that is not refused, at an address that is a multiple of 16. */
-bw_status bw_tensor_map_make(bw_device *device, const bw_tensor_view *view, void *address,
-                             unsigned char out[BW_TENSOR_MAP_BYTES]);
+bw_status bw_tensor_map_make(const bw_tensor_view *view, void *address, unsigned char out[BW_TENSOR_MAP_BYTES]);
 
 BW_C_END

@@ -48,7 +48,7 @@ typedef struct bw_cupti_counter {
 
 bw_status bw_cupti_count_begin(bw_cupti_counter whose);
 void bw_cupti_count_end(const bw_device *device);
-bw_device *bw_cupti_count_owner(const bw_device *device); /* whose profiler is up, or NULL */
+bw_cupti_counter bw_cupti_count_owner(const bw_device *device); /* whose profiler is up; zeroed: nobody's */
 
 /* Locks a device's profiler, of this or another handle. False while another thread counts; waits for one that only
  * takes the profiler down. A handle that closes waits for those who count with its own profiler. */

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "cuda/libraries/cupti.h"
 #include "cuda/libraries/cupti_calls.h"
 #include "cuda/runtime/attachments.h"
@@ -52,28 +53,25 @@ static void on_buffer_requested(uint8_t **buffer, size_t *size, size_t *record_l
     *record_limit = 0;
 }
 
-static uint32_t device_of(const kernel_record *record) {
-    return record->kind == KIND_CONCURRENT_KERNEL ? record->of.kernel.device : record->of.copy.device;
+static bw_kernel_span span_of(const kernel_record *record) {
+    const bool is_kernel = record->kind == KIND_CONCURRENT_KERNEL;
+    const bool finished = record->end > 0 && record->end >= record->start;
+    return (bw_kernel_span){
+        .start_ns = finished ? record->start : 0,
+        .end_ns = finished ? record->end : 0,
+        .device = is_kernel ? record->of.kernel.device : record->of.copy.device,
+        .stream = is_kernel ? record->of.kernel.stream : record->of.copy.stream,
+    };
 }
 
 /* The sink is locked. */
-static void keep_span(const kernel_record *record, bool finished) {
-    if (bw_cupti_sink.count == bw_cupti_sink.capacity) {
-        int64_t capacity = bw_max64(1024, 2 * bw_cupti_sink.capacity);
-        bw_kernel_span *spans = realloc(bw_cupti_sink.spans, (size_t)capacity * sizeof *spans);
-        if (!spans) {
-            bw_cupti_sink.lost++;
-            return;
-        }
-        bw_cupti_sink.spans = spans;
-        bw_cupti_sink.capacity = capacity;
-    }
-    bw_cupti_sink.spans[bw_cupti_sink.count++] = (bw_kernel_span){
-        .start_ns = finished ? record->start : 0,
-        .end_ns = finished ? record->end : 0,
-        .device = device_of(record),
-        .stream = record->kind == KIND_CONCURRENT_KERNEL ? record->of.kernel.stream : record->of.copy.stream,
-    };
+static bool has_room(void) {
+    if (bw_cupti_sink.count < bw_cupti_sink.capacity) return true;
+    const int64_t capacity = bw_max64(1024, 2 * bw_cupti_sink.capacity);
+    bw_status status = bw_resize((void **)&bw_cupti_sink.spans, capacity, sizeof *bw_cupti_sink.spans, "spans");
+    if (!status) bw_cupti_sink.capacity = capacity;
+    bw_status_free(status);
+    return bw_cupti_sink.count < bw_cupti_sink.capacity;
 }
 
 static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid_size) {
@@ -87,11 +85,12 @@ static void on_buffer_completed(void *context, uint32_t stream, uint8_t *buffer,
         result = library->cuptiActivityGetNextRecord(buffer, valid_size, &record);
         if (result != 0) break;
         if (record->kind > KIND_KERNEL && record->kind != KIND_CONCURRENT_KERNEL) continue;
-        bool finished = record->end > 0 && record->end >= record->start;
-        if (finished || device_of(record) != bw_cupti_sink.owner->device) {
-            keep_span(record, finished); /* other GPUs may not have finished */
+        const bw_kernel_span span = span_of(record);
+        const bool has_times = span.end_ns > 0 || span.device != bw_cupti_sink.owner->device; /* others may still run */
+        if (has_times && has_room()) {
+            bw_cupti_sink.spans[bw_cupti_sink.count++] = span;
         } else {
-            bw_cupti_sink.lost++; /* CUPTI had no timestamp for it */
+            bw_cupti_sink.lost++;
         }
     }
     if (result != 0 && result != NO_MORE_RECORDS) bw_cupti_sink.lost++;
@@ -234,15 +233,11 @@ void bw_cupti_count_end(const bw_device *device) {
     sink_unlock();
 }
 
-static bw_cupti_counter counting_on(const bw_device *device) {
+bw_cupti_counter bw_cupti_count_owner(const bw_device *device) {
     sink_lock();
     bw_cupti_counter whose = bw_cupti_sink.counters[slot_of(device)];
     sink_unlock();
     return whose;
-}
-
-bw_device *bw_cupti_count_owner(const bw_device *device) {
-    return counting_on(device).device;
 }
 
 bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for) {
@@ -273,7 +268,7 @@ bw_status bw_cuda_take_down_all_profilers(bw_device *device) {
                        "another device handle of this process is counting, and every kernel starts later meanwhile: "
                        "measure when it has finished");
     }
-    bw_cupti_counter whose = counting_on(device);
+    bw_cupti_counter whose = bw_cupti_count_owner(device);
     if (whose.device) whose.take_down(whose.device, whose.state);
     bw_cupti_count_release(device);
     bw_cuda_release_profilers(device); /* only now: a part may wait for a handle that counts */

@@ -37,7 +37,8 @@ static bool try_open(search *self, const char *name, int more_flags) {
     self->out->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | more_flags);
     if (!self->out->handle) return false;
     const bool is_known = dlinfo(self->out->handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && map->l_name[0];
-    snprintf(self->out->path, sizeof self->out->path, "%s", is_known ? map->l_name : name);
+    snprintf(self->out->path, sizeof self->out->path, "%.*s", (int)sizeof self->out->path - 1,
+             is_known ? map->l_name : name);
     return true;
 }
 

@@ -43,18 +43,14 @@ constexpr int PASSES_MOST = 8;  // the metrics need one on every chip known
 constexpr int RANGES_LEAST = 3, RANGES_MOST = 7;
 constexpr double SETTLED_BYTES = 64 << 10, SETTLED_SHARE = 1e-3;
 
-// Newest chips last: GeForce Blackwell renamed the DRAM metrics.
-const char *const metric_names[METRIC_COUNT][2] = {
-    {"dram__bytes_read.sum", "dram__bytes_op_read.sum"},
-    {"dram__bytes_write.sum", "dram__bytes_op_write.sum"},
-    {"lts__t_bytes.sum", nullptr},
-};
+constexpr bw_profiler::counter counters[METRIC_COUNT] = {
+    bw_profiler::DRAM_READ, bw_profiler::DRAM_WRITTEN, {{"lts__t_bytes.sum", nullptr}}};
 
 // What CUPTI has set up once serves the next counts as well.
 bw_status open_counters(bw_device *device, profiler *self) {
     if (self->range) return BW_OK;
     BW_TRY(bw_profiler::open(device, self));
-    for (int i = 0; i < METRIC_COUNT; i++) BW_TRY(bw_profiler::set_add(self, metric_names[i], &self->bytes_at[i]));
+    for (int i = 0; i < METRIC_COUNT; i++) BW_TRY(bw_profiler::set_add(self, counters[i], &self->bytes_at[i]));
     if (self->bytes_at[METRIC_READ] >= 0 && self->bytes_at[METRIC_WRITTEN] >= 0) return bw_profiler::set_open(self);
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "CUPTI knows no DRAM counters for this GPU (chip %s): integrated GPUs have none, and a newer chip "

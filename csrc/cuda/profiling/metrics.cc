@@ -23,6 +23,7 @@ bw_status bw_cuda_metrics(bw_device *, const bw_plan_spec *, unsigned, bw_metric
 
 namespace {
 
+using bw_profiler::counter;
 using bw_profiler::profiler;
 
 constexpr int PASSES_MOST = 128;
@@ -40,42 +41,17 @@ enum group {
     GROUP_CACHES
 };
 
-// Counters that others are worked out of, by CUPTI's names: the first one that a chip knows is taken.
-enum part {
-    PART_READ,
-    PART_WRITTEN,
-    PART_SM_CYCLES,  // of the multiprocessor that was at work longest
-    PART_SM_CYCLES_MEAN,
-    PART_SM_CYCLES_ALL,  // of the range
-    PART_SM_HZ,
-    PART_DRAM_WIDTH,
-    PART_DRAM_HZ,
-    PART_L2,
-    PART_LOCAL_LOADS,
-    PART_LOCAL_STORES,
-    PART_LOADS,
-    PART_LOAD_LINES,
-    PARTS
-};
-const char *const parts_of[PARTS][2] = {
-    {"dram__bytes_read.sum", "dram__bytes_op_read.sum"},
-    {"dram__bytes_write.sum", "dram__bytes_op_write.sum"},
-    {"sm__cycles_active.max", nullptr},
-    {"sm__cycles_active.avg", nullptr},
-    {"sm__cycles_elapsed.max", nullptr},
-    {"sm__cycles_elapsed.avg.per_second", nullptr},
-    {"dram__bytes.sum.peak_sustained", nullptr},
-    {"dram__cycles_elapsed.avg.per_second", nullptr},
-    {"lts__t_sectors.avg.pct_of_peak_sustained_elapsed", nullptr},
-    {"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", nullptr},
-    {"l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", nullptr},
-    {"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", nullptr},
-    {"l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum", nullptr},
-};
-
-constexpr unsigned bit(part which) {
-    return 1u << which;
-}
+constexpr counter SM_CYCLES = {{"sm__cycles_active.max", nullptr}};  // of the one that was at work longest
+constexpr counter SM_CYCLES_MEAN = {{"sm__cycles_active.avg", nullptr}};
+constexpr counter SM_CYCLES_ALL = {{"sm__cycles_elapsed.max", nullptr}};  // of the range
+constexpr counter SM_HZ = {{"sm__cycles_elapsed.avg.per_second", nullptr}};
+constexpr counter DRAM_WIDTH = {{"dram__bytes.sum.peak_sustained", nullptr}};
+constexpr counter DRAM_HZ = {{"dram__cycles_elapsed.avg.per_second", nullptr}};
+constexpr counter L2_SECTORS = {{"lts__t_sectors.avg.pct_of_peak_sustained_elapsed", nullptr}};
+constexpr counter LOCAL_LOADS = {{"l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", nullptr}};
+constexpr counter LOCAL_STORES = {{"l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", nullptr}};
+constexpr counter LOADS = {{"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", nullptr}};
+constexpr counter LOAD_LINES = {{"l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum", nullptr}};
 
 // These compare clocks and bytes of one launch, which one pass must have seen: a range's time is up to 45 us longer
 // than its launch, and by how much differs between passes (H200: 65 to 97 % of DRAM's peak for what alone is 83 %).
@@ -84,59 +60,61 @@ constexpr unsigned OF_ONE_PASS = 1u << GROUP_DRAM | 1u << GROUP_CACHES;
 
 // A share of the range would count the time before and after the launch as well: of the time in which multiprocessors
 // were at work, of what DRAM could have moved in it.
-double dram_pct(const double *part) {
-    const double seconds = part[PART_SM_CYCLES] / part[PART_SM_HZ];
-    return 100 * (part[PART_READ] + part[PART_WRITTEN]) / (seconds * part[PART_DRAM_WIDTH] * part[PART_DRAM_HZ]);
+double dram_pct(const double *value) {
+    const double bytes = value[0] + value[1], cycles = value[2], hz = value[3], dram_width = value[4],
+                 dram_hz = value[5];
+    return 100 * bytes / (cycles / hz * dram_width * dram_hz);
 }
 
-double l2_pct(const double *part) {
-    return part[PART_L2] * part[PART_SM_CYCLES_ALL] / part[PART_SM_CYCLES];
+double l2_pct(const double *value) {
+    const double pct_of_range = value[0], range_cycles = value[1], cycles = value[2];
+    return pct_of_range * range_cycles / cycles;
 }
 
-double local_bytes(const double *part) {
-    return 32 * (part[PART_LOCAL_LOADS] + part[PART_LOCAL_STORES]);
+double local_bytes(const double *value) {
+    return 32 * (value[0] + value[1]);
 }
 
-double lines_per_load(const double *part) {
-    return part[PART_LOADS] > 0 ? part[PART_LOAD_LINES] / part[PART_LOADS] : 0;
+double lines_per_load(const double *value) {
+    const double lines = value[0], loads = value[1];
+    return loads > 0 ? lines / loads : 0;
 }
 
-double sm_cycles_ratio(const double *part) {
-    return part[PART_SM_CYCLES] / part[PART_SM_CYCLES_MEAN];
+double sm_cycles_ratio(const double *value) {
+    return value[0] / value[1];
 }
 
-// Rows of the table below. What is derived has the name of the function that does it.
-#define COUNTED(group, name, ...) \
-    {                             \
-        GROUP_##group, name, {    \
-            __VA_ARGS__           \
-        }                         \
-    }
-#define DERIVED(group, name, parts) \
-    { GROUP_##group, #name, {nullptr, nullptr}, false, parts, name }
-#define STALL(reason) \
-    COUNTED(STALLS, "stall_" #reason, "smsp__average_warps_issue_stalled_" #reason "_per_issue_active.ratio")
-
-// CUPTI's names, the most telling first; the first one that a chip knows is taken. Or what it is worked out of.
-const struct {
+constexpr int COUNTERS_MOST = 6;
+struct metric_row {
     group family;
     const char *name;
-    const char *candidates[2];
+    counter counters[COUNTERS_MOST];
+    double (*derive)(const double *value) = nullptr;  // from the counters' values; nullptr: it is the first one's
     bool newer = false;  // the hardware that it is about is not in every chip: no word about it where it is unknown
-    unsigned parts = 0;  // a bit each
-    double (*derive)(const double *part) = nullptr;
-} table[] = {
-    COUNTED(TENSOR, "tensor_pct", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+};
+
+constexpr metric_row counted(group family, const char *name, const char *first, const char *other = nullptr) {
+    return {family, name, {{{first, other}}}};
+}
+#define STALL(reason) \
+    counted(GROUP_STALLS, "stall_" #reason, "smsp__average_warps_issue_stalled_" #reason "_per_issue_active.ratio")
+
+const metric_row table[] = {
+    counted(GROUP_TENSOR, "tensor_pct", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
             "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"),
-    COUNTED(FMA, "fma_pct", "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
+    counted(GROUP_FMA, "fma_pct", "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active",
             "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"),
-    COUNTED(OCCUPANCY, "occupancy_pct", "sm__warps_active.avg.pct_of_peak_sustained_active"),
+    counted(GROUP_OCCUPANCY, "occupancy_pct", "sm__warps_active.avg.pct_of_peak_sustained_active"),
     STALL(long_scoreboard),
     STALL(short_scoreboard),
     STALL(barrier),
     STALL(membar),
     STALL(wait),
-    {GROUP_STALLS, "stall_gmma", {"smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio", nullptr}, true},
+    {GROUP_STALLS,
+     "stall_gmma",
+     {{{"smsp__average_warps_issue_stalled_gmma_per_issue_active.ratio", nullptr}}},
+     nullptr,
+     true},
     STALL(math_pipe_throttle),
     STALL(lg_throttle),
     STALL(mio_throttle),
@@ -149,31 +127,33 @@ const struct {
     STALL(imc_miss),
     STALL(sleeping),
     STALL(misc),
-    COUNTED(BANK_CONFLICTS, "bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
-    COUNTED(BANK_CONFLICTS, "shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
-    COUNTED(SECTORS, "sectors_per_load", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"),
-    COUNTED(SECTORS, "sectors_per_store", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"),
-    DERIVED(DRAM, dram_pct,
-            bit(PART_READ) | bit(PART_WRITTEN) | bit(PART_SM_CYCLES) | bit(PART_SM_HZ) | bit(PART_DRAM_WIDTH) |
-                bit(PART_DRAM_HZ)),
-    COUNTED(SM, "sm_pct", "sm__throughput.avg.pct_of_peak_sustained_active",
+    counted(GROUP_BANK_CONFLICTS, "bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
+    counted(GROUP_BANK_CONFLICTS, "shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
+    counted(GROUP_SECTORS, "sectors_per_load", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"),
+    counted(GROUP_SECTORS, "sectors_per_store", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"),
+    {GROUP_DRAM,
+     "dram_pct",
+     {bw_profiler::DRAM_READ, bw_profiler::DRAM_WRITTEN, SM_CYCLES, SM_HZ, DRAM_WIDTH, DRAM_HZ},
+     dram_pct},
+    counted(GROUP_SM, "sm_pct", "sm__throughput.avg.pct_of_peak_sustained_active",
             "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
-    COUNTED(SM, "issue_pct", "sm__inst_issued.avg.pct_of_peak_sustained_active",
+    counted(GROUP_SM, "issue_pct", "sm__inst_issued.avg.pct_of_peak_sustained_active",
             "smsp__issue_active.avg.pct_of_peak_sustained_active"),
-    COUNTED(SM, "active_threads", "smsp__average_thread_inst_executed_per_inst_executed.ratio",
+    counted(GROUP_SM, "active_threads", "smsp__average_thread_inst_executed_per_inst_executed.ratio",
             "smsp__thread_inst_executed_per_inst_executed.ratio"),
-    DERIVED(SM, sm_cycles_ratio, bit(PART_SM_CYCLES) | bit(PART_SM_CYCLES_MEAN)),
-    COUNTED(BANK_CONFLICTS, "shared_pct", "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
+    {GROUP_SM, "sm_cycles_ratio", {SM_CYCLES, SM_CYCLES_MEAN}, sm_cycles_ratio},
+    counted(GROUP_BANK_CONFLICTS, "shared_pct",
+            "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_active",
             "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed"),
-    DERIVED(SECTORS, lines_per_load, bit(PART_LOADS) | bit(PART_LOAD_LINES)),
-    DERIVED(SECTORS, local_bytes, bit(PART_LOCAL_LOADS) | bit(PART_LOCAL_STORES)),
-    COUNTED(CACHES, "l1_pct", "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
+    {GROUP_SECTORS, "lines_per_load", {LOAD_LINES, LOADS}, lines_per_load},
+    {GROUP_SECTORS, "local_bytes", {LOCAL_LOADS, LOCAL_STORES}, local_bytes},
+    counted(GROUP_CACHES, "l1_pct", "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_active",
             "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"),
-    DERIVED(CACHES, l2_pct, bit(PART_L2) | bit(PART_SM_CYCLES_ALL) | bit(PART_SM_CYCLES)),
+    {GROUP_CACHES, "l2_pct", {L2_SECTORS, SM_CYCLES_ALL, SM_CYCLES}, l2_pct},
 };
 
 constexpr int TABLE_ROWS = sizeof table / sizeof table[0];
-static_assert(TABLE_ROWS + PARTS <= BW_METRICS_MAX, "there is room for every metric");
+static_assert(TABLE_ROWS <= BW_METRICS_MAX, "there is room for every metric");
 
 void list(unsigned groups, bw_metrics *out) {
     *out = bw_metrics{};
@@ -182,33 +162,20 @@ void list(unsigned groups, bw_metrics *out) {
     }
 }
 
-// Where the values of what was chosen are; -1: nowhere.
+// Where the values of each row's counters are, of rows whose counters the chip knows.
 struct metric_choice {
-    int row_at[TABLE_ROWS], part_at[PARTS];
     bool known[TABLE_ROWS];
+    int at[TABLE_ROWS][COUNTERS_MOST];
 };
-
-bw_status choose_parts(profiler *self, unsigned wanted, metric_choice *out, bool *known) {
-    *known = true;
-    for (int part = 0; part < PARTS; part++) {
-        if (!(wanted >> part & 1)) continue;
-        if (out->part_at[part] < 0) BW_TRY(bw_profiler::set_add(self, parts_of[part], &out->part_at[part]));
-        *known = *known && out->part_at[part] >= 0;
-    }
-    return BW_OK;
-}
 
 // The metrics of these groups that the chip knows go into the set; the names of the others into the status.
 bw_status choose(profiler *self, unsigned groups, metric_choice *out, bw_metrics *metrics) {
-    for (int &at : out->part_at) at = -1;
     for (int i = 0; i < TABLE_ROWS; i++) {
-        out->known[i] = false;
-        if (!(groups >> table[i].family & 1)) continue;
-        if (table[i].derive) {
-            BW_TRY(choose_parts(self, table[i].parts, out, &out->known[i]));
-        } else {
-            BW_TRY(bw_profiler::set_add(self, table[i].candidates, &out->row_at[i]));
-            out->known[i] = out->row_at[i] >= 0;
+        out->known[i] = groups >> table[i].family & 1;
+        if (!out->known[i]) continue;
+        for (int j = 0; j < COUNTERS_MOST && table[i].counters[j].names[0] && out->known[i]; j++) {
+            BW_TRY(bw_profiler::set_add(self, table[i].counters[j], &out->at[i][j]));
+            out->known[i] = out->at[i][j] >= 0;
         }
         if (!out->known[i] && !table[i].newer) {
             const size_t used = strlen(metrics->status);
@@ -221,13 +188,14 @@ bw_status choose(profiler *self, unsigned groups, metric_choice *out, bw_metrics
 
 // What was counted goes where it belongs in the list.
 void spread(const metric_choice *choice, const double *values, unsigned groups, bw_metrics *out) {
-    double parts[PARTS];
     int listed = 0;
-    for (int i = 0; i < PARTS; i++) parts[i] = choice->part_at[i] >= 0 ? values[choice->part_at[i]] : NAN;
     for (int i = 0; i < TABLE_ROWS; i++) {
         if (!(groups >> table[i].family & 1)) continue;
+        double own[COUNTERS_MOST] = {};
         double *value = &out->metric[listed++].value;
-        if (choice->known[i]) *value = table[i].derive ? table[i].derive(parts) : values[choice->row_at[i]];
+        if (!choice->known[i]) continue;
+        for (int j = 0; j < COUNTERS_MOST && table[i].counters[j].names[0]; j++) own[j] = values[choice->at[i][j]];
+        *value = table[i].derive ? table[i].derive(own) : own[0];
     }
 }
 

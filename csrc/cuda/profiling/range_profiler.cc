@@ -152,15 +152,20 @@ static bw_status knows(profiler *self, const char *name, bool *out) {
     return BW_OK;
 }
 
-bw_status set_add(profiler *self, const char *const candidates[2], int *at) {
+bw_status set_add(profiler *self, const counter &wanted, int *at) {
     metric_set *set = &self->set;
-    bool known = false;
     *at = -1;
-    for (int i = 0; i < 2 && candidates[i] && !known; i++) {
-        BW_TRY(knows(self, candidates[i], &known));
+    for (const char *name : wanted.names) {
+        if (!name || *at >= 0) break;
+        for (size_t i = 0; i < set->count; i++) {
+            if (strcmp(set->names[i], name) == 0) *at = (int)i;
+        }
+        bool known = false;
+        if (*at < 0) BW_TRY(knows(self, name, &known));
         if (!known) continue;
+        if (set->count == METRICS_MOST) return bw_fail(BW_CODE_UNAVAILABLE, "more than %zu counters", METRICS_MOST);
         *at = (int)set->count;
-        set->names[set->count++] = candidates[i];
+        set->names[set->count++] = name;
     }
     return BW_OK;
 }

@@ -53,6 +53,15 @@ namespace bw_profiler {
     X(cuptiRangeProfilerPopRange)                   \
     X(cuptiRangeProfilerDecodeData)
 
+// A counter, by CUPTI's names for it: the first one that a chip knows is taken.
+struct counter {
+    const char *names[2];
+};
+
+// GeForce Blackwell renamed them.
+constexpr counter DRAM_READ = {{"dram__bytes_read.sum", "dram__bytes_op_read.sum"}};
+constexpr counter DRAM_WRITTEN = {{"dram__bytes_write.sum", "dram__bytes_op_write.sum"}};
+
 struct image {
     uint8_t *data;
     size_t size;
@@ -103,8 +112,8 @@ bw_status flush_open(bw_device *device, bw_cuda_flush *out);
 bw_status open(bw_device *device, profiler *self);
 void close(bw_device *device, profiler *self);  // but for `failure`, which stays
 
-// The first candidate that the chip knows joins the set: its value comes `at` this place, -1: the chip knows neither.
-bw_status set_add(profiler *self, const char *const candidates[2], int *at);
+// The counter joins the set, unless it is in it: its value comes `at` this place, -1: the chip does not know it.
+bw_status set_add(profiler *self, const counter &wanted, int *at);
 // Configures the set; nothing is added from then on.
 bw_status set_open(profiler *self);
 

@@ -1,7 +1,6 @@
 /* Fills the table of CUDA calls, and turns CUDA errors into statuses. */
 #include "cuda/runtime/api.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,35 +96,4 @@ bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out) {
     if (error != cudaErrorNotReady) return bw_cuda_status(api, error, "event_query", __FILE__, __LINE__);
     (void)api->last_error();
     return BW_OK;
-}
-
-/* Sets a pointer to a function: of the driver that the process has loaded, or NULL. The driver stays: closing only
- * gives back what opening took. */
-static void find_driver_function(const char *name, void *out) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = driver ? dlsym(driver, name) : NULL;
-    if (driver) dlclose(driver);
-    memcpy(out, &symbol, sizeof symbol);
-}
-
-bw_status bw_cuda_context(void **out) {
-    int (*current)(void **);
-    find_driver_function("cuCtxGetCurrent", &current);
-    int error = current ? current(out) : -1;
-    if (error == 0 && *out) return BW_OK;
-    return bw_fail(BW_CODE_UNAVAILABLE, "the driver tells no current context (cuCtxGetCurrent: %d)", error);
-}
-
-bool bw_cuda_is_in_use(int index) {
-    int (*state)(int, unsigned *, int *);
-    unsigned flags;
-    int active = 1;
-    find_driver_function("cuDevicePrimaryCtxGetState", &state);
-    return !state || state(index, &flags, &active) != 0 || active;
-}
-
-bool bw_cuda_leave(void) {
-    int (*set)(void *);
-    find_driver_function("cuCtxSetCurrent", &set);
-    return set && set(NULL) == 0;
 }

@@ -30,18 +30,6 @@ BW_C_BEGIN
 #define BW_CUDA_NEWER_CALLS(X)
 #endif
 
-/* A function of the driver by name and oldest version. */
-#if CUDART_VERSION >= 12050
-#define BW_CUDA_HAS_VERSIONED_ENTRIES
-#define BW_CUDA_ENTRY_CALLS(X)                        \
-    X(driver_entry, cudaGetDriverEntryPointByVersion, \
-      (const char *, void **, unsigned, unsigned long long, enum cudaDriverEntryPointQueryResult *))
-#else
-#define BW_CUDA_ENTRY_CALLS(X)               \
-    X(driver_entry, cudaGetDriverEntryPoint, \
-      (const char *, void **, unsigned long long, enum cudaDriverEntryPointQueryResult *))
-#endif
-
 /* X(member, cudart's function, argument types) */
 #define BW_CUDA_CALLS(X)                                                                                \
     X(get_device_count, cudaGetDeviceCount, (int *))                                                    \
@@ -76,7 +64,6 @@ BW_C_BEGIN
     X(event_synchronize, cudaEventSynchronize, (cudaEvent_t))                                           \
     X(event_elapsed, cudaEventElapsedTime, (float *, cudaEvent_t, cudaEvent_t))                         \
     BW_CUDA_NEWER_CALLS(X)                                                                              \
-    BW_CUDA_ENTRY_CALLS(X)                                                                              \
     X(get_function_attributes, cudaFuncGetAttributes, (struct cudaFuncAttributes *, const void *))      \
     X(set_function_attribute, cudaFuncSetAttribute, (const void *, enum cudaFuncAttribute, int))        \
     X(occupancy, cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *, const void *, int, size_t))     \
@@ -108,9 +95,9 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
 /* Whether the stream has passed an event. */
 bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 
-/* A function of the driver as of a version of CUDA (12000), so that nothing of it is linked, into the pointer to a
- * function that `out` points to; NULL where the driver has none. */
-bw_status bw_cuda_driver_function(bw_cuda_api *api, const char *name, unsigned version, void *out);
+/* A function of the driver that the process has loaded, into the pointer to a function that `out` points to; NULL where
+ * there is none. */
+void bw_cuda_driver_function(const char *name, void *out);
 
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */
 bw_status bw_cuda_context(void **out);

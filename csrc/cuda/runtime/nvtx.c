@@ -16,6 +16,10 @@
 #endif
 #endif
 
+static bool watched(bw_device *device) {
+    return device->nvtx != NULL;
+}
+
 #ifdef BW_HAS_NVTX
 
 enum { CATEGORIES_MOST = 64 }; /* that get a name */
@@ -89,17 +93,13 @@ static nvtxEventAttributes_t event_of(bw_cuda_nvtx *self, const bw_annotation *w
     return event;
 }
 
-static bool watched(bw_device *device) {
-    return device->nvtx != NULL;
-}
-
-void bw_cuda_nvtx_push(bw_device *device, const bw_annotation *what) {
+static void push(bw_device *device, const bw_annotation *what) {
     if (!device->nvtx) return;
     nvtxEventAttributes_t event = event_of(device->nvtx, what);
     nvtxDomainRangePushEx(device->nvtx->domain, &event);
 }
 
-void bw_cuda_nvtx_pop(bw_device *device) {
+static void pop(bw_device *device) {
     if (device->nvtx) nvtxDomainRangePop(device->nvtx->domain);
 }
 
@@ -113,41 +113,16 @@ static void end(bw_device *device, uint64_t range) {
     if (device->nvtx) nvtxDomainRangeEnd(device->nvtx->domain, range);
 }
 
-#else /* a toolkit without the header */
+const bw_annotation_calls bw_cuda_annotation_calls = {
+    .watched = watched, .push = push, .pop = pop, .start = start, .end = end};
+
+#else /* a toolkit without the header: no tool watches, so that nobody asks for more */
 
 bw_status bw_cuda_nvtx_open(bw_device *device) {
     (void)device;
     return BW_OK;
 }
 
-static bool watched(bw_device *device) {
-    (void)device;
-    return false;
-}
-
-void bw_cuda_nvtx_push(bw_device *device, const bw_annotation *what) {
-    (void)device, (void)what;
-}
-
-void bw_cuda_nvtx_pop(bw_device *device) {
-    (void)device;
-}
-
-static uint64_t start(bw_device *device, const bw_annotation *what) {
-    (void)device, (void)what;
-    return 0;
-}
-
-static void end(bw_device *device, uint64_t range) {
-    (void)device, (void)range;
-}
+const bw_annotation_calls bw_cuda_annotation_calls = {.watched = watched};
 
 #endif
-
-const bw_annotation_calls bw_cuda_annotation_calls = {
-    .watched = watched,
-    .push = bw_cuda_nvtx_push,
-    .pop = bw_cuda_nvtx_pop,
-    .start = start,
-    .end = end,
-};

@@ -23,11 +23,7 @@ static bw_status create(bw_device *device, void *stream, bw_marks **out) {
     if (!self) return bw_fail(BW_CODE_MEMORY, "out of host memory for marks");
     self->device = device;
     self->stream = (cudaStream_t)stream;
-    bw_status status = bw_cuda_driver_function(&device->api, "cuEventRecord", 12000, &self->record);
-    if (status) {
-        free(self);
-        return status;
-    }
+    bw_cuda_driver_function("cuEventRecord", &self->record);
     *out = self;
     return BW_OK;
 }

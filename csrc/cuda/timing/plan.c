@@ -55,17 +55,6 @@ static bw_status warm_up(bw_plan *plan) {
     return bw_status_first(status, bw_cuda_work_wait(work));
 }
 
-static bw_status check_spec(const bw_plan_spec *spec) {
-    if (spec->launches < 1) {
-        return bw_fail(BW_CODE_INVALID, "a plan of %lld launches: at least 1 is needed", (long long)spec->launches);
-    }
-    if (spec->set_count < 1) {
-        return bw_fail(BW_CODE_INVALID, "a plan over %lld buffer sets: at least 1 is needed",
-                       (long long)spec->set_count);
-    }
-    return BW_OK;
-}
-
 /* A flush of each launch's own is set here and read there, for the first time. */
 static bw_status prepare_flush(bw_plan *plan) {
     const bw_cuda_work *work = &plan->work;
@@ -100,7 +89,6 @@ static void free_plan(bw_plan *plan) {
 }
 
 static bw_status create(bw_device *device, const bw_plan_spec *spec, bw_plan **out) {
-    BW_TRY(check_spec(spec));
     bw_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return bw_fail(BW_CODE_MEMORY, "out of host memory for a plan");
     plan->device = device;

@@ -19,15 +19,17 @@ bw_status bw_cuda_timer_begin(const bw_plan *plan) {
     return bw_cupti_trace_discard(plan->device);
 }
 
+static int range_count(const bw_plan *plan) {
+    return plan->device->nvtx && plan->spec.annotation_stack ? plan->spec.annotation_stack->count : 0;
+}
+
 void bw_cuda_timer_mark(const bw_plan *plan) {
-    const bw_annotation_stack *annotation_stack = plan->spec.annotation_stack;
-    for (int i = 0; annotation_stack && i < annotation_stack->count; i++)
-        bw_cuda_nvtx_push(plan->device, &annotation_stack->range[i]);
+    for (int i = 0; i < range_count(plan); i++)
+        bw_cuda_annotation_calls.push(plan->device, &plan->spec.annotation_stack->range[i]);
 }
 
 void bw_cuda_timer_unmark(const bw_plan *plan) {
-    const bw_annotation_stack *annotation_stack = plan->spec.annotation_stack;
-    for (int i = 0; annotation_stack && i < annotation_stack->count; i++) bw_cuda_nvtx_pop(plan->device);
+    for (int i = 0; i < range_count(plan); i++) bw_cuda_annotation_calls.pop(plan->device);
 }
 
 bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index) {

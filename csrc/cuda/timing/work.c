@@ -22,19 +22,17 @@ bw_status bw_cuda_work_run(const bw_cuda_work *self, int64_t launches) {
     return self->foreign ? bw_status_first(status, bw_cuda_work_wait(self)) : status;
 }
 
-static bw_status nothing_called(void) {
-    return bw_fail(BW_CODE_INVALID,
-                   "the function enqueued nothing on the GPU: pass the stream that it works on as stream=, or "
-                   "backend='cpu' for work of the processor");
-}
-
 bw_status bw_cuda_work_count_error(const bw_cuda_work *self, int64_t kernels, int64_t flushes, int64_t launches) {
     if (!self->foreign) {
         return bw_fail(BW_CODE_DEVICE,
                        "CUPTI delivered %lld kernel records for %lld launches: measure with the timer graph",
                        (long long)kernels, (long long)launches);
     }
-    if (kernels - flushes < launches) return nothing_called();
+    if (kernels - flushes < launches) {
+        return bw_fail(BW_CODE_INVALID,
+                       "the function enqueued nothing on the GPU: pass the stream that it works on as stream=, or "
+                       "backend='cpu' for work of the processor");
+    }
     return bw_fail(BW_CODE_UNAVAILABLE,
                    "CUPTI saw %lld kernels and copies in %lld calls: each call must run the same number of them",
                    (long long)kernels, (long long)launches);
