@@ -8,7 +8,7 @@
 #include "cuda/launch/graph.h"
 #include "cuda/launch/replay.h"
 
-enum { LAUNCHES_MOST = 512, FINALISTS = 6, FINAL_TIMES = 3 };
+enum { LAUNCHES_MOST = 512, SURE_CANDIDATES = 4, FINALISTS = 6, FINAL_TIMES = 3 };
 static const double warm_graph_ms = 2, first_graph_ms = 0.2, final_graph_ms = 0.7;
 static const double warm_least_ms = 20, warm_most_ms = 100;
 static const double settled_share = 0.01; /* of two graphs' times, when the clock has stopped rising */
@@ -83,7 +83,7 @@ static bw_status raise_clock(search *self, candidate *candidate) {
 /* All do the same work, so that the first one's time says how many launches a graph holds. */
 static bw_status time_all(search *self, candidate *candidates, int count) {
     int launches = 0;
-    for (int i = 0; i < count && (i < FINALISTS || self->spent_ms < budget_ms); i++) {
+    for (int i = 0; i < count && (i < SURE_CANDIDATES || self->spent_ms < budget_ms); i++) {
         candidate *one = &candidates[i];
         if (launches == 0) {
             BW_TRY(raise_clock(self, one));
@@ -101,7 +101,7 @@ static int compare_candidates(const void *left, const void *right) {
     return a->index - b->index;
 }
 
-/* The shortest of several times each, in turn. */
+/* The shortest of several times each, in turn, as far as the budget lasts. */
 static bw_status time_finalists(search *self, candidate *sorted, int count) {
     double best_ms[FINALISTS];
     int field = 0;
@@ -109,6 +109,7 @@ static bw_status time_finalists(search *self, candidate *sorted, int count) {
         best_ms[field++] = INFINITY;
     }
     for (int i = 0; field > 1 && i < FINAL_TIMES * field; i++) {
+        if (i % field == 0 && self->spent_ms >= budget_ms) break;
         candidate *one = &sorted[i % field];
         BW_TRY(time_candidate(self, one, launches_for(one, final_graph_ms)));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);

@@ -36,6 +36,7 @@ typedef struct lt_search {
     const bw_launch *sets;
     int64_t set_count;
     const lt_candidate *candidates;
+    uint32_t loaded; /* a bit for each candidate */
 } lt_search;
 
 /* Of operands that are all stored alike; TF32 is FP32 in memory. False where cuBLASLt is not made for the precision. */
@@ -147,9 +148,11 @@ static bw_status enqueue_candidate(void *context, int candidate, int64_t launch)
 
 /* The first launch loads the kernel's code, which must not happen during a capture. */
 static bw_status load_candidate(void *context, int candidate, int64_t first, int launches) {
-    const lt_search *self = context;
+    lt_search *self = context;
     bw_device *device = self->sets[0].device;
     (void)launches;
+    if (self->loaded >> candidate & 1) return BW_OK;
+    self->loaded |= (uint32_t)1 << candidate;
     bw_status status = enqueue_candidate(context, candidate, first);
     return bw_status_first(status, BW_CUDA(&device->api, stream_synchronize(device->stream)));
 }
@@ -176,7 +179,7 @@ bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **s
     BW_GOTO(describe(self, &sets[0]));
     BW_GOTO(ask_heuristics(self, candidates, &count));
     if (!sets[0].once || count == 0) {
-        lt_search search = {self, sets, set_count, candidates};
+        lt_search search = {self, sets, set_count, candidates, 0};
         const bw_search_calls calls = {load_candidate, enqueue_candidate, &search};
         BW_GOTO(bw_cuda_take_down_all_profilers(sets[0].device));
         BW_GOTO(bw_search_fastest(sets[0].device, &calls, count, &chosen));
