@@ -22,10 +22,11 @@ typedef struct bw_param {
     int64_t fallback;          /* the default, unless fallback_from is set */
     const char *fallback_from; /* an earlier parameter whose value is the default */
     int64_t minimum, maximum;  /* inclusive */
+    int64_t small;             /* for tests: valid with the small values of the others; of no tile's size */
     bw_from_list from_list;
 } bw_param;
 
-/* A row of an operation's parameters; what follows the range is the default and where it comes from. */
+/* A row of an operation's parameters; after the range come other fields by name. */
 #define BW_PARAM(name_, unit_, text_, minimum_, maximum_, ...) \
     { .name = name_, .unit = unit_, .text = text_, .minimum = minimum_, .maximum = maximum_, __VA_ARGS__ }
 
