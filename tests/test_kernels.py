@@ -35,7 +35,7 @@ def test_a_result_near_zero_may_err_by_half_a_subnormal_number():
     assert np.isnan(excess(np.array([np.nan]), np.array([1.0]), limit, SPACING["fp16"])).all()
 
 
-def kernel_params(operations: Collection[str] = REGISTRY) -> list[Any]:
+def kernel_params(operations: Collection[str] = OPERATIONS) -> list[Any]:
     """Return a parameter per kernel: variants of the operations, precisions and devices. Those with the same references
     are neighbours.
     """
@@ -347,7 +347,7 @@ def test_bad_arrays_are_refused(kernel_device):
         case.run({})
 
 
-@pytest.mark.parametrize("operation", list(REGISTRY))
+@pytest.mark.parametrize("operation", list(OPERATIONS))
 def test_verify_reports_the_rows_it_checked(kernel_device, operation):
     for precision in REGISTRY[operation]["precisions"]:
         shape = OPERATIONS[operation].shapes[-1]

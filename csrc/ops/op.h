@@ -53,6 +53,7 @@ typedef struct bw_cost {
     int64_t footprint_bytes; /* distinct bytes of one launch, intermediates included */
 } bw_cost;
 
+/* A measurement repeats a launch: what it writes to a BW_INOUT operand must be the same each time. */
 typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;
 
 typedef enum bw_recipe {
