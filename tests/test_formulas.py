@@ -166,11 +166,7 @@ def test_overflow_is_an_error_not_a_number():
 @pytest.mark.parametrize(
     ("operation", "params", "message"),
     [
-        (
-            "attention_decode",
-            {"num_heads": 14, "num_kv_heads": 4},
-            "num_heads = 14 is not a multiple of",
-        ),
+        ("attention_decode", {"num_heads": 14, "num_kv_heads": 4}, "num_heads = 14 is not a multiple of"),
         ("attention_prefill", {"seq_len": 8, "kv_len": 4}, "kv_len = 4 is less than seq_len = 8"),
         ("attention_prefill", {"head_dim": 257}, "head_dim = 257: allowed is 1 to 256"),
         ("gemm", {"m": 1}, "gemm has no parameter 'm': allowed are M, N, K, beta"),

@@ -170,6 +170,12 @@ def test_gemm_on_a_callers_arrays(kernel_device, precision):
         pytest.skip(f"all variants are right but one that could not run: {missing}")
 
 
+def check_variants(device: Any, operation: str, precision: str, shape: dict[str, int], given: Any) -> None:
+    for variant in device.variants(operation, precision, shape):
+        if not variant["refuses"]:
+            check(device, operation, variant["name"], precision, shape, given)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_softmax_survives_large_scores(kernel_device, precision):
     """Scores of +-100 and more: exponentials must be taken relative to the largest one."""
@@ -184,14 +190,10 @@ def test_softmax_survives_large_scores(kernel_device, precision):
             for name, size in scale.items()
         }
 
-    shape = {"batch": 1, "seq_len": 29, "kv_len": 67, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "causal": 1}
-    for variant in kernel_device.variants("attention_prefill", precision, shape):
-        if not variant["refuses"]:
-            check(kernel_device, "attention_prefill", variant["name"], precision, shape, given)
-    shape = {"batch": 2, "kv_len": 333, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
-    for variant in kernel_device.variants("attention_decode", precision, shape):
-        if not variant["refuses"]:
-            check(kernel_device, "attention_decode", variant["name"], precision, shape, given)
+    heads = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+    prefill = {"batch": 1, "seq_len": 29, "kv_len": 67, **heads, "causal": 1}
+    check_variants(kernel_device, "attention_prefill", precision, prefill, given)
+    check_variants(kernel_device, "attention_decode", precision, {"batch": 2, "kv_len": 333, **heads}, given)
 
 
 @pytest.mark.cuda
@@ -302,9 +304,7 @@ def test_keys_of_infinite_scores_below_zero_weigh_nothing(kernel_device, operati
         arrays["k"][-1, keys, head, 5] = np.inf
         return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
 
-    for variant in kernel_device.variants(operation, precision, params):
-        if not variant["refuses"]:
-            check(kernel_device, operation, variant["name"], precision, params, given)
+    check_variants(kernel_device, operation, precision, params, given)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
