@@ -1,4 +1,4 @@
-"""What the tests know of each operation, none of it from the code under test.
+"""Shapes, NumPy references and costs by hand of each operation.
 
 A module of this folder, one for each family, defines OPERATIONS: operations by name. This package gathers them.
 """
@@ -45,7 +45,9 @@ class Operation:
 def _gather_operations() -> dict[str, Operation]:
     found: dict[str, Operation] = {}
     for module in iter_modules(__path__, f"{__name__}."):
-        found |= import_module(module.name).OPERATIONS
+        new = import_module(module.name).OPERATIONS
+        assert not found.keys() & new.keys(), f"{module.name} describes an operation that another module describes"
+        found |= new
     return found
 
 
@@ -55,7 +57,7 @@ OPERATIONS = _gather_operations()
 def small_cases(backend: str | None = None) -> list[tuple[str, str, Shape]]:
     """Every operation in every precision that it has, or that the backend has a kernel for."""
     return [
-        (op["name"], precision, OPERATIONS[op["name"]].small)
+        (op["name"], precision, dict(OPERATIONS[op["name"]].small))
         for op in _core.operations()
         if op["name"] in OPERATIONS  # else test_operations.py fails
         for precision in op["precisions"]
