@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from commands import GIVE_UP_SECONDS
-from small import small_cases
+from operations import small_cases
 
 import bwprof
 from bwprof import _core, hardware

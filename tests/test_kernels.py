@@ -1,29 +1,19 @@
 """Every operation x precision x variant x instruction set against NumPy float64, on shapes that divide into no tiles.
 
-The registry lists what is tested: a new operation without a reference fails.
+The registry lists what is tested: test_operations.py fails where one has no shapes and no reference.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pytest
 import references
-from references import (
-    CUDA_MARKS,
-    INSTRUCTION_SETS,
-    REFERENCES,
-    REGISTRY,
-    SPACING,
-    allowed_error,
-    attention,
-    check,
-    decode,
-    excess,
-    grid_shapes,
-    shapes_of,
-)
+from operations import OPERATIONS
+from operations.attention import attention
+from references import CUDA_MARKS, INSTRUCTION_SETS, REGISTRY, SPACING, check, decode, excess
 
 from bwprof import _core
 
@@ -34,7 +24,7 @@ def test_a_result_near_zero_may_err_by_half_a_subnormal_number():
     """FP16's subnormal numbers are 2^-24 apart: relative errors of rounding are unbounded."""
     expected = np.array([2.0**-24 * part for part in (0.3, 1.5, 2.5, 1000.25)])
     rounded = np.round(expected / 2.0**-24) * 2.0**-24
-    limit = allowed_error("gemm", "fp16", {"K": 64})
+    limit = OPERATIONS["gemm"].allowed_error("fp16", {"K": 64})
     assert (np.float16(expected) == rounded).all()
     assert (np.abs(rounded[:1] - expected[:1]) > limit * expected[:1]).all()
     for one in range(expected.size):  # each a row of its own, whose scale is no larger
@@ -45,20 +35,15 @@ def test_a_result_near_zero_may_err_by_half_a_subnormal_number():
     assert np.isnan(excess(np.array([np.nan]), np.array([1.0]), limit, SPACING["fp16"])).all()
 
 
-def test_every_operation_has_a_reference_and_shapes():
-    assert set(REFERENCES) == set(REGISTRY)
-    assert all(shapes_of(operation) for operation in REGISTRY)
-
-
-def kernel_params(*families: str) -> list[Any]:
-    """Return a parameter per kernel: variants of the operations (of these families), precisions and devices. Those with
-    the same references are neighbours.
+def kernel_params(operations: Collection[str] = OPERATIONS) -> list[Any]:
+    """Return a parameter per kernel: variants of the operations, precisions and devices. Those with the same references
+    are neighbours.
     """
     found = [
         (operation, precision, variant["name"], (backend, isa))
         for backend, isa in [*(("cpu", isa) for isa in INSTRUCTION_SETS), ("cuda", "")]
         for operation, entry in REGISTRY.items()
-        if not families or entry["family"] in families
+        if operation in operations
         for variant in entry["variants"].get(backend, [])
         for precision in variant["precisions"]
     ]
@@ -80,7 +65,7 @@ def kernel_params(*families: str) -> list[Any]:
 )
 def test_kernel_against_float64(kernel_device, operation, variant, precision):
     refusals = []
-    for shape in shapes_of(operation):
+    for shape in OPERATIONS[operation].shapes:
         params = {name: value for name, value in shape.items() if name != "kv_lens"}
         rows = kernel_device.variants(operation, precision, params, shape.get("kv_lens"))
         assert any(not row["refuses"] for row in rows), f"no variant runs {shape}"
@@ -93,7 +78,7 @@ def test_kernel_against_float64(kernel_device, operation, variant, precision):
             check(kernel_device, operation, variant, precision, shape)
         except _core.UnavailableError as error:
             pytest.skip(str(error))
-    if len(refusals) == len(shapes_of(operation)):
+    if len(refusals) == len(OPERATIONS[operation].shapes):
         pytest.skip(f"refused every shape: {sorted(set(refusals))}")
 
 
@@ -103,11 +88,13 @@ GRID_REFUSALS = {"head_dim must be 64 or 128", "wgmma and TMA need compute capab
 
 
 @pytest.mark.parametrize(
-    ("kernel_device", "operation", "variant", "precision"), kernel_params("attention", "kv"), indirect=["kernel_device"]
+    ("kernel_device", "operation", "variant", "precision"),
+    kernel_params([name for name, entry in OPERATIONS.items() if entry.grid]),
+    indirect=["kernel_device"],
 )
 def test_every_group_with_every_head_dim(kernel_device, operation, variant, precision):
     refusals, done = set(), 0
-    for shape in grid_shapes(operation, kernel_device.backend):
+    for shape in OPERATIONS[operation].grid[kernel_device.backend]:
         params = {name: value for name, value in shape.items() if name != "kv_lens"}
         rows = kernel_device.variants(operation, precision, params, shape.get("kv_lens"))
         if refusal := next(row["refuses"] for row in rows if row["name"] == variant):
@@ -151,7 +138,7 @@ def test_prefill_by_the_longer_tiles_of_a_full_grid(variant, head_dim, precision
 def test_own_kernels_on_few_shapes(kernel_device, operation, variant, precision):
     """compute-sanitizer's racecheck is a hundred times slower; kernels of libraries are left out."""
     done, most = 0, 3 if operation == "attention_decode" else 2
-    for shape in reversed(shapes_of(operation)):
+    for shape in reversed(OPERATIONS[operation].shapes):
         params = {name: value for name, value in shape.items() if name != "kv_lens"}
         rows = kernel_device.variants(operation, precision, params, shape.get("kv_lens"))
         if done < most and not next(row["refuses"] for row in rows if row["name"] == variant):
@@ -183,6 +170,12 @@ def test_gemm_on_a_callers_arrays(kernel_device, precision):
         pytest.skip(f"all variants are right but one that could not run: {missing}")
 
 
+def check_variants(device: Any, operation: str, precision: str, shape: dict[str, int], given: Any) -> None:
+    for variant in device.variants(operation, precision, shape):
+        if not variant["refuses"]:
+            check(device, operation, variant["name"], precision, shape, given)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_softmax_survives_large_scores(kernel_device, precision):
     """Scores of +-100 and more: exponentials must be taken relative to the largest one."""
@@ -197,14 +190,10 @@ def test_softmax_survives_large_scores(kernel_device, precision):
             for name, size in scale.items()
         }
 
-    shape = {"batch": 1, "seq_len": 29, "kv_len": 67, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "causal": 1}
-    for variant in kernel_device.variants("attention_prefill", precision, shape):
-        if not variant["refuses"]:
-            check(kernel_device, "attention_prefill", variant["name"], precision, shape, given)
-    shape = {"batch": 2, "kv_len": 333, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
-    for variant in kernel_device.variants("attention_decode", precision, shape):
-        if not variant["refuses"]:
-            check(kernel_device, "attention_decode", variant["name"], precision, shape, given)
+    heads = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+    prefill = {"batch": 1, "seq_len": 29, "kv_len": 67, **heads, "causal": 1}
+    check_variants(kernel_device, "attention_prefill", precision, prefill, given)
+    check_variants(kernel_device, "attention_decode", precision, {"batch": 2, "kv_len": 333, **heads}, given)
 
 
 @pytest.mark.cuda
@@ -238,8 +227,8 @@ def test_prefill_follows_scores_that_rise_and_fall_over_many_tiles(precision, he
                 found = decode(operands["out"], case.run(bits)["out"])[:, :, -2:]
                 x = {name: decode(operands[name], bits[name]) for name in bits}
                 x["q"] = x["q"][:, :, -2:]
-                expected = attention(case, bits, x, case.params)["out"]
-            limit = allowed_error("attention_prefill", precision, shape)
+                expected = attention(x, case.params, bits)["out"]
+            limit = OPERATIONS["attention_prefill"].allowed_error(precision, shape)
             assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
 
 
@@ -315,9 +304,7 @@ def test_keys_of_infinite_scores_below_zero_weigh_nothing(kernel_device, operati
         arrays["k"][-1, keys, head, 5] = np.inf
         return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
 
-    for variant in kernel_device.variants(operation, precision, params):
-        if not variant["refuses"]:
-            check(kernel_device, operation, variant["name"], precision, params, given)
+    check_variants(kernel_device, operation, precision, params, given)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -360,10 +347,10 @@ def test_bad_arrays_are_refused(kernel_device):
         case.run({})
 
 
-@pytest.mark.parametrize("operation", list(REGISTRY))
+@pytest.mark.parametrize("operation", list(OPERATIONS))
 def test_verify_reports_the_rows_it_checked(kernel_device, operation):
     for precision in REGISTRY[operation]["precisions"]:
-        shape = shapes_of(operation)[-1]
+        shape = OPERATIONS[operation].shapes[-1]
         params = {name: value for name, value in shape.items() if name != "kv_lens"}
         if all(v["refuses"] for v in kernel_device.variants(operation, precision, params, shape.get("kv_lens"))):
             continue

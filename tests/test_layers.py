@@ -34,6 +34,8 @@ FLOORS = {
     "base/types": {"base"},
     "ops": set[str](),
     "ops/families": {"ops"},
+    "ops/list.h": {"ops/families"},
+    "ops/registry.c": {"ops", "ops/list.h"},
     "cpu": set[str](),
     "cpu/simd/vectors": set[str](),
     "cpu/simd": {"cpu", "cpu/simd/vectors"},

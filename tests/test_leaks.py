@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import SMALL, small_cases
+from operations import small_cases
 
 from bwprof import _core
 from bwprof.measuring.callables import do_nothing
@@ -187,11 +186,3 @@ def test_no_device_memory_is_lost() -> None:
             run_cases(device, CASES // 3)
             lost.append(before - device.memory()[0])
     assert min(lost) <= 0, f"{min(lost)} bytes of device memory were not given back"
-
-
-def test_small_cases_name_real_parameters() -> None:
-    known = {p["name"] for op in _core.operations() for p in op["params"]}
-    assert set(SMALL) <= known, "tests/small.py names parameters that there are not"
-    sizes = {p["name"] for op in _core.operations() for p in op["params"] if p["unit"]} - {"page_size"}  # 0: not paged
-    assert sizes <= set(SMALL), "tests/small.py and small_dims in tests/native/main.c want small values of these"
-    assert all(re.fullmatch(r"\w+", name) for name in known)

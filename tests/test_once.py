@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small import small_cases
+from operations import small_cases
 
 from bwprof import _core
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import small_cases
+from operations import small_cases
 from test_objects import object_files
 
 import bwprof

@@ -22,10 +22,11 @@ typedef struct bw_param {
     int64_t fallback;          /* the default, unless fallback_from is set */
     const char *fallback_from; /* an earlier parameter whose value is the default */
     int64_t minimum, maximum;  /* inclusive */
+    int64_t small;             /* for tests: valid with the small values of the others; of no tile's size */
     bw_from_list from_list;
 } bw_param;
 
-/* A row of an operation's parameters; what follows the range is the default and where it comes from. */
+/* A row of an operation's parameters; after the range come other fields by name. */
 #define BW_PARAM(name_, unit_, text_, minimum_, maximum_, ...) \
     { .name = name_, .unit = unit_, .text = text_, .minimum = minimum_, .maximum = maximum_, __VA_ARGS__ }
 
@@ -52,6 +53,7 @@ typedef struct bw_cost {
     int64_t footprint_bytes; /* distinct bytes of one launch, intermediates included */
 } bw_cost;
 
+/* A measurement repeats a launch: what it writes to a BW_INOUT operand must be the same each time. */
 typedef enum bw_role { BW_IN, BW_OUT, BW_INOUT } bw_role;
 
 typedef enum bw_recipe {

@@ -52,13 +52,12 @@ typedef struct fixture {
     bw_case *content;
 } fixture;
 
-/* A shape with several rows of every kind, tails and a head group of 3; `page` where the operation knows pages. */
-bw_dims small_dims(const bw_op *op, int64_t page);
 /* kv_copy of this many floats per array in FP32, or the float vectors of stream_copy: byte counts worked out by hand.
  */
 bw_status open_case(fixture *fixture, const char *op, bw_precision_id precision, const bw_dims *dims,
                     const char *variant);
-bw_status open_small(fixture *fixture, int op_index, int64_t page);
+/* Every parameter has its small value; `paged` counts where the operation has a page_size. */
+bw_status open_small(fixture *fixture, int op_index, bool paged);
 bw_status open_copy(fixture *fixture, int64_t elements);
 void close_case(fixture *fixture);
 

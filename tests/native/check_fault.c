@@ -9,7 +9,7 @@ static bw_status whole_measurement(int op_index) {
     bw_measurement m = {0};
     bw_measure_options options = usual_options();
     options.max_seconds = 0.0;
-    bw_status status = open_small(&f, op_index, 4);
+    bw_status status = open_small(&f, op_index, true);
     if (!status) status = bw_measure(f.content, &options, &m);
     if (!status && !m.verdict.verified) status = bw_fail(BW_CODE_SYSTEM, "not verified: %s", m.verdict.reason);
     bw_measurement_free(&m);
@@ -89,7 +89,7 @@ static void a_case_survives_a_failure(int op_index) {
     bw_measure_options options = usual_options();
     fake.cache_bytes = 1 << 13;
     fake.launch_ns = 2e6;
-    if (!OK(open_small(&f, op_index, 4))) return close_case(&f);
+    if (!OK(open_small(&f, op_index, true))) return close_case(&f);
     for (int64_t at = 1;; at++) {
         bw_measurement m = {0};
         fake.failed = false;

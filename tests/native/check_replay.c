@@ -8,7 +8,7 @@ static void measure_small(int op_index, fake_plant plant, fake_when when, bool v
     bw_measure_options options = usual_options();
     fake.plant = plant;
     fake.when = when;
-    if (OK(open_small(&f, op_index, 4)) && OK(bw_measure(f.content, &options, &m))) {
+    if (OK(open_small(&f, op_index, true)) && OK(bw_measure(f.content, &options, &m))) {
         CHECK(m.verdict.verified == verified, "verified = %d with plant %d, %s", m.verdict.verified, (int)plant,
               m.verdict.reason);
         CHECK((m.samples_ns != NULL) == verified, "samples of a wrong result were kept, or right ones lost");
@@ -96,7 +96,7 @@ static void late_replays_are_counted(int op_index) {
         bw_measure_options options = usual_options();
         fake.replays = 0;
         fake.late_from = pass == 0 ? 0 : pass == 1 ? 1 : replays - 1;
-        if (OK(open_small(&f, op_index, 4)) && OK(bw_measure(f.content, &options, &m))) {
+        if (OK(open_small(&f, op_index, true)) && OK(bw_measure(f.content, &options, &m))) {
             replays = fake.replays;
             CHECK_EQUAL(m.late_samples, pass == 0 ? 0 : pass == 1 ? m.statistics.count : 2);
         }

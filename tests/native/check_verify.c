@@ -21,10 +21,10 @@ static void element_name(const bw_operand *operand, int64_t index, char *out, si
 }
 
 static void right_result_passes(int op_index) {
-    for (int64_t page = 0; page <= (pages_matter(op_index) ? 4 : 0); page += 4) {
+    for (int paged = 0; paged <= pages_matter(op_index); paged++) {
         fixture f;
         bw_verdict verdict;
-        if (OK(open_small(&f, op_index, page)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
+        if (OK(open_small(&f, op_index, paged)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
             CHECK(verdict.verified, "%s", verdict.reason);
             CHECK(verdict.max_error <= verdict.tolerance, "error %g", verdict.max_error);
             CHECK(verdict.reason[0] == '\0', "a reason without an error: %s", verdict.reason);
@@ -36,9 +36,9 @@ static void right_result_passes(int op_index) {
 
 /* Every row in turn holds one wrong element: with a generous budget "every row" must mean every row. */
 static void every_row_is_looked_at(int op_index) {
-    for (int64_t page = 0; page <= (pages_matter(op_index) ? 4 : 0); page += 4) {
+    for (int paged = 0; paged <= pages_matter(op_index); paged++) {
         fixture f;
-        if (!OK(open_small(&f, op_index, page))) return close_case(&f);
+        if (!OK(open_small(&f, op_index, paged))) return close_case(&f);
         bw_case *content = f.content;
         bw_rows rows = content->spec->op->rows(&content->spec->dims, content->spec->precision);
         double *values = calloc((size_t)rows.elems, sizeof *values);
@@ -87,7 +87,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
         fixture f;
         bw_verdict verdict;
         fake.plant = shifted ? FAKE_SHIFTED : FAKE_NOTHING;
-        if (OK(open_small(&f, op_index, 4)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
+        if (OK(open_small(&f, op_index, true)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
             /* stream_write's pattern has the same values in every row. */
             bool same_rows = strcmp(f.content->spec->op->name, "stream_write") == 0;
             if (!shifted || !same_rows) CHECK(!verdict.verified, "%s", shifted ? "shifted rows" : "no output");
@@ -99,7 +99,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
 /* Rows past the focus are those that the operation must leave alone. */
 static void untouched_rows_are_checked(int op_index) {
     fixture f;
-    if (!OK(open_small(&f, op_index, 4))) return close_case(&f);
+    if (!OK(open_small(&f, op_index, true))) return close_case(&f);
     bw_rows rows = f.content->spec->op->rows(&f.content->spec->dims, f.content->spec->precision);
     if (rows.focus) {
         const int64_t picks[] = {rows.focus, (rows.focus + rows.count) / 2, rows.count - 1};
@@ -119,7 +119,7 @@ static void corners_are_always_checked(int op_index) {
     (void)op_index;
     fixture f;
     int index;
-    if (!OK(bw_op_find("gemm", &index)) || !OK(open_small(&f, index, 0))) return;
+    if (!OK(bw_op_find("gemm", &index)) || !OK(open_small(&f, index, false))) return;
     bw_rows rows = f.content->spec->op->rows(&f.content->spec->dims, f.content->spec->precision);
     const int64_t corners[] = {0, rows.line - 1, rows.count - rows.line, rows.count - 1};
     fake.plant = FAKE_WRONG_ELEMENT;
@@ -223,7 +223,7 @@ static void outputs_of_the_caller_need_no_launch(int op_index) {
     bw_verdict verdict;
     static char outputs[2][1 << 16];
     OK(bw_op_find("kv_append", &op_index));
-    if (OK(open_small(&f, op_index, 4)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
+    if (OK(open_small(&f, op_index, true)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
         const bw_case_spec *spec = f.content->spec;
         bw_case_arrays read = {.launch = true};
         const void *in[BW_MAX_OPERANDS] = {NULL};

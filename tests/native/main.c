@@ -35,27 +35,11 @@ void check_code(bw_status status, bw_code code, const char *text, const char *wh
     bw_status_free(status);
 }
 
-bw_dims small_dims(const bw_op *op, int64_t page) {
-    static const struct {
-        const char *name;
-        int64_t value;
-    } sizes[] = {{"elements", 5000}, {"M", 3},        {"N", 37},      {"K", 29},
-                 {"beta", 1},        {"batch", 2},    {"seq_len", 5}, {"kv_len", 7},
-                 {"num_heads", 6},   {"head_dim", 8}, {"causal", 1},  {"num_kv_heads", 2},
-                 {"tokens", 5},      {"hidden", 37}};
+static bw_dims small_dims(const bw_op *op, bool paged) {
     bw_dims dims = {0};
-    unsigned present = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        int index = bw_op_param_index(op, sizes[i].name);
-        if (index < 0) continue;
-        dims.value[index] = sizes[i].value;
-        present |= 1u << index;
-    }
-    int page_index = bw_op_param_index(op, "page_size");
-    if (page_index >= 0 && page) {
-        dims.value[page_index] = page;
-        present |= 1u << page_index;
-    }
+    for (int i = 0; i < op->param_count; i++) dims.value[i] = op->params[i].small;
+    int page = bw_op_param_index(op, "page_size");
+    unsigned present = paged || page < 0 ? ~0u : ~(1u << page);
     OK(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), present, &dims));
     return dims;
 }
@@ -70,8 +54,8 @@ bw_status open_case(fixture *fixture, const char *op, bw_precision_id precision,
                           &fixture->content);
 }
 
-bw_status open_small(fixture *fixture, int op_index, int64_t page) {
-    bw_dims dims = small_dims(bw_op_at(op_index), page);
+bw_status open_small(fixture *fixture, int op_index, bool paged) {
+    bw_dims dims = small_dims(bw_op_at(op_index), paged);
     return open_case(fixture, bw_op_at(op_index)->name, BW_PRECISION_FP32, &dims, NULL);
 }
 

@@ -10,7 +10,7 @@
 
 enum { SHAPES = 4, SEED = 3 };
 
-/* Parameters by name; those that an operation does not have are left out, those not named take their defaults. */
+/* Parameters by name; those not named take multiples of their small values. */
 static const struct {
     const char *name;
     int64_t value[SHAPES];
@@ -31,15 +31,15 @@ static const struct {
 };
 
 static bw_status read_dims(const bw_op *op, const bw_precision *precision, int shape, bw_dims *out) {
-    unsigned present = 0;
     *out = (bw_dims){.list = NULL};
+    for (int i = 0; i < op->param_count; i++) {
+        out->value[i] = bw_min64((shape + 1) * op->params[i].small, op->params[i].maximum);
+    }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
-        if (index < 0) continue;
-        out->value[index] = sizes[i].value[shape];
-        present |= 1u << index;
+        if (index >= 0) out->value[index] = sizes[i].value[shape];
     }
-    return bw_op_complete(op, precision, present, out);
+    return bw_op_complete(op, precision, ~0u, out);
 }
 
 static bw_status verify(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,

@@ -12,25 +12,26 @@
 #include "ops/operand.h"
 #include "ops/reference.h"
 
-#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1, .from_list = BW_FROM_COUNT)
+#define BATCH_PARAM \
+    BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1, .small = 2, .from_list = BW_FROM_COUNT)
 #define HEAD_PARAMS                                                                       \
-    BW_PARAM("num_heads", "heads", "query heads", 1, 65536, .fallback = 32),              \
+    BW_PARAM("num_heads", "heads", "query heads", 1, 65536, .fallback = 32, .small = 6),  \
         BW_PARAM("num_kv_heads", "heads", "key/value heads; divides num_heads", 1, 65536, \
-                 .fallback_from = "num_heads"),                                           \
-        BW_PARAM("head_dim", "elements", "elements of one head", 1, BW_HEAD_DIM_MAX, .fallback = 128)
+                 .fallback_from = "num_heads", .small = 2),                               \
+        BW_PARAM("head_dim", "elements", "elements of one head", 1, BW_HEAD_DIM_MAX, .fallback = 128, .small = 8)
 
 static const bw_param prefill_params[] = {
     BATCH_PARAM,
-    BW_PARAM("seq_len", "tokens", "queries per sequence", 1, INT32_MAX, .fallback = 512),
-    BW_PARAM("kv_len", "tokens", "keys per sequence", 1, INT32_MAX, .fallback_from = "seq_len"),
+    BW_PARAM("seq_len", "tokens", "queries per sequence", 1, INT32_MAX, .fallback = 512, .small = 5),
+    BW_PARAM("kv_len", "tokens", "keys per sequence", 1, INT32_MAX, .fallback_from = "seq_len", .small = 7),
     HEAD_PARAMS,
-    BW_PARAM("causal", "", "1: a query attends the keys up to its own position", 0, 1, .fallback = 1),
+    BW_PARAM("causal", "", "1: a query attends the keys up to its own position", 0, 1, .fallback = 1, .small = 1),
 };
 
 static const bw_param decode_params[] = {
     BATCH_PARAM,
     BW_PARAM("kv_len", "tokens", "keys per sequence (the longest, with kv_lens)", 1, INT32_MAX, .fallback = 4096,
-             .from_list = BW_FROM_LARGEST),
+             .small = 7, .from_list = BW_FROM_LARGEST),
     HEAD_PARAMS,
 };
 

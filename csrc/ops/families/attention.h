@@ -6,6 +6,10 @@
 
 #include "base/types/precision.h"
 
+#define BW_ATTENTION_OPERATIONS(X)         \
+    X(attention_prefill, KERNELS, KERNELS) \
+    X(attention_decode, KERNELS, KERNELS)
+
 enum {
     BW_PREFILL_BATCH,
     BW_PREFILL_SEQ_LEN,

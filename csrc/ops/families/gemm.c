@@ -14,10 +14,10 @@
 enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
 
 static const bw_param params[] = {
-    BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1),
-    BW_PARAM("N", "columns", "rows of B, columns of D (output features)", 1, INT32_MAX, .fallback = 4096),
-    BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 4096),
-    BW_PARAM("beta", "", "1 adds C(M, N) to the product", 0, 1, .fallback = 0),
+    BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1, .small = 3),
+    BW_PARAM("N", "columns", "rows of B, columns of D (output features)", 1, INT32_MAX, .fallback = 4096, .small = 37),
+    BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 4096, .small = 29),
+    BW_PARAM("beta", "", "1 adds C(M, N) to the product", 0, 1, .fallback = 0, .small = 1),
 };
 
 static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {

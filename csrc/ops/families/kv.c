@@ -9,10 +9,10 @@
 #include "ops/operand.h"
 #include "ops/reference.h"
 
-#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1)
-#define HEAD_PARAMS                                                                \
-    BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8), \
-        BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128)
+#define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1, .small = 2)
+#define HEAD_PARAMS                                                                            \
+    BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8, .small = 2), \
+        BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128, .small = 8)
 
 /* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
  * count. */
@@ -77,10 +77,10 @@ static bw_status refuse_scales(const char *op_name, const bw_precision *precisio
 
 static const bw_param append_params[] = {
     BATCH_PARAM,
-    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, INT32_MAX, .fallback = 128),
-    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, INT32_MAX, .fallback = 512),
+    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, INT32_MAX, .fallback = 128, .small = 5),
+    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, INT32_MAX, .fallback = 512, .small = 7),
     HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, INT32_MAX, .fallback = 0),
+    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, INT32_MAX, .fallback = 0, .small = 4),
 };
 
 typedef struct append_shape {
@@ -200,9 +200,9 @@ const bw_op bw_op_kv_append = {
 
 static const bw_param gather_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096),
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096, .small = 7),
     HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page", 1, INT32_MAX, .fallback = 16),
+    BW_PARAM("page_size", "tokens", "tokens per page", 1, INT32_MAX, .fallback = 16, .small = 4),
 };
 
 static int64_t gather_pages(const bw_dims *dims) {
@@ -284,7 +284,7 @@ const bw_op bw_op_kv_gather = {
 
 static const bw_param copy_params[] = {
     BATCH_PARAM,
-    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096),
+    BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096, .small = 7),
     HEAD_PARAMS,
 };
 

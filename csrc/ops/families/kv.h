@@ -9,6 +9,11 @@
  * the new tokens of kv_append are results, of another type than the cache. */
 #pragma once
 
+#define BW_KV_OPERATIONS(X)        \
+    X(kv_append, KERNELS, KERNELS) \
+    X(kv_gather, KERNELS, KERNELS) \
+    X(kv_copy, KERNELS, KERNELS)
+
 enum {
     BW_APPEND_BATCH,
     BW_APPEND_SEQ_LEN,

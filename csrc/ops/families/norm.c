@@ -8,8 +8,8 @@
 #include "ops/operand.h"
 
 static const bw_param params[] = {
-    BW_PARAM("tokens", "tokens", "tokens", 1, INT32_MAX, .fallback = 1),
-    BW_PARAM("hidden", "elements", "elements of a token", 1, 1 << 20, .fallback = 4096),
+    BW_PARAM("tokens", "tokens", "tokens", 1, INT32_MAX, .fallback = 1, .small = 5),
+    BW_PARAM("hidden", "elements", "elements of a token", 1, 1 << 20, .fallback = 4096, .small = 37),
 };
 
 static int norm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {

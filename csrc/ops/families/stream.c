@@ -13,7 +13,7 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 enum { ROW_ELEMS = 64, ROW_PARTS = 16 };
 
 static const bw_param params[] = {
-    BW_PARAM("elements", "elements", "elements of each array", 1, (int64_t)1 << 42, .fallback = 1 << 28),
+    BW_PARAM("elements", "elements", "elements of each array", 1, (int64_t)1 << 42, .fallback = 1 << 28, .small = 5000),
 };
 
 static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t elems) {

@@ -5,6 +5,12 @@
  *   stream_triad  a(n), b(n) -> c(n): c = a + 0.5 b */
 #pragma once
 
+#define BW_STREAM_OPERATIONS(X)       \
+    X(stream_read, KERNELS, KERNELS)  \
+    X(stream_write, KERNELS, KERNELS) \
+    X(stream_copy, KERNELS, KERNELS)  \
+    X(stream_triad, KERNELS, KERNELS)
+
 enum { BW_STREAM_ELEMENTS };
 enum { BW_STREAM_SEGMENT_BYTES = 4096 }; /* the last segment is padded with zero bytes */
 enum { BW_STREAM_READ_A, BW_STREAM_READ_CHECKSUM };

@@ -1,0 +1,79 @@
+"""gemm."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from operations import F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
+
+
+def gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    return {"D": x["A"] @ x["B"].T + (x["C"] if p["beta"] else 0)}
+
+
+def allowed_error(precision: str, p: Shape) -> float:
+    """One rounding; FP32 sums of K products, in any order, some units truncating."""
+    return ROUNDOFF[RESULT[precision]] + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
+
+
+OPERATIONS = {
+    "gemm": Operation(
+        shapes=[
+            {"M": m, "N": n, "K": k, "beta": beta}
+            for m, n, k, beta in [
+                (1, 1, 1, 0),
+                (1, 1, 1, 1),
+                (1, 13, 7, 0),
+                (1, 896, 896, 0),
+                (1, 129, 4096, 1),
+                (2, 67, 130, 0),
+                (5, 31, 257, 1),
+                (8, 200, 512, 0),
+                (17, 5, 3, 1),
+                (32, 96, 80, 0),
+                (61, 59, 127, 0),
+                (128, 130, 64, 1),
+                (131, 257, 263, 0),
+                (3, 2, 2000, 0),
+                (131, 264, 200, 1),
+                (300, 520, 72, 0),
+                (1, 1027, 768, 0),
+                (2, 61, 2440, 0),
+                (4, 33, 1032, 1),
+                (7, 17, 24, 0),
+                (9, 131, 344, 0),
+                (13, 40, 4104, 1),
+                (16, 77, 1048, 1),
+                (11, 2503, 264, 1),
+                (10, 4301, 72, 0),
+                # FP32 through shared memory: blocks of 32 rows of B and of 16, several turns of a warp and fewer.
+                (12, 2305, 100, 0),
+                (17, 2203, 68, 1),
+                (25, 2180, 132, 0),
+                (24, 41, 1000, 1),
+                (29, 3, 2052, 0),
+            ]
+        ],
+        small={"M": 4, "N": 48, "K": 40},
+        reference=gemm,
+        allowed_error=allowed_error,
+        worked=[
+            # (1*896 + 896*896) * 4 read, 896 * 4 written, 2*896*896
+            ("fp32", {"M": 1, "N": 896, "K": 896}, 3_214_848, 3_584, 1_605_632),
+            ("tf32", {"M": 1, "N": 896, "K": 896}, 3_214_848, 3_584, 1_605_632),
+            ("fp16", {"M": 1, "N": 896, "K": 896}, 1_607_424, 1_792, 1_605_632),
+            ("bf16", {"M": 1, "N": 896, "K": 896}, 1_607_424, 1_792, 1_605_632),
+            # (128*896 + 4864*896) * 2, 128*4864*2, 2*128*4864*896
+            ("fp16", {"M": 128, "N": 4864, "K": 896}, 8_945_664, 1_245_184, 1_115_684_864),
+            # C is read too: (6 + 12 + 8) * 4, 8 * 4, 2*2*4*3
+            ("fp32", {"M": 2, "N": 4, "K": 3, "beta": 1}, 104, 32, 48),
+            # 4096 rows of 128 blocks of 18 bytes = 9437184, and 4096 activations of 2; 4096 results of 2; 2*4096*4096
+            ("q4_0", {"M": 1, "N": 4096, "K": 4096}, 9_445_376, 8_192, 33_554_432),
+            # a row of 33 weights takes two blocks: 5*2*18 = 180, 3*33*2 = 198, C 3*5*2 = 30
+            ("q4_0", {"M": 3, "N": 5, "K": 33, "beta": 1}, 408, 30, 990),
+            # a byte each of 4096 + 4096*4096, a scale of 4 bytes for each of 1 + 4096 rows
+            ("int8", {"M": 1, "N": 4096, "K": 4096}, 16_797_700, 8_192, 33_554_432),
+            ("fp8_e4m3", {"M": 1, "N": 4096, "K": 4096}, 16_797_700, 8_192, 33_554_432),
+        ],
+    ),
+}

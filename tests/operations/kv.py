@@ -1,0 +1,96 @@
+"""kv_append, kv_gather and kv_copy."""
+
+from __future__ import annotations
+
+from operations import Arrays, Operation, Shape
+from operations.attention import HEAD_DIMS
+
+APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
+APPENDS += [(3, 733, 60, 8, 128)]  # K alone fills a GPU
+GATHERS = [(1, 1, 1, 1), (3, 61, 2, 64), (2, 100, 1, 80), (1, 37, 3, 33), (2, 300, 8, 128), (2, 1401, 8, 128)]
+COPIES = [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4001, 3, 67)]
+PROMPTS = {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}
+
+
+def append(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    result = {}
+    for name in ("k", "v"):
+        cache = x[f"{name}_cache"].copy()
+        if p["page_size"]:
+            rows = cache.reshape(-1, *cache.shape[2:])
+            assert len(set(x["slots"].tolist())) == x["slots"].size  # a slot written twice would be ambiguous
+            rows[x["slots"]] = x[name]
+        else:
+            cache[:, p["kv_len"] :] = x[name].reshape(p["batch"], p["seq_len"], *cache.shape[2:])
+        result[f"{name}_cache"] = cache
+    return result
+
+
+def gather(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    assert sorted(x["table"].ravel().tolist()) == list(range(x["table"].size))
+    return {
+        name: x[f"{name}_cache"][x["table"]].reshape(p["batch"], -1, *x[f"{name}_cache"].shape[2:])[:, : p["kv_len"]]
+        for name in ("k", "v")
+    }
+
+
+def copy(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    return {"k_copy": x["k"], "v_copy": x["v"]}
+
+
+def grid(*lengths: Shape) -> dict[str, list[Shape]]:
+    """Every head_dim of models with each of these lengths."""
+    shapes = [{**some, "num_kv_heads": 3, "head_dim": head_dim} for head_dim in HEAD_DIMS for some in lengths]
+    return {"cpu": shapes, "cuda": shapes}
+
+
+OPERATIONS = {
+    "kv_append": Operation(
+        shapes=[
+            {"batch": b, "seq_len": s, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
+            for b, s, kv, g, d in APPENDS
+            for page in (0, 1, 7, 16)
+        ],
+        small={"batch": 2, "seq_len": 5, "kv_len": 24, "num_kv_heads": 2, "head_dim": 16},
+        reference=append,
+        worked=[
+            # 8*128 = 1024 tokens, 2*1024*2*64*2
+            ("fp16", PROMPTS, 524_288, 524_288, 0),
+            # paged: 8 bytes of slot id per token more
+            ("fp16", {**PROMPTS, "page_size": 16}, 532_480, 524_288, 0),
+            # 1024 new tokens in FP16: 2*1024*2*64*2 = 524288; a cache of bytes, 2*1024*2 = 4096 heads of 64 + 4
+            ("int8", PROMPTS, 524_288, 278_528, 0),
+        ],
+        grid=grid(*({"batch": 2, "seq_len": 5, "kv_len": 23, "page_size": page} for page in (0, 7))),
+    ),
+    "kv_gather": Operation(
+        shapes=[
+            {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
+            for b, kv, g, d in GATHERS
+            for page in (1, 16, 13)
+        ],
+        small={"batch": 2, "kv_len": 24, "num_kv_heads": 2, "head_dim": 16},
+        reference=gather,
+        worked=[
+            # 2*4096*2*64*2 = 2097152, 4096/16 page ids of 4 bytes
+            ("fp16", {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}, 2_098_176, 2_097_152, 0),
+            # a page begun counts whole: ceil(17/16) = 2 ids
+            ("fp32", {"kv_len": 17, "num_kv_heads": 1, "head_dim": 4, "page_size": 16}, 552, 544, 0),
+            # 2*4096*2 = 16384 heads of 64 + 4 bytes, 256 page ids of 4
+            ("fp8_e4m3", {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}, 1_115_136, 1_114_112, 0),
+        ],
+        grid=grid({"batch": 2, "kv_len": 23, "page_size": 7}),
+    ),
+    "kv_copy": Operation(
+        shapes=[{"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d} for b, kv, g, d in COPIES],
+        small={"batch": 2, "kv_len": 24, "num_kv_heads": 2, "head_dim": 16},
+        reference=copy,
+        worked=[
+            # 2*32768*8*128*4
+            ("fp32", {"kv_len": 32768, "num_kv_heads": 8, "head_dim": 128}, 268_435_456, 268_435_456, 0),
+            # 2*10*3 = 60 heads of 8 + 4 bytes
+            ("int8", {"kv_len": 10, "num_kv_heads": 3, "head_dim": 8}, 720, 720, 0),
+        ],
+        grid=grid({"batch": 2, "kv_len": 23}),
+    ),
+}
