@@ -93,9 +93,8 @@ def precision_name(word: str) -> str:
 
 @cache
 def _names_by_spelling() -> dict[str, str]:
-    names = precision_names()
-    spelled = {spelling: name for name in reversed(names) for spelling in _spellings(name)}
-    return spelled | _WORDS | {_plain(name): name for name in names}
+    spelled = {spelling: name for name in reversed(precision_names()) for spelling in _spellings(name)}
+    return spelled | _WORDS | {_plain(name): name for name in precision_names()}
 
 
 def _spellings(name: str) -> list[str]:
@@ -134,10 +133,13 @@ def is_narrow(precision: str) -> bool:
 
 @cache
 def narrower_precisions(precision: str, roles: tuple[str, ...] = _OPERANDS) -> list[str]:
-    """List the precisions with all of these roles and fewer bits in them, widest first; none for one that lacks one."""
-    found = {name: precision_types(name) for name in precision_names()}
-    bits = {name: sum(types[role]["bits"] for role in roles) for name, types in found.items() if {*roles} <= {*types}}
-    return sorted((name for name in bits if bits[name] < bits.get(precision, 0)), key=bits.__getitem__, reverse=True)
+    """List the precisions with fewer bits in each of these roles, widest first; none for one that lacks a role."""
+
+    def bits(name: str) -> list[float]:
+        return [precision_types(name).get(role, {}).get("bits", float("nan")) for role in roles]
+
+    pairs = {name: zip(bits(name), bits(precision), strict=True) for name in precision_names()}
+    return sorted((name for name in pairs if all(new < old for new, old in pairs[name])), key=bits, reverse=True)
 
 
 def is_predicted(operation_name: str, precision: str, backend: str) -> bool:

@@ -235,7 +235,7 @@ def test_a_precision_that_no_case_has_a_kernel_for(
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), (tmp_path / "runs").exists()) == ("", 1, False)
     assert all(found in err for found in runs_in)
-    with pytest.raises(ValueError, match=r"gemm on cpu .* q4_0 "):
+    with pytest.raises(ValueError, match=r"gemm on cpu .* q4_0\b"):
         bwprof.sweep("gemm", precision="int8", device="cpu")
 
 
@@ -255,7 +255,7 @@ def test_no_kernel_is_one_line_in_every_command(words: list[str], capsys: pytest
     assert (out, err.count("\n")) == ("", 1)
     assert "no kernel" in err
     assert "int8" in err
-    assert "q4_0 (" in err
+    assert "q4_0" in err
     assert err.count("fp32, fp16, bf16") == (2 if words[0] == "sweep" else 1)
 
 

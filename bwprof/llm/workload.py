@@ -263,9 +263,8 @@ class Fit:
 def _type_bytes(precision: str, role: str) -> tuple[int, int, int]:
     """Return an operand type's bytes of a block, elements of a block, and bytes of a scale (0 without one)."""
     types = registry.precision_types(precision)
-    kind = types[role]
-    scaled = kind["narrow"] and "scale" in types
-    return kind["block_bytes"], kind["block_elems"], types["scale"]["block_bytes"] if scaled else 0
+    kind, scale = types[role], types["scale"]["block_bytes"] if "scale" in types else 0
+    return kind["block_bytes"], kind["block_elems"], scale if kind["narrow"] else 0
 
 
 def matrix_bytes(rows: int, columns: int, precision: str) -> int:

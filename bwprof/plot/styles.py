@@ -43,7 +43,6 @@ _STYLES = (
 _LOOKS = [
     replace(_STYLES[place - turn], color=own.color) for turn in range(len(_STYLES)) for place, own in enumerate(_STYLES)
 ]
-_FIRST = 4  # looks after the registry's, of which the name of an unknown precision chooses one
 
 # Parts of a whole: Paul Tol's bright colours, and hatches.
 _PART_COLORS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
@@ -58,13 +57,14 @@ def style(precision: str) -> Style:
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
     """Return the styles of the precisions of one picture: by place in the registry, of unknown ones the next free."""
     known = registry.precision_names()
+    spare, count = _LOOKS[len(known) :], max(1, len(_STYLES) - len(known))  # of which `count` repeat no colour
     chosen: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
         if (canonical := registry.precision_name(name)) in known:
             chosen[name] = _LOOKS[known.index(canonical)]
         else:
-            first, spare = sum(map(ord, name)) % _FIRST, _LOOKS[len(known) :]
-            order = (*spare[first:_FIRST], *spare[:first], *spare[_FIRST:])
+            first = sum(map(ord, name)) % count
+            order = (*spare[first:count], *spare[:first], *spare[count:])
             chosen[name] = next((free for free in order if free not in chosen.values()), order[0])
     return chosen
 

@@ -329,9 +329,8 @@ class Card:
     def dense(self, precision: str) -> tuple[float, str]:
         """Return the dense rate of a precision and its type of arithmetic; NaN and "" where it is not known."""
         instead, types = _read_datasheets()["instead"], registry.precision_types(precision)
-        kind = str(types["compute"]["name"])
-        if kind not in (*self.tflops, *instead):
-            kind = str(types["result"]["name"])
+        kinds = (str(types[role]["name"]) for role in ("compute", "result"))
+        kind = next((kind for kind in kinds if kind in (*self.tflops, *instead)), "")
         while kind and kind not in self.tflops:
             kind = instead.get(kind, "")
         return (self.tflops[kind], kind) if kind else (math.nan, "")
