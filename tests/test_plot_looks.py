@@ -63,7 +63,7 @@ def test_the_simulation_confuses_red_and_green() -> None:
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_precisions_differ_in_colour(sight: str) -> None:
-    for one, other in combinations(map(style, registry.precision_names()[:9]), 2):  # more colours do not differ as much
+    for one, other in combinations(map(style, registry.precision_names()[:9]), 2):  # more colors do not differ as much
         assert difference(one.color, other.color, sight) >= LEAST, (one, other)
 
 
@@ -76,7 +76,7 @@ def test_parts_differ_in_colour_and_hatch(sight: str) -> None:
 
 def test_precisions_differ_without_colour() -> None:
     found = styles([*registry.precision_names(), "mine", "yours", "theirs", "nobody's"])
-    first = [*found.values()][:11]  # later ones repeat colours
+    first = [*found.values()][:11]  # later ones repeat colors
     for looks in zip(*((look.color, look.hatch, look.marker) for look in first), strict=True):
         assert len(set(looks)) == len(first)
     assert found["fp16"] == style("fp16") == styles(["fp16", "mine"])["fp16"]

@@ -61,3 +61,15 @@ def test_a_byte_is_the_nearest_value_or_the_even_one_of_two(name: str) -> None:
         assert found == (nearest[0] if len(nearest) == 1 else even[0]), value
     ends = decoded(name, _core.encode(name, np.float32([1e9, -1e9, np.inf])))
     assert ends.tolist() == [numbers[-1], numbers[0], numbers[-1]]
+
+
+def test_narrower_precisions_have_fewer_bits_in_each_role() -> None:
+    assert registry.narrower_precisions("fp32")[:2] == ["fp16", "bf16"]
+    assert registry.narrower_precisions("bf16")[:2] == ["fp8_e4m3", "int8"]
+    assert "q4_0" in registry.narrower_precisions("int8", ("weight",))
+    assert [registry.narrower_precisions(name) for name in ("q4_0", "tf32", "unknown")] == [[], [], []]
+
+
+def test_a_new_precision_has_spellings() -> None:
+    assert {"fp6", "e3m2", "float6", "f6e3m2", "float6e3m2fn"} < {*registry._spellings("fp6_e3m2")}
+    assert set(registry._spellings("q8_0")) == {"q8"}

@@ -24,7 +24,7 @@ class Style:
     marker: str
 
 
-# The first colours are those of Okabe and Ito and a violet, which differ for people with colour-blindness too.
+# The first colors are those of Okabe and Ito and a violet, which differ for people with color-blindness too.
 _STYLES = (
     Style("#0072B2", "", "o"),
     Style("#CC79A7", "xxxx", "D"),
@@ -39,7 +39,7 @@ _STYLES = (
     Style("#9A2D4F", "\\\\..", "*"),
 )
 
-# Those, then each colour with the hatch and the marker of the place before, of the second before, ...: 121 differ.
+# Those, then each color with the hatch and the marker of the place before, of the second before, ...: 121 differ.
 _LOOKS = [
     replace(_STYLES[place - turn], color=own.color) for turn in range(len(_STYLES)) for place, own in enumerate(_STYLES)
 ]
@@ -57,7 +57,7 @@ def style(precision: str) -> Style:
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
     """Return the styles of the precisions of one picture: by place in the registry, of unknown ones the next free."""
     known = registry.precision_names()
-    spare, count = _LOOKS[len(known) :], max(1, len(_STYLES) - len(known))  # of which `count` repeat no colour
+    spare, count = _LOOKS[len(known) :], max(1, len(_STYLES) - len(known))  # of which `count` repeat no color
     chosen: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
         if (canonical := registry.precision_name(name)) in known:

@@ -29,7 +29,7 @@ class Precision:
     decode: Callable[[bytes], np.ndarray] | None = None
     # Values, and their stored bytes by hand.
     encoded: tuple[list[float], str] | None = None
-    # Of a type of more than 8 bits: FP32 values rounded to it, and the distance between neighbouring values near zero.
+    # Of a type of more than 8 bits: FP32 values rounded to it, and the distance between neighboring values near zero.
     rounded: Callable[[np.ndarray], np.ndarray] | None = None
     spacing: float | None = None
 
