@@ -38,8 +38,8 @@ def precisions() -> list[dict[str, Any]]:
     (None where it has none)."""
 
 def dtypes() -> list[dict[str, Any]]:
-    """One dict per type that operands' values are stored in: name, block_elems, block_bytes, roundoff, narrow (8 bits
-    or fewer), text."""
+    """One dict per type that operands' values are stored in: name, block_elems, block_bytes, bits (of an
+    element), roundoff, narrow (8 bits or fewer), text."""
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),

@@ -13,6 +13,7 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, parse_bytes, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths in a case's name
+_OPERANDS = ("activation", "weight", "cache")  # roles that make a precision narrower than another
 
 
 class Operations(Listing):
@@ -69,21 +70,14 @@ def precision_names() -> list[str]:
     return [precision["name"] for precision in _core.precisions()]
 
 
-# Other spellings of the precisions, and the nearest precision for others; both without marks.
-_SPELLINGS = {
-    **dict.fromkeys(("fp8", "f8", "float8", "e4m3", "e4m3fn", "fp8e4m3fn", "f8e4m3", "f8e4m3fn"), "fp8_e4m3"),
-    **dict.fromkeys(("float8e4m3", "float8e4m3fn"), "fp8_e4m3"),
-    **{"half": "fp16", "float16": "fp16", "f16": "fp16", "bfloat16": "bf16", "tfloat32": "tf32", "q4": "q4_0"},
-    **dict.fromkeys(("float", "single", "float32", "f32"), "fp32"),
-    **dict.fromkeys(("i8", "s8"), "int8"),
-}
-
+# Spellings without marks: other beginnings of names, whole words, and the nearest precision of words that are none.
+_PREFIXES = {"fp": ("f", "float"), "bf": ("bfloat",), "tf": ("tfloat",), "int": ("i", "s")}
+_WORDS = {"half": "fp16", "float": "fp32", "single": "fp32"}
 _NEAREST = {
-    **dict.fromkeys(("int4", "uint4", "i4", "w4a16", "nf4", "fp4", "mxfp4", "nvfp4", "awq", "gptq", "q41"), "q4_0"),
-    **dict.fromkeys(("4bit", "w4a8", "e2m1"), "q4_0"),
-    **dict.fromkeys(("e5m2", "fp8e5m2", "float8e5m2", "fp6"), "fp8_e4m3"),
-    **dict.fromkeys(("uint8", "w8a8", "w8a16", "q80", "8bit"), "int8"),
-    **dict.fromkeys(("fp64", "double", "float64", "f64"), "fp32"),
+    "q4_0": "int4 uint4 i4 w4a16 w4a8 nf4 fp4 mxfp4 nvfp4 awq gptq q41 4bit e2m1",
+    "fp8_e4m3": "e5m2 fp8e5m2 float8e5m2 fp6",
+    "int8": "uint8 w8a8 w8a16 q80 8bit",
+    "fp32": "fp64 double float64 f64",
 }
 
 
@@ -99,7 +93,17 @@ def precision_name(word: str) -> str:
 
 @cache
 def _names_by_spelling() -> dict[str, str]:
-    return _SPELLINGS | {_plain(name): name for name in precision_names()}
+    spelled = {spelling: name for name in reversed(precision_names()) for spelling in _spellings(name)}
+    return spelled | _WORDS | {_plain(name): name for name in precision_names()}
+
+
+def _spellings(name: str) -> list[str]:
+    """List the spellings of a precision: of fp8_e4m3 "fp8", "float8", "e4m3", "f8e4m3fn" and others."""
+    kind, _, layout = map(_plain, name.partition("_"))
+    prefix = kind.rstrip("0123456789")
+    kinds = [kind, *(other + kind.removeprefix(prefix) for other in _PREFIXES.get(prefix, ()))]
+    layouts = [layout, f"{layout}fn"] if layout.startswith("e") else []  # PyTorch's mark of types without infinities
+    return [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
@@ -107,18 +111,35 @@ def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str =
     names = precision_names() if allowed is None else allowed
     canonical = precision_name(name)
     if canonical not in names:
-        meant = _NEAREST.get(_plain(canonical), canonical if canonical in precision_names() else None)
+        nearest = next((near for near, words in _NEAREST.items() if _plain(canonical) in words.split()), None)
+        meant = canonical if canonical in precision_names() else nearest
         meant = "" if meant and meant not in names else meant
         raise ValueError(describe_unknown(kind, str(name), names, where=where, meant=meant))
     return canonical
 
 
 @cache
+def precision_types(precision: str) -> dict[str, dict[str, Any]]:
+    """Return the types of a precision's roles as `_core.dtypes` has them; {} for an unknown precision."""
+    types = {row["name"]: row for row in _core.dtypes()}
+    roles = next((row for row in _core.precisions() if row["name"] == precision), {})
+    return {role: types[kind] for role, kind in roles.items() if role != "name" and kind in types}
+
+
 def is_narrow(precision: str) -> bool:
     """Return whether a precision stores some operands in 8 bits or fewer."""
-    types = {row["name"] for row in _core.dtypes() if row["narrow"]}
-    roles = next((row for row in _core.precisions() if row["name"] == precision), {})
-    return any(roles.get(role) in types for role in ("activation", "weight", "cache"))
+    return any(kind["narrow"] for role, kind in precision_types(precision).items() if role in _OPERANDS)
+
+
+@cache
+def narrower_precisions(precision: str, roles: tuple[str, ...] = _OPERANDS) -> list[str]:
+    """List the precisions with fewer bits in each of these roles, widest first; none for one that lacks a role."""
+
+    def bits(name: str) -> list[float]:
+        return [precision_types(name).get(role, {}).get("bits", float("nan")) for role in roles]
+
+    pairs = {name: zip(bits(name), bits(precision), strict=True) for name in precision_names()}
+    return sorted((name for name in pairs if all(new < old for new, old in pairs[name])), key=bits, reverse=True)
 
 
 def is_predicted(operation_name: str, precision: str, backend: str) -> bool:

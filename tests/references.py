@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from operations import OPERATIONS, Arrays
+from precisions import TYPES
 
 from bwprof import _core
 
 # The distance between neighbouring numbers near zero, which are subnormal: the smallest of them.
-SPACING = {"fp32": 2.0**-149, "tf32": 2.0**-136, "fp16": 2.0**-24, "bf16": 2.0**-133}
-
-FLOATS = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}  # those that NumPy has
+SPACING = {name: kind.spacing for name, kind in TYPES.items() if kind.spacing}
 
 REGISTRY = {op["name"]: op for op in _core.operations()}
 MOST_SHAPES = max(len(shapes) for op in OPERATIONS.values() for shapes in (op.shapes, *op.grid.values()))
@@ -110,12 +109,7 @@ def decode(operand: dict[str, Any], data: bytes, kind: type = np.float64) -> np.
     integers = {"int32": np.int32, "int64": np.int64}.get(operand["dtype"])
     if integers:
         return np.frombuffer(data, dtype=integers).reshape(operand["shape"])
-    if operand["dtype"] in FLOATS:  # by other means than the code under test, and three times as fast
-        values = np.frombuffer(data, dtype=FLOATS[operand["dtype"]])
-    elif operand["dtype"] == "bf16":  # FP32's upper half
-        values = (np.frombuffer(data, dtype=np.uint16).astype(np.uint32) << 16).view(np.float32)
-    else:
-        values = np.frombuffer(_core.decode(operand["dtype"], data), dtype=np.float32)
+    values = TYPES[operand["dtype"]].decode(data)
     if operand["row_elems"]:  # rows begin with blocks of their own
         values = values.reshape(operand["shape"][0], -1)[:, : operand["row_elems"]]
     return values.reshape(operand["shape"]).astype(kind, copy=False)

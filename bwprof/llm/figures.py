@@ -241,14 +241,7 @@ class StepFormat:
 
 
 NO_KERNEL = "predicted, no kernel"
-
 BOTH = "both"
-
-_NARROWER = (
-    (("fp32", "tf32"), "fp16"),
-    (("fp16", "bf16"), "fp8_e4m3"),
-    (("fp8_e4m3", "int8"), "q4_0"),
-)
 
 
 def _short_name(precision: str) -> str:
@@ -277,7 +270,7 @@ class FormatComparison:
         names = [name for name in workload.list_formats(WEIGHTS) if name != "tf32"]
         pairs = []
         for name in dict.fromkeys([*names, point.weights]):
-            wide = name in ("fp32", "bf16") or point.kv == "fp32"
+            wide = kv_format(name) != "fp16" or point.kv == "fp32"
             own = name == point.weights or not wide or registry.is_narrow(point.kv)
             pairs.append((name, point.kv if own else kv_format(name)))
         return self._compare(pairs)
@@ -300,14 +293,10 @@ class FormatComparison:
         return {name: line for name, line in lines.items() if line.time_ms and self.base.time_ms}
 
     def _narrower_weights(self) -> StepFormat | None:
-        """Return the next narrower format of the weights that has kernels; None below 8 bits."""
-        weights = self.base.point.weights
-        lines = {line.weights: line for line in self.formats}
-        while name := next((narrower for names, narrower in _NARROWER if weights in names), None):
-            if lines[name].source != NO_KERNEL:
-                return lines[name]
-            weights = name
-        return None
+        """Return the next narrower format of the weights that has kernels; None where there is none."""
+        lines = {line.weights: line for line in self.formats if line.source != NO_KERNEL}
+        narrower = registry.narrower_precisions(self.base.point.weights, ("weight",))
+        return next((lines[name] for name in narrower if name in lines), None)
 
     def _compare(self, pairs: Sequence[tuple[str, str]]) -> list[StepFormat]:
         base, result = self.base, []

@@ -81,8 +81,8 @@ def model_step(
     prefill : bool
         Measure the prefill as well.
     weights : str or iterable of str, optional
-        Precisions of the weights: "fp16" (default), "fp32", "bf16", "tf32", "fp8", "int8", "q4_0"; for a .gguf file and
-        a config.json that quantises the weights, "stored" (default): each tensor in its own.
+        Precisions of the weights (default: "fp16"); `bwprof.operations()["gemm"]["precisions"]` lists them. For a .gguf
+        file and a config.json that quantizes the weights, "stored" (default): each tensor in its own.
     kv : str or iterable of str, optional
         Precisions of the KV cache; default: that of the weights, but no fewer than 16 bits.
     layout : {"fused", "separate"}, optional

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from bwprof import _core, registry
+from bwprof import registry
 from bwprof.llm.architecture import Architecture, check_int
 from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, repr_short
 
@@ -262,11 +262,9 @@ class Fit:
 @cache
 def _type_bytes(precision: str, role: str) -> tuple[int, int, int]:
     """Return an operand type's bytes of a block, elements of a block, and bytes of a scale (0 without one)."""
-    roles = next(row for row in _core.precisions() if row["name"] == precision)
-    types = {row["name"]: row for row in _core.dtypes()}
-    kind = types[roles[role]]
-    narrow = kind["narrow"] and roles["scale"]
-    return kind["block_bytes"], kind["block_elems"], types[roles["scale"]]["block_bytes"] if narrow else 0
+    types = registry.precision_types(precision)
+    kind, scale = types[role], types["scale"]["block_bytes"] if "scale" in types else 0
+    return kind["block_bytes"], kind["block_elems"], scale if kind["narrow"] else 0
 
 
 def matrix_bytes(rows: int, columns: int, precision: str) -> int:

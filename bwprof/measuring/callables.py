@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import math
+import re
 import sys
 from collections import UserList, deque
 from collections.abc import AsyncIterator, Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
@@ -163,8 +164,7 @@ OWN_ROUNDINGS = 4
 SUM_ROUNDINGS = 1024
 
 _BLOCK = 1 << 20  # elements that are float64 at a time
-# Bits of the significand, with the hidden one, of types that NumPy lacks.
-_SIGNIFICANDS = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3}
+_NUMPY_LACKS = re.compile(r"bfloat16|float8_e\d+m(\d+)[a-z]*")  # m: stored bits of the significand; bfloat16 has 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,13 +381,13 @@ def _read_array(value: Any, name: str) -> tuple[Array, float]:
         raise TypeError(f"{problem}; {type(error).__name__}: {error}") from None
     if array.dtype.kind == "c":
         raise TypeError(f"{name} holds complex numbers: compare .real and .imag, as a list of two")
-    if array.dtype.kind not in "fiub" and dtype not in _SIGNIFICANDS:
+    if not (lacking := _NUMPY_LACKS.fullmatch(dtype)) and array.dtype.kind not in "fiub":
         raise TypeError(f"{problem}, not of {array.dtype}")
     if not array.size:
         raise ValueError(f"{name} has the shape {array.shape} and no elements: there is nothing to compare")
     own = 0.0
-    if dtype in _SIGNIFICANDS:
-        own = 2.0 ** -_SIGNIFICANDS[dtype]
+    if lacking:
+        own = 0.5 ** (int(lacking[1] or 7) + 1)
     elif array.dtype.kind == "f":
         own = float(np.finfo(array.dtype).eps) / 2
     return array, OWN_ROUNDINGS * own + SUM_ROUNDINGS * min(own, 2.0**-24)
@@ -397,7 +397,7 @@ def _copy_to_host(value: Any, dtype: str) -> Any:
     """Return what NumPy can read; types that NumPy lacks become FP32."""
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
-        return (tensor.float() if dtype in _SIGNIFICANDS else tensor).numpy()
+        return (tensor.float() if _NUMPY_LACKS.fullmatch(dtype) else tensor).numpy()
     for copy in ("get", "copy_to_host"):  # CuPy's, Numba's
         if hasattr(value, "__cuda_array_interface__") and hasattr(value, copy):
             return getattr(value, copy)()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from bwprof import registry
@@ -24,8 +24,7 @@ class Style:
     marker: str
 
 
-# Of the registry's precisions in their order, then of unknown ones. The colours are those of Okabe and Ito and a
-# violet, which differ for people with colour-blindness too; then spare ones.
+# The first colors are those of Okabe and Ito and a violet, which differ for people with color-blindness too.
 _STYLES = (
     Style("#0072B2", "", "o"),
     Style("#CC79A7", "xxxx", "D"),
@@ -40,6 +39,11 @@ _STYLES = (
     Style("#9A2D4F", "\\\\..", "*"),
 )
 
+# Those, then each color with the hatch and the marker of the place before, of the second before, ...: 121 differ.
+_LOOKS = [
+    replace(_STYLES[place - turn], color=own.color) for turn in range(len(_STYLES)) for place, own in enumerate(_STYLES)
+]
+
 # Parts of a whole: Paul Tol's bright colours, and hatches.
 _PART_COLORS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 _PART_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
@@ -51,16 +55,16 @@ def style(precision: str) -> Style:
 
 
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
-    """Return the styles of the precisions of one picture; unknown ones differ while there are spare styles."""
+    """Return the styles of the precisions of one picture: by place in the registry, of unknown ones the next free."""
     known = registry.precision_names()
-    spare = _STYLES[len(known) :] or _STYLES
+    spare, count = _LOOKS[len(known) :], max(1, len(_STYLES) - len(known))  # of which `count` repeat no color
     chosen: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
         if (canonical := registry.precision_name(name)) in known:
-            chosen[name] = _STYLES[known.index(canonical) % len(_STYLES)]
+            chosen[name] = _LOOKS[known.index(canonical)]
         else:
-            first = sum(map(ord, name)) % len(spare)
-            order = (*spare[first:], *spare[:first])
+            first = sum(map(ord, name)) % count
+            order = (*spare[first:count], *spare[:first], *spare[count:])
             chosen[name] = next((free for free in order if free not in chosen.values()), order[0])
     return chosen
 

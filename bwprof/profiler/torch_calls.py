@@ -17,7 +17,7 @@ from math import prod
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from bwprof import _core, hardware
+from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.measuring import grade
 from bwprof.measuring.callables import iterate_leaves
@@ -36,16 +36,7 @@ _HOST = "CPU"  # as PyTorch's DeviceType spells it
 _KERNELS, _EVENTS = "kernels", "events"
 _HOLD_FACTORS = (1.5, 3, 6)  # of the time that the host takes to enqueue a call, until one is enough
 _MOST_HOLD_S = 0.5
-_PRECISIONS = {
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float64": "fp64",
-    "float8_e4m3fn": "fp8_e4m3",
-    "float8_e5m2": "fp8_e5m2",
-    "qint8": "int8",
-    "quint8": "int8",
-}
+_OTHER_TYPES = {"float64": "fp64", "float8_e5m2": "fp8_e5m2", "qint8": "int8", "quint8": "int8"}  # no precisions
 _PARTS = {
     "sparse_coo": ("_indices", "_values"),
     **dict.fromkeys(("sparse_csr", "sparse_bsr"), ("crow_indices", "col_indices", "values")),
@@ -256,7 +247,7 @@ def count_moved(before: CallState, output: Any, *, looked_up: int | None = None,
 def _precision_of(tensor: Any) -> str | None:
     """Return a tensor's floating or quantised type as rows spell it; None for any other."""
     name = str(tensor.dtype).removeprefix("torch.")
-    return _PRECISIONS.get(name, name if "float" in name else None)
+    return _OTHER_TYPES.get(name, registry.precision_name(name) if "float" in name else None)
 
 
 @dataclass(frozen=True, slots=True)

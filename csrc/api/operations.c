@@ -4,6 +4,12 @@
 
 #include "api/benchmark/benchmark.h"
 
+#define BW_NAME_FITS(id, name, ...)                                      \
+    _Static_assert(sizeof name <= sizeof((bwprof_report *)0)->precision, \
+                   #id ": bwprof_report has no room for its name");
+BW_PRECISIONS(BW_NAME_FITS)
+#undef BW_NAME_FITS
+
 /* Parameters that are left out have their defaults. */
 typedef struct bw_params {
     const char *operation, *precision;

@@ -86,8 +86,9 @@ static PyObject *dtypes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)
         const bw_dtype_info *info = bw_dtype_get((bw_dtype)i);
         if (!info->encode_blocks) continue;
         PyObject *item =
-            Py_BuildValue("{s:s,s:i,s:i,s:d,s:O,s:s}", "name", info->name, "block_elems", info->block_elems,
-                          "block_bytes", info->block_bytes, "roundoff", bw_dtype_roundoff((bw_dtype)i), "narrow",
+            Py_BuildValue("{s:s,s:i,s:i,s:d,s:d,s:O,s:s}", "name", info->name, "block_elems", info->block_elems,
+                          "block_bytes", info->block_bytes, "bits", 8.0 * info->block_bytes / info->block_elems,
+                          "roundoff", bw_dtype_roundoff((bw_dtype)i), "narrow",
                           info->kind == BW_KIND_BITS ? Py_True : Py_False, "text", info->text);
         core_append(&list, item);
     }

@@ -7,7 +7,7 @@ import math
 from functools import cache
 from itertools import chain
 
-from bwprof import _core
+from bwprof import registry
 from bwprof.analysis import values
 from bwprof.analysis.diagnosis.figures import SECTOR, WARP, RowFigures, first, largest, ratio
 from bwprof.analysis.diagnosis.hypothesis import (
@@ -433,9 +433,9 @@ def _judge_sectors(figures: RowFigures) -> Judgement:
 @cache
 def _element_bytes(precision: str) -> float:
     """Return the bytes of an activation; 0 for an unknown precision."""
-    types = {dtype["name"]: dtype["block_bytes"] / dtype["block_elems"] for dtype in _core.dtypes()}
-    stored = {entry["name"]: entry["activation"] or entry["cache"] for entry in _core.precisions()}
-    return float(types.get(stored.get(precision, ""), 0.0))
+    types = registry.precision_types(precision)
+    stored = types.get("activation") or types.get("cache")
+    return stored["bits"] / 8 if stored else 0.0
 
 
 def bank_conflicts(figures: RowFigures) -> Judgement:

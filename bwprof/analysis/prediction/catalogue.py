@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bwprof import _core, registry
+from bwprof import registry
 from bwprof.roofs.model import Roofs
 from bwprof.text.parsing import describe_unknown, nearest_name, quote_text, repr_short
 
@@ -328,28 +328,24 @@ class Card:
 
     def dense(self, precision: str) -> tuple[float, str]:
         """Return the dense rate of a precision and its type of arithmetic; NaN and "" where it is not known."""
-        kind: str | None = compute_type(precision)
-        while kind is not None and kind not in self.tflops:
-            kind = _read_datasheets()["instead"].get(kind)
-        return (math.nan, "") if kind is None else (self.tflops[kind], kind)
+        instead, types = _read_datasheets()["instead"], registry.precision_types(precision)
+        kinds = (str(types[role]["name"]) for role in ("compute", "result"))
+        kind = next((kind for kind in kinds if kind in (*self.tflops, *instead)), "")
+        while kind and kind not in self.tflops:
+            kind = instead.get(kind, "")
+        return (self.tflops[kind], kind) if kind else (math.nan, "")
 
     def text(self, precision: str) -> str:
         """Describe the figures that a prediction in a precision uses."""
         text = self.source
         if self.streams.scaled_from:
             text += f"; streams over size scaled from those of {self.streams.measured_on}"
-        kind = self.rate(precision)[1]
+        kind, own = self.rate(precision)[1], registry.precision_types(precision)["compute"]["name"]
         if not kind:
             text += f"; no arithmetic rate is known for {precision}: by memory alone, a lower bound of what calculates"
-        elif kind not in (precision, compute_type(precision)):
+        elif kind not in (precision, own):
             text += f"; {precision} calculated at the rate of {kind}"
         return text
-
-
-@cache
-def compute_type(precision: str) -> str:
-    """Return the type of arithmetic of a precision."""
-    return next(str(entry["compute"]) for entry in _core.precisions() if entry["name"] == precision)
 
 
 def split_devices(device: object) -> list[Any]:

@@ -134,11 +134,11 @@ def _reasons(data: pd.DataFrame) -> list[str]:
 
 
 def _print_devices() -> int:
-    from bwprof.analysis.prediction.catalogue import catalogue
+    from bwprof.analysis.prediction.catalogue import arithmetic_types, catalogue
 
     screen = make_console(sys.stdout)
     rows = catalogue()
-    rates = ["fp32", "tf32", "fp16", "fp8_e4m3"]
+    rates = arithmetic_types()
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
     names = ["id", "year", "bandwidth_gb_s", *rates, "memory_gb", "l2_mib", "units"]
     sold = rows["memory_of"].map({"device": "", "data sheet": "*"})

@@ -47,6 +47,12 @@ typedef enum bw_dtype_kind {
     BW_KIND_INDEX  /* whole numbers that are no values: an operand's fixed type */
 } bw_dtype_kind;
 
+enum {
+#define BW_DTYPE_IS_NARROW(id, name, kind, ...) BW_IS_NARROW_##id = BW_KIND_##kind == BW_KIND_BITS,
+    BW_DTYPES(BW_DTYPE_IS_NARROW)
+#undef BW_DTYPE_IS_NARROW
+};
+
 typedef struct bw_dtype_info {
     const char *name;
     bw_dtype_kind kind;

@@ -11,6 +11,18 @@ static const bw_precision table[BW_PRECISION_COUNT] = {
 #undef BW_PRECISION_ROW
 };
 
+_Static_assert(BW_PRECISION_COUNT <= 32, "a mask of precisions has 32 bits");
+
+/* Operations count scales of activations, weights and caches alike. */
+#define BW_MAY_HAVE_SCALES(type) (BW_##type == BW_NONE || BW_IS_NARROW_##type)
+#define BW_PRECISION_SCALES(id, name, activation, weight, cache, result, compute, scale, text)                      \
+    _Static_assert(BW_##scale == BW_NONE ||                                                                         \
+                       (BW_MAY_HAVE_SCALES(activation) && BW_MAY_HAVE_SCALES(weight) && BW_MAY_HAVE_SCALES(cache)), \
+                   #id ": with scales, activations, weights and caches must all be narrow");
+BW_PRECISIONS(BW_PRECISION_SCALES)
+#undef BW_PRECISION_SCALES
+#undef BW_MAY_HAVE_SCALES
+
 const bw_precision *bw_precision_get(bw_precision_id id) {
     return &table[id];
 }
