@@ -423,26 +423,41 @@ class Plan:
 
 def c_list(values: list[Any] | str | None, kind: str = "const char *const", end: str = "NULL") -> str:
     """Write a list of csrc/api/benchmark/benchmark.h in C."""
-    listed = [values] if isinstance(values, str) else values
-    return "NULL" if listed is None else f"({kind}[]){{{', '.join([*map(json.dumps, listed), end])}}}"
+    return "NULL" if values is None else f"({kind}[]){{{', '.join([*map(json.dumps, as_list(values)), end])}}}"
+
+
+def as_list(values: Any) -> list[Any]:
+    """Return a value of a suite that may be one or a list of them as a list."""
+    return list(values) if isinstance(values, list) else [values]
+
+
+def c_mask(precisions: Any) -> str:
+    """Write a set of precisions in C."""
+    return " | ".join(f"BW_MASK({name.upper()})" for name in as_list(precisions))
 
 
 def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
-    """Write an entry's rows of bw_suite_case, one for each combination of its parameters."""
+    """Write an entry's rows of bw_suite_case, one for each combination of its parameters, caches and variants."""
     axes = {
         name: spread(value if isinstance(value, list) else [value], name)
         for name, value in entry.get("params", {}).items()
     }
     lengths = spread(entry["kv_lens"], "kv_lens") if "kv_lens" in entry else None
     several = [name for name, values in axes.items() if len(set(values)) > 1]
+    caches, variants = as_list(entry.get("cache", "cold")), as_list(entry.get("variants"))
+    caches = ["cold", "hot"] if "both" in caches else caches
+    many_variants = len(variants) > 1 or "all" in variants
     rows = []
-    for values in itertools.product(*axes.values()):
+    for *values, cache, variant in itertools.product(
+        *axes.values(), caches, ["all"] if "all" in variants else variants
+    ):
         point = dict(zip(axes, values, strict=True))
         name = " ".join([entry.get("name", entry["operation"]), *(f"{axis}={point[axis]}" for axis in several)])
         numbers = [int(value) for value in values]
         cells = [json.dumps(name), json.dumps(entry["operation"]), c_list(list(point))]
         cells += [c_list(listed, "const int64_t", "0") for listed in (numbers, lengths)] + [str(len(lengths or []))]
-        cells += [c_list(entry.get(key)) for key in ("precisions", "variants", "backends", "cache")]
+        cells += [c_list(entry.get("backends")), c_mask(entry["precisions"]) if "precisions" in entry else "0"]
+        cells += [f"BW_CACHE_{cache.upper()}", json.dumps(variant) if variant else "NULL", str(int(many_variants))]
         rows.append("{" + ", ".join(cells) + "}")
     return rows
 
@@ -459,14 +474,16 @@ def suite_table() -> str:
     for path in paths:
         suite = tomllib.loads(path.read_text("utf-8-sig"))
         cases = [row for entry in suite["case"] for row in suite_cases(entry, spread)]
+        precisions = suite.get("precisions", ["fp32", "fp16"])
         backends = [
-            "{" + f"{json.dumps(name)}, {c_list(there.get('precisions'))}, {there.get('target_seconds', 0)}" + "}"
+            "{"
+            + f"{json.dumps(name)}, {c_mask(there.get('precisions', precisions))}, {there.get('target_seconds', 0)}"
+            + "}"
             for name, there in suite.get("on", {}).items()
         ]
-        precisions = suite.get("precisions", ["fp32", "fp16"])
         rows.append(
-            f"    {{{json.dumps(path.stem)}, {c_list(precisions)}, {suite.get('target_seconds', 0)},\n"
-            f"     (const bw_suite_on[]){{{', '.join([*backends, '{NULL, NULL, 0}'])}}},\n"
+            f"    {{{json.dumps(path.stem)}, {c_mask(precisions)}, {suite.get('target_seconds', 0)},\n"
+            f"     (const bw_suite_on[]){{{', '.join([*backends, '{NULL, 0, 0}'])}}},\n"
             "     (const bw_suite_case[]){\n        " + ",\n        ".join(cases) + f"}}, {len(cases)}}},\n"
         )
     return "/* Written by setup.py. */\nstatic const bw_suite bw_suites[] = {\n" + "".join(rows) + "};\n"

@@ -1,7 +1,6 @@
 /* Declarations that the files of the C library share. The library and the Python module are built from the same code,
  * and neither includes the other. */
-#ifndef BW_API_API_H
-#define BW_API_API_H
+#pragma once
 
 #include <bwprof.h>
 #include <stdbool.h>
@@ -46,13 +45,25 @@ void bw_text_add(bw_text *text, const char *format, ...) BW_PRINTF(2, 3); /* no 
 /* A number in as few digits as give it back, or with so many decimals (-1: the former), its point a point whatever the
  * locale; `absent` for NaN. */
 void bw_text_number(bw_text *text, double value, int decimals, const char *absent);
-char bw_text_capital(char letter); /* of the alphabet, whatever the locale */
 /* A name or a message: control characters, and bytes that are no UTF-8, as \xNN. */
 void bw_text_plain(bw_text *text, const char *name);
 /* The same as a cell of CSV: quoted where that is needed, with an apostrophe where a spreadsheet would calculate. */
 void bw_text_cell(bw_text *text, const char *name);
 /* The same as a string of JSON, quotes included; control characters as \u00NN. */
 void bw_text_json(bw_text *text, const char *name);
+
+/* Named values one behind the other: as the header or a line of CSV, or in an object of JSON. */
+typedef enum bw_row_form { BW_ROW_HEADER, BW_ROW_CSV, BW_ROW_JSON } bw_row_form;
+typedef struct bw_row {
+    bw_text *to;
+    bw_row_form form;
+    const char *between; /* values of JSON */
+    bool begun;
+} bw_row;
+void bw_row_text(bw_row *row, const char *name, const char *value);
+void bw_row_number(bw_row *row, const char *name, double value);              /* NaN: nothing, or null */
+void bw_row_whole(bw_row *row, const char *name, bool known, uint64_t value); /* not known: likewise */
+void bw_row_truth(bw_row *row, const char *name, bool known, bool value);     /* of CSV: True or False, or nothing */
 
 /* ---- file.c ---- */
 
@@ -81,5 +92,3 @@ bw_status bw_names_add(bw_names *names, const char *name, int64_t *out);
 bw_status bw_names_add_row(bw_names *names, const char *name, void **rows, size_t row_size, int64_t *out);
 void bw_names_take_back(bw_names *names); /* the one that was added last, as if it had never been */
 bw_status bw_name_check(const char *name);
-
-#endif

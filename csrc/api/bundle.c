@@ -51,16 +51,17 @@ static bw_status check_report(const bwprof_report *self) {
 
 /* As an object of JSON, whose first line stands where the text ends and whose others begin with `indent`. */
 static void add_object(bw_text *to, const bwprof_report *self, const char *indent) {
-    bw_text_add(to, "{\n%s  \"operation\": ", indent);
-    bw_text_json(to, self->operation);
-    bw_text_add(to, ",\n%s  \"precision\": ", indent);
-    bw_text_json(to, self->precision);
-    bw_text_add(to, ",\n%s  \"time_ms\": ", indent);
-    bw_text_number(to, self->time_ms, -1, "null");
-    bw_text_add(to, ",\n%s  \"bandwidth_gb_s\": ", indent);
-    bw_text_number(to, self->bandwidth_gb_s, -1, "null");
-    bw_text_add(to, ",\n%s  \"bytes_read\": %llu,\n%s  \"bytes_written\": %llu\n%s}", indent,
-                (unsigned long long)self->bytes_read, indent, (unsigned long long)self->bytes_written, indent);
+    char between[8];
+    snprintf(between, sizeof between, ",\n%s  ", indent);
+    bw_row row = {.to = to, .form = BW_ROW_JSON, .between = between};
+    bw_text_add(to, "{\n%s  ", indent);
+    bw_row_text(&row, "operation", self->operation);
+    bw_row_text(&row, "precision", self->precision);
+    bw_row_number(&row, "time_ms", self->time_ms);
+    bw_row_number(&row, "bandwidth_gb_s", self->bandwidth_gb_s);
+    bw_row_whole(&row, "bytes_read", true, self->bytes_read);
+    bw_row_whole(&row, "bytes_written", true, self->bytes_written);
+    bw_text_add(to, "\n%s}", indent);
 }
 
 /* ---- the place ---- */

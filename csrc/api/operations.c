@@ -85,11 +85,8 @@ static bw_status measure(const bw_params *params, bwprof_report *out) {
                                .bandwidth_gb_s = row.gb_s,
                                .bytes_read = (uint64_t)row.cost.bytes_read,
                                .bytes_written = (uint64_t)row.cost.bytes_written};
-        const char *precision = request.precision->name;
         snprintf(out->operation, sizeof out->operation, "%s", request.op->name);
-        for (size_t i = 0; i + 1 < sizeof out->precision && precision[i]; i++) {
-            out->precision[i] = bw_text_capital(precision[i]);
-        }
+        bw_outcome_precision(&row, true, out->precision, sizeof out->precision);
     }
     bw_measurement_free(&row.measurement);
     bw_api_close(session);

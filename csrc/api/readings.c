@@ -270,60 +270,43 @@ static void write_report(const readings *all, bw_text *to) {
     }
 }
 
-/* A name is in JSON alone. */
-static void begin_column(bw_text *to, bool json, const char *name) {
-    bw_text_add(to, json ? ", \"%s\": " : ",%.0s", name);
-}
-
-static void add_number(bw_text *to, bool json, const char *name, double value) {
-    begin_column(to, json, name);
-    bw_text_number(to, value, -1, json ? "null" : "");
-}
-
-static void add_bytes_column(bw_text *to, bool json, const char *name, const reading *one, uint64_t bytes) {
-    begin_column(to, json, name);
-    if (one->has_bytes) bw_text_add(to, "%llu", (unsigned long long)bytes);
-    if (!one->has_bytes && json) bw_text_add(to, "null");
-}
-
-/* Of a range, behind its name; in CSV their names are the header's. */
-static void add_columns(bw_text *to, bool json, const readings *all, const reading *one) {
-    begin_column(to, json, "count");
-    bw_text_add(to, "%lld", (long long)one->totals.count);
-    add_number(to, json, "total_ms", one->totals.sum_ns / 1e6);
-    add_number(to, json, "time_ms", one->median_ms);
-    add_number(to, json, "time_ms_min", one->totals.least_ns / 1e6);
-    add_number(to, json, "time_ms_max", one->totals.most_ns / 1e6);
-    add_bytes_column(to, json, "bytes_read", one, one->bytes.bytes_read);
-    add_bytes_column(to, json, "bytes_written", one, one->bytes.bytes_written);
-    add_number(to, json, "bandwidth_gb_s", one->gb_s);
-    begin_column(to, json, "flags");
-    bw_text_add(to, json ? "\"%s\"}" : "%s\n", flags_of(all, one));
+static void add_row(bw_row row, const readings *all, const char *name, const reading *one) {
+    bw_row_text(&row, "range", name);
+    bw_row_whole(&row, "count", true, (uint64_t)one->totals.count);
+    bw_row_number(&row, "total_ms", one->totals.sum_ns / 1e6);
+    bw_row_number(&row, "time_ms", one->median_ms);
+    bw_row_number(&row, "time_ms_min", one->totals.least_ns / 1e6);
+    bw_row_number(&row, "time_ms_max", one->totals.most_ns / 1e6);
+    bw_row_whole(&row, "bytes_read", one->has_bytes, one->bytes.bytes_read);
+    bw_row_whole(&row, "bytes_written", one->has_bytes, one->bytes.bytes_written);
+    bw_row_number(&row, "bandwidth_gb_s", one->gb_s);
+    bw_row_text(&row, "flags", flags_of(all, one));
 }
 
 static void write_csv(const readings *all, bw_text *to) {
-    bw_text_add(to,
-                "range,count,total_ms,time_ms,time_ms_min,time_ms_max,bytes_read,bytes_written,bandwidth_gb_s,flags\n");
+    add_row((bw_row){.to = to, .form = BW_ROW_HEADER}, all, "", &(reading){0});
+    bw_text_add(to, "\n");
     for (int64_t i = 0; i < all->names.count; i++) {
-        bw_text_cell(to, all->names.name[i]);
-        add_columns(to, false, all, &all->of[i]);
+        add_row((bw_row){.to = to, .form = BW_ROW_CSV}, all, all->names.name[i], &all->of[i]);
+        bw_text_add(to, "\n");
     }
 }
 
 static void write_json(const readings *all, bw_text *to) {
     const bw_session *session = all->session;
-    bw_text_add(to,
-                "{\n  \"format\": \"bwprof ranges 1\",\n  \"bwprof_version\": \"%s\",\n  \"backend\": \"%s\",\n"
-                "  \"device\": ",
-                bwprof_version(), session->backend->name);
-    bw_text_json(to, session->backend->devices->facts(session->device)->name);
-    bw_text_add(to, ",\n  \"timer\": \"%s\",\n  \"floor_us\": ", session->backend->marks->clock);
-    bw_text_number(to, all->floor_ms * 1e3, -1, "null");
+    bw_row head = {.to = to, .form = BW_ROW_JSON, .between = ",\n  "};
+    bw_text_add(to, "{\n  ");
+    bw_row_text(&head, "format", "bwprof ranges 1");
+    bw_row_text(&head, "bwprof_version", bwprof_version());
+    bw_row_text(&head, "backend", session->backend->name);
+    bw_row_text(&head, "device", session->backend->devices->facts(session->device)->name);
+    bw_row_text(&head, "timer", session->backend->marks->clock);
+    bw_row_number(&head, "floor_us", all->floor_ms * 1e3);
     bw_text_add(to, ",\n  \"ranges\": [");
     for (int64_t i = 0; i < all->names.count; i++) {
-        bw_text_add(to, "%s\n    {\"range\": ", i ? "," : "");
-        bw_text_json(to, all->names.name[i]);
-        add_columns(to, true, all, &all->of[i]);
+        bw_text_add(to, "%s\n    {", i ? "," : "");
+        add_row((bw_row){.to = to, .form = BW_ROW_JSON, .between = ", "}, all, all->names.name[i], &all->of[i]);
+        bw_text_add(to, "}");
     }
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }

@@ -78,10 +78,6 @@ static int character_at(const unsigned char *at) {
     return refused ? 0 : length;
 }
 
-char bw_text_capital(char letter) {
-    return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
-}
-
 static void add_escaped(bw_text *self, const char *name, bool json) {
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
@@ -120,4 +116,35 @@ void bw_text_json(bw_text *self, const char *name) {
     add_bytes(self, "\"", 1);
     add_escaped(self, name, true);
     add_bytes(self, "\"", 1);
+}
+
+/* Whether the value comes next. */
+static bool begin_value(bw_row *self, const char *name) {
+    if (self->begun) bw_text_add(self->to, "%s", self->form == BW_ROW_JSON ? self->between : ",");
+    self->begun = true;
+    if (self->form == BW_ROW_HEADER) bw_text_add(self->to, "%s", name);
+    if (self->form == BW_ROW_JSON) bw_text_add(self->to, "\"%s\": ", name);
+    return self->form != BW_ROW_HEADER;
+}
+
+static const char *absent_in(const bw_row *self) {
+    return self->form == BW_ROW_JSON ? "null" : "";
+}
+
+void bw_row_text(bw_row *self, const char *name, const char *value) {
+    if (begin_value(self, name)) (self->form == BW_ROW_JSON ? bw_text_json : bw_text_cell)(self->to, value);
+}
+
+void bw_row_number(bw_row *self, const char *name, double value) {
+    if (begin_value(self, name)) bw_text_number(self->to, value, -1, absent_in(self));
+}
+
+void bw_row_whole(bw_row *self, const char *name, bool known, uint64_t value) {
+    if (!begin_value(self, name)) return;
+    if (known) bw_text_add(self->to, "%llu", (unsigned long long)value);
+    if (!known) bw_text_add(self->to, "%s", absent_in(self));
+}
+
+void bw_row_truth(bw_row *self, const char *name, bool known, bool value) {
+    bw_row_text(self, name, !known ? "" : value ? "True" : "False");
 }

@@ -65,12 +65,15 @@ static bw_status benchmark(run *self, const char *backend, const char *suite, co
     BW_TRY(bw_api_open(backend, 0, &self->session));
     BW_GOTO(bw_run_plan_make(suite, self->session->backend, &self->plan));
     double end = bw_now_s() + self->plan.target_seconds;
-    bw_rows_header(&self->text, self->classic);
+    bw_outcome blank = bw_outcome_blank(self->plan.cases);
+    bw_rows_add(&self->text, BW_ROW_HEADER, self->session, &blank, self->classic);
     for (int i = 0; i < self->plan.count; i++) {
         bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
         double seconds = bw_case_seconds(end - bw_now_s(), self->plan.count - i, usual.max_seconds);
         BW_GOTO(settle_case(self, seconds, &row));
-        if (!self->classic || !isnan(row.time_ms)) bw_rows_add(&self->text, self->session, &row, self->classic);
+        if (!self->classic || !isnan(row.time_ms)) {
+            bw_rows_add(&self->text, BW_ROW_CSV, self->session, &row, self->classic);
+        }
         BW_GOTO(show(self, i, &row));
     }
     if (self->failed) {

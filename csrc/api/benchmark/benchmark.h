@@ -1,33 +1,36 @@
 /* The cases of a suite on a device, in the order in which they run, and their outcomes. */
-#ifndef BW_API_BENCHMARK_H
-#define BW_API_BENCHMARK_H
+#pragma once
 
 #include "api/api.h"
 #include "measure/measure.h"
 
-/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites. Lists end with NULL; a
- * NULL list says nothing. ---- */
+/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites. Lists end with
+ * NULL. ---- */
 
-/* One combination of an entry's parameters. */
+/* One combination of an entry's parameters, caches and variants. */
 typedef struct bw_suite_case {
     const char *name, *operation;
     const char *const *params; /* names, of as many `values` */
     const int64_t *values;
     const int64_t *lengths; /* kv_lens; NULL: none */
     int64_t length_count;
-    const char *const *precisions, *const *variants, *const *backends, *const *caches;
+    const char *const *backends; /* NULL: all */
+    unsigned precisions;         /* BW_MASK(...), all of which are run; 0: the suite's that the operation has */
+    bw_cache cache;
+    const char *variant; /* NULL: the device's choice; "all" */
+    bool several_variants;
 } bw_suite_case;
 
 /* What is otherwise on a backend. */
 typedef struct bw_suite_on {
     const char *backend;
-    const char *const *precisions; /* NULL: the suite's */
-    double target_seconds;         /* 0: the suite's */
+    unsigned precisions;   /* 0: the suite's */
+    double target_seconds; /* 0: the suite's */
 } bw_suite_on;
 
 typedef struct bw_suite {
     const char *name;
-    const char *const *precisions;
+    unsigned precisions;
     double target_seconds; /* of all cases together; 0: no aim */
     const bw_suite_on *on; /* ended by one without a backend */
     const bw_suite_case *cases;
@@ -73,6 +76,7 @@ typedef struct bw_outcome {
 } bw_outcome;
 
 bw_outcome bw_outcome_blank(const bw_planned_case *planned_case);
+void bw_outcome_precision(const bw_outcome *outcome, bool capitals, char *out, size_t out_size); /* its name */
 void bw_outcome_end(bw_outcome *outcome, const char *status, const char *reason);
 /* Of a blank one with complete dims; `measured` is the caller's to free. A wrong result is no error: its status is then
  * "failed". */
@@ -80,7 +84,5 @@ bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome
 
 /* ---- rows.c ---- */
 
-void bw_rows_header(bw_text *to, bool classic);
-void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *outcome, bool classic);
-
-#endif
+/* A line of a result file: its header, with the names of any outcome's columns, or the row of an outcome. */
+void bw_rows_add(bw_text *to, bw_row_form form, const bw_session *session, const bw_outcome *outcome, bool classic);

@@ -13,10 +13,6 @@ static const char *suite_at(const void *unused, int index) {
     return index < (int)(sizeof bw_suites / sizeof bw_suites[0]) ? bw_suites[index].name : NULL;
 }
 
-static bool lists(const char *const *list, const char *name) {
-    return bw_name_find(name, bw_name_of_text, list, NULL, 0) >= 0;
-}
-
 static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
     if (self->count == self->capacity) {
         int capacity = self->capacity ? 2 * self->capacity : 64;
@@ -27,48 +23,27 @@ static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
     return BW_OK;
 }
 
-/* Precisions from wide to narrow; a suite's own are what an operation may choose from, an entry's are all run. */
-static bw_status add_precisions(bw_run_plan *self, const char *const *wanted, const bw_variant *row,
-                                bw_planned_case one) {
+/* Precisions from wide to narrow. */
+static bw_status add_precisions(bw_run_plan *self, unsigned precisions, bw_planned_case one) {
     for (int id = 0; id < BW_PRECISION_COUNT; id++) {
         one.precision = bw_precision_get((bw_precision_id)id);
-        if (!lists(wanted, one.precision->name) || (row && !bw_precision_in(row->precisions, one.precision))) continue;
-        if (one.entry->precisions || bw_precision_in(one.op->precisions, one.precision)) BW_TRY(add(self, &one));
+        if (bw_precision_in(precisions, one.precision)) BW_TRY(add(self, &one));
     }
     return BW_OK;
 }
 
 /* A variant's precisions follow each other, so that they are compared under the same conditions. */
-static bw_status add_variants(bw_run_plan *self, const char *const *precisions, const bw_backend *backend,
-                              bw_planned_case one) {
-    const bw_suite_case *entry = one.entry;
-    if (!entry->variants) return add_precisions(self, precisions, NULL, one);
-    if (lists(entry->variants, "all")) {
-        const bw_variant_table *table = backend->devices->variants(NULL, one.op_index);
-        for (int i = 0; i < table->count; i++) {
-            one.variant = table->rows[i].name;
-            BW_TRY(add_precisions(self, precisions, &table->rows[i], one));
-        }
-        return BW_OK;
-    }
-    for (const char *const *variant = entry->variants; *variant; variant++) {
-        one.variant = *variant;
-        BW_TRY(add_precisions(self, precisions, NULL, one));
-    }
-    return BW_OK;
-}
-
-static bw_status add_case(bw_run_plan *self, const bw_suite_case *entry, const char *const *precisions,
+static bw_status add_case(bw_run_plan *self, const bw_suite_case *entry, unsigned precisions,
                           const bw_backend *backend) {
-    static const char *const cold[] = {"cold", NULL}, *const both[] = {"cold", "hot", NULL};
-    bw_planned_case one = {.entry = entry};
-    const char *const *caches = entry->caches ? entry->caches : cold;
-    if (lists(caches, "both")) caches = both;
+    bw_planned_case one = {.entry = entry, .variant = entry->variant, .cache = entry->cache};
     BW_TRY(bw_op_find(entry->operation, &one.op_index));
     one.op = bw_op_at(one.op_index);
-    for (; *caches; caches++) {
-        one.cache = strcmp(*caches, "hot") == 0 ? BW_CACHE_HOT : BW_CACHE_COLD;
-        BW_TRY(add_variants(self, entry->precisions ? entry->precisions : precisions, backend, one));
+    precisions = entry->precisions ? entry->precisions : precisions & one.op->precisions;
+    if (!one.variant || strcmp(one.variant, "all") != 0) return add_precisions(self, precisions, one);
+    const bw_variant_table *table = backend->devices->variants(NULL, one.op_index);
+    for (int i = 0; i < table->count; i++) {
+        one.variant = table->rows[i].name;
+        BW_TRY(add_precisions(self, precisions & table->rows[i].precisions, one));
     }
     return BW_OK;
 }
@@ -80,7 +55,7 @@ bw_status bw_run_plan_make(const char *name, const bw_backend *backend, bw_run_p
     int index = bw_name_find(name ? name : "default", suite_at, NULL, allowed, sizeof allowed);
     if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown suite '%.200s': allowed are %s", name, allowed);
     const bw_suite *suite = &bw_suites[index];
-    const char *const *precisions = suite->precisions;
+    unsigned precisions = suite->precisions;
     double target = suite->target_seconds;
     for (const bw_suite_on *on = suite->on; on->backend; on++) {
         if (strcmp(on->backend, backend->name) != 0) continue;
@@ -90,8 +65,8 @@ bw_status bw_run_plan_make(const char *name, const bw_backend *backend, bw_run_p
     if (target > 0) out->target_seconds = target;
     for (int i = 0; i < suite->case_count; i++) {
         const bw_suite_case *entry = &suite->cases[i];
-        if (entry->backends && !lists(entry->backends, backend->name)) continue;
-        BW_GOTO(add_case(out, entry, precisions, backend));
+        bool runs = !entry->backends || bw_name_find(backend->name, bw_name_of_text, entry->backends, NULL, 0) >= 0;
+        if (runs) BW_GOTO(add_case(out, entry, precisions, backend));
     }
     if (!out->count) BW_GOTO(bw_fail(BW_CODE_INVALID, "suite %s has no case on %s", suite->name, backend->name));
     return BW_OK;
