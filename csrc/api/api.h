@@ -12,7 +12,7 @@
 
 /* The one place where a status becomes an answer: keeps its text for bwprof_last_error, and frees it. */
 bwprof_status bw_api_answer(bw_status status);
-bwprof_status bw_api_unknown(const char *format, ...) BW_PRINTF(1, 2); /* BWPROF_UNKNOWN, likewise */
+enum { BW_CODE_UNKNOWN = BWPROF_UNKNOWN }; /* a code of the library alone */
 
 bw_status bw_api_need(const void *argument, const char *name); /* BW_CODE_INVALID where it is NULL */
 

@@ -171,9 +171,12 @@ static bw_status find_floor(const bwprof_profiler *handle, bw_profiler *self, do
 
 /* ---- one range ---- */
 
-static bw_status read_one(bwprof_profiler *handle, const char *name, reading *out) {
+/* As far as it is known, for what there is a place `to`. */
+static bw_status read_one(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
     bw_profiler *self;
     readings found = {.of = NULL};
+    *out = (reading){.median_ms = NAN, .gb_s = NAN};
+    BW_TRY(bw_api_need(to, what));
     BW_TRY(bw_name_check(name));
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status status = read_ranges(self, name, &found);
@@ -185,39 +188,35 @@ static bw_status read_one(bwprof_profiler *handle, const char *name, reading *ou
     return status;
 }
 
-/* What the three readers below begin with: the range as far as it is known, for what there is a place `to`. */
-static bwprof_status ask(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
-    *out = (reading){.median_ms = NAN, .gb_s = NAN};
-    bw_status status = bw_api_need(to, what);
-    if (!status) status = read_one(handle, name, out);
-    return bw_api_answer(status);
-}
-
 bwprof_status bwprof_profiler_elapsed_ms(bwprof_profiler *handle, const char *name, double *time_ms) {
     reading found;
-    bwprof_status answer = ask(handle, name, time_ms, "time_ms", &found);
+    bw_status status = read_one(handle, name, time_ms, "time_ms", &found);
     if (time_ms) *time_ms = found.median_ms;
-    if (answer || !isnan(found.median_ms)) return answer;
-    return bw_api_unknown("range '%.100s' has no time yet: it has not been stopped", name);
+    if (!status && isnan(found.median_ms)) {
+        status = bw_fail((bw_code)BW_CODE_UNKNOWN, "range '%.100s' has no time yet: it has not been stopped", name);
+    }
+    return bw_api_answer(status);
 }
 
 bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *handle, const char *name, double *gb_s) {
     reading found;
-    bwprof_status answer = ask(handle, name, gb_s, "gb_s", &found);
+    bw_status status = read_one(handle, name, gb_s, "gb_s", &found);
     if (gb_s) *gb_s = found.gb_s;
-    if (answer || !isnan(found.gb_s)) return answer;
-    return bw_api_unknown("range '%.100s' has no bandwidth: %s", name,
-                          isnan(found.median_ms)  ? "it has not been stopped"
-                          : !found.has_bytes      ? "its bytes were not set"
-                          : found.median_ms > 0.0 ? "its bytes are 0"
-                                                  : "its time is 0");
+    if (!status && isnan(found.gb_s)) {
+        status = bw_fail((bw_code)BW_CODE_UNKNOWN, "range '%.100s' has no bandwidth: %s", name,
+                         isnan(found.median_ms)  ? "it has not been stopped"
+                         : !found.has_bytes      ? "its bytes were not set"
+                         : found.median_ms > 0.0 ? "its bytes are 0"
+                                                 : "its time is 0");
+    }
+    return bw_api_answer(status);
 }
 
 bwprof_status bwprof_profiler_count(bwprof_profiler *handle, const char *name, int64_t *count) {
     reading found;
-    bwprof_status answer = ask(handle, name, count, "count", &found);
+    bw_status status = read_one(handle, name, count, "count", &found);
     if (count) *count = found.totals.count;
-    return answer;
+    return bw_api_answer(status);
 }
 
 bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {

@@ -50,11 +50,11 @@ void bw_text_number(bw_text *self, double value, int decimals, const char *absen
         add_bytes(self, absent, strlen(absent));
         return;
     }
-    snprintf(written, sizeof written, decimals < 0 ? "%.*g" : "%.*f", decimals < 0 ? DIGITS_LEAST : decimals, value);
+    if (decimals >= 0) snprintf(written, sizeof written, "%.*f", decimals, value);
     /* the fewest digits that read as the same number, as the locale writes it */
-    for (int digits = DIGITS_LEAST + 1; decimals < 0 && digits <= DIGITS_MOST && strtod(written, NULL) != value;
-         digits++) {
+    for (int digits = DIGITS_LEAST; decimals < 0 && digits <= DIGITS_MOST; digits++) {
         snprintf(written, sizeof written, "%.*g", digits, value);
+        if (strtod(written, NULL) == value) break;
     }
     bool in_point = false; /* which may be of several bytes */
     for (const char *at = written; *at; at++) {
@@ -78,43 +78,38 @@ static int character_at(const unsigned char *at) {
     return refused ? 0 : length;
 }
 
-static void add_escaped(bw_text *self, const char *name, bool json) {
+typedef enum escape { PLAIN, CELL, JSON } escape;
+
+static void add_escaped(bw_text *self, const char *name, escape how) {
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
-        if (json && (*at == '"' || *at == '\\')) {
-            bw_text_add(self, "\\%c", *at);
-        } else if (length) {
+        bool marked = (how == JSON && *at == '\\') || (how != PLAIN && *at == '"');
+        if (marked) add_bytes(self, how == JSON ? "\\" : "\"", 1);
+        if (length) {
             add_bytes(self, (const char *)at, (size_t)length);
         } else {
-            bw_text_add(self, !json ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
+            bw_text_add(self, how != JSON ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
         }
         at += length ? length : 1;
     }
 }
 
 void bw_text_plain(bw_text *self, const char *name) {
-    add_escaped(self, name, false);
+    add_escaped(self, name, PLAIN);
 }
 
 void bw_text_cell(bw_text *self, const char *name) {
     const char *after = name + strspn(name, "'");
     bool formula = *after && strchr("=+-@\t", *after), quoted = strpbrk(name, ",\"") != NULL;
-    bw_text plain = {0};
-    bw_text_plain(&plain, name);
-    if (plain.failed) self->failed = true;
     if (quoted) add_bytes(self, "\"", 1);
     if (formula) add_bytes(self, "'", 1);
-    for (size_t i = 0; i < plain.size; i++) {
-        if (plain.bytes[i] == '"') add_bytes(self, "\"", 1);
-        add_bytes(self, &plain.bytes[i], 1);
-    }
+    add_escaped(self, name, CELL);
     if (quoted) add_bytes(self, "\"", 1);
-    bw_text_free(&plain);
 }
 
 void bw_text_json(bw_text *self, const char *name) {
     add_bytes(self, "\"", 1);
-    add_escaped(self, name, true);
+    add_escaped(self, name, JSON);
     add_bytes(self, "\"", 1);
 }
 

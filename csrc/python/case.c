@@ -198,7 +198,7 @@ static PyObject *operands_list(const bw_case_spec *spec) {
     return list;
 }
 
-enum { OPERATION, PRECISION, VARIANT, VARIANT_NOTE, PARAMS, COST, OPERANDS, SET_BYTES, WORKSPACE_BYTES };
+enum { OPERATION, PRECISION, VARIANT, PARAMS, COST, OPERANDS };
 
 static PyObject *get_attribute(PyObject *object, void *which) {
     bw_case *content = content_of((case_object *)object);
@@ -211,12 +211,9 @@ static PyObject *get_attribute(PyObject *object, void *which) {
         case OPERATION: return PyUnicode_FromString(spec->op->name);
         case PRECISION: return PyUnicode_FromString(spec->precision->name);
         case VARIANT: return PyUnicode_FromString(choice->variant->name);
-        case VARIANT_NOTE: return core_text(choice->note);
         case PARAMS: return core_params_dict(spec->op, &dims);
         case COST: return core_cost_dict(&cost);
         case OPERANDS: return operands_list(spec);
-        case SET_BYTES: return PyLong_FromLongLong(choice->layout.set_bytes);
-        case WORKSPACE_BYTES: return PyLong_FromLongLong(choice->workspace_bytes);
         default: Py_UNREACHABLE();
     }
 }
@@ -326,30 +323,13 @@ static PyGetSetDef case_getset[] = {
     {"operation", get_attribute, NULL, "the operation's name", (void *)OPERATION},
     {"precision", get_attribute, NULL, "the precision's name", (void *)PRECISION},
     {"variant", get_attribute, NULL, "the variant's name", (void *)VARIANT},
-    {"variant_note", get_attribute, NULL, "why the default variant was passed over; empty when it was not",
-     (void *)VARIANT_NOTE},
     {"params", get_attribute, NULL, "all parameters", (void *)PARAMS},
     {"cost", get_attribute, NULL, "bytes and FLOPs", (void *)COST},
     {"operands", get_attribute, NULL, "name, role, dtype, shape and bytes of each array", (void *)OPERANDS},
-    {"set_bytes", get_attribute, NULL, "bytes of one buffer set with its scratch", (void *)SET_BYTES},
-    {"workspace_bytes", get_attribute, NULL, "bytes of workspace shared by all sets", (void *)WORKSPACE_BYTES},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot case_slots[] = {
-    {Py_tp_doc, (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, "
-                        "nvtx=True)\n--\n\nOne case."},
-    {Py_tp_new, (void *)PyType_GenericNew},
-    {Py_tp_init, (void *)case_init},
-    {Py_tp_dealloc, (void *)case_dealloc},
-    {Py_tp_methods, case_methods},
-    {Py_tp_getset, case_getset},
-    {0, NULL},
-};
-
-PyType_Spec core_case_spec = {
-    .name = "bwprof._core.Case",
-    .basicsize = sizeof(case_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = case_slots,
-};
+CORE_TYPE(
+    case, "Case",
+    "Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, nvtx=True)\n--\n\n",
+    {Py_tp_methods, case_methods}, {Py_tp_init, (void *)case_init});

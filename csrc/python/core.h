@@ -35,6 +35,22 @@ typedef struct case_object {
 /* A method's function and flags. Its signature follows; what it does stands in bwprof/_core.pyi. */
 #define CORE_WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
+/* A type of the module; more of its slots follow. */
+#define CORE_TYPE(prefix, type_name, signature, ...)            \
+    static PyType_Slot prefix##_slots[] = {                     \
+        {Py_tp_doc, (void *)(signature)},                       \
+        {Py_tp_dealloc, (void *)prefix##_dealloc},              \
+        {Py_tp_getset, prefix##_getset},                        \
+        __VA_ARGS__,                                            \
+        {0, NULL},                                              \
+    };                                                          \
+    PyType_Spec core_##prefix##_spec = {                        \
+        .name = "bwprof._core." type_name,                      \
+        .basicsize = sizeof(prefix##_object),                   \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, \
+        .slots = prefix##_slots,                                \
+    }
+
 /* ---- errors.c ---- */
 /* A str of text from outside, in which bytes that are no UTF-8 show as \xNN; None of NULL. */
 PyObject *core_text(const char *text);

@@ -378,19 +378,5 @@ static PyGetSetDef device_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot device_slots[] = {
-    {Py_tp_doc, (void *)"Device(backend, index=0)\n--\n\nAn open device."},
-    {Py_tp_new, (void *)PyType_GenericNew},
-    {Py_tp_init, (void *)device_init},
-    {Py_tp_dealloc, (void *)device_dealloc},
-    {Py_tp_methods, device_methods},
-    {Py_tp_getset, device_getset},
-    {0, NULL},
-};
-
-PyType_Spec core_device_spec = {
-    .name = "bwprof._core.Device",
-    .basicsize = sizeof(device_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = device_slots,
-};
+CORE_TYPE(device, "Device", "Device(backend, index=0)\n--\n\n", {Py_tp_methods, device_methods},
+          {Py_tp_init, (void *)device_init});

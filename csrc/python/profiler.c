@@ -196,14 +196,6 @@ static int read_all(profiler_object *self) {
     return core_check((PyObject *)self, failed);
 }
 
-typedef PyObject *(*entry_of)(const bw_ranges *ranges, int64_t id, int64_t at);
-
-static PyObject *time_at(const bw_ranges *ranges, int64_t id, int64_t at) {
-    int64_t count;
-    const double *ns = bw_ranges_times(ranges, id, &count);
-    return PyFloat_FromDouble(at < count ? ns[at] : NAN);
-}
-
 static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
     int64_t count;
     const double *ns = bw_ranges_times(ranges, id, &count);
@@ -215,16 +207,16 @@ static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
                          (unsigned long long)bytes->bytes_written);
 }
 
-/* Making an entry may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
-static PyObject *entries_of(const bw_ranges *ranges, int64_t id, entry_of which) {
+/* Making an event may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
+static PyObject *events_of(const bw_ranges *ranges, int64_t id) {
     int64_t count;
     bw_ranges_times(ranges, id, &count);
     PyObject *list = PyList_New(0);
-    for (int64_t i = 0; list && i < count; i++) core_append(&list, which(ranges, id, i));
+    for (int64_t i = 0; list && i < count; i++) core_append(&list, event_at(ranges, id, i));
     return list;
 }
 
-static PyObject *read_entries(PyObject *object, entry_of which) {
+static PyObject *profiler_events(PyObject *object, PyObject *Py_UNUSED(unused)) {
     profiler_object *self = (profiler_object *)object;
     PyObject *result = NULL, *ids = NULL, *name, *number;
     Py_ssize_t position = 0;
@@ -232,21 +224,13 @@ static PyObject *read_entries(PyObject *object, entry_of which) {
     if (read_all(self) == 0) ids = PyDict_Copy(self->ids); /* other threads may add names */
     if (ids) result = PyDict_New();
     while (result && PyDict_Next(ids, &position, &name, &number)) {
-        PyObject *list = entries_of(self->ranges, PyLong_AsLongLong(number), which);
+        PyObject *list = events_of(self->ranges, PyLong_AsLongLong(number));
         if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
         Py_XDECREF(list);
     }
     Py_XDECREF(ids);
     self->reading--;
     return result;
-}
-
-static PyObject *profiler_read(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return read_entries(object, time_at);
-}
-
-static PyObject *profiler_events(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return read_entries(object, event_at);
 }
 
 static PyObject *profiler_forget(PyObject *object, PyObject *Py_UNUSED(unused)) {
@@ -309,7 +293,6 @@ static PyMethodDef profiler_methods[] = {
     {"stop", profiler_stop, METH_O, "stop($self, name, /)\n--\n\n"},
     {"finish", profiler_finish, METH_O, "finish($self, name, /)\n--\n\n"},
     {"move", profiler_move, METH_VARARGS, "move($self, name, bytes_read, bytes_written, /)\n--\n\n"},
-    {"read", profiler_read, METH_NOARGS, "read($self, /)\n--\n\n"},
     {"events", profiler_events, METH_NOARGS, "events($self, /)\n--\n\n"},
     {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\n"},
     {"floor_ns", profiler_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\n"},
@@ -323,18 +306,4 @@ static PyGetSetDef profiler_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot profiler_slots[] = {
-    {Py_tp_doc, (void *)"Profiler()\n--\n\nNamed ranges; open() it first."},
-    {Py_tp_new, (void *)PyType_GenericNew},
-    {Py_tp_dealloc, (void *)profiler_dealloc},
-    {Py_tp_methods, profiler_methods},
-    {Py_tp_getset, profiler_getset},
-    {0, NULL},
-};
-
-PyType_Spec core_profiler_spec = {
-    .name = "bwprof._core.Profiler",
-    .basicsize = sizeof(profiler_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = profiler_slots,
-};
+CORE_TYPE(profiler, "Profiler", "Profiler()\n--\n\n", {Py_tp_methods, profiler_methods});
