@@ -79,7 +79,6 @@ bw_status bw_file_write(const char *path, const bw_text *text);
 /* Names and their numbers, 0, 1, 2, ... in the order in which they came. */
 typedef struct bw_names {
     char **name;
-    uint64_t *hash;
     int32_t *slots; /* number + 1, by hash; 0 = free */
     int64_t count, capacity, slot_count;
 } bw_names;

@@ -24,8 +24,6 @@ typedef struct place {
     char lock[PATH_SIZE]; /* a hidden file beside it; bwprof's Python package locks the same one */
 } place;
 
-/* ---- a report ---- */
-
 /* Texts fill their arrays where a caller has filled them to the end. */
 static bw_status check_text(const char *text, size_t most, const char *name) {
     if (memchr(text, '\0', most) == NULL) {
@@ -63,8 +61,6 @@ static void add_object(bw_text *to, const bwprof_report *self, const char *inden
     bw_row_whole(&row, "bytes_written", true, self->bytes_written);
     bw_text_add(to, "\n%s}", indent);
 }
-
-/* ---- the place ---- */
 
 /* It becomes a folder's name, which must not lead anywhere else. */
 static bw_status check_run_id(const char *run_id) {
@@ -135,8 +131,6 @@ static bw_status take_lock(const place *place, int *file) {
     if (status || *file >= 0) return status;
     return bw_fail(BW_CODE_BUSY, "%.300s: another bwprof is writing to it", place->path);
 }
-
-/* ---- the file ---- */
 
 /* *out is NULL where there is no file yet. */
 static bw_status read_file(const char *path, char **out, size_t *size) {

@@ -105,8 +105,6 @@ static bw_status measure(const bw_params *params, bwprof_report *out) {
 enum { APPEND_PAGE_SIZE = 16 }; /* tokens, as kv_gather has it by default */
 static const char *const append_names[] = {"batch", "seq_len", "num_kv_heads", "head_dim", "page_size"};
 
-/* ---- bytes and FLOPs ---- */
-
 bwprof_status bwprof_cost(const char *operation, const char *precision, const char *const *names, const int64_t *values,
                           int count, uint64_t *bytes_read, uint64_t *bytes_written, uint64_t *flops) {
     return compute_cost(&(bw_params){operation, precision, names, values, count}, bytes_read, bytes_written, flops);
@@ -137,8 +135,6 @@ bwprof_status bwprof_kv_append_cost(int64_t batch, int64_t seq_len, int64_t num_
                                     uint64_t *flops) {
     return COST("kv_append", precision, append_names, batch, seq_len, num_kv_heads, head_dim, APPEND_PAGE_SIZE);
 }
-
-/* ---- one measurement ---- */
 
 bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out) {
     static const char *const names[] = {"M", "N", "K"};

@@ -37,8 +37,6 @@ static void readings_free(readings *self) {
     bw_names_free(&self->names);
 }
 
-/* ---- waiting ---- */
-
 /* Until all that had been stopped when this began has its time. The track's thread waits for no more than the reading
  * of a few marks: the stream is waited for without the lock. */
 static bw_status settle(bw_track *track) {
@@ -56,8 +54,6 @@ static bw_status settle(bw_track *track) {
     } while (left > 0);
     return status;
 }
-
-/* ---- putting together ---- */
 
 static bw_status gather_name(const bw_track *track, int64_t id, readings *to) {
     int64_t before = to->names.count, at, count;
@@ -168,8 +164,6 @@ static bw_status find_floor(const bwprof_profiler *handle, bw_profiler *self, do
     pthread_mutex_unlock(&self->floor_lock);
     return status;
 }
-
-/* ---- one range ---- */
 
 /* As far as it is known, for what there is a place `to`. */
 static bw_status read_one(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
@@ -312,21 +306,6 @@ static void write_json(const readings *all, bw_text *to) {
 
 typedef void (*write_function)(const readings *all, bw_text *to);
 
-/* Ranges that could not be read do not hide the others. Where memory is short there is no text. */
-static bw_status describe(bwprof_profiler *handle, write_function how, bw_text *to) {
-    bw_profiler *self;
-    readings all = {.floor_ms = NAN};
-    BW_TRY(bw_handle_hold(handle, &self));
-    all.session = self->session;
-    bw_status unread = read_ranges(self, NULL, &all);
-    if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(handle, self, &all.floor_ms));
-    if (!all.partial) how(&all, to);
-    if (to->failed) unread = bw_status_first(unread, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
-    readings_free(&all);
-    bw_handle_let_go(handle);
-    return unread;
-}
-
 static bw_status print(const bw_text *text, FILE *stream) {
     errno = 0; /* a stream of the caller's own making may fail without a word */
     if (fputs(text->bytes, stream) != EOF && fflush(stream) == 0) return BW_OK;
@@ -334,25 +313,35 @@ static bw_status print(const bw_text *text, FILE *stream) {
                    errno ? strerror(errno) : "its stream does not say why");
 }
 
-/* To a file, or where there is none to a stream. */
-static bwprof_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
+/* To a file, or where there is none to a stream. Ranges that could not be read do not hide the others. Where memory is
+ * short there is no text. */
+static bw_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
+    bw_profiler *self;
     bw_text text = {0};
-    bw_status status = describe(handle, how, &text);
+    readings all = {.floor_ms = NAN};
+    BW_TRY(bw_handle_hold(handle, &self));
+    all.session = self->session;
+    bw_status status = read_ranges(self, NULL, &all);
+    if (all.names.count && !all.partial) status = bw_status_first(status, find_floor(handle, self, &all.floor_ms));
+    if (!all.partial) how(&all, &text);
+    readings_free(&all);
+    bw_handle_let_go(handle);
+    if (text.failed) status = bw_status_first(status, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
     if (text.bytes && !text.failed) {
         status = bw_status_first(status, stream ? print(&text, stream) : bw_file_write(path, &text));
     }
     bw_text_free(&text);
-    return bw_api_answer(status);
+    return status;
 }
 
 bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
-    return path ? write_text(handle, write_csv, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+    return bw_api_answer(path ? write_text(handle, write_csv, path, NULL) : bw_api_need(path, "path"));
 }
 
 bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
-    return path ? write_text(handle, write_json, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+    return bw_api_answer(path ? write_text(handle, write_json, path, NULL) : bw_api_need(path, "path"));
 }
 
 bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
-    return stream ? write_text(handle, write_report, NULL, stream) : bw_api_answer(bw_api_need(stream, "stream"));
+    return bw_api_answer(stream ? write_text(handle, write_report, NULL, stream) : bw_api_need(stream, "stream"));
 }

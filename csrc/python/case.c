@@ -218,8 +218,6 @@ static PyObject *get_attribute(PyObject *object, void *which) {
     }
 }
 
-/* ---- memory ---- */
-
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
     case_object *self = (case_object *)object;
@@ -241,8 +239,6 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
                          (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
 }
-
-/* ---- arrays in and out ---- */
 
 /* Runs, and returns the operands that have not the role `left_out` as a dict of bytes. */
 static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {
@@ -298,8 +294,6 @@ static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
 static PyObject *case_enqueue(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return launch((case_object *)object, bw_case_enqueue);
 }
-
-/* ---- type ---- */
 
 static PyMethodDef case_methods[] = {
     {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed), "memory_needed($self, /, cache='cold')\n--\n\n"},

@@ -220,8 +220,6 @@ static PyObject *device_inject_fault(PyObject *object, PyObject *args) {
     return PyLong_FromLongLong(made);
 }
 
-/* ---- variants ---- */
-
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
  * says why. */
 static bw_status find_rows(const bw_session *session, const core_subject *subject, const bw_variant_table **table,
@@ -273,8 +271,6 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     return list;
 }
 
-/* ---- kernels ---- */
-
 static bw_status describe_kernels(const bw_session *session, const core_subject *subject, const char *name,
                                   bw_kernels *out) {
     const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
@@ -321,8 +317,6 @@ static PyObject *device_kernels(PyObject *object, PyObject *args, PyObject *kwar
     for (int i = 0; i < found.count; i++) core_append(&list, kernel_dict(&found.kernel[i], symbols[i]));
     return list;
 }
-
-/* ---- type ---- */
 
 enum { BACKEND, INDEX, STREAM, WATCHED };
 

@@ -167,8 +167,6 @@ static PyObject *backend_facts(PyObject *module, PyObject *args) {
         budgets->hot_point_s, "guessed_gb_s", budgets->guessed_gb_s);
 }
 
-/* ---- costs ---- */
-
 /* A variant of a backend that need not have a device; both NULL: the compulsory cost alone. */
 static bw_status find_variant(const char *backend_name, const char *variant_name, int op_index,
                               const bw_variant **out) {
@@ -255,8 +253,6 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     Py_RETURN_NONE;
 }
 
-/* ---- which device the caller's own code works on ---- */
-
 static PyObject *current_device(PyObject *module, PyObject *args) {
     const char *name;
     const bw_backend *backend;
@@ -278,8 +274,6 @@ static PyObject *make_current(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- bandwidth ---- */
-
 static PyObject *bandwidth_gb_s(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
     static char *names[] = {"bytes", "seconds", NULL};
     double bytes, seconds;
@@ -294,8 +288,6 @@ static PyObject *case_seconds(PyObject *Py_UNUSED(module), PyObject *args) {
     if (cases_left < 1) return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
     return PyFloat_FromDouble(bw_case_seconds(seconds_left, cases_left, most));
 }
-
-/* ---- statistics ---- */
 
 static PyObject *statistics(PyObject *Py_UNUSED(module), PyObject *samples) {
     Py_buffer view;
@@ -314,8 +306,6 @@ static PyObject *statistics(PyObject *Py_UNUSED(module), PyObject *samples) {
                          "min_ns", s.minimum, "noise", s.noise, "count", (long long)s.count, "two_states",
                          s.two_states ? Py_True : Py_False, "drift", s.drift);
 }
-
-/* ---- bits ---- */
 
 static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
     const char *name;

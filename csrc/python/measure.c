@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { TIMER_SIZE = 32, MESSAGE_CHARACTERS = 150 }; /* a timer's name; an exception's text, in a status's message */
+enum { TIMER_SIZE = 32 }; /* of a timer's name */
 
 /* What Python gives of bw_measure_options as names, objects and truths; it gives numbers straight into them. */
 typedef struct python_options {
@@ -72,16 +72,13 @@ PyObject *core_conditions_dict(const bw_conditions *c, const char *note) {
 
 /* Without samples nothing is known. */
 static PyObject *conditions_dict(const bw_measurement *m) {
-    const bw_measured_conditions *c = &m->conditions;
-    const bool known = m->samples_ns != NULL;
-    bw_conditions conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
-    if (known) {
-        conditions =
-            (bw_conditions){c->sm_clock_mhz, c->mem_clock_mhz, c->power_w, c->temperature_c, c->energy_j, c->throttle};
-    }
-    PyObject *dict = core_conditions_dict(&conditions, known ? c->note : "");
-    core_set(&dict, "readings", PyLong_FromLongLong(known ? c->readings : 0));
-    core_set(&dict, "reading_us", PyFloat_FromDouble(known && c->readings ? c->reading_ns * 1e-3 : NAN));
+    const bw_measured_conditions unknown = {0, NAN, NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN, ""};
+    const bw_measured_conditions *c = m->samples_ns ? &m->conditions : &unknown;
+    const bw_conditions conditions = {c->sm_clock_mhz,  c->mem_clock_mhz, c->power_w,
+                                      c->temperature_c, c->energy_j,      c->throttle};
+    PyObject *dict = core_conditions_dict(&conditions, c->note);
+    core_set(&dict, "readings", PyLong_FromLongLong(c->readings));
+    core_set(&dict, "reading_us", PyFloat_FromDouble(c->readings ? c->reading_ns * 1e-3 : NAN));
     return dict;
 }
 
@@ -245,8 +242,6 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names) {
     return result;
 }
 
-/* ---- a Python callable ---- */
-
 typedef struct python_call {
     PyObject *function;
     bool takes_set; /* it is called with a buffer set's number */
@@ -268,13 +263,11 @@ static bw_status status_of_exception(bw_code code, const char *what) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    PyObject *message = value ? PyObject_Str(value) : NULL;
-    PyObject *start = message ? PyUnicode_Substring(message, 0, MESSAGE_CHARACTERS) : NULL;
-    const char *text = start ? PyUnicode_AsUTF8(start) : NULL;
-    bw_status status =
-        bw_fail(code, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "an exception", text ? text : "");
+    const char *name = ((PyTypeObject *)type)->tp_name;
+    PyObject *message = PyUnicode_FromFormat("%s: %.150S", name, value); /* as far as a status has room for it */
+    const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+    bw_status status = bw_fail(code, "%s: %s", what, text ? text : name);
     PyErr_Clear();
-    Py_XDECREF(start);
     Py_XDECREF(message);
     Py_XDECREF(type);
     Py_XDECREF(value);

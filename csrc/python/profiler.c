@@ -102,6 +102,17 @@ static PyObject *profiler_switch(PyObject *object, PyObject *value) {
     Py_RETURN_NONE;
 }
 
+static void release(profiler_object *self) {
+    self->on = false;
+    if (!self->ranges) return;
+    bw_ranges_free(self->ranges);
+    self->ranges = NULL;
+    self->device->open_profilers--;
+    Py_CLEAR(self->device);
+    Py_CLEAR(self->ids);
+    Py_CLEAR(self->unused);
+}
+
 static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
     profiler_object *self = (profiler_object *)object;
@@ -119,39 +130,21 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
         return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
                             CAPACITY_MOST);
     }
-    PyObject *ids = PyDict_New(), *unused = PyDict_New();
-    int result = -1;
-    if (ids && unused) {
-        bw_status status;
-        CORE_ASK(status, device,
-                 self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
-                              : bw_ranges_create(session, handle, capacity, &self->ranges));
-        result = core_check(object, status);
-    }
-    if (result < 0) {
-        Py_XDECREF(ids);
-        Py_XDECREF(unused);
-        return NULL;
-    }
+    bw_status status;
+    CORE_ASK(status, device,
+             self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
+                          : bw_ranges_create(session, handle, capacity, &self->ranges));
+    if (status) return core_raise(object, status);
     bw_ranges_keep_begins(self->ranges);
     if (!nvtx) bw_ranges_hide(self->ranges);
     self->stream = handle;
-    self->ids = ids;
-    self->unused = unused;
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_profilers++;
-    Py_RETURN_NONE;
-}
-
-static void release(profiler_object *self) {
-    self->on = false;
-    if (!self->ranges) return;
-    bw_ranges_free(self->ranges);
-    self->ranges = NULL;
-    self->device->open_profilers--;
-    Py_CLEAR(self->device);
-    Py_CLEAR(self->ids);
-    Py_CLEAR(self->unused);
+    self->ids = PyDict_New();
+    self->unused = PyDict_New();
+    if (self->ids && self->unused) Py_RETURN_NONE;
+    release(self);
+    return NULL;
 }
 
 static PyObject *profiler_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
