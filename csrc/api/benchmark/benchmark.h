@@ -4,35 +4,26 @@
 #include "api/api.h"
 #include "measure/measure.h"
 
-/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites. Lists end with
- * NULL. ---- */
+/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites ---- */
 
 /* One combination of an entry's parameters, caches and variants. */
 typedef struct bw_suite_case {
     const char *name, *operation;
-    const char *const *params; /* names, of as many `values` */
+    const char *const *params; /* names, of as many `values`; NULL ends them */
     const int64_t *values;
     const int64_t *lengths; /* kv_lens; NULL: none */
     int64_t length_count;
-    const char *const *backends; /* NULL: all */
-    unsigned precisions;         /* BW_MASK(...), all of which are run; 0: the suite's that the operation has */
+    unsigned precisions; /* BW_MASK(...) */
+    bool own_precisions; /* all of them are run; else those of the suite's that the operation has */
     bw_cache cache;
-    const char *variant; /* NULL: the device's choice; "all" */
+    const char *variant; /* NULL: the device's choice */
     bool several_variants;
 } bw_suite_case;
 
-/* What is otherwise on a backend. */
-typedef struct bw_suite_on {
-    const char *backend;
-    unsigned precisions;   /* 0: the suite's */
-    double target_seconds; /* 0: the suite's */
-} bw_suite_on;
-
+/* A suite's cases on a backend. */
 typedef struct bw_suite {
-    const char *name;
-    unsigned precisions;
+    const char *name, *backend;
     double target_seconds; /* of all cases together; 0: no aim */
-    const bw_suite_on *on; /* ended by one without a backend */
     const bw_suite_case *cases;
     int case_count;
 } bw_suite;
@@ -49,15 +40,11 @@ typedef struct bw_planned_case {
     bw_cache cache;
 } bw_planned_case;
 
-typedef struct bw_run_plan {
-    bw_planned_case *cases;
-    int count, capacity;
-    double target_seconds; /* INFINITY: no aim */
-} bw_run_plan;
-
-/* `suite` NULL: the default one. */
-bw_status bw_run_plan_make(const char *suite, const bw_backend *backend, bw_run_plan *out);
-void bw_run_plan_free(bw_run_plan *plan);
+/* `name` NULL: the default one. */
+bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out);
+bw_status bw_suite_count(const bw_suite *suite, int *count);
+/* The case behind this one, which has no entry before the first and behind the last one. */
+bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *planned_case);
 /* Complete, and checked; the list is the entry's. */
 bw_status bw_planned_case_dims(const bw_planned_case *planned_case, bw_dims *out);
 

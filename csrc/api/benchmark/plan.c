@@ -1,83 +1,49 @@
-/* Makes the list of cases from a suite, in the same order as bwprof.runs.plan. */
-#include <math.h>
-#include <stdlib.h>
+/* Lists the cases of a suite, in the same order as bwprof.runs.plan. */
 #include <string.h>
 
 #include "api/benchmark/benchmark.h"
-#include "base/memory.h"
 #include "base/names.h"
 #include "suite_table.h" /* by setup.py */
 
-static const char *suite_at(const void *unused, int index) {
-    (void)unused;
-    return index < (int)(sizeof bw_suites / sizeof bw_suites[0]) ? bw_suites[index].name : NULL;
+static const char *suite_at(const void *backend, int index) {
+    if (index == sizeof bw_suites / sizeof bw_suites[0]) return NULL;
+    return strcmp(bw_suites[index].backend, backend) == 0 ? bw_suites[index].name : "";
 }
 
-static bw_status add(bw_run_plan *self, const bw_planned_case *one) {
-    if (self->count == self->capacity) {
-        int capacity = self->capacity ? 2 * self->capacity : 64;
-        BW_TRY(bw_resize((void **)&self->cases, capacity, sizeof *self->cases, "cases"));
-        self->capacity = capacity;
-    }
-    self->cases[self->count++] = *one;
-    return BW_OK;
-}
-
-/* Precisions from wide to narrow. */
-static bw_status add_precisions(bw_run_plan *self, unsigned precisions, bw_planned_case one) {
-    for (int id = 0; id < BW_PRECISION_COUNT; id++) {
-        one.precision = bw_precision_get((bw_precision_id)id);
-        if (bw_precision_in(precisions, one.precision)) BW_TRY(add(self, &one));
-    }
-    return BW_OK;
-}
-
-/* A variant's precisions follow each other, so that they are compared under the same conditions. */
-static bw_status add_case(bw_run_plan *self, const bw_suite_case *entry, unsigned precisions,
-                          const bw_backend *backend) {
-    bw_planned_case one = {.entry = entry, .variant = entry->variant, .cache = entry->cache};
-    BW_TRY(bw_op_find(entry->operation, &one.op_index));
-    one.op = bw_op_at(one.op_index);
-    precisions = entry->precisions ? entry->precisions : precisions & one.op->precisions;
-    if (!one.variant || strcmp(one.variant, "all") != 0) return add_precisions(self, precisions, one);
-    const bw_variant_table *table = backend->devices->variants(NULL, one.op_index);
-    for (int i = 0; i < table->count; i++) {
-        one.variant = table->rows[i].name;
-        BW_TRY(add_precisions(self, precisions & table->rows[i].precisions, one));
-    }
-    return BW_OK;
-}
-
-bw_status bw_run_plan_make(const char *name, const bw_backend *backend, bw_run_plan *out) {
+bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out) {
     char allowed[256];
-    bw_status status = BW_OK;
-    *out = (bw_run_plan){.target_seconds = INFINITY};
-    int index = bw_name_find(name ? name : "default", suite_at, NULL, allowed, sizeof allowed);
+    int index = bw_name_find(name ? name : "default", suite_at, backend->name, allowed, sizeof allowed);
     if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown suite '%.200s': allowed are %s", name, allowed);
-    const bw_suite *suite = &bw_suites[index];
-    unsigned precisions = suite->precisions;
-    double target = suite->target_seconds;
-    for (const bw_suite_on *on = suite->on; on->backend; on++) {
-        if (strcmp(on->backend, backend->name) != 0) continue;
-        if (on->precisions) precisions = on->precisions;
-        if (on->target_seconds > 0) target = on->target_seconds;
-    }
-    if (target > 0) out->target_seconds = target;
-    for (int i = 0; i < suite->case_count; i++) {
-        const bw_suite_case *entry = &suite->cases[i];
-        bool runs = !entry->backends || bw_name_find(backend->name, bw_name_of_text, entry->backends, NULL, 0) >= 0;
-        if (runs) BW_GOTO(add_case(out, entry, precisions, backend));
-    }
-    if (!out->count) BW_GOTO(bw_fail(BW_CODE_INVALID, "suite %s has no case on %s", suite->name, backend->name));
+    *out = &bw_suites[index];
     return BW_OK;
-cleanup:
-    bw_run_plan_free(out);
-    return status;
 }
 
-void bw_run_plan_free(bw_run_plan *self) {
-    free(self->cases);
-    *self = (bw_run_plan){.count = 0};
+bw_status bw_suite_count(const bw_suite *suite, int *count) {
+    bw_planned_case one = {.entry = NULL};
+    *count = -1;
+    do {
+        BW_TRY(bw_planned_case_next(suite, &one));
+        ++*count;
+    } while (one.entry);
+    return BW_OK;
+}
+
+/* Precisions from wide to narrow follow each other, so that they are compared under the same conditions. */
+bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *self) {
+    const bw_suite_case *entry = self->entry ? self->entry : suite->cases;
+    int id = self->entry ? (int)self->precision->id + 1 : 0;
+    for (; entry < suite->cases + suite->case_count; entry++, id = 0) {
+        *self = (bw_planned_case){.entry = entry, .variant = entry->variant, .cache = entry->cache};
+        BW_TRY(bw_op_find(entry->operation, &self->op_index));
+        self->op = bw_op_at(self->op_index);
+        const unsigned runs = entry->precisions & (entry->own_precisions ? ~0u : self->op->precisions);
+        for (; id < BW_PRECISION_COUNT; id++) {
+            self->precision = bw_precision_get((bw_precision_id)id);
+            if (bw_precision_in(runs, self->precision)) return BW_OK;
+        }
+    }
+    self->entry = NULL;
+    return BW_OK;
 }
 
 bw_status bw_planned_case_dims(const bw_planned_case *self, bw_dims *out) {
