@@ -45,18 +45,16 @@ void bw_text_add(bw_text *text, const char *format, ...) BW_PRINTF(2, 3); /* no 
 /* A number in as few digits as give it back, or with so many decimals (-1: the former), its point a point whatever the
  * locale; `absent` for NaN. */
 void bw_text_number(bw_text *text, double value, int decimals, const char *absent);
-/* A name or a message: control characters, and bytes that are no UTF-8, as \xNN. */
-void bw_text_plain(bw_text *text, const char *name);
-/* The same as a cell of CSV: quoted where that is needed, with an apostrophe where a spreadsheet would calculate. */
-void bw_text_cell(bw_text *text, const char *name);
-/* The same as a string of JSON, quotes included; control characters as \u00NN. */
-void bw_text_json(bw_text *text, const char *name);
+/* Plain text; a header and a cell of CSV, the latter quoted where that is needed, with an apostrophe where a
+ * spreadsheet would calculate; JSON, with quotes. */
+typedef enum bw_form { BW_PLAIN, BW_HEADER, BW_CSV, BW_JSON } bw_form;
+/* A name or a message: control characters, and bytes that are no UTF-8, as \xNN; the former in JSON as \u00NN. */
+void bw_text_name(bw_text *text, const char *name, bw_form form);
 
-/* Named values one behind the other: as the header or a line of CSV, or in an object of JSON. */
-typedef enum bw_row_form { BW_ROW_HEADER, BW_ROW_CSV, BW_ROW_JSON } bw_row_form;
+/* Named values one behind the other: a header or a line of CSV, or the inside of an object of JSON. */
 typedef struct bw_row {
     bw_text *to;
-    bw_row_form form;
+    bw_form form;
     const char *between; /* values of JSON */
     bool begun;
 } bw_row;

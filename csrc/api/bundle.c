@@ -51,7 +51,7 @@ static bw_status check_report(const bwprof_report *self) {
 static void add_object(bw_text *to, const bwprof_report *self, const char *indent) {
     char between[8];
     snprintf(between, sizeof between, ",\n%s  ", indent);
-    bw_row row = {.to = to, .form = BW_ROW_JSON, .between = between};
+    bw_row row = {.to = to, .form = BW_JSON, .between = between};
     bw_text_add(to, "{\n%s  ", indent);
     bw_row_text(&row, "operation", self->operation);
     bw_row_text(&row, "precision", self->precision);

@@ -26,7 +26,7 @@ bwprof_status bw_api_answer(bw_status status) {
     bwprof_status answer = (bwprof_status)bw_status_code(status);
     const char *message = bw_status_message(status);
     bw_text plain = {0};
-    bw_text_plain(&plain, message);
+    bw_text_name(&plain, message, BW_PLAIN);
     snprintf(bw_api_last_error, sizeof bw_api_last_error, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
     bw_text_free(&plain);
     bw_status_free(status);

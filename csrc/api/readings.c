@@ -240,7 +240,7 @@ static void write_report(const readings *all, bw_text *to) {
         const reading *one = &all->of[i];
         const uint64_t bytes[] = {one->bytes.bytes_read, one->bytes.bytes_written};
         bw_text_add(to, "=== Bandwidth Profile: ");
-        bw_text_plain(to, all->names.name[i]);
+        bw_text_name(to, all->names.name[i], BW_PLAIN);
         bw_text_add(to, " ===\nElapsed time: ");
         bw_text_number(to, one->median_ms, 3, "unknown");
         bw_text_add(to, " ms");
@@ -277,17 +277,17 @@ static void add_row(bw_row row, const readings *all, const char *name, const rea
 }
 
 static void write_csv(const readings *all, bw_text *to) {
-    add_row((bw_row){.to = to, .form = BW_ROW_HEADER}, all, "", &(reading){0});
+    add_row((bw_row){.to = to, .form = BW_HEADER}, all, "", &(reading){0});
     bw_text_add(to, "\n");
     for (int64_t i = 0; i < all->names.count; i++) {
-        add_row((bw_row){.to = to, .form = BW_ROW_CSV}, all, all->names.name[i], &all->of[i]);
+        add_row((bw_row){.to = to, .form = BW_CSV}, all, all->names.name[i], &all->of[i]);
         bw_text_add(to, "\n");
     }
 }
 
 static void write_json(const readings *all, bw_text *to) {
     const bw_session *session = all->session;
-    bw_row head = {.to = to, .form = BW_ROW_JSON, .between = ",\n  "};
+    bw_row head = {.to = to, .form = BW_JSON, .between = ",\n  "};
     bw_text_add(to, "{\n  ");
     bw_row_text(&head, "format", "bwprof ranges 1");
     bw_row_text(&head, "bwprof_version", bwprof_version());
@@ -298,7 +298,7 @@ static void write_json(const readings *all, bw_text *to) {
     bw_text_add(to, ",\n  \"ranges\": [");
     for (int64_t i = 0; i < all->names.count; i++) {
         bw_text_add(to, "%s\n    {", i ? "," : "");
-        add_row((bw_row){.to = to, .form = BW_ROW_JSON, .between = ", "}, all, all->names.name[i], &all->of[i]);
+        add_row((bw_row){.to = to, .form = BW_JSON, .between = ", "}, all, all->names.name[i], &all->of[i]);
         bw_text_add(to, "}");
     }
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");

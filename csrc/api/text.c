@@ -78,56 +78,40 @@ static int character_at(const unsigned char *at) {
     return refused ? 0 : length;
 }
 
-typedef enum escape { PLAIN, CELL, JSON } escape;
-
-static void add_escaped(bw_text *self, const char *name, escape how) {
+void bw_text_name(bw_text *self, const char *name, bw_form form) {
+    const char *after = name + strspn(name, "'"), *escape = form == BW_JSON ? "\\" : "\"";
+    const bool formula = form == BW_CSV && *after && strchr("=+-@\t", *after);
+    const bool quoted = form == BW_JSON || (form == BW_CSV && strpbrk(name, ",\""));
+    if (quoted) add_bytes(self, "\"", 1);
+    if (formula) add_bytes(self, "'", 1);
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
-        bool marked = (how == JSON && *at == '\\') || (how != PLAIN && *at == '"');
-        if (marked) add_bytes(self, how == JSON ? "\\" : "\"", 1);
+        if (quoted && (*at == '"' || *at == *escape)) add_bytes(self, escape, 1);
         if (length) {
             add_bytes(self, (const char *)at, (size_t)length);
         } else {
-            bw_text_add(self, how != JSON ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
+            bw_text_add(self, form != BW_JSON ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
         }
         at += length ? length : 1;
     }
-}
-
-void bw_text_plain(bw_text *self, const char *name) {
-    add_escaped(self, name, PLAIN);
-}
-
-void bw_text_cell(bw_text *self, const char *name) {
-    const char *after = name + strspn(name, "'");
-    bool formula = *after && strchr("=+-@\t", *after), quoted = strpbrk(name, ",\"") != NULL;
     if (quoted) add_bytes(self, "\"", 1);
-    if (formula) add_bytes(self, "'", 1);
-    add_escaped(self, name, CELL);
-    if (quoted) add_bytes(self, "\"", 1);
-}
-
-void bw_text_json(bw_text *self, const char *name) {
-    add_bytes(self, "\"", 1);
-    add_escaped(self, name, JSON);
-    add_bytes(self, "\"", 1);
 }
 
 /* Whether the value comes next. */
 static bool begin_value(bw_row *self, const char *name) {
-    if (self->begun) bw_text_add(self->to, "%s", self->form == BW_ROW_JSON ? self->between : ",");
+    if (self->begun) bw_text_add(self->to, "%s", self->form == BW_JSON ? self->between : ",");
     self->begun = true;
-    if (self->form == BW_ROW_HEADER) bw_text_add(self->to, "%s", name);
-    if (self->form == BW_ROW_JSON) bw_text_add(self->to, "\"%s\": ", name);
-    return self->form != BW_ROW_HEADER;
+    if (self->form == BW_HEADER) bw_text_add(self->to, "%s", name);
+    if (self->form == BW_JSON) bw_text_add(self->to, "\"%s\": ", name);
+    return self->form != BW_HEADER;
 }
 
 static const char *absent_in(const bw_row *self) {
-    return self->form == BW_ROW_JSON ? "null" : "";
+    return self->form == BW_JSON ? "null" : "";
 }
 
 void bw_row_text(bw_row *self, const char *name, const char *value) {
-    if (begin_value(self, name)) (self->form == BW_ROW_JSON ? bw_text_json : bw_text_cell)(self->to, value);
+    if (begin_value(self, name)) bw_text_name(self->to, value, self->form);
 }
 
 void bw_row_number(bw_row *self, const char *name, double value) {

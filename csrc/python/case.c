@@ -3,10 +3,9 @@
 
 #include <time.h>
 
-static bw_case *content_of(case_object *self) {
+static bw_case *content_of(const case_object *self) {
     if (self->content && !self->closers) return self->content;
-    core_refuse("this Case is closed");
-    return NULL;
+    return (void *)PyErr_Format(PyExc_ValueError, "this Case is closed");
 }
 
 /* The calling thread's place among the users; NULL where it is not among them. */
@@ -171,9 +170,6 @@ static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Py_RETURN_NONE;
 }
 
-/* ---- attributes: asked for while another thread measures, too. What they make objects of is a copy, because making
- * one may collect garbage, and so run code that closes the case. ---- */
-
 static PyObject *operand_dict(const bw_operand *operand) {
     static const char *const roles[] = {[BW_IN] = "in", [BW_OUT] = "out", [BW_INOUT] = "inout"};
     PyObject *extents = PyList_New(0);
@@ -200,6 +196,8 @@ static PyObject *operands_list(const bw_case_spec *spec) {
 
 enum { OPERATION, PRECISION, VARIANT, PARAMS, COST, OPERANDS };
 
+/* Also while another thread measures. Objects are made of copies, because making one may collect garbage, and so run
+ * code that closes the case. */
 static PyObject *get_attribute(PyObject *object, void *which) {
     bw_case *content = content_of((case_object *)object);
     if (!content) return NULL;

@@ -75,11 +75,11 @@ static bw_status benchmark(run *self, const char *backend, const char *suite, co
     for (int i = 0; i < self->case_count; i++) {
         BW_GOTO(bw_planned_case_next(self->suite, &one));
         bw_outcome row = bw_outcome_blank(&one);
-        if (i == 0) bw_rows_add(&self->text, BW_ROW_HEADER, self->session, &row, self->classic);
+        if (i == 0) bw_rows_add(&self->text, BW_HEADER, self->session, &row, self->classic);
         double seconds = bw_case_seconds(end - bw_now_s(), self->case_count - i, usual.max_seconds);
         BW_GOTO(settle_case(self, seconds, &row));
         if (!self->classic || !isnan(row.time_ms)) {
-            bw_rows_add(&self->text, BW_ROW_CSV, self->session, &row, self->classic);
+            bw_rows_add(&self->text, BW_CSV, self->session, &row, self->classic);
         }
         BW_GOTO(show(self, i, &row));
     }

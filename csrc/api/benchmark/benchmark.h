@@ -72,4 +72,4 @@ bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome
 /* ---- rows.c ---- */
 
 /* A line of a result file: its header, with the names of any outcome's columns, or the row of an outcome. */
-void bw_rows_add(bw_text *to, bw_row_form form, const bw_session *session, const bw_outcome *outcome, bool classic);
+void bw_rows_add(bw_text *to, bw_form form, const bw_session *session, const bw_outcome *outcome, bool classic);

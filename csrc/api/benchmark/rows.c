@@ -55,12 +55,12 @@ static void add_operation(bw_row *to, const bw_outcome *row, bool classic) {
     const bw_suite_case *entry = row->planned_case->entry;
     char precision[WORDS_SIZE];
     bw_row_text(to, "operation", classic ? entry->name : row->planned_case->op->name);
-    if (classic && entry->several_variants && to->form == BW_ROW_CSV) bw_text_add(to->to, " %s", row->variant);
+    if (classic && entry->several_variants && to->form == BW_CSV) bw_text_add(to->to, " %s", row->variant);
     bw_outcome_precision(row, classic, precision, sizeof precision);
     bw_row_text(to, "precision", precision);
 }
 
-void bw_rows_add(bw_text *text, bw_row_form form, const bw_session *session, const bw_outcome *row, bool classic) {
+void bw_rows_add(bw_text *text, bw_form form, const bw_session *session, const bw_outcome *row, bool classic) {
     const bw_measurement *m = &row->measurement;
     const bool has_time = !isnan(row->time_ms);
     bw_row of = {.to = text, .form = form}, *to = &of;
