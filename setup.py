@@ -452,8 +452,9 @@ def suite_cases(entry: dict[str, Any], precisions: Any, spread: Any) -> list[str
         point = dict(zip(axes, values, strict=True))
         name = " ".join([entry.get("name", entry["operation"]), *(f"{axis}={point[axis]}" for axis in several)])
         numbers = [int(value) for value in values]
-        cells = [json.dumps(name), json.dumps(entry["operation"]), c_list(list(point))]
-        cells += [c_list(listed, "const int64_t", "0") for listed in (numbers, lengths)] + [str(len(lengths or []))]
+        params = ", ".join([c_list(list(point)), c_list(numbers, "const int64_t", "0"), str(len(point))])
+        cells = [json.dumps(name), f"{{{json.dumps(entry['operation'])}, NULL, {params}}}"]
+        cells += [c_list(lengths, "const int64_t", "0"), str(len(lengths or []))]
         cells += [c_mask(entry.get("precisions", precisions)), str(int("precisions" in entry))]
         cells += [f"BW_CACHE_{cache.upper()}", json.dumps(variant) if variant else "NULL", str(int(len(variants) > 1))]
         rows.append("{" + ", ".join(cells) + "}")

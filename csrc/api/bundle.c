@@ -12,7 +12,8 @@
 #include "api/api.h"
 #include "base/clock.h"
 
-#define ROOT ".test-results/bandwidth"
+#define RESULTS ".test-results"
+#define ROOT RESULTS "/bandwidth"
 #define NAME "bandwidth_report.json"
 #define LOCK_NAME "." NAME ".writing"
 
@@ -82,11 +83,9 @@ static bw_status refuse_link(const char *path) {
 
 /* The folder with those above it, made where there are none. */
 static bw_status make_folder(const char *folder) {
-    char part[PATH_SIZE];
-    for (const char *at = folder; at;) {
-        at = strchr(at + 1, '/');
-        snprintf(part, sizeof part, "%.*s", at ? (int)(at - folder) : (int)strlen(folder), folder);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) return bw_file_error(part);
+    const char *const folders[] = {RESULTS, ROOT, folder};
+    for (int i = 0; i < 3; i++) {
+        if (mkdir(folders[i], 0777) != 0 && errno != EEXIST) return bw_file_error(folders[i]);
     }
     return BW_OK;
 }

@@ -4,15 +4,8 @@
 
 #include "api/benchmark/benchmark.h"
 
-/* Parameters that are left out have their defaults. */
-typedef struct bw_params {
-    const char *operation, *precision;
-    const char *const *names; /* of as many `values` */
-    const int64_t *values;
-    int count;
-} bw_params;
-
-static bw_status read_dims(const bw_params *params, const bw_op *op, bw_dims *dims, unsigned *set) {
+bw_status bw_dims_read(const bw_op *op, const bw_precision *precision, const bw_params *params, bw_dims *dims) {
+    unsigned set = 0;
     for (int i = 0; i < params->count; i++) {
         BW_TRY(bw_api_need(params->names[i], "a parameter's name"));
         int index = bw_op_param_index(op, params->names[i]);
@@ -20,18 +13,16 @@ static bw_status read_dims(const bw_params *params, const bw_op *op, bw_dims *di
             return bw_fail(BW_CODE_INVALID, "%s has no parameter '%.100s': `bwprof operations` lists them", op->name,
                            params->names[i]);
         }
-        if (*set & 1u << index) {
+        if (set & 1u << index) {
             return bw_fail(BW_CODE_INVALID, "%s: %s is given twice", op->name, params->names[i]);
         }
         dims->value[index] = params->values[i];
-        *set |= 1u << index;
+        set |= 1u << index;
     }
-    return BW_OK;
+    return bw_op_complete(op, precision, set, dims);
 }
 
-/* Parameters come out complete, and checked. */
 static bw_status read_params(const bw_params *params, bw_planned_case *out, bw_dims *dims) {
-    unsigned set = 0;
     *out = (bw_planned_case){.op = NULL};
     *dims = (bw_dims){.list = NULL};
     BW_TRY(bw_api_need(params->operation, "operation"));
@@ -46,8 +37,7 @@ static bw_status read_params(const bw_params *params, bw_planned_case *out, bw_d
     BW_TRY(bw_op_find(params->operation, &out->op_index));
     BW_TRY(bw_precision_find(params->precision, &out->precision));
     out->op = bw_op_at(out->op_index);
-    BW_TRY(read_dims(params, out->op, dims, &set));
-    return bw_op_complete(out->op, out->precision, set, dims);
+    return bw_dims_read(out->op, out->precision, params, dims);
 }
 
 /* NULL: not wanted. */

@@ -19,7 +19,6 @@ typedef struct reading {
     double *ns; /* the times that medians are of */
     int64_t time_count;
     double median_ms, gb_s;
-    bool has_bytes;
     bw_range_bytes bytes; /* by each; of those that moved different bytes the mean */
 } reading;
 
@@ -88,10 +87,9 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
 /* Ranges that began before their bytes were set have those that are set now. */
 static void add_bytes(bw_profiler *self, const char *name, reading *to) {
     to->bytes = bw_profiler_find_bytes(self, name);
-    to->has_bytes = to->bytes.known;
     bw_range_totals *totals = &to->totals;
     double unset = (double)(totals->count - totals->known);
-    if (!to->has_bytes || !totals->count) return;
+    if (!to->bytes.known || !totals->count) return;
     const bw_range_totals rest = {.least_ns = NAN,
                                   .most_ns = NAN,
                                   .known = totals->count - totals->known,
@@ -111,7 +109,7 @@ static double bandwidth_of(const reading *self) {
     const bw_range_totals *all = &self->totals;
     if (all->varied) return all->sum_ns > 0.0 ? bw_gb_s(all->bytes_read + all->bytes_written, all->sum_ns / 1e9) : NAN;
     double bytes = (double)self->bytes.bytes_read + (double)self->bytes.bytes_written;
-    bool known = self->has_bytes && bytes > 0.0 && self->median_ms > 0.0;
+    bool known = self->bytes.known && bytes > 0.0 && self->median_ms > 0.0;
     return known ? bw_gb_s(bytes, self->median_ms / 1e3) : NAN;
 }
 
@@ -199,7 +197,7 @@ bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *handle, const char
     if (!status && isnan(found.gb_s)) {
         status = bw_fail((bw_code)BW_CODE_UNKNOWN, "range '%.100s' has no bandwidth: %s", name,
                          isnan(found.median_ms)  ? "it has not been stopped"
-                         : !found.has_bytes      ? "its bytes were not set"
+                         : !found.bytes.known    ? "its bytes were not set"
                          : found.median_ms > 0.0 ? "its bytes are 0"
                                                  : "its time is 0");
     }
@@ -250,7 +248,7 @@ static void write_report(const readings *all, bw_text *to) {
         } else if (count > 1) {
             bw_text_add(to, " (median of %lld)", count);
         }
-        for (int j = 0; j < 2 && one->has_bytes; j++) {
+        for (int j = 0; j < 2 && one->bytes.known; j++) {
             bw_text_add(to, "\n%s: %llu (", labels[j], (unsigned long long)bytes[j]);
             bw_text_number(to, (double)bytes[j] / MILLION, 2, "");
             bw_text_add(to, one->totals.varied ? " MB, mean)" : " MB)");
@@ -270,8 +268,8 @@ static void add_row(bw_row row, const readings *all, const char *name, const rea
     bw_row_number(&row, "time_ms", one->median_ms);
     bw_row_number(&row, "time_ms_min", one->totals.least_ns / 1e6);
     bw_row_number(&row, "time_ms_max", one->totals.most_ns / 1e6);
-    bw_row_whole(&row, "bytes_read", one->has_bytes, one->bytes.bytes_read);
-    bw_row_whole(&row, "bytes_written", one->has_bytes, one->bytes.bytes_written);
+    bw_row_whole(&row, "bytes_read", one->bytes.known, one->bytes.bytes_read);
+    bw_row_whole(&row, "bytes_written", one->bytes.known, one->bytes.bytes_written);
     bw_row_number(&row, "bandwidth_gb_s", one->gb_s);
     bw_row_text(&row, "flags", flags_of(all, one));
 }

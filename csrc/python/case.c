@@ -274,23 +274,14 @@ static PyObject *case_run(PyObject *object, PyObject *mapping) {
     return result;
 }
 
-/* One untimed launch, of either kind. */
-static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
-    bw_case *content = core_case_hold(self);
-    bw_status status;
-    if (!content) return NULL;
-    CORE_RUN(status, self->device, kind(content));
-    core_case_let_go(self);
-    if (status) return core_raise((PyObject *)self, status);
+static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    CORE_TRY_CASE(object, bw_case_launch_once(content));
     Py_RETURN_NONE;
 }
 
-static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return launch((case_object *)object, bw_case_launch_once);
-}
-
 static PyObject *case_enqueue(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return launch((case_object *)object, bw_case_enqueue);
+    CORE_TRY_CASE(object, bw_case_enqueue(content));
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef case_methods[] = {

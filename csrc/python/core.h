@@ -177,3 +177,15 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         how(core_status_, (device_object *)(object), expression);  \
         if (core_status_) return core_raise(object, core_status_); \
     } while (0)
+
+/* CORE_RUN of a Case, with what it holds as `content`, in a method that has nothing to release. */
+#define CORE_TRY_CASE(object, expression)                          \
+    do {                                                           \
+        case_object *const self_ = (case_object *)(object);        \
+        bw_case *const content = core_case_hold(self_);            \
+        bw_status core_status_;                                    \
+        if (!content) return NULL;                                 \
+        CORE_RUN(core_status_, self_->device, expression);         \
+        core_case_let_go(self_);                                   \
+        if (core_status_) return core_raise(object, core_status_); \
+    } while (0)

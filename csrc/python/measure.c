@@ -185,16 +185,10 @@ static PyObject *counters_dict(const bw_counters *c) {
 
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"rotated", NULL};
-    case_object *self = (case_object *)object;
     int rotated = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
-    bw_case *content = core_case_hold(self);
     bw_counters counters;
-    bw_status status;
-    if (!content) return NULL;
-    CORE_RUN(status, self->device, bw_count(content, rotated != 0, &counters));
-    core_case_let_go(self);
-    if (status) return core_raise(object, status);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
+    CORE_TRY_CASE(object, bw_count(content, rotated != 0, &counters));
     return counters_dict(&counters);
 }
 

@@ -4,13 +4,25 @@
 #include "api/api.h"
 #include "measure/measure.h"
 
+/* ---- operations.c ---- */
+
+/* What an operation is asked for; parameters that are left out have their defaults. */
+typedef struct bw_params {
+    const char *operation, *precision;
+    const char *const *names; /* of as many `values` */
+    const int64_t *values;
+    int count;
+} bw_params;
+
+/* Adds the parameters to *dims, which may have a list, completes it, and checks it. */
+bw_status bw_dims_read(const bw_op *op, const bw_precision *precision, const bw_params *params, bw_dims *dims);
+
 /* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites ---- */
 
 /* One combination of an entry's parameters, caches and variants. */
 typedef struct bw_suite_case {
-    const char *name, *operation;
-    const char *const *params; /* names, of as many `values`; NULL ends them */
-    const int64_t *values;
+    const char *name;
+    bw_params params;       /* without a precision */
     const int64_t *lengths; /* kv_lens; NULL: none */
     int64_t length_count;
     unsigned precisions; /* BW_MASK(...) */

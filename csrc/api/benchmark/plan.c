@@ -34,7 +34,7 @@ bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *self) {
     int id = self->entry ? (int)self->precision->id + 1 : 0;
     for (; entry < suite->cases + suite->case_count; entry++, id = 0) {
         *self = (bw_planned_case){.entry = entry, .variant = entry->variant, .cache = entry->cache};
-        BW_TRY(bw_op_find(entry->operation, &self->op_index));
+        BW_TRY(bw_op_find(entry->params.operation, &self->op_index));
         self->op = bw_op_at(self->op_index);
         const unsigned runs = entry->precisions & (entry->own_precisions ? ~0u : self->op->precisions);
         for (; id < BW_PRECISION_COUNT; id++) {
@@ -47,14 +47,6 @@ bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *self) {
 }
 
 bw_status bw_planned_case_dims(const bw_planned_case *self, bw_dims *out) {
-    unsigned present = 0;
     *out = (bw_dims){.list = self->entry->lengths, .list_count = self->entry->length_count};
-    for (int i = 0; self->entry->params[i]; i++) {
-        int index = bw_op_param_index(self->op, self->entry->params[i]);
-        if (index < 0)
-            return bw_fail(BW_CODE_INVALID, "%s has no parameter %s", self->op->name, self->entry->params[i]);
-        out->value[index] = self->entry->values[i];
-        present |= 1u << index;
-    }
-    return bw_op_complete(self->op, self->precision, present, out);
+    return bw_dims_read(self->op, self->precision, &self->entry->params, out);
 }
