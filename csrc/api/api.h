@@ -81,6 +81,7 @@ typedef struct bw_names {
     int64_t count, capacity, slot_count;
 } bw_names;
 
+uint64_t bw_names_hash(const char *name); /* whose lowest bits are the first slot to look into */
 void bw_names_free(bw_names *names);
 int64_t bw_names_find(const bw_names *names, const char *name); /* -1: not there */
 /* BW_CODE_INVALID for a name that is NULL, empty or too long, BW_CODE_MEMORY where there are too many. */

@@ -9,7 +9,7 @@ enum { NAMES_AT_FIRST = 32 };
 
 /* Of as many bytes as a name may have: one that is longer is not there. Eight at a time: an engine's names may be those
  * of templates, hundreds of letters long, and finding one is part of its range. */
-static uint64_t hash_of(const char *name) {
+uint64_t bw_names_hash(const char *name) {
     size_t left = strnlen(name, BWPROF_NAME_MOST + 1);
     uint64_t hash = left;
     for (size_t part; left; left -= part, name += part) {
@@ -39,7 +39,7 @@ bw_status bw_name_check(const char *name) {
 
 /* The slot of this name, or the free one where it would be. */
 static int64_t slot_of(const bw_names *self, const char *name) {
-    int64_t mask = self->slot_count - 1, at = (int64_t)(hash_of(name) & (uint64_t)mask);
+    int64_t mask = self->slot_count - 1, at = (int64_t)(bw_names_hash(name) & (uint64_t)mask);
     while (self->slots[at] && strcmp(self->name[self->slots[at] - 1], name) != 0) at = (at + 1) & mask;
     return at;
 }
