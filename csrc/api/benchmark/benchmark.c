@@ -58,11 +58,6 @@ static bw_status show(const run *self, int index, const bw_outcome *row) {
                    self->case_count);
 }
 
-static bw_status find_suite(run *self, const char *name, const bw_backend *backend) {
-    BW_TRY(bw_suite_find(name, backend, &self->suite));
-    return bw_suite_count(self->suite, &self->case_count);
-}
-
 /* The file is looked at before anything is measured, and written after it; a classic one holds no failures. */
 static bw_status benchmark(run *self, const char *backend, const char *suite, const char *path) {
     const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
@@ -70,7 +65,7 @@ static bw_status benchmark(run *self, const char *backend, const char *suite, co
     bw_status status = BW_OK, failed = BW_OK;
     BW_TRY(bw_file_check(path));
     BW_TRY(bw_api_open(backend, 0, &self->session));
-    BW_GOTO(find_suite(self, suite, self->session->backend));
+    BW_GOTO(bw_suite_find(suite, self->session->backend, &self->suite, &self->case_count));
     double end = bw_now_s() + (self->suite->target_seconds > 0 ? self->suite->target_seconds : INFINITY);
     for (int i = 0; i < self->case_count; i++) {
         BW_GOTO(bw_planned_case_next(self->suite, &one));
@@ -105,7 +100,7 @@ static bw_status list_cases(run *self, const char *backend, const char *suite) {
     const bw_backend *found = NULL;
     bw_planned_case one = {.entry = NULL};
     BW_TRY(bw_api_backend(backend, &found));
-    BW_TRY(find_suite(self, suite, found));
+    BW_TRY(bw_suite_find(suite, found, &self->suite, &self->case_count));
     for (int i = 0; i < self->case_count; i++) {
         BW_TRY(bw_planned_case_next(self->suite, &one));
         bw_outcome row = bw_outcome_blank(&one);

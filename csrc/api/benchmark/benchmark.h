@@ -52,9 +52,8 @@ typedef struct bw_planned_case {
     bw_cache cache;
 } bw_planned_case;
 
-/* `name` NULL: the default one. */
-bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out);
-bw_status bw_suite_count(const bw_suite *suite, int *count);
+/* And how many cases it has; `name` NULL: the default one. */
+bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out, int *count);
 /* The case behind this one, which has no entry before the first and behind the last one. */
 bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *planned_case);
 /* Complete, and checked; the list is the entry's. */

@@ -10,19 +10,15 @@ static const char *suite_at(const void *backend, int index) {
     return strcmp(bw_suites[index].backend, backend) == 0 ? bw_suites[index].name : "";
 }
 
-bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out) {
+bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out, int *count) {
     char allowed[256];
+    bw_planned_case one = {.entry = NULL};
     int index = bw_name_find(name ? name : "default", suite_at, backend->name, allowed, sizeof allowed);
     if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown suite '%.200s': allowed are %s", name, allowed);
     *out = &bw_suites[index];
-    return BW_OK;
-}
-
-bw_status bw_suite_count(const bw_suite *suite, int *count) {
-    bw_planned_case one = {.entry = NULL};
     *count = -1;
     do {
-        BW_TRY(bw_planned_case_next(suite, &one));
+        BW_TRY(bw_planned_case_next(*out, &one));
         ++*count;
     } while (one.entry);
     return BW_OK;
