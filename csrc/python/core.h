@@ -107,7 +107,8 @@ void core_arrays_release(core_arrays *arrays);
 /* The place in `names`, which NULL ends, of what an argument says; -1 with a ValueError that lists what is allowed. */
 int core_read_choice(const char *argument, const char *name, const char *const *names);
 int core_read_cache(const char *name, bw_cache *out); /* 0, or -1 with an exception */
-/* Completes and checks it. 0, or -1 with an exception and nothing to free. */
+/* Finds the names of a subject, completes its parameters and checks them. 0, or -1 with an exception and nothing to
+ * free. */
 int core_subject_read(PyObject *object, core_subject *subject);
 void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
@@ -131,13 +132,10 @@ void core_device_leave(device_object *self);
 /* Signals, then the function that context is, if any: whether to stop, with an exception. */
 bool core_poll(void *context);
 PyObject *core_conditions_dict(const bw_conditions *conditions, const char *note);
-PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
+typedef PyObject *core_method(PyObject *object, PyObject *args, PyObject *kwargs);
+core_method core_case_verify, core_case_measure, core_case_count;
+core_method core_device_measure_call, core_device_count_call, core_device_count_call_metrics;
 PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
-PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
