@@ -42,6 +42,7 @@ SM90_ARCH = "90a"  # of files *_sm90.cu
 FP8_ARCH = "89"  # the oldest that converts FP8; of files *_fp8.cu
 OLDEST_CUDA = (12, 0)
 SIZE_CUDA = (13, 0)  # each of its drivers reads code that is compressed for size; drivers before 12.4 do not
+BACKENDS = ("cuda", "cpu")  # whose cases of suites the library lists
 SANITIZERS = ("address", "undefined", "thread", "leak")
 WITHOUT_CUDA = "build without CUDA: BWPROF_CUDA=0"
 
@@ -423,26 +424,39 @@ class Plan:
 
 def c_list(values: list[Any] | str | None, kind: str = "const char *const", end: str = "NULL") -> str:
     """Write a list of csrc/api/benchmark/benchmark.h in C."""
-    listed = [values] if isinstance(values, str) else values
-    return "NULL" if listed is None else f"({kind}[]){{{', '.join([*map(json.dumps, listed), end])}}}"
+    return "NULL" if values is None else f"({kind}[]){{{', '.join([*map(json.dumps, as_list(values)), end])}}}"
 
 
-def suite_cases(entry: dict[str, Any], spread: Any) -> list[str]:
-    """Write an entry's rows of bw_suite_case, one for each combination of its parameters."""
-    axes = {
-        name: spread(value if isinstance(value, list) else [value], name)
-        for name, value in entry.get("params", {}).items()
-    }
+def as_list(values: Any) -> list[Any]:
+    """Return a value of a suite that may be one or a list of them as a list."""
+    return list(values) if isinstance(values, list) else [values]
+
+
+def c_mask(precisions: Any) -> str:
+    """Write a set of precisions in C."""
+    return " | ".join(f"BW_MASK({name.upper()})" for name in as_list(precisions))
+
+
+def suite_cases(entry: dict[str, Any], precisions: Any, spread: Any) -> list[str]:
+    """Write an entry's rows of bw_suite_case, one for each combination of its parameters, caches and variants."""
+    axes = {name: spread(as_list(value), name) for name, value in entry.get("params", {}).items()}
     lengths = spread(entry["kv_lens"], "kv_lens") if "kv_lens" in entry else None
     several = [name for name, values in axes.items() if len(set(values)) > 1]
+    caches, variants = as_list(entry.get("cache", "cold")), as_list(entry.get("variants"))
+    if "all" in variants:
+        raise CompileError(f"suite: {entry}: a case of bwprof's own suites names its variants, and not all of them")
     rows = []
-    for values in itertools.product(*axes.values()):
+    for *values, cache, variant in itertools.product(
+        *axes.values(), ["cold", "hot"] if "both" in caches else caches, variants
+    ):
         point = dict(zip(axes, values, strict=True))
         name = " ".join([entry.get("name", entry["operation"]), *(f"{axis}={point[axis]}" for axis in several)])
         numbers = [int(value) for value in values]
-        cells = [json.dumps(name), json.dumps(entry["operation"]), c_list(list(point))]
-        cells += [c_list(listed, "const int64_t", "0") for listed in (numbers, lengths)] + [str(len(lengths or []))]
-        cells += [c_list(entry.get(key)) for key in ("precisions", "variants", "backends", "cache")]
+        params = ", ".join([c_list(list(point)), c_list(numbers, "const int64_t", "0"), str(len(point))])
+        cells = [json.dumps(name), f"{{{json.dumps(entry['operation'])}, NULL, {params}}}"]
+        cells += [c_list(lengths, "const int64_t", "0"), str(len(lengths or []))]
+        cells += [c_mask(entry.get("precisions", precisions)), str(int("precisions" in entry))]
+        cells += [f"BW_CACHE_{cache.upper()}", json.dumps(variant) if variant else "NULL", str(int(len(variants) > 1))]
         rows.append("{" + ", ".join(cells) + "}")
     return rows
 
@@ -456,19 +470,16 @@ def suite_table() -> str:
         "expand_ranges"
     ]  # reads sizes; the package is not built yet
     rows = []
-    for path in paths:
+    for path, backend in itertools.product(paths, BACKENDS):
         suite = tomllib.loads(path.read_text("utf-8-sig"))
-        cases = [row for entry in suite["case"] for row in suite_cases(entry, spread)]
-        backends = [
-            "{" + f"{json.dumps(name)}, {c_list(there.get('precisions'))}, {there.get('target_seconds', 0)}" + "}"
-            for name, there in suite.get("on", {}).items()
-        ]
-        precisions = suite.get("precisions", ["fp32", "fp16"])
-        rows.append(
-            f"    {{{json.dumps(path.stem)}, {c_list(precisions)}, {suite.get('target_seconds', 0)},\n"
-            f"     (const bw_suite_on[]){{{', '.join([*backends, '{NULL, NULL, 0}'])}}},\n"
-            "     (const bw_suite_case[]){\n        " + ",\n        ".join(cases) + f"}}, {len(cases)}}},\n"
-        )
+        settings = {"precisions": ["fp32", "fp16"], "target_seconds": 0} | suite | suite.get("on", {}).get(backend, {})
+        entries = [entry for entry in suite["case"] if backend in as_list(entry.get("backends", list(BACKENDS)))]
+        cases = [row for entry in entries for row in suite_cases(entry, settings["precisions"], spread)]
+        if cases:
+            rows.append(
+                f"    {{{json.dumps(path.stem)}, {json.dumps(backend)}, {settings['target_seconds']},\n"
+                "     (const bw_suite_case[]){\n        " + ",\n        ".join(cases) + f"}}, {len(cases)}}},\n"
+            )
     return "/* Written by setup.py. */\nstatic const bw_suite bw_suites[] = {\n" + "".join(rows) + "};\n"
 
 

@@ -202,10 +202,9 @@ class Profiler:
         """End the latest range of this name; ValueError when none runs."""
     def finish(self, name: str, /) -> None:
         """End the latest range of this name; do nothing when none runs."""
-    def read(self) -> dict[str, list[float]]:
-        """Wait for the ranges that were stopped: name -> times in ns, names in the order of their first start."""
     def events(self) -> dict[str, list[tuple[float, float, int | None, int | None]]]:
-        """Wait for them, too: name -> its ranges: begin (ns since a fixed moment), ns, bytes read and written."""
+        """Wait for the ranges that were stopped: name -> each one's begin (ns since a fixed moment), ns, bytes read and
+        written; names in the order of their first start."""
     def forget(self) -> None:
         """Forgets the times so far."""
     def floor_ns(self) -> float:
@@ -234,14 +233,11 @@ class Case:
     operation: str
     precision: str
     variant: str
-    variant_note: str  # why the default variant was passed over ("" = it was not); known once run
     params: dict[str, int]
     cost: dict[str, int]
     operands: list[dict[str, Any]]
     """name, role ("in", "out", "inout"), dtype, shape (tuple), bytes, row_elems (so many begin with a new block; 0: all
     lie behind each other), scale_of (the operand that these multiply, or None)."""
-    set_bytes: int  # one buffer set with its scratch
-    workspace_bytes: int
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """needed, free, buffer_sets and fits (bool) for measure(cache=...)."""
     def run(self, arrays: Mapping[str, Buffer], /) -> dict[str, bytes]:

@@ -46,7 +46,7 @@ def test_a_closed_case_raises(cpu: _core.Device) -> None:
     for use in uses:
         with pytest.raises(ValueError, match="this Case is closed"):
             use()
-    for name in ("operation", "precision", "variant", "variant_note", "params", "cost", "operands", "set_bytes"):
+    for name in ("operation", "precision", "variant", "params", "cost", "operands"):
         with pytest.raises(ValueError, match="this Case is closed"):
             getattr(case, name)
 

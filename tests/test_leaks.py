@@ -115,7 +115,7 @@ def use_functions(device: _core.Device, count: int) -> None:
             for name in ("a", "b", f"name {i}"):
                 profiler.start(name)
                 profiler.stop(name)
-            assert len(profiler.read()) == 3
+            assert len(profiler.events()) == 3
             if i % 2:
                 profiler.close()
 

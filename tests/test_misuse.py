@@ -462,7 +462,7 @@ def test_objects_made_for_a_case_that_closes_meanwhile():
                 self.target, self.itself = target, self
             def __del__(self):
                 self.target.close()
-        for name in ("params", "operands", "cost", "variant_note"):
+        for name in ("params", "operands", "cost", "variant"):
             case = make()
             gc.collect()
             Closer(case)
@@ -590,9 +590,9 @@ def test_a_profiler_is_not_closed_while_its_floor_is_read():
         Closer()
         gc.set_threshold(1)
         gc.enable()
-        times = profiler.read()
+        events = profiler.events()
         gc.disable()
-        print(sum(len(ns) for ns in times.values()))
+        print(sum(len(ranges) for ranges in events.values()))
         profiler.close()
         """)
     assert re.fullmatch("this Profiler .*read.*\n300", said)

@@ -481,7 +481,7 @@ def test_every_cuda_call_of_a_profiler_fails_in_turn(gpu: _core.Device) -> None:
                     profiler.start("a")
                     case.enqueue()
                     profiler.stop("a")
-                assert len(profiler.read()["a"]) == 6
+                assert len(profiler.events()["a"]) == 6
                 assert profiler.floor_ns() > 0
             finally:
                 profiler.close()

@@ -367,7 +367,7 @@ def _time_marks(
                     if not late:
                         break
                 waited = waited or late
-                calls.append({name: [ns / 1e6 for ns in times] for name, times in core.read().items()})
+                calls.append({name: [ns / 1e6 for _, ns, *_ in events] for name, events in core.events().items()})
     finally:
         core.close()
     clock = str(_core.backend_facts(device.backend)["range_clock"])

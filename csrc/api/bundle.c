@@ -12,7 +12,8 @@
 #include "api/api.h"
 #include "base/clock.h"
 
-#define ROOT ".test-results/bandwidth"
+#define RESULTS ".test-results"
+#define ROOT RESULTS "/bandwidth"
 #define NAME "bandwidth_report.json"
 #define LOCK_NAME "." NAME ".writing"
 
@@ -23,8 +24,6 @@ typedef struct place {
     char folder[PATH_SIZE], path[PATH_SIZE];
     char lock[PATH_SIZE]; /* a hidden file beside it; bwprof's Python package locks the same one */
 } place;
-
-/* ---- a report ---- */
 
 /* Texts fill their arrays where a caller has filled them to the end. */
 static bw_status check_text(const char *text, size_t most, const char *name) {
@@ -51,19 +50,18 @@ static bw_status check_report(const bwprof_report *self) {
 
 /* As an object of JSON, whose first line stands where the text ends and whose others begin with `indent`. */
 static void add_object(bw_text *to, const bwprof_report *self, const char *indent) {
-    bw_text_add(to, "{\n%s  \"operation\": ", indent);
-    bw_text_json(to, self->operation);
-    bw_text_add(to, ",\n%s  \"precision\": ", indent);
-    bw_text_json(to, self->precision);
-    bw_text_add(to, ",\n%s  \"time_ms\": ", indent);
-    bw_text_number(to, self->time_ms, -1, "null");
-    bw_text_add(to, ",\n%s  \"bandwidth_gb_s\": ", indent);
-    bw_text_number(to, self->bandwidth_gb_s, -1, "null");
-    bw_text_add(to, ",\n%s  \"bytes_read\": %llu,\n%s  \"bytes_written\": %llu\n%s}", indent,
-                (unsigned long long)self->bytes_read, indent, (unsigned long long)self->bytes_written, indent);
+    char between[8];
+    snprintf(between, sizeof between, ",\n%s  ", indent);
+    bw_row row = {.to = to, .form = BW_JSON, .between = between};
+    bw_text_add(to, "{\n%s  ", indent);
+    bw_row_text(&row, "operation", self->operation);
+    bw_row_text(&row, "precision", self->precision);
+    bw_row_number(&row, "time_ms", self->time_ms);
+    bw_row_number(&row, "bandwidth_gb_s", self->bandwidth_gb_s);
+    bw_row_whole(&row, "bytes_read", true, self->bytes_read);
+    bw_row_whole(&row, "bytes_written", true, self->bytes_written);
+    bw_text_add(to, "\n%s}", indent);
 }
-
-/* ---- the place ---- */
 
 /* It becomes a folder's name, which must not lead anywhere else. */
 static bw_status check_run_id(const char *run_id) {
@@ -85,11 +83,9 @@ static bw_status refuse_link(const char *path) {
 
 /* The folder with those above it, made where there are none. */
 static bw_status make_folder(const char *folder) {
-    char part[PATH_SIZE];
-    for (const char *at = folder; at;) {
-        at = strchr(at + 1, '/');
-        snprintf(part, sizeof part, "%.*s", at ? (int)(at - folder) : (int)strlen(folder), folder);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) return bw_file_error(part);
+    const char *const folders[] = {RESULTS, ROOT, folder};
+    for (int i = 0; i < 3; i++) {
+        if (mkdir(folders[i], 0777) != 0 && errno != EEXIST) return bw_file_error(folders[i]);
     }
     return BW_OK;
 }
@@ -134,8 +130,6 @@ static bw_status take_lock(const place *place, int *file) {
     if (status || *file >= 0) return status;
     return bw_fail(BW_CODE_BUSY, "%.300s: another bwprof is writing to it", place->path);
 }
-
-/* ---- the file ---- */
 
 /* *out is NULL where there is no file yet. */
 static bw_status read_file(const char *path, char **out, size_t *size) {

@@ -10,7 +10,7 @@
 #include "api/api.h"
 #include "base/clock.h"
 
-enum { TRIES = 100, NAME_PART = 200, LINKS_MOST = 40 };
+enum { TRIES = 100, NAME_PART = 200, LINKS_MOST = 40, PATH_SIZE = PATH_MAX + 64 };
 
 bw_status bw_file_error(const char *path) {
     return bw_fail(BW_CODE_SYSTEM, "Failed to open output file: %.400s: %s", path, strerror(errno));
@@ -46,25 +46,18 @@ static bw_status write_all(int file, const bw_text *text, const char *path) {
     return BW_OK;
 }
 
-/* A new file beside the path, hidden, with the old one's mode; its name is *out, the caller's to free. */
-static bw_status open_beside(const char *path, int *file, char **out) {
-    size_t size = strlen(path) + 64;
+/* A new file beside the path, hidden, with the old one's mode. */
+static bw_status open_beside(const char *path, int *file, char out[PATH_SIZE]) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     struct stat old;
     *file = -1;
-    *out = malloc(size);
-    if (!*out) return bw_fail(BW_CODE_MEMORY, "no host memory for a file's name");
     for (int i = 0; i < TRIES && *file < 0; i++) {
-        snprintf(*out, size, "%.*s.%.*s.%lx.%llx.tmp", (int)(name - path), path, NAME_PART, name, (long)getpid(),
+        snprintf(out, PATH_SIZE, "%.*s.%.*s.%lx.%llx.tmp", (int)(name - path), path, NAME_PART, name, (long)getpid(),
                  (unsigned long long)bw_now_ns());
-        *file = open(*out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        *file = open(out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (*file < 0 && errno != EEXIST) break;
     }
-    if (*file < 0) {
-        bw_status status = bw_file_error(path);
-        free(*out);
-        return status;
-    }
+    if (*file < 0) return bw_file_error(path);
     if (stat(path, &old) == 0) (void)!fchmod(*file, old.st_mode & 07777);
     return BW_OK;
 }
@@ -99,7 +92,7 @@ static bw_status place_of(const char *path, char out[PATH_MAX]) {
 }
 
 bw_status bw_file_check(const char *path) {
-    char place[PATH_MAX], *beside;
+    char place[PATH_MAX], beside[PATH_SIZE];
     int file;
     struct stat found;
     BW_TRY(check_path(path));
@@ -109,10 +102,9 @@ bw_status bw_file_check(const char *path) {
     }
     if (!is_plain(path)) return access(path, W_OK) == 0 ? BW_OK : bw_file_error(path);
     BW_TRY(place_of(path, place));
-    BW_TRY(open_beside(place, &file, &beside));
+    BW_TRY(open_beside(place, &file, beside));
     close(file);
     unlink(beside);
-    free(beside);
     return BW_OK;
 }
 
@@ -136,19 +128,18 @@ static void sync_folder_of(char *path) {
 }
 
 bw_status bw_file_write(const char *path, const bw_text *text) {
-    char place[PATH_MAX], *beside;
+    char place[PATH_MAX], beside[PATH_SIZE];
     int file;
     BW_TRY(check_path(path));
     if (text->failed) return bw_fail(BW_CODE_MEMORY, "no host memory for the text of %.400s", path);
     if (!is_plain(path)) return write_in_place(path, text);
     BW_TRY(place_of(path, place));
-    BW_TRY(open_beside(place, &file, &beside));
+    BW_TRY(open_beside(place, &file, beside));
     bw_status status = write_all(file, text, path);
     if (!status && fsync(file) != 0) status = bw_file_error(path);
     if (close(file) != 0 && !status) status = bw_file_error(path);
     if (!status && rename(beside, place) != 0) status = bw_file_error(path);
     if (status) unlink(beside);
     if (!status) sync_folder_of(place);
-    free(beside);
     return status;
 }

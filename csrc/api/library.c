@@ -1,6 +1,4 @@
 /* Versions, the last error of a thread, and opening a device. */
-#include <stdarg.h>
-
 #include "api/api.h"
 #include "build_info.h"
 
@@ -23,29 +21,16 @@ int bwprof_abi_version(void) {
 }
 
 /* A message repeats what a caller gave, or the beginning of it, which may end within a character. */
-static void say(const char *message) {
-    bw_text plain = {0};
-    bw_text_plain(&plain, message);
-    snprintf(bw_api_last_error, sizeof bw_api_last_error, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
-    bw_text_free(&plain);
-}
-
 bwprof_status bw_api_answer(bw_status status) {
     if (!status) return BWPROF_OK;
     bwprof_status answer = (bwprof_status)bw_status_code(status);
-    say(bw_status_message(status));
+    const char *message = bw_status_message(status);
+    bw_text plain = {0};
+    bw_text_name(&plain, message, BW_PLAIN);
+    snprintf(bw_api_last_error, sizeof bw_api_last_error, "%s", plain.bytes && !plain.failed ? plain.bytes : message);
+    bw_text_free(&plain);
     bw_status_free(status);
     return answer;
-}
-
-bwprof_status bw_api_unknown(const char *format, ...) {
-    va_list arguments;
-    char message[sizeof bw_api_last_error];
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    say(message);
-    return BWPROF_UNKNOWN;
 }
 
 bw_status bw_api_need(const void *argument, const char *name) {

@@ -9,7 +9,7 @@ enum { NAMES_AT_FIRST = 32 };
 
 /* Of as many bytes as a name may have: one that is longer is not there. Eight at a time: an engine's names may be those
  * of templates, hundreds of letters long, and finding one is part of its range. */
-static uint64_t hash_of(const char *name) {
+uint64_t bw_names_hash(const char *name) {
     size_t left = strnlen(name, BWPROF_NAME_MOST + 1);
     uint64_t hash = left;
     for (size_t part; left; left -= part, name += part) {
@@ -25,7 +25,6 @@ static uint64_t hash_of(const char *name) {
 void bw_names_free(bw_names *self) {
     for (int64_t i = 0; i < self->count; i++) free(self->name[i]);
     free(self->name);
-    free(self->hash);
     free(self->slots);
     *self = (bw_names){0};
 }
@@ -39,32 +38,28 @@ bw_status bw_name_check(const char *name) {
 }
 
 /* The slot of this name, or the free one where it would be. */
-static int64_t slot_of(const bw_names *self, const char *name, uint64_t hash) {
-    int64_t mask = self->slot_count - 1, at = (int64_t)(hash & (uint64_t)mask);
-    for (; self->slots[at]; at = (at + 1) & mask) {
-        int64_t number = self->slots[at] - 1;
-        if (self->hash[number] == hash && strcmp(self->name[number], name) == 0) break;
-    }
+static int64_t slot_of(const bw_names *self, const char *name) {
+    int64_t mask = self->slot_count - 1, at = (int64_t)(bw_names_hash(name) & (uint64_t)mask);
+    while (self->slots[at] && strcmp(self->name[self->slots[at] - 1], name) != 0) at = (at + 1) & mask;
     return at;
 }
 
 int64_t bw_names_find(const bw_names *self, const char *name) {
     if (!name || !self->count) return -1;
-    return (int64_t)self->slots[slot_of(self, name, hash_of(name))] - 1;
+    return (int64_t)self->slots[slot_of(self, name)] - 1;
 }
 
 /* Half of the slots are free. */
 static bw_status grow(bw_names *self) {
     int64_t capacity = self->capacity ? 2 * self->capacity : NAMES_AT_FIRST;
     BW_TRY(bw_resize((void **)&self->name, capacity, sizeof *self->name, "names"));
-    BW_TRY(bw_resize((void **)&self->hash, capacity, sizeof *self->hash, "names"));
     int32_t *slots = calloc(2 * (size_t)capacity, sizeof *slots);
     if (!slots) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld names", (long long)capacity);
     free(self->slots);
     self->slots = slots;
     self->capacity = capacity;
     self->slot_count = 2 * capacity;
-    for (int64_t i = 0; i < self->count; i++) self->slots[slot_of(self, self->name[i], self->hash[i])] = (int32_t)i + 1;
+    for (int64_t i = 0; i < self->count; i++) self->slots[slot_of(self, self->name[i])] = (int32_t)i + 1;
     return BW_OK;
 }
 
@@ -77,12 +72,10 @@ bw_status bw_names_add(bw_names *self, const char *name, int64_t *out) {
                        BWPROF_NAMES_MOST);
     }
     if (self->count == self->capacity) BW_TRY(grow(self));
-    uint64_t hash = hash_of(name);
     char *copy = strdup(name);
     if (!copy) return bw_fail(BW_CODE_MEMORY, "no host memory for a name");
     self->name[self->count] = copy;
-    self->hash[self->count] = hash;
-    self->slots[slot_of(self, name, hash)] = (int32_t)self->count + 1;
+    self->slots[slot_of(self, name)] = (int32_t)self->count + 1;
     *out = self->count++;
     return BW_OK;
 }
@@ -102,6 +95,6 @@ bw_status bw_names_add_row(bw_names *self, const char *name, void **rows, size_t
 
 void bw_names_take_back(bw_names *self) {
     int64_t last = --self->count;
-    self->slots[slot_of(self, self->name[last], self->hash[last])] = 0; /* no other name was put behind it */
+    self->slots[slot_of(self, self->name[last])] = 0; /* no other name was put behind it */
     free(self->name[last]);
 }

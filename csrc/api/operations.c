@@ -10,15 +10,8 @@
 BW_PRECISIONS(BW_NAME_FITS)
 #undef BW_NAME_FITS
 
-/* Parameters that are left out have their defaults. */
-typedef struct bw_params {
-    const char *operation, *precision;
-    const char *const *names; /* of as many `values` */
-    const int64_t *values;
-    int count;
-} bw_params;
-
-static bw_status read_dims(const bw_params *params, const bw_op *op, bw_dims *dims, unsigned *set) {
+bw_status bw_dims_read(const bw_op *op, const bw_precision *precision, const bw_params *params, bw_dims *dims) {
+    unsigned set = 0;
     for (int i = 0; i < params->count; i++) {
         BW_TRY(bw_api_need(params->names[i], "a parameter's name"));
         int index = bw_op_param_index(op, params->names[i]);
@@ -26,18 +19,16 @@ static bw_status read_dims(const bw_params *params, const bw_op *op, bw_dims *di
             return bw_fail(BW_CODE_INVALID, "%s has no parameter '%.100s': `bwprof operations` lists them", op->name,
                            params->names[i]);
         }
-        if (*set & 1u << index) {
+        if (set & 1u << index) {
             return bw_fail(BW_CODE_INVALID, "%s: %s is given twice", op->name, params->names[i]);
         }
         dims->value[index] = params->values[i];
-        *set |= 1u << index;
+        set |= 1u << index;
     }
-    return BW_OK;
+    return bw_op_complete(op, precision, set, dims);
 }
 
-/* Parameters come out complete, and checked. */
 static bw_status read_params(const bw_params *params, bw_planned_case *out, bw_dims *dims) {
-    unsigned set = 0;
     *out = (bw_planned_case){.op = NULL};
     *dims = (bw_dims){.list = NULL};
     BW_TRY(bw_api_need(params->operation, "operation"));
@@ -52,8 +43,7 @@ static bw_status read_params(const bw_params *params, bw_planned_case *out, bw_d
     BW_TRY(bw_op_find(params->operation, &out->op_index));
     BW_TRY(bw_precision_find(params->precision, &out->precision));
     out->op = bw_op_at(out->op_index);
-    BW_TRY(read_dims(params, out->op, dims, &set));
-    return bw_op_complete(out->op, out->precision, set, dims);
+    return bw_dims_read(out->op, out->precision, params, dims);
 }
 
 /* NULL: not wanted. */
@@ -91,11 +81,8 @@ static bw_status measure(const bw_params *params, bwprof_report *out) {
                                .bandwidth_gb_s = row.gb_s,
                                .bytes_read = (uint64_t)row.cost.bytes_read,
                                .bytes_written = (uint64_t)row.cost.bytes_written};
-        const char *precision = request.precision->name;
         snprintf(out->operation, sizeof out->operation, "%s", request.op->name);
-        for (size_t i = 0; i + 1 < sizeof out->precision && precision[i]; i++) {
-            out->precision[i] = bw_text_capital(precision[i]);
-        }
+        bw_outcome_precision(&row, true, out->precision, sizeof out->precision);
     }
     bw_measurement_free(&row.measurement);
     bw_api_close(session);
@@ -113,8 +100,6 @@ static bw_status measure(const bw_params *params, bwprof_report *out) {
 
 enum { APPEND_PAGE_SIZE = 16 }; /* tokens, as kv_gather has it by default */
 static const char *const append_names[] = {"batch", "seq_len", "num_kv_heads", "head_dim", "page_size"};
-
-/* ---- bytes and FLOPs ---- */
 
 bwprof_status bwprof_cost(const char *operation, const char *precision, const char *const *names, const int64_t *values,
                           int count, uint64_t *bytes_read, uint64_t *bytes_written, uint64_t *flops) {
@@ -146,8 +131,6 @@ bwprof_status bwprof_kv_append_cost(int64_t batch, int64_t seq_len, int64_t num_
                                     uint64_t *flops) {
     return COST("kv_append", precision, append_names, batch, seq_len, num_kv_heads, head_dim, APPEND_PAGE_SIZE);
 }
-
-/* ---- one measurement ---- */
 
 bwprof_status bwprof_profile_gemm_bandwidth(int M, int N, int K, int use_fp16, bwprof_report *out) {
     static const char *const names[] = {"M", "N", "K"};

@@ -95,8 +95,6 @@ bwprof_status bwprof_profiler_enable(bwprof_profiler *handle, int enabled) {
     return BWPROF_OK;
 }
 
-/* ---- tracks ---- */
-
 static unsigned bucket_of(uint64_t thread, const void *stream) {
     uint64_t mixed = (thread ^ (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
     return (unsigned)(mixed >> 58); /* of TRACK_BUCKETS */
@@ -153,8 +151,6 @@ void bw_track_enter(bw_track *self) {
 void bw_track_leave(bw_track *self) {
     pthread_mutex_unlock(&self->lock);
 }
-
-/* ---- marking ---- */
 
 static void lock_to_mark(bw_track *track) {
     if (pthread_mutex_trylock(&track->lock) == 0) return;
@@ -278,8 +274,6 @@ cleanup:
     return status;
 }
 
-/* ---- bytes ---- */
-
 /* Calls of several threads in turn. */
 static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
     int64_t id;
@@ -300,8 +294,6 @@ bwprof_status bwprof_profiler_set_bytes(bwprof_profiler *handle, const char *nam
     bw_handle_let_go(handle);
     return bw_api_answer(status);
 }
-
-/* ---- both at once ---- */
 
 bwprof_status bwprof_range_begin(bwprof_profiler *handle, const char *name, void *stream, uint64_t bytes_read,
                                  uint64_t bytes_written, bwprof_range *out) {

@@ -1,6 +1,5 @@
 /* The profiler behind a handle: a device, and for each thread on each stream a track with ranges of its own. */
-#ifndef BW_API_PROFILER_H
-#define BW_API_PROFILER_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,5 +67,3 @@ bw_track *bw_track_next(bw_profiler *self, const bw_track *track);
 /* The lock for readers. It lets a thread that marks pass first, so that a long reading does not delay it. */
 void bw_track_enter(bw_track *track);
 void bw_track_leave(bw_track *track);
-
-#endif

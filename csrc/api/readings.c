@@ -19,7 +19,6 @@ typedef struct reading {
     double *ns; /* the times that medians are of */
     int64_t time_count;
     double median_ms, gb_s;
-    bool has_bytes;
     bw_range_bytes bytes; /* by each; of those that moved different bytes the mean */
 } reading;
 
@@ -36,8 +35,6 @@ static void readings_free(readings *self) {
     free(self->of);
     bw_names_free(&self->names);
 }
-
-/* ---- waiting ---- */
 
 /* Until all that had been stopped when this began has its time. The track's thread waits for no more than the reading
  * of a few marks: the stream is waited for without the lock. */
@@ -56,8 +53,6 @@ static bw_status settle(bw_track *track) {
     } while (left > 0);
     return status;
 }
-
-/* ---- putting together ---- */
 
 static bw_status gather_name(const bw_track *track, int64_t id, readings *to) {
     int64_t before = to->names.count, at, count;
@@ -92,10 +87,9 @@ static bw_status gather(bw_track *track, const char *only, readings *to) {
 /* Ranges that began before their bytes were set have those that are set now. */
 static void add_bytes(bw_profiler *self, const char *name, reading *to) {
     to->bytes = bw_profiler_find_bytes(self, name);
-    to->has_bytes = to->bytes.known;
     bw_range_totals *totals = &to->totals;
     double unset = (double)(totals->count - totals->known);
-    if (!to->has_bytes || !totals->count) return;
+    if (!to->bytes.known || !totals->count) return;
     const bw_range_totals rest = {.least_ns = NAN,
                                   .most_ns = NAN,
                                   .known = totals->count - totals->known,
@@ -115,7 +109,7 @@ static double bandwidth_of(const reading *self) {
     const bw_range_totals *all = &self->totals;
     if (all->varied) return all->sum_ns > 0.0 ? bw_gb_s(all->bytes_read + all->bytes_written, all->sum_ns / 1e9) : NAN;
     double bytes = (double)self->bytes.bytes_read + (double)self->bytes.bytes_written;
-    bool known = self->has_bytes && bytes > 0.0 && self->median_ms > 0.0;
+    bool known = self->bytes.known && bytes > 0.0 && self->median_ms > 0.0;
     return known ? bw_gb_s(bytes, self->median_ms / 1e3) : NAN;
 }
 
@@ -169,11 +163,12 @@ static bw_status find_floor(const bwprof_profiler *handle, bw_profiler *self, do
     return status;
 }
 
-/* ---- one range ---- */
-
-static bw_status read_one(bwprof_profiler *handle, const char *name, reading *out) {
+/* As far as it is known, for what there is a place `to`. */
+static bw_status read_one(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
     bw_profiler *self;
     readings found = {.of = NULL};
+    *out = (reading){.median_ms = NAN, .gb_s = NAN};
+    BW_TRY(bw_api_need(to, what));
     BW_TRY(bw_name_check(name));
     BW_TRY(bw_handle_hold(handle, &self));
     bw_status status = read_ranges(self, name, &found);
@@ -185,39 +180,35 @@ static bw_status read_one(bwprof_profiler *handle, const char *name, reading *ou
     return status;
 }
 
-/* What the three readers below begin with: the range as far as it is known, for what there is a place `to`. */
-static bwprof_status ask(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
-    *out = (reading){.median_ms = NAN, .gb_s = NAN};
-    bw_status status = bw_api_need(to, what);
-    if (!status) status = read_one(handle, name, out);
-    return bw_api_answer(status);
-}
-
 bwprof_status bwprof_profiler_elapsed_ms(bwprof_profiler *handle, const char *name, double *time_ms) {
     reading found;
-    bwprof_status answer = ask(handle, name, time_ms, "time_ms", &found);
+    bw_status status = read_one(handle, name, time_ms, "time_ms", &found);
     if (time_ms) *time_ms = found.median_ms;
-    if (answer || !isnan(found.median_ms)) return answer;
-    return bw_api_unknown("range '%.100s' has no time yet: it has not been stopped", name);
+    if (!status && isnan(found.median_ms)) {
+        status = bw_fail((bw_code)BW_CODE_UNKNOWN, "range '%.100s' has no time yet: it has not been stopped", name);
+    }
+    return bw_api_answer(status);
 }
 
 bwprof_status bwprof_profiler_bandwidth_gb_s(bwprof_profiler *handle, const char *name, double *gb_s) {
     reading found;
-    bwprof_status answer = ask(handle, name, gb_s, "gb_s", &found);
+    bw_status status = read_one(handle, name, gb_s, "gb_s", &found);
     if (gb_s) *gb_s = found.gb_s;
-    if (answer || !isnan(found.gb_s)) return answer;
-    return bw_api_unknown("range '%.100s' has no bandwidth: %s", name,
-                          isnan(found.median_ms)  ? "it has not been stopped"
-                          : !found.has_bytes      ? "its bytes were not set"
-                          : found.median_ms > 0.0 ? "its bytes are 0"
-                                                  : "its time is 0");
+    if (!status && isnan(found.gb_s)) {
+        status = bw_fail((bw_code)BW_CODE_UNKNOWN, "range '%.100s' has no bandwidth: %s", name,
+                         isnan(found.median_ms)  ? "it has not been stopped"
+                         : !found.bytes.known    ? "its bytes were not set"
+                         : found.median_ms > 0.0 ? "its bytes are 0"
+                                                 : "its time is 0");
+    }
+    return bw_api_answer(status);
 }
 
 bwprof_status bwprof_profiler_count(bwprof_profiler *handle, const char *name, int64_t *count) {
     reading found;
-    bwprof_status answer = ask(handle, name, count, "count", &found);
+    bw_status status = read_one(handle, name, count, "count", &found);
     if (count) *count = found.totals.count;
-    return answer;
+    return bw_api_answer(status);
 }
 
 bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
@@ -247,7 +238,7 @@ static void write_report(const readings *all, bw_text *to) {
         const reading *one = &all->of[i];
         const uint64_t bytes[] = {one->bytes.bytes_read, one->bytes.bytes_written};
         bw_text_add(to, "=== Bandwidth Profile: ");
-        bw_text_plain(to, all->names.name[i]);
+        bw_text_name(to, all->names.name[i], BW_PLAIN);
         bw_text_add(to, " ===\nElapsed time: ");
         bw_text_number(to, one->median_ms, 3, "unknown");
         bw_text_add(to, " ms");
@@ -257,7 +248,7 @@ static void write_report(const readings *all, bw_text *to) {
         } else if (count > 1) {
             bw_text_add(to, " (median of %lld)", count);
         }
-        for (int j = 0; j < 2 && one->has_bytes; j++) {
+        for (int j = 0; j < 2 && one->bytes.known; j++) {
             bw_text_add(to, "\n%s: %llu (", labels[j], (unsigned long long)bytes[j]);
             bw_text_number(to, (double)bytes[j] / MILLION, 2, "");
             bw_text_add(to, one->totals.varied ? " MB, mean)" : " MB)");
@@ -270,80 +261,48 @@ static void write_report(const readings *all, bw_text *to) {
     }
 }
 
-/* A name is in JSON alone. */
-static void begin_column(bw_text *to, bool json, const char *name) {
-    bw_text_add(to, json ? ", \"%s\": " : ",%.0s", name);
-}
-
-static void add_number(bw_text *to, bool json, const char *name, double value) {
-    begin_column(to, json, name);
-    bw_text_number(to, value, -1, json ? "null" : "");
-}
-
-static void add_bytes_column(bw_text *to, bool json, const char *name, const reading *one, uint64_t bytes) {
-    begin_column(to, json, name);
-    if (one->has_bytes) bw_text_add(to, "%llu", (unsigned long long)bytes);
-    if (!one->has_bytes && json) bw_text_add(to, "null");
-}
-
-/* Of a range, behind its name; in CSV their names are the header's. */
-static void add_columns(bw_text *to, bool json, const readings *all, const reading *one) {
-    begin_column(to, json, "count");
-    bw_text_add(to, "%lld", (long long)one->totals.count);
-    add_number(to, json, "total_ms", one->totals.sum_ns / 1e6);
-    add_number(to, json, "time_ms", one->median_ms);
-    add_number(to, json, "time_ms_min", one->totals.least_ns / 1e6);
-    add_number(to, json, "time_ms_max", one->totals.most_ns / 1e6);
-    add_bytes_column(to, json, "bytes_read", one, one->bytes.bytes_read);
-    add_bytes_column(to, json, "bytes_written", one, one->bytes.bytes_written);
-    add_number(to, json, "bandwidth_gb_s", one->gb_s);
-    begin_column(to, json, "flags");
-    bw_text_add(to, json ? "\"%s\"}" : "%s\n", flags_of(all, one));
+static void add_row(bw_row row, const readings *all, const char *name, const reading *one) {
+    bw_row_text(&row, "range", name);
+    bw_row_whole(&row, "count", true, (uint64_t)one->totals.count);
+    bw_row_number(&row, "total_ms", one->totals.sum_ns / 1e6);
+    bw_row_number(&row, "time_ms", one->median_ms);
+    bw_row_number(&row, "time_ms_min", one->totals.least_ns / 1e6);
+    bw_row_number(&row, "time_ms_max", one->totals.most_ns / 1e6);
+    bw_row_whole(&row, "bytes_read", one->bytes.known, one->bytes.bytes_read);
+    bw_row_whole(&row, "bytes_written", one->bytes.known, one->bytes.bytes_written);
+    bw_row_number(&row, "bandwidth_gb_s", one->gb_s);
+    bw_row_text(&row, "flags", flags_of(all, one));
 }
 
 static void write_csv(const readings *all, bw_text *to) {
-    bw_text_add(to,
-                "range,count,total_ms,time_ms,time_ms_min,time_ms_max,bytes_read,bytes_written,bandwidth_gb_s,flags\n");
+    add_row((bw_row){.to = to, .form = BW_HEADER}, all, "", &(reading){0});
+    bw_text_add(to, "\n");
     for (int64_t i = 0; i < all->names.count; i++) {
-        bw_text_cell(to, all->names.name[i]);
-        add_columns(to, false, all, &all->of[i]);
+        add_row((bw_row){.to = to, .form = BW_CSV}, all, all->names.name[i], &all->of[i]);
+        bw_text_add(to, "\n");
     }
 }
 
 static void write_json(const readings *all, bw_text *to) {
     const bw_session *session = all->session;
-    bw_text_add(to,
-                "{\n  \"format\": \"bwprof ranges 1\",\n  \"bwprof_version\": \"%s\",\n  \"backend\": \"%s\",\n"
-                "  \"device\": ",
-                bwprof_version(), session->backend->name);
-    bw_text_json(to, session->backend->devices->facts(session->device)->name);
-    bw_text_add(to, ",\n  \"timer\": \"%s\",\n  \"floor_us\": ", session->backend->marks->clock);
-    bw_text_number(to, all->floor_ms * 1e3, -1, "null");
+    bw_row head = {.to = to, .form = BW_JSON, .between = ",\n  "};
+    bw_text_add(to, "{\n  ");
+    bw_row_text(&head, "format", "bwprof ranges 1");
+    bw_row_text(&head, "bwprof_version", bwprof_version());
+    bw_row_text(&head, "backend", session->backend->name);
+    bw_row_text(&head, "device", session->backend->devices->facts(session->device)->name);
+    bw_row_text(&head, "timer", session->backend->marks->clock);
+    bw_row_number(&head, "floor_us", all->floor_ms * 1e3);
     bw_text_add(to, ",\n  \"ranges\": [");
     for (int64_t i = 0; i < all->names.count; i++) {
-        bw_text_add(to, "%s\n    {\"range\": ", i ? "," : "");
-        bw_text_json(to, all->names.name[i]);
-        add_columns(to, true, all, &all->of[i]);
+        bw_text_add(to, "%s\n    {", i ? "," : "");
+        add_row((bw_row){.to = to, .form = BW_JSON, .between = ", "}, all, all->names.name[i], &all->of[i]);
+        bw_text_add(to, "}");
     }
     bw_text_add(to, "%s]\n}\n", all->names.count ? "\n  " : "");
 }
 
 typedef void (*write_function)(const readings *all, bw_text *to);
-
-/* Ranges that could not be read do not hide the others. Where memory is short there is no text. */
-static bw_status describe(bwprof_profiler *handle, write_function how, bw_text *to) {
-    bw_profiler *self;
-    readings all = {.floor_ms = NAN};
-    BW_TRY(bw_handle_hold(handle, &self));
-    all.session = self->session;
-    bw_status unread = read_ranges(self, NULL, &all);
-    if (all.names.count && !all.partial) unread = bw_status_first(unread, find_floor(handle, self, &all.floor_ms));
-    if (!all.partial) how(&all, to);
-    if (to->failed) unread = bw_status_first(unread, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
-    readings_free(&all);
-    bw_handle_let_go(handle);
-    return unread;
-}
 
 static bw_status print(const bw_text *text, FILE *stream) {
     errno = 0; /* a stream of the caller's own making may fail without a word */
@@ -352,25 +311,35 @@ static bw_status print(const bw_text *text, FILE *stream) {
                    errno ? strerror(errno) : "its stream does not say why");
 }
 
-/* To a file, or where there is none to a stream. */
-static bwprof_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
+/* To a file, or where there is none to a stream. Ranges that could not be read do not hide the others. Where memory is
+ * short there is no text. */
+static bw_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
+    bw_profiler *self;
     bw_text text = {0};
-    bw_status status = describe(handle, how, &text);
+    readings all = {.floor_ms = NAN};
+    BW_TRY(bw_handle_hold(handle, &self));
+    all.session = self->session;
+    bw_status status = read_ranges(self, NULL, &all);
+    if (all.names.count && !all.partial) status = bw_status_first(status, find_floor(handle, self, &all.floor_ms));
+    if (!all.partial) how(&all, &text);
+    readings_free(&all);
+    bw_handle_let_go(handle);
+    if (text.failed) status = bw_status_first(status, bw_fail(BW_CODE_MEMORY, "no host memory for the text of ranges"));
     if (text.bytes && !text.failed) {
         status = bw_status_first(status, stream ? print(&text, stream) : bw_file_write(path, &text));
     }
     bw_text_free(&text);
-    return bw_api_answer(status);
+    return status;
 }
 
 bwprof_status bwprof_profiler_write_csv(bwprof_profiler *handle, const char *path) {
-    return path ? write_text(handle, write_csv, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+    return bw_api_answer(path ? write_text(handle, write_csv, path, NULL) : bw_api_need(path, "path"));
 }
 
 bwprof_status bwprof_profiler_write_json(bwprof_profiler *handle, const char *path) {
-    return path ? write_text(handle, write_json, path, NULL) : bw_api_answer(bw_api_need(path, "path"));
+    return bw_api_answer(path ? write_text(handle, write_json, path, NULL) : bw_api_need(path, "path"));
 }
 
 bwprof_status bwprof_profiler_print_report(bwprof_profiler *handle, FILE *stream) {
-    return stream ? write_text(handle, write_report, NULL, stream) : bw_api_answer(bw_api_need(stream, "stream"));
+    return bw_api_answer(stream ? write_text(handle, write_report, NULL, stream) : bw_api_need(stream, "stream"));
 }

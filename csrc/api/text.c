@@ -50,11 +50,11 @@ void bw_text_number(bw_text *self, double value, int decimals, const char *absen
         add_bytes(self, absent, strlen(absent));
         return;
     }
-    snprintf(written, sizeof written, decimals < 0 ? "%.*g" : "%.*f", decimals < 0 ? DIGITS_LEAST : decimals, value);
+    if (decimals >= 0) snprintf(written, sizeof written, "%.*f", decimals, value);
     /* the fewest digits that read as the same number, as the locale writes it */
-    for (int digits = DIGITS_LEAST + 1; decimals < 0 && digits <= DIGITS_MOST && strtod(written, NULL) != value;
-         digits++) {
+    for (int digits = DIGITS_LEAST; decimals < 0 && digits <= DIGITS_MOST; digits++) {
         snprintf(written, sizeof written, "%.*g", digits, value);
+        if (strtod(written, NULL) == value) break;
     }
     bool in_point = false; /* which may be of several bytes */
     for (const char *at = written; *at; at++) {
@@ -78,46 +78,52 @@ static int character_at(const unsigned char *at) {
     return refused ? 0 : length;
 }
 
-char bw_text_capital(char letter) {
-    return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
-}
-
-static void add_escaped(bw_text *self, const char *name, bool json) {
+void bw_text_name(bw_text *self, const char *name, bw_form form) {
+    const char *after = name + strspn(name, "'"), *escape = form == BW_JSON ? "\\" : "\"";
+    const bool formula = form == BW_CSV && *after && strchr("=+-@\t", *after);
+    const bool quoted = form == BW_JSON || (form == BW_CSV && strpbrk(name, ",\""));
+    if (quoted) add_bytes(self, "\"", 1);
+    if (formula) add_bytes(self, "'", 1);
     for (const unsigned char *at = (const unsigned char *)name; *at;) {
         int length = character_at(at);
-        if (json && (*at == '"' || *at == '\\')) {
-            bw_text_add(self, "\\%c", *at);
-        } else if (length) {
+        if (quoted && (*at == '"' || *at == *escape)) add_bytes(self, escape, 1);
+        if (length) {
             add_bytes(self, (const char *)at, (size_t)length);
         } else {
-            bw_text_add(self, !json ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
+            bw_text_add(self, form != BW_JSON ? "\\x%02x" : *at < 0x80 ? "\\u%04x" : "\\\\x%02x", *at);
         }
         at += length ? length : 1;
     }
-}
-
-void bw_text_plain(bw_text *self, const char *name) {
-    add_escaped(self, name, false);
-}
-
-void bw_text_cell(bw_text *self, const char *name) {
-    const char *after = name + strspn(name, "'");
-    bool formula = *after && strchr("=+-@\t", *after), quoted = strpbrk(name, ",\"") != NULL;
-    bw_text plain = {0};
-    bw_text_plain(&plain, name);
-    if (plain.failed) self->failed = true;
     if (quoted) add_bytes(self, "\"", 1);
-    if (formula) add_bytes(self, "'", 1);
-    for (size_t i = 0; i < plain.size; i++) {
-        if (plain.bytes[i] == '"') add_bytes(self, "\"", 1);
-        add_bytes(self, &plain.bytes[i], 1);
-    }
-    if (quoted) add_bytes(self, "\"", 1);
-    bw_text_free(&plain);
 }
 
-void bw_text_json(bw_text *self, const char *name) {
-    add_bytes(self, "\"", 1);
-    add_escaped(self, name, true);
-    add_bytes(self, "\"", 1);
+/* Whether the value comes next. */
+static bool begin_value(bw_row *self, const char *name) {
+    if (self->begun) bw_text_add(self->to, "%s", self->form == BW_JSON ? self->between : ",");
+    self->begun = true;
+    if (self->form == BW_HEADER) bw_text_add(self->to, "%s", name);
+    if (self->form == BW_JSON) bw_text_add(self->to, "\"%s\": ", name);
+    return self->form != BW_HEADER;
+}
+
+static const char *absent_in(const bw_row *self) {
+    return self->form == BW_JSON ? "null" : "";
+}
+
+void bw_row_text(bw_row *self, const char *name, const char *value) {
+    if (begin_value(self, name)) bw_text_name(self->to, value, self->form);
+}
+
+void bw_row_number(bw_row *self, const char *name, double value) {
+    if (begin_value(self, name)) bw_text_number(self->to, value, -1, absent_in(self));
+}
+
+void bw_row_whole(bw_row *self, const char *name, bool known, uint64_t value) {
+    if (!begin_value(self, name)) return;
+    if (known) bw_text_add(self->to, "%llu", (unsigned long long)value);
+    if (!known) bw_text_add(self->to, "%s", absent_in(self));
+}
+
+void bw_row_truth(bw_row *self, const char *name, bool known, bool value) {
+    bw_row_text(self, name, !known ? "" : value ? "True" : "False");
 }

@@ -35,13 +35,18 @@ int core_read_int64(const char *op_name, const char *name, PyObject *value, int6
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-int core_read_seed(PyObject *value, uint64_t *out) {
+int core_convert_int64(PyObject *value, void *integer) {
+    const core_integer *self = integer;
+    return core_read_int64(NULL, self->name, value, self->out) == 0;
+}
+
+int core_convert_seed(PyObject *value, void *out) {
     PyObject *integer = PyNumber_Index(value);
-    if (!integer) return -1;
-    *out = PyLong_AsUnsignedLongLong(integer);
+    if (!integer) return 0;
+    *(uint64_t *)out = PyLong_AsUnsignedLongLong(integer);
     Py_DECREF(integer);
-    if (!PyErr_Occurred()) return 0;
-    return core_refuse("seed = %.200R: allowed is 0 to 2^64 - 1", value);
+    if (PyErr_Occurred()) core_refuse("seed = %.200R: allowed is 0 to 2^64 - 1", value);
+    return !PyErr_Occurred();
 }
 
 int core_read_choice(const char *argument, const char *name, const char *const *names) {
@@ -95,24 +100,12 @@ static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out)
     return result;
 }
 
-/* A caller's array need not be aligned. */
-static int64_t index_at(bw_dtype dtype, const char *data, int64_t i) {
-    int64_t wide;
-    int32_t narrow;
-    if (dtype == BW_I64) {
-        memcpy(&wide, data + i * (int64_t)sizeof wide, sizeof wide);
-        return wide;
-    }
-    memcpy(&narrow, data + i * (int64_t)sizeof narrow, sizeof narrow);
-    return narrow;
-}
-
 /* A caller's page and slot ids index memory: they are held to the operand's range. Lengths are the case's own: variants
- * divide the work by them before there are arrays. */
+ * divide the work by them before there are arrays. `data` is a copy by take_view, and aligned. */
 static bw_status check_indices(const bw_case_spec *spec, const bw_operand *operand, const void *data) {
     const int64_t *list = operand->recipe == BW_RECIPE_LIST ? spec->dims.list : NULL;
     for (int64_t i = 0; i < operand->elems; i++) {
-        int64_t value = index_at(operand->dtype, data, i);
+        int64_t value = operand->dtype == BW_I64 ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
         if (list && value == list[i]) continue;
         if (list) {
             return bw_fail(BW_CODE_INVALID,
@@ -220,23 +213,18 @@ static int read_list(const bw_op *op, PyObject *lengths, core_subject *out) {
     return result;
 }
 
-static bw_status find_names(const char *operation, const char *precision, core_subject *out) {
-    BW_TRY(bw_op_find(operation, &out->index));
-    out->op = bw_op_at(out->index);
-    return bw_precision_find(precision, &out->precision);
-}
-
-int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
-                      PyObject *kv_lens, core_subject *out) {
+int core_subject_read(PyObject *object, core_subject *self) {
     unsigned present = 0;
-    *out = (core_subject){.list = NULL};
-    bw_status status = find_names(operation, precision, out);
-    bool listed = kv_lens && kv_lens != Py_None;
-    bool read = !status && read_params(out->op, params, &present, &out->dims) == 0 &&
-                (!listed || read_list(out->op, kv_lens, out) == 0);
-    if (read) status = bw_op_complete(out->op, out->precision, present, &out->dims);
+    bw_status status = bw_op_find(self->op_name, &self->index);
+    if (!status) status = bw_precision_find(self->precision_name, &self->precision);
+    if (core_check(object, status) < 0) return -1;
+    self->op = bw_op_at(self->index);
+    bool listed = self->kv_lens && self->kv_lens != Py_None;
+    bool read = read_params(self->op, self->params, &present, &self->dims) == 0 &&
+                (!listed || read_list(self->op, self->kv_lens, self) == 0);
+    if (read) status = bw_op_complete(self->op, self->precision, present, &self->dims);
     if (core_check(object, status) == 0 && read) return 0;
-    core_subject_free(out);
+    core_subject_free(self);
     return -1;
 }
 

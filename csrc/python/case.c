@@ -3,39 +3,31 @@
 
 #include <time.h>
 
-static bw_case *content_of(case_object *self) {
+static bw_case *content_of(const case_object *self) {
     if (self->content && !self->closers) return self->content;
-    core_refuse("this Case is closed");
+    return (void *)PyErr_Format(PyExc_ValueError, "this Case is closed");
+}
+
+/* The calling thread's place among the users; NULL where it is not among them. */
+static unsigned long *find_user(const case_object *self) {
+    for (Py_ssize_t i = 0; i < self->user_count; i++) {
+        if (self->users[i] == PyThread_get_thread_ident()) return &self->users[i];
+    }
     return NULL;
 }
 
-/* The calling thread's place among the users; their number where it is not among them. */
-static Py_ssize_t place_of(const case_object *self) {
-    Py_ssize_t at = 0;
-    while (at < self->user_count && self->users[at].thread != PyThread_get_thread_ident()) at++;
-    return at;
-}
-
-static int add_user(case_object *self, bool closes) {
-    case_user *users = PyMem_Realloc(self->users, (size_t)(self->user_count + 1) * sizeof *users);
-    if (!users) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    users[self->user_count++] = (case_user){PyThread_get_thread_ident(), closes};
+bw_case *core_case_hold(case_object *self) {
+    if (!content_of(self)) return NULL;
+    unsigned long *users = PyMem_Realloc(self->users, (size_t)(self->user_count + 1) * sizeof *users);
+    if (!users) return (void *)PyErr_NoMemory();
+    users[self->user_count++] = PyThread_get_thread_ident();
     self->users = users;
-    self->closers += closes;
-    return 0;
+    return self->content;
 }
 
 void core_case_let_go(case_object *self) {
-    case_user *user = &self->users[place_of(self)];
-    self->closers -= user->closes;
-    *user = self->users[--self->user_count];
-}
-
-bw_case *core_case_hold(case_object *self) {
-    return content_of(self) && add_user(self, false) == 0 ? self->content : NULL;
+    *find_user(self) = self->users[self->user_count - 1];
+    self->user_count--;
 }
 
 static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -43,19 +35,16 @@ static int case_init(PyObject *object, PyObject *args, PyObject *kwargs) {
                             "variant", "seed",      "name",      "nvtx",   NULL};
     case_object *self = (case_object *)object;
     device_object *device;
-    const char *op_name, *precision_name, *variant = NULL, *name = NULL;
+    const char *variant = NULL, *name = NULL;
     int nvtx = 1;
-    PyObject *params, *kv_lens = NULL, *seed_object = NULL;
     uint64_t seed = 0;
-    core_subject subject;
+    core_subject subject = {0};
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzOzp", names, core_types(object)[CORE_DEVICE], &device,
-                                     &op_name, &precision_name, &params, &kv_lens, &variant, &seed_object, &name,
-                                     &nvtx)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!ssO|$OzO&zp", names, core_types(object)[CORE_DEVICE], &device,
+                                     CORE_SUBJECT(&subject), &variant, core_convert_seed, &seed, &name, &nvtx)) {
         return -1;
     }
-    if (seed_object && core_read_seed(seed_object, &seed) < 0) return -1;
-    if (core_subject_read(object, op_name, precision_name, params, kv_lens, &subject) < 0) return -1;
+    if (core_subject_read(object, &subject) < 0) return -1;
     CORE_ASK(status, device,
              self->content || self->device ? bw_fail(BW_CODE_INVALID, "this Case is open already")
                                            : bw_case_create(session, subject.index, subject.precision, &subject.dims,
@@ -100,7 +89,7 @@ static void free_cases(device_object *device) {
         device->unused = self->next;
         self->queued = false;
         /* A signal may have ended the wait of the one that closes it. */
-        if (self->dropped || (self->closers && self->closers == self->user_count)) free_content(self);
+        if (self->dropped || (self->closers && !self->user_count)) free_content(self);
     }
 }
 
@@ -126,7 +115,7 @@ void core_device_leave(device_object *self) {
     bw_session_leave(self->session);
 }
 
-/* Frees the case if only those use it who close it. Where another thread is in the session, that one frees it when it
+/* Frees the case if nobody uses it. Where another thread is in the session, that one frees it when it
  * leaves: it would never find the session free beside a thread that makes one call after another. */
 static void free_if_unused(case_object *self) {
     device_object *device = self->device;
@@ -135,7 +124,7 @@ static void free_if_unused(case_object *self) {
         free_content(self);
         return;
     }
-    if (!self->content || self->user_count > self->closers) return; /* no content: another thread frees it just now */
+    if (!self->content || self->user_count) return; /* no content: another thread frees it just now */
     if (!self->queued) {
         self->next = device->unused;
         device->unused = self;
@@ -167,24 +156,19 @@ static void case_dealloc(PyObject *object) {
  * a signal ends the wait: the case is then as it was. */
 static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     case_object *self = (case_object *)object;
-    Py_ssize_t at = place_of(self);
-    if (at < self->user_count && !self->users[at].closes) {
+    int signalled = 0;
+    if (find_user(self)) {
         return PyErr_Format(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
     }
-    if (!self->device || at < self->user_count) Py_RETURN_NONE; /* a signal's handler runs within such a call */
-    if (add_user(self, true) < 0) return NULL;
-    int signalled = 0;
+    self->closers++;
     for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
         core_pause(1000);
         signalled = PyErr_CheckSignals();
     }
-    core_case_let_go(self);
+    self->closers--;
     if (signalled < 0) return NULL;
     Py_RETURN_NONE;
 }
-
-/* ---- attributes: asked for while another thread measures, too. What they make objects of is a copy, because making
- * one may collect garbage, and so run code that closes the case. ---- */
 
 static PyObject *operand_dict(const bw_operand *operand) {
     static const char *const roles[] = {[BW_IN] = "in", [BW_OUT] = "out", [BW_INOUT] = "inout"};
@@ -210,8 +194,10 @@ static PyObject *operands_list(const bw_case_spec *spec) {
     return list;
 }
 
-enum { OPERATION, PRECISION, VARIANT, VARIANT_NOTE, PARAMS, COST, OPERANDS, SET_BYTES, WORKSPACE_BYTES };
+enum { OPERATION, PRECISION, VARIANT, PARAMS, COST, OPERANDS };
 
+/* Also while another thread measures. Objects are made of copies, because making one may collect garbage, and so run
+ * code that closes the case. */
 static PyObject *get_attribute(PyObject *object, void *which) {
     bw_case *content = content_of((case_object *)object);
     if (!content) return NULL;
@@ -223,17 +209,12 @@ static PyObject *get_attribute(PyObject *object, void *which) {
         case OPERATION: return PyUnicode_FromString(spec->op->name);
         case PRECISION: return PyUnicode_FromString(spec->precision->name);
         case VARIANT: return PyUnicode_FromString(choice->variant->name);
-        case VARIANT_NOTE: return core_text(choice->note);
         case PARAMS: return core_params_dict(spec->op, &dims);
         case COST: return core_cost_dict(&cost);
         case OPERANDS: return operands_list(spec);
-        case SET_BYTES: return PyLong_FromLongLong(choice->layout.set_bytes);
-        case WORKSPACE_BYTES: return PyLong_FromLongLong(choice->workspace_bytes);
         default: Py_UNREACHABLE();
     }
 }
-
-/* ---- memory ---- */
 
 static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"cache", NULL};
@@ -256,8 +237,6 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
                          (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
 }
-
-/* ---- arrays in and out ---- */
 
 /* Runs, and returns the operands that have not the role `left_out` as a dict of bytes. */
 static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {
@@ -295,46 +274,29 @@ static PyObject *case_run(PyObject *object, PyObject *mapping) {
     return result;
 }
 
-/* One untimed launch, of either kind. */
-static PyObject *launch(case_object *self, bw_status (*kind)(bw_case *)) {
-    bw_case *content = core_case_hold(self);
-    bw_status status;
-    if (!content) return NULL;
-    CORE_RUN(status, self->device, kind(content));
-    core_case_let_go(self);
-    if (status) return core_raise((PyObject *)self, status);
+static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    CORE_TRY_CASE(object, bw_case_launch_once(content));
     Py_RETURN_NONE;
 }
 
-static PyObject *case_launch(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return launch((case_object *)object, bw_case_launch_once);
-}
-
 static PyObject *case_enqueue(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return launch((case_object *)object, bw_case_enqueue);
+    CORE_TRY_CASE(object, bw_case_enqueue(content));
+    Py_RETURN_NONE;
 }
-
-/* ---- type ---- */
 
 static PyMethodDef case_methods[] = {
-    {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed),
-     "memory_needed($self, /, cache='cold')\n--\n\nBytes that measure() would take, and bytes free."},
-    {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\nOne launch on a caller's arrays."},
-    {"inputs", case_run, METH_NOARGS, "inputs($self, /)\n--\n\nThe generated inputs' bits."},
-    {"verify", CORE_WITH_KEYWORDS(core_case_verify),
-     "verify($self, /, budget_s=0.1, outputs=None)\n--\n\nOne launch held against the float64 reference."},
+    {"memory_needed", CORE_WITH_KEYWORDS(case_memory_needed), "memory_needed($self, /, cache='cold')\n--\n\n"},
+    {"run", case_run, METH_O, "run($self, arrays, /)\n--\n\n"},
+    {"inputs", case_run, METH_NOARGS, "inputs($self, /)\n--\n\n"},
+    {"verify", CORE_WITH_KEYWORDS(core_case_verify), "verify($self, /, budget_s=0.1, outputs=None)\n--\n\n"},
     {"measure", CORE_WITH_KEYWORDS(core_case_measure),
      "measure($self, /, *, cache='cold', precision_target=0.005, min_samples=10, max_seconds=2.0, verify_budget_s=0.1, "
-     "poll=None, timer=None, flush=None, trace=False, settled=False)\n--\n\nVerify, warm up, sample, verify."},
-    {"count", CORE_WITH_KEYWORDS(core_case_count),
-     "count($self, /, *, rotated=False)\n--\n\nDRAM and L2 bytes of one cold launch, by hardware counter."},
-    {"count_metrics", core_case_count_metrics, METH_O,
-     "count_metrics($self, groups, /)\n--\n\nWhat a cold launch did, by metrics that take many replays."},
-    {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\nOne untimed launch on the generated inputs."},
-    {"enqueue", case_enqueue, METH_NOARGS,
-     "enqueue($self, /)\n--\n\nOne launch on the generated inputs, on the Device's stream, not waited for."},
-    {"close", case_close, METH_NOARGS,
-     "close($self, /)\n--\n\nReleases the buffers, when other threads' calls have ended."},
+     "poll=None, timer=None, flush=None, trace=False, settled=False)\n--\n\n"},
+    {"count", CORE_WITH_KEYWORDS(core_case_count), "count($self, /, *, rotated=False)\n--\n\n"},
+    {"count_metrics", core_case_count_metrics, METH_O, "count_metrics($self, groups, /)\n--\n\n"},
+    {"launch", case_launch, METH_NOARGS, "launch($self, /)\n--\n\n"},
+    {"enqueue", case_enqueue, METH_NOARGS, "enqueue($self, /)\n--\n\n"},
+    {"close", case_close, METH_NOARGS, "close($self, /)\n--\n\n"},
     {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", case_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},
@@ -344,30 +306,13 @@ static PyGetSetDef case_getset[] = {
     {"operation", get_attribute, NULL, "the operation's name", (void *)OPERATION},
     {"precision", get_attribute, NULL, "the precision's name", (void *)PRECISION},
     {"variant", get_attribute, NULL, "the variant's name", (void *)VARIANT},
-    {"variant_note", get_attribute, NULL, "why the default variant was passed over; empty when it was not",
-     (void *)VARIANT_NOTE},
     {"params", get_attribute, NULL, "all parameters", (void *)PARAMS},
     {"cost", get_attribute, NULL, "bytes and FLOPs", (void *)COST},
     {"operands", get_attribute, NULL, "name, role, dtype, shape and bytes of each array", (void *)OPERANDS},
-    {"set_bytes", get_attribute, NULL, "bytes of one buffer set with its scratch", (void *)SET_BYTES},
-    {"workspace_bytes", get_attribute, NULL, "bytes of workspace shared by all sets", (void *)WORKSPACE_BYTES},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot case_slots[] = {
-    {Py_tp_doc, (void *)"Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, "
-                        "nvtx=True)\n--\n\nOne case."},
-    {Py_tp_new, (void *)PyType_GenericNew},
-    {Py_tp_init, (void *)case_init},
-    {Py_tp_dealloc, (void *)case_dealloc},
-    {Py_tp_methods, case_methods},
-    {Py_tp_getset, case_getset},
-    {0, NULL},
-};
-
-PyType_Spec core_case_spec = {
-    .name = "bwprof._core.Case",
-    .basicsize = sizeof(case_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = case_slots,
-};
+CORE_TYPE(
+    case, "Case",
+    "Case(device, operation, precision, params, *, kv_lens=None, variant=None, seed=0, name=None, nvtx=True)\n--\n\n",
+    {Py_tp_methods, case_methods}, {Py_tp_init, (void *)case_init});

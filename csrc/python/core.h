@@ -1,6 +1,5 @@
 /* Declarations of the extension module. Only this folder includes Python.h. */
-#ifndef BW_PYTHON_CORE_H
-#define BW_PYTHON_CORE_H
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -21,28 +20,39 @@ typedef struct device_object {
     struct case_object *unused; /* cases to free: whoever is in the session frees them when it leaves */
 } device_object;
 
-/* A call under way. */
-typedef struct case_user {
-    unsigned long thread;
-    bool closes; /* it waits until it is alone with others that do */
-} case_user;
-
 typedef struct case_object {
     PyObject_HEAD
     device_object *device; /* NULL once closed */
     bw_case *content;
-    case_user *users;               /* calls under way, under which only those that close it may free it */
-    Py_ssize_t user_count, closers; /* these are among the users */
-    bool dropped;                   /* nobody refers to it: its own memory is freed with its content */
-    bool queued;                    /* among the device's `unused` */
+    unsigned long *users; /* the threads of the calls under way, while which nobody may free it */
+    Py_ssize_t user_count;
+    int closers;  /* calls of close() that wait for the end of these */
+    bool dropped; /* nobody refers to it: its own memory is freed with its content */
+    bool queued;  /* among the device's `unused` */
     struct case_object *next;
 } case_object;
 
-/* A method's function and flags. */
+/* A method's function and flags. Its signature follows; what it does stands in bwprof/_core.pyi. */
 #define CORE_WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
+/* A type of the module; more of its slots follow. */
+#define CORE_TYPE(prefix, type_name, signature, ...)            \
+    static PyType_Slot prefix##_slots[] = {                     \
+        {Py_tp_doc, (void *)(signature)},                       \
+        {Py_tp_dealloc, (void *)prefix##_dealloc},              \
+        {Py_tp_getset, prefix##_getset},                        \
+        __VA_ARGS__,                                            \
+        {0, NULL},                                              \
+    };                                                          \
+    PyType_Spec core_##prefix##_spec = {                        \
+        .name = "bwprof._core." type_name,                      \
+        .basicsize = sizeof(prefix##_object),                   \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, \
+        .slots = prefix##_slots,                                \
+    }
+
 /* ---- errors.c ---- */
-/* A str of text from outside: bytes that are no UTF-8 show as \xNN. */
+/* A str of text from outside, in which bytes that are no UTF-8 show as \xNN; None of NULL. */
 PyObject *core_text(const char *text);
 /* The state of the module or of the module that an object's type belongs to. */
 PyObject **core_types(PyObject *object);
@@ -50,26 +60,40 @@ PyObject **core_types(PyObject *object);
 PyObject *core_raise(PyObject *object, bw_status status);
 int core_check(PyObject *object, bw_status status); /* the same for any status: 0, or -1 with an exception */
 int core_refuse(const char *format, ...);           /* -1 with a ValueError; formats as PyErr_Format does */
-/* Sets (*dict)[key] = value and drops the reference; on failure, or when value is NULL, *dict becomes NULL. */
+/* Sets (*dict)[key] = value and drops the reference; *dict is NULL after a failure, and where one of both was NULL. */
 void core_set(PyObject **dict, const char *key, PyObject *value);
 void core_append(PyObject **list, PyObject *item);        /* the same for a list */
 PyObject *core_enter(PyObject *object, PyObject *unused); /* __enter__ */
 
 /* ---- arguments.c ---- */
-/* An operation with its precision and parameters. */
+/* An operation with its precision and parameters: first as Python has them, with kv_lens NULL or None where there are
+ * none, then as core_subject_read finds them. */
 typedef struct core_subject {
+    const char *op_name, *precision_name;
+    PyObject *params, *kv_lens;
     int index; /* of the operation */
     const bw_op *op;
     const bw_precision *precision;
     bw_dims dims;
     int64_t *list; /* the lengths in `dims`; owned */
 } core_subject;
+#define CORE_SUBJECT(subject) &(subject)->op_name, &(subject)->precision_name, &(subject)->params, &(subject)->kv_lens
 
 /* The text of a str that can be a name; NULL without an exception for anything else. */
 const char *core_name(PyObject *key);
 /* Anything with __index__ that fits in 64 bits; 0 or -1 with a ValueError that names it (of an operation, or NULL). */
 int core_read_int64(const char *op_name, const char *name, PyObject *value, int64_t *out);
-int core_read_seed(PyObject *value, uint64_t *out);
+/* The same, and that of a seed, for "O&" in a format of PyArg_ParseTuple. */
+typedef struct core_integer {
+    const char *name;
+    int64_t *out;
+} core_integer;
+#define CORE_INT64(name, out)             \
+    core_convert_int64, &(core_integer) { \
+        name, out                         \
+    }
+int core_convert_int64(PyObject *value, void *integer);
+int core_convert_seed(PyObject *value, void *out);
 /* What a caller gives in operands' places, by operand. */
 typedef struct core_arrays {
     Py_buffer views[BW_MAX_OPERANDS]; /* .obj NULL: not given */
@@ -83,10 +107,9 @@ void core_arrays_release(core_arrays *arrays);
 /* The place in `names`, which NULL ends, of what an argument says; -1 with a ValueError that lists what is allowed. */
 int core_read_choice(const char *argument, const char *name, const char *const *names);
 int core_read_cache(const char *name, bw_cache *out); /* 0, or -1 with an exception */
-/* From two names, a mapping of parameters and an optional sequence of lengths, completed and checked. 0, or -1 with an
- * exception and nothing to free. */
-int core_subject_read(PyObject *object, const char *operation, const char *precision, PyObject *params,
-                      PyObject *kv_lens, core_subject *out);
+/* Finds the names of a subject, completes its parameters and checks them. 0, or -1 with an exception and nothing to
+ * free. */
+int core_subject_read(PyObject *object, core_subject *subject);
 void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
 PyObject *core_cost_dict(const bw_cost *cost);
@@ -109,13 +132,10 @@ void core_device_leave(device_object *self);
 /* Signals, then the function that context is, if any: whether to stop, with an exception. */
 bool core_poll(void *context);
 PyObject *core_conditions_dict(const bw_conditions *conditions, const char *note);
-PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs);
+typedef PyObject *core_method(PyObject *object, PyObject *args, PyObject *kwargs);
+core_method core_case_verify, core_case_measure, core_case_count;
+core_method core_device_measure_call, core_device_count_call, core_device_count_call_metrics;
 PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
-PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwargs);
-PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObject *kwargs);
 
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
@@ -156,4 +176,14 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         if (core_status_) return core_raise(object, core_status_); \
     } while (0)
 
-#endif
+/* CORE_RUN of a Case, with what it holds as `content`, in a method that has nothing to release. */
+#define CORE_TRY_CASE(object, expression)                          \
+    do {                                                           \
+        case_object *const self_ = (case_object *)(object);        \
+        bw_case *const content = core_case_hold(self_);            \
+        bw_status core_status_;                                    \
+        if (!content) return NULL;                                 \
+        CORE_RUN(core_status_, self_->device, expression);         \
+        core_case_let_go(self_);                                   \
+        if (core_status_) return core_raise(object, core_status_); \
+    } while (0)

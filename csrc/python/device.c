@@ -10,9 +10,9 @@ static int device_init(PyObject *object, PyObject *args, PyObject *kwargs) {
     const char *backend_name;
     const bw_backend *backend;
     int64_t index = 0;
-    PyObject *index_object = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|O", names, &backend_name, &index_object)) return -1;
-    if (index_object && core_read_int64(NULL, "index", index_object, &index) < 0) return -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|O&", names, &backend_name, CORE_INT64("index", &index))) {
+        return -1;
+    }
     if (index != (int)index) index = index < 0 ? -1 : INT_MAX; /* no device has either: the message says which exist */
     if (self->session || self->opening) {
         return core_refuse("this Device is %s", self->session ? "open already" : "being opened by another thread");
@@ -234,8 +234,6 @@ static PyObject *device_force_plan(PyObject *object, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- variants ---- */
-
 /* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
  * says why. */
 static bw_status find_rows(const bw_session *session, const core_subject *subject, const bw_variant_table **table,
@@ -264,22 +262,19 @@ static PyObject *row_dict(device_object *self, const core_subject *subject, cons
     CORE_ASK(status, self, find_refusal(session, subject, row, &refusal));
     PyObject *text = status ? core_raise((PyObject *)self, status) : PyUnicode_FromString(refusal);
     core_set(&dict, "refuses", text);
-    if (dict) core_set(&dict, "default", PyBool_FromLong(is_default));
+    core_set(&dict, "default", PyBool_FromLong(is_default));
     return dict;
 }
 
 static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
     device_object *self = (device_object *)object;
-    const char *operation, *precision;
-    PyObject *params, *kv_lens = NULL;
-    core_subject subject;
+    core_subject subject = {0};
     const bw_variant_table *table = &bw_no_variants;
     const bw_variant *chosen = NULL;
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
-        return NULL;
-    if (core_subject_read(object, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, CORE_SUBJECT(&subject))) return NULL;
+    if (core_subject_read(object, &subject) < 0) return NULL;
     CORE_ASK(status, self, find_rows(session, &subject, &table, &chosen));
     PyObject *list = status ? core_raise(object, status) : PyList_New(0);
     for (int i = 0; list && i < table->count; i++) {
@@ -289,8 +284,6 @@ static PyObject *device_variants(PyObject *object, PyObject *args, PyObject *kwa
     core_subject_free(&subject);
     return list;
 }
-
-/* ---- kernels ---- */
 
 static bw_status describe_kernels(const bw_session *session, const core_subject *subject, const char *name,
                                   bw_kernels *out) {
@@ -307,9 +300,9 @@ static bw_status describe_kernels(const bw_session *session, const core_subject 
                        : "a library's: it chooses its kernels while a case is prepared; ncu and nsys show them");
 }
 
-/* `symbol` is the caller's. */
+/* Consumes `symbol`. */
 static PyObject *kernel_dict(const bw_kernel *kernel, PyObject *symbol) {
-    return Py_BuildValue("{s:O,s:i,s:L,s:L,s:L,s:i,s:L,s:i}", "symbol", symbol, "registers", kernel->registers,
+    return Py_BuildValue("{s:N,s:i,s:L,s:L,s:L,s:i,s:L,s:i}", "symbol", symbol, "registers", kernel->registers,
                          "local_bytes", (long long)kernel->local_bytes, "static_shared_bytes",
                          (long long)kernel->static_shared_bytes, "dynamic_shared_bytes",
                          (long long)kernel->dynamic_shared_bytes, "threads", kernel->threads, "blocks",
@@ -319,33 +312,25 @@ static PyObject *kernel_dict(const bw_kernel *kernel, PyObject *symbol) {
 static PyObject *device_kernels(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "variant", "kv_lens", NULL};
     device_object *self = (device_object *)object;
-    const char *operation, *precision, *variant;
-    PyObject *params, *kv_lens = NULL, *symbols[BW_KERNELS_MAX] = {NULL};
-    core_subject subject;
+    const char *variant;
+    PyObject *symbols[BW_KERNELS_MAX] = {NULL};
+    core_subject subject = {0};
     bw_kernels found = {.count = 0};
     bw_status status;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &operation, &precision, &params, &variant,
-                                     &kv_lens)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssOs|O", names, &subject.op_name, &subject.precision_name,
+                                     &subject.params, &variant, &subject.kv_lens)) {
         return NULL;
     }
-    if (core_subject_read(object, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(object, &subject) < 0) return NULL;
     CORE_RUN(status, self, describe_kernels(session, &subject, variant, &found));
     core_subject_free(&subject);
     if (status) return core_raise(object, status);
     /* The device's texts first: making a dict may close it. */
-    for (int i = 0; i < found.count; i++) {
-        symbols[i] = found.kernel[i].symbol ? core_text(found.kernel[i].symbol) : Py_NewRef(Py_None);
-    }
+    for (int i = 0; i < found.count; i++) symbols[i] = core_text(found.kernel[i].symbol);
     PyObject *list = PyList_New(0);
-    for (int i = 0; i < found.count; i++) {
-        PyObject *dict = list && symbols[i] ? kernel_dict(&found.kernel[i], symbols[i]) : NULL;
-        if (list) core_append(&list, dict);
-        Py_XDECREF(symbols[i]);
-    }
+    for (int i = 0; i < found.count; i++) core_append(&list, kernel_dict(&found.kernel[i], symbols[i]));
     return list;
 }
-
-/* ---- type ---- */
 
 enum { BACKEND, INDEX, STREAM, WATCHED };
 
@@ -368,41 +353,27 @@ static PyObject *get_trait(PyObject *object, void *trait) {
 }
 
 static PyMethodDef device_methods[] = {
-    {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\nWhat the device says of itself."},
-    {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n(free, total) bytes."},
-    {"floor_ns", CORE_WITH_KEYWORDS(device_floor_ns),
-     "floor_ns($self, /, timer=None)\n--\n\nTime of an empty kernel under a timer."},
-    {"limit_threads", device_limit_threads, METH_O,
-     "limit_threads($self, threads, /)\n--\n\nFrom now on a host's work is shared by so many of its threads."},
-    {"conditions", device_conditions, METH_NOARGS, "conditions($self, /)\n--\n\nWhat its sensors say now."},
-    {"management", device_management, METH_NOARGS,
-     "management($self, /)\n--\n\nWhat the management library knows of it."},
-    {"libraries", device_libraries, METH_NOARGS,
-     "libraries($self, /)\n--\n\nThe libraries opened at run time, as they are found here."},
+    {"facts", device_facts, METH_NOARGS, "facts($self, /)\n--\n\n"},
+    {"memory", device_memory, METH_NOARGS, "memory($self, /)\n--\n\n"},
+    {"floor_ns", CORE_WITH_KEYWORDS(device_floor_ns), "floor_ns($self, /, timer=None)\n--\n\n"},
+    {"limit_threads", device_limit_threads, METH_O, "limit_threads($self, threads, /)\n--\n\n"},
+    {"conditions", device_conditions, METH_NOARGS, "conditions($self, /)\n--\n\n"},
+    {"management", device_management, METH_NOARGS, "management($self, /)\n--\n\n"},
+    {"libraries", device_libraries, METH_NOARGS, "libraries($self, /)\n--\n\n"},
     {"variants", CORE_WITH_KEYWORDS(device_variants),
-     "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\nEvery variant, and whether it runs this "
-     "shape."},
+     "variants($self, /, operation, precision, params, kv_lens=None)\n--\n\n"},
     {"kernels", CORE_WITH_KEYWORDS(device_kernels),
-     "kernels($self, /, operation, precision, params, variant, kv_lens=None)\n--\n\nThe kernels of a variant's launch, "
-     "and what they take of the device."},
+     "kernels($self, /, operation, precision, params, variant, kv_lens=None)\n--\n\n"},
     {"measure_call", CORE_WITH_KEYWORDS(core_device_measure_call),
      "measure_call($self, /, function, nothing, *, stream=0, sets=None, footprint_bytes=0, cache='cold', "
-     "precision_target=0.005, min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\n"
-     "Warm up a function, and sample its time."},
-    {"count_call", CORE_WITH_KEYWORDS(core_device_count_call),
-     "count_call($self, /, function, *, sets=None)\n--\n\nDRAM and L2 bytes of one cold call, by hardware counter."},
+     "precision_target=0.005, min_samples=10, max_seconds=2.0, poll=None, timer=None, settled=False)\n--\n\n"},
+    {"count_call", CORE_WITH_KEYWORDS(core_device_count_call), "count_call($self, /, function, *, sets=None)\n--\n\n"},
     {"count_call_metrics", CORE_WITH_KEYWORDS(core_device_count_call_metrics),
-     "count_call_metrics($self, /, function, groups, *, sets=None)\n--\n\n"
-     "What a cold call did, by metrics that take many calls."},
-    {"release_profilers", device_release_profilers, METH_NOARGS,
-     "release_profilers($self, /)\n--\n\nWaits, and gives back what it keeps for the next count by hardware counter."},
-    {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the device; its cases must be closed."},
-    {"_inject_fault", device_inject_fault, METH_VARARGS,
-     "_inject_fault($self, countdown, /)\n--\n\nFor tests: the countdown-th device call from now fails (0: none). "
-     ""
-     "Returns the number of calls made so far."},
-    {"_force_plan", device_force_plan, METH_VARARGS,
-     "_force_plan($self, plan, /)\n--\n\nFor tests: a variant that has several plans takes this one (0: the fastest)."},
+     "count_call_metrics($self, /, function, groups, *, sets=None)\n--\n\n"},
+    {"release_profilers", device_release_profilers, METH_NOARGS, "release_profilers($self, /)\n--\n\n"},
+    {"close", device_close, METH_NOARGS, "close($self, /)\n--\n\n"},
+    {"_inject_fault", device_inject_fault, METH_VARARGS, "_inject_fault($self, countdown, /)\n--\n\n"},
+    {"_force_plan", device_force_plan, METH_VARARGS, "_force_plan($self, plan, /)\n--\n\n"},
     {"__enter__", core_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
     {"__exit__", device_close, METH_VARARGS, "__exit__($self, /, *exc)\n--\n\n"},
     {NULL, NULL, 0, NULL},
@@ -416,19 +387,5 @@ static PyGetSetDef device_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot device_slots[] = {
-    {Py_tp_doc, (void *)"Device(backend, index=0)\n--\n\nAn open device."},
-    {Py_tp_new, (void *)PyType_GenericNew},
-    {Py_tp_init, (void *)device_init},
-    {Py_tp_dealloc, (void *)device_dealloc},
-    {Py_tp_methods, device_methods},
-    {Py_tp_getset, device_getset},
-    {0, NULL},
-};
-
-PyType_Spec core_device_spec = {
-    .name = "bwprof._core.Device",
-    .basicsize = sizeof(device_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = device_slots,
-};
+CORE_TYPE(device, "Device", "Device(backend, index=0)\n--\n\n", {Py_tp_methods, device_methods},
+          {Py_tp_init, (void *)device_init});

@@ -2,7 +2,7 @@
 #include "python/core.h"
 
 PyObject *core_text(const char *text) {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+    return !text ? Py_NewRef(Py_None) : PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
 PyObject **core_types(PyObject *object) {
@@ -57,12 +57,12 @@ int core_refuse(const char *format, ...) {
 }
 
 void core_set(PyObject **dict, const char *key, PyObject *value) {
-    if (!value || PyDict_SetItemString(*dict, key, value) < 0) Py_CLEAR(*dict);
+    if (!*dict || !value || PyDict_SetItemString(*dict, key, value) < 0) Py_CLEAR(*dict);
     Py_XDECREF(value);
 }
 
 void core_append(PyObject **list, PyObject *item) {
-    if (!item || PyList_Append(*list, item) < 0) Py_CLEAR(*list);
+    if (!*list || !item || PyList_Append(*list, item) < 0) Py_CLEAR(*list);
     Py_XDECREF(item);
 }
 

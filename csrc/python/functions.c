@@ -168,8 +168,6 @@ static PyObject *backend_facts(PyObject *module, PyObject *args) {
         budgets->hot_point_s, "guessed_gb_s", budgets->guessed_gb_s);
 }
 
-/* ---- costs ---- */
-
 /* A variant of a backend that need not have a device; both NULL: the compulsory cost alone. */
 static bw_status find_variant(const char *backend_name, const char *variant_name, int op_index,
                               const bw_variant **out) {
@@ -183,12 +181,9 @@ static bw_status find_variant(const char *backend_name, const char *variant_name
 
 static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", NULL};
-    const char *operation, *precision;
-    PyObject *params, *kv_lens = NULL;
-    core_subject subject;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, &operation, &precision, &params, &kv_lens))
-        return NULL;
-    if (core_subject_read(module, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    core_subject subject = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|O", names, CORE_SUBJECT(&subject))) return NULL;
+    if (core_subject_read(module, &subject) < 0) return NULL;
     PyObject *result = core_params_dict(subject.op, &subject.dims);
     core_subject_free(&subject);
     return result;
@@ -196,16 +191,14 @@ static PyObject *complete(PyObject *module, PyObject *args, PyObject *kwargs) {
 
 static PyObject *cost(PyObject *module, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"operation", "precision", "params", "kv_lens", "backend", "variant", NULL};
-    const char *operation, *precision, *backend = NULL, *variant_name = NULL;
-    PyObject *params, *kv_lens = NULL;
-    core_subject subject;
+    const char *backend = NULL, *variant_name = NULL;
+    core_subject subject = {0};
     const bw_variant *variant;
     bw_cost result;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, &operation, &precision, &params, &kv_lens,
-                                     &backend, &variant_name)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssO|Ozz", names, CORE_SUBJECT(&subject), &backend, &variant_name)) {
         return NULL;
     }
-    if (core_subject_read(module, operation, precision, params, kv_lens, &subject) < 0) return NULL;
+    if (core_subject_read(module, &subject) < 0) return NULL;
     bw_status status = find_variant(backend, variant_name, subject.index, &variant);
     if (!status) status = bw_cost_of(subject.op, variant, &subject.dims, subject.precision, NULL, &result);
     core_subject_free(&subject);
@@ -261,8 +254,6 @@ static PyObject *cost_many(PyObject *module, PyObject *args, PyObject *kwargs) {
     Py_RETURN_NONE;
 }
 
-/* ---- which device the caller's own code works on ---- */
-
 static PyObject *current_device(PyObject *module, PyObject *args) {
     const char *name;
     const bw_backend *backend;
@@ -284,8 +275,6 @@ static PyObject *make_current(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- bandwidth ---- */
-
 static PyObject *bandwidth_gb_s(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
     static char *names[] = {"bytes", "seconds", NULL};
     double bytes, seconds;
@@ -300,8 +289,6 @@ static PyObject *case_seconds(PyObject *Py_UNUSED(module), PyObject *args) {
     if (cases_left < 1) return PyErr_Format(PyExc_ValueError, "cases_left = %lld: allowed is 1 or more", cases_left);
     return PyFloat_FromDouble(bw_case_seconds(seconds_left, cases_left, most));
 }
-
-/* ---- statistics ---- */
 
 static PyObject *statistics(PyObject *Py_UNUSED(module), PyObject *samples) {
     Py_buffer view;
@@ -320,8 +307,6 @@ static PyObject *statistics(PyObject *Py_UNUSED(module), PyObject *samples) {
                          "min_ns", s.minimum, "noise", s.noise, "count", (long long)s.count, "two_states",
                          s.two_states ? Py_True : Py_False, "drift", s.drift);
 }
-
-/* ---- bits ---- */
 
 static PyObject *convert(PyObject *module, PyObject *args, bool encode) {
     const char *name;
@@ -360,30 +345,22 @@ static PyObject *decode(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef core_methods[] = {
-    {"operations", operations, METH_NOARGS, "operations()\n--\n\nOne dict per operation, in the registry's order."},
-    {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\nOne dict per precision."},
-    {"dtypes", dtypes, METH_NOARGS, "dtypes()\n--\n\nOne dict per type that operands' values are stored in."},
-    {"backends", backends, METH_NOARGS, "backends()\n--\n\nOne dict per backend, preferred first."},
-    {"backend_facts", backend_facts, METH_VARARGS,
-     "backend_facts(backend, /)\n--\n\nWhat measuring must know of a kind of device."},
-    {"complete", CORE_WITH_KEYWORDS(complete),
-     "complete(operation, precision, params, kv_lens=None)\n--\n\nAll parameters, defaults filled in and checked."},
+    {"operations", operations, METH_NOARGS, "operations()\n--\n\n"},
+    {"precisions", precisions, METH_NOARGS, "precisions()\n--\n\n"},
+    {"dtypes", dtypes, METH_NOARGS, "dtypes()\n--\n\n"},
+    {"backends", backends, METH_NOARGS, "backends()\n--\n\n"},
+    {"backend_facts", backend_facts, METH_VARARGS, "backend_facts(backend, /)\n--\n\n"},
+    {"complete", CORE_WITH_KEYWORDS(complete), "complete(operation, precision, params, kv_lens=None)\n--\n\n"},
     {"cost", CORE_WITH_KEYWORDS(cost),
-     "cost(operation, precision, params, kv_lens=None, backend=None, variant=None)\n--\n\nBytes and FLOPs of one "
-     "case."},
+     "cost(operation, precision, params, kv_lens=None, backend=None, variant=None)\n--\n\n"},
     {"cost_many", CORE_WITH_KEYWORDS(cost_many),
-     "cost_many(operation, precision, values, out, backend=None, variant=None)\n--\n\nBytes and FLOPs of n cases."},
-    {"current_device", current_device, METH_VARARGS,
-     "current_device(backend, /)\n--\n\nThe number of the calling thread's current device; 0 where there is one only."},
-    {"make_current", make_current, METH_VARARGS,
-     "make_current(backend, index, /)\n--\n\nMakes a device the calling thread's current one."},
-    {"bandwidth_gb_s", CORE_WITH_KEYWORDS(bandwidth_gb_s),
-     "bandwidth_gb_s(bytes, seconds)\n--\n\nbytes / seconds / 1e9."},
-    {"case_seconds", case_seconds, METH_VARARGS,
-     "case_seconds(seconds_left, cases_left, most, /)\n--\n\nSeconds of sampling for a run's next case."},
-    {"statistics", statistics, METH_O,
-     "statistics(samples_ns, /)\n--\n\nMedian, its confidence interval, noise, states, drift."},
-    {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\nfloat32 values to stored bits."},
-    {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\nStored bits to float32 values."},
+     "cost_many(operation, precision, values, out, backend=None, variant=None)\n--\n\n"},
+    {"current_device", current_device, METH_VARARGS, "current_device(backend, /)\n--\n\n"},
+    {"make_current", make_current, METH_VARARGS, "make_current(backend, index, /)\n--\n\n"},
+    {"bandwidth_gb_s", CORE_WITH_KEYWORDS(bandwidth_gb_s), "bandwidth_gb_s(bytes, seconds)\n--\n\n"},
+    {"case_seconds", case_seconds, METH_VARARGS, "case_seconds(seconds_left, cases_left, most, /)\n--\n\n"},
+    {"statistics", statistics, METH_O, "statistics(samples_ns, /)\n--\n\n"},
+    {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\n"},
+    {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };

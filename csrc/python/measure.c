@@ -3,12 +3,12 @@
 
 #include <math.h>
 
-enum { TIMER_SIZE = 32, MESSAGE_CHARACTERS = 150 }; /* a timer's name; an exception's text, in a status's message */
+enum { TIMER_SIZE = 32 }; /* of a timer's name */
 
 /* What Python gives of bw_measure_options as names, objects and truths; it gives numbers straight into them. */
 typedef struct python_options {
     const char *cache, *timer, *flush;
-    PyObject *min_samples, *poll;
+    PyObject *poll;
     int trace, settled;
 } python_options;
 
@@ -72,16 +72,13 @@ PyObject *core_conditions_dict(const bw_conditions *c, const char *note) {
 
 /* Without samples nothing is known. */
 static PyObject *conditions_dict(const bw_measurement *m) {
-    const bw_measured_conditions *c = &m->conditions;
-    const bool known = m->samples_ns != NULL;
-    bw_conditions conditions = {NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN};
-    if (known) {
-        conditions =
-            (bw_conditions){c->sm_clock_mhz, c->mem_clock_mhz, c->power_w, c->temperature_c, c->energy_j, c->throttle};
-    }
-    PyObject *dict = core_conditions_dict(&conditions, known ? c->note : "");
-    if (dict) core_set(&dict, "readings", PyLong_FromLongLong(known ? c->readings : 0));
-    if (dict) core_set(&dict, "reading_us", PyFloat_FromDouble(known && c->readings ? c->reading_ns * 1e-3 : NAN));
+    const bw_measured_conditions unknown = {0, NAN, NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN, ""};
+    const bw_measured_conditions *c = m->samples_ns ? &m->conditions : &unknown;
+    const bw_conditions conditions = {c->sm_clock_mhz,  c->mem_clock_mhz, c->power_w,
+                                      c->temperature_c, c->energy_j,      c->throttle};
+    PyObject *dict = core_conditions_dict(&conditions, c->note);
+    core_set(&dict, "readings", PyLong_FromLongLong(c->readings));
+    core_set(&dict, "reading_us", PyFloat_FromDouble(c->readings ? c->reading_ns * 1e-3 : NAN));
     return dict;
 }
 
@@ -137,8 +134,6 @@ static int read_flush(const char *name, bw_measure_options *out) {
 /* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
 static int read_options(PyObject *object, const python_options *arguments, bw_measure_options *out) {
     if (core_read_cache(arguments->cache, &out->cache) < 0) return -1;
-    if (arguments->min_samples && core_read_int64(NULL, "min_samples", arguments->min_samples, &out->min_samples) < 0)
-        return -1;
     out->trace = arguments->trace != 0;
     out->settled = arguments->settled != 0;
     out->poll = core_poll;
@@ -163,10 +158,10 @@ PyObject *core_case_measure(PyObject *object, PyObject *args, PyObject *kwargs) 
     bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_measurement measured = {0};
     python_options arguments = {.cache = "cold"};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdOddOzzpp", names, &arguments.cache, &options.precision_target,
-                                     &arguments.min_samples, &options.max_seconds, &options.verify_budget_s,
-                                     &arguments.poll, &arguments.timer, &arguments.flush, &arguments.trace,
-                                     &arguments.settled)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$sdO&ddOzzpp", names, &arguments.cache, &options.precision_target,
+                                     CORE_INT64("min_samples", &options.min_samples), &options.max_seconds,
+                                     &options.verify_budget_s, &arguments.poll, &arguments.timer, &arguments.flush,
+                                     &arguments.trace, &arguments.settled)) {
         return NULL;
     }
     if (read_options(object, &arguments, &options) < 0) return NULL;
@@ -190,16 +185,10 @@ static PyObject *counters_dict(const bw_counters *c) {
 
 PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"rotated", NULL};
-    case_object *self = (case_object *)object;
     int rotated = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
-    bw_case *content = core_case_hold(self);
     bw_counters counters;
-    bw_status status;
-    if (!content) return NULL;
-    CORE_RUN(status, self->device, bw_count(content, rotated != 0, &counters));
-    core_case_let_go(self);
-    if (status) return core_raise(object, status);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p", names, &rotated)) return NULL;
+    CORE_TRY_CASE(object, bw_count(content, rotated != 0, &counters));
     return counters_dict(&counters);
 }
 
@@ -207,19 +196,18 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
 static int read_groups(device_object *device, PyObject *group_names, unsigned *out) {
     *out = 0;
     PyObject *words = PySequence_Fast(group_names, "metrics must be a list of names");
-    for (Py_ssize_t i = 0; words && i < PySequence_Fast_GET_SIZE(words); i++) {
+    int result = words ? 0 : -1;
+    for (Py_ssize_t i = 0; result == 0 && i < PySequence_Fast_GET_SIZE(words); i++) {
         const char *name = core_name(PySequence_Fast_GET_ITEM(words, i));
         unsigned group = 0;
         bw_status status = BW_OK;
         if (name) CORE_ASK(status, device, bw_metric_group_find(session, name, &group));
-        if (status) core_raise((PyObject *)device, status);
         if (!name) PyErr_SetString(PyExc_TypeError, "metrics must be a list of names: one of these is no name");
-        if (!name || status) Py_CLEAR(words);
+        result = name ? core_check((PyObject *)device, status) : -1;
         *out |= group;
     }
-    if (!words) return -1;
-    Py_DECREF(words);
-    return 0;
+    Py_XDECREF(words);
+    return result;
 }
 
 static PyObject *metrics_dict(const bw_metrics *metrics) {
@@ -227,8 +215,8 @@ static PyObject *metrics_dict(const bw_metrics *metrics) {
     for (int i = 0; result && i < metrics->count; i++) {
         core_set(&result, metrics->metric[i].name, PyFloat_FromDouble(metrics->metric[i].value));
     }
-    if (result) core_set(&result, "passes", PyLong_FromLong(metrics->passes));
-    if (result) core_set(&result, "metrics_status", core_text(metrics->status[0] ? metrics->status : "ok"));
+    core_set(&result, "passes", PyLong_FromLong(metrics->passes));
+    core_set(&result, "metrics_status", core_text(metrics->status[0] ? metrics->status : "ok"));
     return result;
 }
 
@@ -247,8 +235,6 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names) {
     core_case_let_go(self);
     return result;
 }
-
-/* ---- a Python callable ---- */
 
 typedef struct python_call {
     PyObject *function;
@@ -271,13 +257,11 @@ static bw_status status_of_exception(bw_code code, const char *what) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    PyObject *message = value ? PyObject_Str(value) : NULL;
-    PyObject *start = message ? PyUnicode_Substring(message, 0, MESSAGE_CHARACTERS) : NULL;
-    const char *text = start ? PyUnicode_AsUTF8(start) : NULL;
-    bw_status status =
-        bw_fail(code, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "an exception", text ? text : "");
+    const char *name = ((PyTypeObject *)type)->tp_name;
+    PyObject *message = PyUnicode_FromFormat("%s: %.150S", name, value); /* as far as a status has room for it */
+    const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+    bw_status status = bw_fail(code, "%s: %s", what, text ? text : name);
     PyErr_Clear();
-    Py_XDECREF(start);
     Py_XDECREF(message);
     Py_XDECREF(type);
     Py_XDECREF(value);
@@ -309,35 +293,32 @@ static bw_work work_of(python_call *self, void *stream) {
     return (bw_work){.run = call, .enter = enter, .leave = leave, .context = self, .stream = stream, .foreign = true};
 }
 
-/* What both methods take: a function, its stream, its sets. */
+/* What these methods take: a function, its stream, its sets. */
 typedef struct call_work {
-    python_call call, nothing;
+    PyObject *stream, *sets;   /* NULL or None: there are none */
+    python_call call, nothing; /* the function of the latter is NULL where the former is counted */
     bw_work work, empty;
     bw_call subject;
 } call_work;
 
 /* All but the session; 0, or -1 with an exception. */
-static int read_subject(PyObject *object, PyObject *function, PyObject *stream, PyObject *sets, PyObject *footprint,
-                        call_work *work) {
-    int64_t set_count = 1, footprint_bytes = 0;
-    PyObject *nothing = work->nothing.function; /* NULL where it is counted */
+static int read_subject(PyObject *object, call_work *work) {
+    PyObject *function = work->call.function, *nothing = work->nothing.function, *sets = work->sets;
     if (!PyCallable_Check(function) || (nothing && !PyCallable_Check(nothing))) {
         PyErr_Format(PyExc_TypeError, "a callable is needed, not %.200R",
                      PyCallable_Check(function) ? nothing : function);
         return -1;
     }
-    void *stream_handle = stream && stream != Py_None ? PyLong_AsVoidPtr(stream) : NULL;
+    void *stream = work->stream && work->stream != Py_None ? PyLong_AsVoidPtr(work->stream) : NULL;
     if (PyErr_Occurred()) return -1;
-    work->call.takes_set = sets && sets != Py_None;
-    if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &set_count) < 0) return -1;
-    if (footprint && core_read_int64(NULL, "footprint_bytes", footprint, &footprint_bytes) < 0) return -1;
-    work->subject = (bw_call){NULL, &work->work, &work->empty, set_count, footprint_bytes};
-    if (core_check(object, bw_call_check(&work->subject)) < 0) return -1;
-    work->call.function = function;
-    work->nothing.takes_set = work->call.takes_set;
-    work->work = work_of(&work->call, stream_handle);
+    work->call.takes_set = work->nothing.takes_set = sets && sets != Py_None;
+    work->subject.sets = 1;
+    if (work->call.takes_set && core_read_int64(NULL, "sets", sets, &work->subject.sets) < 0) return -1;
+    work->work = work_of(&work->call, stream);
     work->empty = work_of(&work->nothing, NULL);
-    return 0;
+    work->subject.work = &work->work;
+    work->subject.nothing = &work->empty;
+    return core_check(object, bw_call_check(&work->subject));
 }
 
 static const bw_call *subject_on(bw_session *session, call_work *work) {
@@ -355,15 +336,15 @@ PyObject *core_device_measure_call(PyObject *object, PyObject *args, PyObject *k
     bw_measure_options options = BW_MEASURE_OPTIONS_DEFAULT;
     bw_measurement measured = {0};
     python_options arguments = {.cache = "cold"};
-    PyObject *function, *stream = NULL, *sets = NULL, *footprint = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOOsdOdOzp", names, &function, &work.nothing.function, &stream,
-                                     &sets, &footprint, &arguments.cache, &options.precision_target,
-                                     &arguments.min_samples, &options.max_seconds, &arguments.poll, &arguments.timer,
-                                     &arguments.settled)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OOO&sdO&dOzp", names, &work.call.function,
+                                     &work.nothing.function, &work.stream, &work.sets,
+                                     CORE_INT64("footprint_bytes", &work.subject.footprint_bytes), &arguments.cache,
+                                     &options.precision_target, CORE_INT64("min_samples", &options.min_samples),
+                                     &options.max_seconds, &arguments.poll, &arguments.timer, &arguments.settled)) {
         return NULL;
     }
     if (read_options(object, &arguments, &options) < 0) return NULL;
-    if (read_subject(object, function, stream, sets, footprint, &work) < 0) return NULL;
+    if (read_subject(object, &work) < 0) return NULL;
     bw_status status;
     CORE_ASK(status, self, find_timer(session, arguments.timer, &options, timer));
     if (!status) CORE_RUN(status, self, bw_measure_call(subject_on(session, &work), &options, &measured));
@@ -376,9 +357,8 @@ PyObject *core_device_count_call(PyObject *object, PyObject *args, PyObject *kwa
     static char *names[] = {"function", "sets", NULL};
     call_work work = {0};
     bw_counters counters;
-    PyObject *function, *sets = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &function, &sets)) return NULL;
-    if (read_subject(object, function, NULL, sets, NULL, &work) < 0) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O", names, &work.call.function, &work.sets)) return NULL;
+    if (read_subject(object, &work) < 0) return NULL;
     CORE_TRY(CORE_RUN, object, bw_count_call(subject_on(session, &work), &counters));
     return counters_dict(&counters);
 }
@@ -388,10 +368,11 @@ PyObject *core_device_count_call_metrics(PyObject *object, PyObject *args, PyObj
     call_work work = {0};
     bw_metrics metrics = {.count = 0};
     unsigned groups;
-    PyObject *function, *group_names, *sets = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &group_names, &sets)) return NULL;
+    PyObject *group_names;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &work.call.function, &group_names, &work.sets))
+        return NULL;
     if (read_groups((device_object *)object, group_names, &groups) < 0) return NULL;
-    if (read_subject(object, function, NULL, sets, NULL, &work) < 0) return NULL;
+    if (read_subject(object, &work) < 0) return NULL;
     CORE_TRY(CORE_RUN, object, bw_count_call_metrics(subject_on(session, &work), groups, &metrics));
     return metrics_dict(&metrics);
 }

@@ -16,34 +16,32 @@ typedef struct profiler_object {
     void *stream;
     bw_ranges *ranges; /* NULL: closed, or not open yet */
     PyObject *ids;     /* name -> number */
-    PyObject *bytes;   /* name -> (bytes_read, bytes_written), of names that have no number yet */
+    PyObject *unused;  /* the same of names whose bytes are known and that nobody has started yet */
 } profiler_object;
 
 static int check_open(const profiler_object *self) {
     return self->ranges ? 0 : core_refuse("this Profiler is not open");
 }
 
-/* A name's number, or -1 with an exception. */
-static int64_t find_id(profiler_object *self, PyObject *name, bool add) {
-    PyObject *known = PyDict_GetItemWithError(self->ids, name);
-    if (known) return PyLong_AsLongLong(known);
-    if (PyErr_Occurred()) return -1;
-    if (!add) return core_refuse("no range %.200R was started", name);
-    int64_t id = -1;
+/* A new number, or NULL with an exception. */
+static PyObject *add_id(profiler_object *self, PyObject *name) {
+    int64_t id;
     const char *text = PyUnicode_AsUTF8(name);
     if (!text) PyErr_Clear(); /* half a letter: tools that watch do without its name */
     bw_status status = bw_ranges_add(self->ranges, &id);
     if (!status && text) status = bw_ranges_set_name(self->ranges, id, text);
-    if (core_check((PyObject *)self, status) < 0) return -1;
-    PyObject *number = PyLong_FromLongLong(id), *bytes = PyDict_GetItemWithError(self->bytes, name);
-    if (bytes) {
-        const bw_range_bytes moved = {PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(bytes, 0)),
-                                      PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(bytes, 1)), true};
-        bw_ranges_set_bytes(self->ranges, id, moved);
-    }
-    int result = number && (bytes || !PyErr_Occurred()) ? PyDict_SetItem(self->ids, name, number) : -1;
+    return core_check((PyObject *)self, status) < 0 ? NULL : PyLong_FromLongLong(id);
+}
+
+/* The number of a name, which a new one gets in `dict`; -1 with an exception. */
+static int64_t find_id(profiler_object *self, PyObject *name, PyObject *dict) {
+    PyObject *number = PyDict_GetItemWithError(self->ids, name);
+    if (number) return PyLong_AsLongLong(number);
+    if (!PyErr_Occurred()) number = Py_XNewRef(PyDict_GetItemWithError(self->unused, name));
+    if (!number && !PyErr_Occurred()) number = add_id(self, name);
+    int64_t id = number && PyDict_SetItem(dict, name, number) == 0 ? PyLong_AsLongLong(number) : -1;
     Py_XDECREF(number);
-    return result < 0 ? -1 : id;
+    return id;
 }
 
 /* A new reference to the name as a plain str: comparing and hashing one runs no code of anybody's. */
@@ -55,24 +53,21 @@ static PyObject *plain_name(PyObject *name) {
 
 /* None lets go of the GIL: marking takes less time than that. 0, or -1 with an exception. */
 static int start_range(profiler_object *self, PyObject *name) {
-    int64_t id = find_id(self, name, true);
+    int64_t id = find_id(self, name, self->ids);
     return id < 0 ? -1 : core_check((PyObject *)self, bw_ranges_start(self->ranges, id));
-}
-
-static int stop_range(profiler_object *self, PyObject *name) {
-    int64_t id = find_id(self, name, false);
-    if (id < 0) return -1;
-    if (bw_ranges_count_running(self->ranges, id)) {
-        return core_check((PyObject *)self, bw_ranges_stop(self->ranges, id));
-    }
-    return core_refuse("range %.200R is not running: start it first, and stop it once", name);
 }
 
 /* For context managers: a range that does not run is none of their business (switched on or off inside it). */
 static int finish_range(profiler_object *self, PyObject *name) {
     PyObject *known = PyDict_GetItemWithError(self->ids, name);
-    if (!known) return PyErr_Occurred() ? -1 : 0;
-    return bw_ranges_count_running(self->ranges, PyLong_AsLongLong(known)) ? stop_range(self, name) : 0;
+    int64_t id = known ? PyLong_AsLongLong(known) : -1;
+    if (id < 0 || !bw_ranges_count_running(self->ranges, id)) return PyErr_Occurred() ? -1 : 0;
+    return core_check((PyObject *)self, bw_ranges_stop(self->ranges, id)) < 0 ? -1 : 1;
+}
+
+static int stop_range(profiler_object *self, PyObject *name) {
+    int stopped = finish_range(self, name);
+    return stopped ? stopped : core_refuse("range %.200R is not running: start it first, and stop it once", name);
 }
 
 static PyObject *with_name(PyObject *object, PyObject *name, int (*use)(profiler_object *, PyObject *)) {
@@ -107,48 +102,6 @@ static PyObject *profiler_switch(PyObject *object, PyObject *value) {
     Py_RETURN_NONE;
 }
 
-static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
-    profiler_object *self = (profiler_object *)object;
-    device_object *device;
-    PyObject *stream = NULL, *capacity_object = NULL;
-    int64_t capacity = CAPACITY;
-    int nvtx = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OOp", names, core_types(object)[CORE_DEVICE], &device, &stream,
-                                     &capacity_object, &nvtx)) {
-        return NULL;
-    }
-    void *handle = stream ? PyLong_AsVoidPtr(stream) : NULL;
-    if (PyErr_Occurred()) return NULL;
-    if (capacity_object && core_read_int64(NULL, "capacity", capacity_object, &capacity) < 0) return NULL;
-    if (capacity < 1 || capacity > CAPACITY_MOST) {
-        return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
-                            CAPACITY_MOST);
-    }
-    PyObject *ids = PyDict_New(), *bytes = PyDict_New();
-    int result = -1;
-    if (ids && bytes) {
-        bw_status status;
-        CORE_ASK(status, device,
-                 self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
-                              : bw_ranges_create(session, handle, capacity, &self->ranges));
-        result = core_check(object, status);
-    }
-    if (result < 0) {
-        Py_XDECREF(ids);
-        Py_XDECREF(bytes);
-        return NULL;
-    }
-    bw_ranges_keep_begins(self->ranges);
-    if (!nvtx) bw_ranges_hide(self->ranges);
-    self->stream = handle;
-    self->ids = ids;
-    self->bytes = bytes;
-    self->device = (device_object *)Py_NewRef((PyObject *)device);
-    device->open_profilers++;
-    Py_RETURN_NONE;
-}
-
 static void release(profiler_object *self) {
     self->on = false;
     if (!self->ranges) return;
@@ -157,7 +110,41 @@ static void release(profiler_object *self) {
     self->device->open_profilers--;
     Py_CLEAR(self->device);
     Py_CLEAR(self->ids);
-    Py_CLEAR(self->bytes);
+    Py_CLEAR(self->unused);
+}
+
+static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"device", "stream", "capacity", "nvtx", NULL};
+    profiler_object *self = (profiler_object *)object;
+    device_object *device;
+    PyObject *stream = NULL;
+    int64_t capacity = CAPACITY;
+    int nvtx = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO&p", names, core_types(object)[CORE_DEVICE], &device, &stream,
+                                     CORE_INT64("capacity", &capacity), &nvtx)) {
+        return NULL;
+    }
+    void *handle = stream ? PyLong_AsVoidPtr(stream) : NULL;
+    if (PyErr_Occurred()) return NULL;
+    if (capacity < 1 || capacity > CAPACITY_MOST) {
+        return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
+                            CAPACITY_MOST);
+    }
+    bw_status status;
+    CORE_ASK(status, device,
+             self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
+                          : bw_ranges_create(session, handle, capacity, &self->ranges));
+    if (status) return core_raise(object, status);
+    bw_ranges_keep_begins(self->ranges);
+    if (!nvtx) bw_ranges_hide(self->ranges);
+    self->stream = handle;
+    self->device = (device_object *)Py_NewRef((PyObject *)device);
+    device->open_profilers++;
+    self->ids = PyDict_New();
+    self->unused = PyDict_New();
+    if (self->ids && self->unused) Py_RETURN_NONE;
+    release(self);
+    return NULL;
 }
 
 static PyObject *profiler_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
@@ -202,14 +189,6 @@ static int read_all(profiler_object *self) {
     return core_check((PyObject *)self, failed);
 }
 
-typedef PyObject *(*entry_of)(const bw_ranges *ranges, int64_t id, int64_t at);
-
-static PyObject *time_at(const bw_ranges *ranges, int64_t id, int64_t at) {
-    int64_t count;
-    const double *ns = bw_ranges_times(ranges, id, &count);
-    return PyFloat_FromDouble(at < count ? ns[at] : NAN);
-}
-
 static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
     int64_t count;
     const double *ns = bw_ranges_times(ranges, id, &count);
@@ -221,16 +200,16 @@ static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
                          (unsigned long long)bytes->bytes_written);
 }
 
-/* Making an entry may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
-static PyObject *entries_of(const bw_ranges *ranges, int64_t id, entry_of which) {
+/* Making an event may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
+static PyObject *events_of(const bw_ranges *ranges, int64_t id) {
     int64_t count;
     bw_ranges_times(ranges, id, &count);
     PyObject *list = PyList_New(0);
-    for (int64_t i = 0; list && i < count; i++) core_append(&list, which(ranges, id, i));
+    for (int64_t i = 0; list && i < count; i++) core_append(&list, event_at(ranges, id, i));
     return list;
 }
 
-static PyObject *read_entries(PyObject *object, entry_of which) {
+static PyObject *profiler_events(PyObject *object, PyObject *Py_UNUSED(unused)) {
     profiler_object *self = (profiler_object *)object;
     PyObject *result = NULL, *ids = NULL, *name, *number;
     Py_ssize_t position = 0;
@@ -238,21 +217,13 @@ static PyObject *read_entries(PyObject *object, entry_of which) {
     if (read_all(self) == 0) ids = PyDict_Copy(self->ids); /* other threads may add names */
     if (ids) result = PyDict_New();
     while (result && PyDict_Next(ids, &position, &name, &number)) {
-        PyObject *list = entries_of(self->ranges, PyLong_AsLongLong(number), which);
+        PyObject *list = events_of(self->ranges, PyLong_AsLongLong(number));
         if (!list || PyDict_SetItem(result, name, list) < 0) Py_CLEAR(result);
         Py_XDECREF(list);
     }
     Py_XDECREF(ids);
     self->reading--;
     return result;
-}
-
-static PyObject *profiler_read(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return read_entries(object, time_at);
-}
-
-static PyObject *profiler_events(PyObject *object, PyObject *Py_UNUSED(unused)) {
-    return read_entries(object, event_at);
 }
 
 static PyObject *profiler_forget(PyObject *object, PyObject *Py_UNUSED(unused)) {
@@ -278,30 +249,24 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *Py_UNUSED(unused)
 /* Of the next ranges of a name, and of the one that runs. */
 static PyObject *profiler_move(PyObject *object, PyObject *args) {
     profiler_object *self = (profiler_object *)object;
-    PyObject *name, *read, *written;
+    PyObject *name;
     int64_t bytes_read, bytes_written;
-    if (!PyArg_ParseTuple(args, "UOO", &name, &read, &written)) return NULL;
-    if (core_read_int64(NULL, "bytes_read", read, &bytes_read) < 0) return NULL;
-    if (core_read_int64(NULL, "bytes_written", written, &bytes_written) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "UO&O&", &name, CORE_INT64("bytes_read", &bytes_read),
+                          CORE_INT64("bytes_written", &bytes_written))) {
+        return NULL;
+    }
     const bw_range_bytes bytes = {(uint64_t)bytes_read, (uint64_t)bytes_written, true};
     PyObject *plain = plain_name(name);
     if (!plain || check_open(self) < 0) { /* last: reading the numbers may run code that closes it */
         Py_XDECREF(plain);
         return NULL;
     }
-    PyObject *known = PyDict_GetItemWithError(self->ids, plain), *pair = NULL;
-    if (known) {
-        int64_t id = PyLong_AsLongLong(known);
-        bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
-        bw_ranges_set_bytes(self->ranges, id, bytes);
-        bw_ranges_set_running_bytes(self->ranges, id, bytes);
-    } else if (!PyErr_Occurred()) {
-        pair = Py_BuildValue("LL", (long long)bytes_read, (long long)bytes_written);
-    }
-    int result = known ? 0 : pair ? PyDict_SetItem(self->bytes, plain, pair) : -1;
+    int64_t id = find_id(self, plain, self->unused);
     Py_DECREF(plain);
-    Py_XDECREF(pair);
-    if (result < 0) return NULL;
+    if (id < 0) return NULL;
+    bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
+    bw_ranges_set_bytes(self->ranges, id, bytes);
+    bw_ranges_set_running_bytes(self->ranges, id, bytes);
     Py_RETURN_NONE;
 }
 
@@ -315,23 +280,16 @@ static PyObject *get_on(PyObject *object, void *Py_UNUSED(closure)) {
 }
 
 static PyMethodDef profiler_methods[] = {
-    {"open", CORE_WITH_KEYWORDS(profiler_open),
-     "open($self, /, device, stream=0, capacity=4096, nvtx=True)\n--\n\nMakes marks for so many ranges."},
-    {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\nWhether start and stop do anything."},
-    {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\nBegins a range."},
-    {"stop", profiler_stop, METH_O, "stop($self, name, /)\n--\n\nEnds the latest range of this name."},
-    {"finish", profiler_finish, METH_O,
-     "finish($self, name, /)\n--\n\nEnds the latest range of this name, if one runs."},
-    {"move", profiler_move, METH_VARARGS,
-     "move($self, name, bytes_read, bytes_written, /)\n--\n\nWhat the next ranges of this name move, and the one that "
-     "runs."},
-    {"read", profiler_read, METH_NOARGS,
-     "read($self, /)\n--\n\nWaits for the ranges that were stopped, and returns name -> times in ns."},
-    {"events", profiler_events, METH_NOARGS,
-     "events($self, /)\n--\n\nThe same, name -> (when it began, time, bytes read and written or None); ns."},
-    {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\nForgets the times so far."},
-    {"floor_ns", profiler_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\nTime of an empty range."},
-    {"close", profiler_close, METH_NOARGS, "close($self, /)\n--\n\nReleases the marks."},
+    {"open", CORE_WITH_KEYWORDS(profiler_open), "open($self, /, device, stream=0, capacity=4096, nvtx=True)\n--\n\n"},
+    {"switch", profiler_switch, METH_O, "switch($self, on, /)\n--\n\n"},
+    {"start", profiler_start, METH_O, "start($self, name, /)\n--\n\n"},
+    {"stop", profiler_stop, METH_O, "stop($self, name, /)\n--\n\n"},
+    {"finish", profiler_finish, METH_O, "finish($self, name, /)\n--\n\n"},
+    {"move", profiler_move, METH_VARARGS, "move($self, name, bytes_read, bytes_written, /)\n--\n\n"},
+    {"events", profiler_events, METH_NOARGS, "events($self, /)\n--\n\n"},
+    {"forget", profiler_forget, METH_NOARGS, "forget($self, /)\n--\n\n"},
+    {"floor_ns", profiler_floor_ns, METH_NOARGS, "floor_ns($self, /)\n--\n\n"},
+    {"close", profiler_close, METH_NOARGS, "close($self, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -341,18 +299,4 @@ static PyGetSetDef profiler_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot profiler_slots[] = {
-    {Py_tp_doc, (void *)"Profiler()\n--\n\nNamed ranges; open() it first."},
-    {Py_tp_new, (void *)PyType_GenericNew},
-    {Py_tp_dealloc, (void *)profiler_dealloc},
-    {Py_tp_methods, profiler_methods},
-    {Py_tp_getset, profiler_getset},
-    {0, NULL},
-};
-
-PyType_Spec core_profiler_spec = {
-    .name = "bwprof._core.Profiler",
-    .basicsize = sizeof(profiler_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = profiler_slots,
-};
+CORE_TYPE(profiler, "Profiler", "Profiler()\n--\n\n", {Py_tp_methods, profiler_methods});

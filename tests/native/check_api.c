@@ -259,7 +259,7 @@ static void memory_ends_in_a_bundle(int op_index) {
         return;
     }
     int refused = 0;
-    for (int64_t at = 1; report.bytes_read < 3; at++) {
+    for (int64_t at = 1; report.bytes_read < 4; at++) {
         fake_host_memory(at);
         bwprof_status status = bwprof_report_save_to_proof_bundle(&report, "run");
         int64_t made = fake_host_memory(0);
@@ -337,7 +337,7 @@ static void names_are_found_at_once(int op_index) {
         }
         for (int64_t at = 0; at < names.slot_count; at++) {
             int64_t number = (int64_t)names.slots[at] - 1, mask = names.slot_count - 1;
-            if (number >= 0) steps += (at - (int64_t)(names.hash[number] & (uint64_t)mask)) & mask;
+            if (number >= 0) steps += (at - (int64_t)(bw_names_hash(names.name[number]) & (uint64_t)mask)) & mask;
         }
         CHECK(steps < 3 * MANY, "%s: %" PRId64 " steps to %d names", formats[f], steps, MANY);
         bw_names_free(&names);

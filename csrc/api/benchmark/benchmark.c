@@ -8,7 +8,8 @@
 
 typedef struct run {
     bw_session *session;
-    bw_run_plan plan;
+    const bw_suite *suite;
+    int case_count;
     bwprof_progress progress;
     void *user;
     bool classic;
@@ -40,7 +41,7 @@ static bw_status show(const run *self, int index, const bw_outcome *row) {
     if (!self->progress) return BW_OK;
     const bw_planned_case *planned_case = row->planned_case;
     bwprof_case now = {.index = index,
-                       .count = self->plan.count,
+                       .count = self->case_count,
                        .name = planned_case->entry->name,
                        .operation = planned_case->op->name,
                        .precision = planned_case->precision->name,
@@ -54,34 +55,37 @@ static bw_status show(const run *self, int index, const bw_outcome *row) {
                        .bytes_written = (uint64_t)row->cost.bytes_written};
     if (self->progress(self->user, &now) == 0) return BW_OK;
     return bw_fail(BW_CODE_INTERRUPTED, "the progress callback stopped the run after %d of %d cases", index + 1,
-                   self->plan.count);
+                   self->case_count);
 }
 
 /* The file is looked at before anything is measured, and written after it; a classic one holds no failures. */
 static bw_status benchmark(run *self, const char *backend, const char *suite, const char *path) {
     const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
+    bw_planned_case one = {.entry = NULL};
     bw_status status = BW_OK, failed = BW_OK;
     BW_TRY(bw_file_check(path));
     BW_TRY(bw_api_open(backend, 0, &self->session));
-    BW_GOTO(bw_run_plan_make(suite, self->session->backend, &self->plan));
-    double end = bw_now_s() + self->plan.target_seconds;
-    bw_rows_header(&self->text, self->classic);
-    for (int i = 0; i < self->plan.count; i++) {
-        bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
-        double seconds = bw_case_seconds(end - bw_now_s(), self->plan.count - i, usual.max_seconds);
+    BW_GOTO(bw_suite_find(suite, self->session->backend, &self->suite, &self->case_count));
+    double end = bw_now_s() + (self->suite->target_seconds > 0 ? self->suite->target_seconds : INFINITY);
+    for (int i = 0; i < self->case_count; i++) {
+        BW_GOTO(bw_planned_case_next(self->suite, &one));
+        bw_outcome row = bw_outcome_blank(&one);
+        if (i == 0) bw_rows_add(&self->text, BW_HEADER, self->session, &row, self->classic);
+        double seconds = bw_case_seconds(end - bw_now_s(), self->case_count - i, usual.max_seconds);
         BW_GOTO(settle_case(self, seconds, &row));
-        if (!self->classic || !isnan(row.time_ms)) bw_rows_add(&self->text, self->session, &row, self->classic);
+        if (!self->classic || !isnan(row.time_ms)) {
+            bw_rows_add(&self->text, BW_CSV, self->session, &row, self->classic);
+        }
         BW_GOTO(show(self, i, &row));
     }
     if (self->failed) {
         failed =
-            bw_fail(BW_CODE_DEVICE, "%d of %d cases failed: %s", self->failed, self->plan.count, self->first_failure);
+            bw_fail(BW_CODE_DEVICE, "%d of %d cases failed: %s", self->failed, self->case_count, self->first_failure);
     }
     if (!failed || !self->classic) status = bw_file_write(path, &self->text);
     status = bw_status_first(status, failed);
 cleanup:
     bw_text_free(&self->text);
-    bw_run_plan_free(&self->plan);
     bw_api_close(self->session);
     return status;
 }
@@ -94,18 +98,17 @@ bwprof_status bwprof_benchmark(const char *backend, const char *suite, const cha
 
 static bw_status list_cases(run *self, const char *backend, const char *suite) {
     const bw_backend *found = NULL;
-    bw_status status = BW_OK;
+    bw_planned_case one = {.entry = NULL};
     BW_TRY(bw_api_backend(backend, &found));
-    BW_TRY(bw_run_plan_make(suite, found, &self->plan));
-    for (int i = 0; i < self->plan.count; i++) {
-        bw_outcome row = bw_outcome_blank(&self->plan.cases[i]);
-        BW_GOTO(bw_planned_case_dims(row.planned_case, &row.dims));
-        BW_GOTO(bw_cost_of(row.planned_case->op, NULL, &row.dims, row.planned_case->precision, NULL, &row.cost));
-        BW_GOTO(show(self, i, &row));
+    BW_TRY(bw_suite_find(suite, found, &self->suite, &self->case_count));
+    for (int i = 0; i < self->case_count; i++) {
+        BW_TRY(bw_planned_case_next(self->suite, &one));
+        bw_outcome row = bw_outcome_blank(&one);
+        BW_TRY(bw_planned_case_dims(&one, &row.dims));
+        BW_TRY(bw_cost_of(one.op, NULL, &row.dims, one.precision, NULL, &row.cost));
+        BW_TRY(show(self, i, &row));
     }
-cleanup:
-    bw_run_plan_free(&self->plan);
-    return status;
+    return BW_OK;
 }
 
 bwprof_status bwprof_benchmark_cases(const char *backend, const char *suite, bwprof_progress each, void *user) {

@@ -1,35 +1,41 @@
 /* The cases of a suite on a device, in the order in which they run, and their outcomes. */
-#ifndef BW_API_BENCHMARK_H
-#define BW_API_BENCHMARK_H
+#pragma once
 
 #include "api/api.h"
 #include "measure/measure.h"
 
-/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites. Lists end with NULL; a
- * NULL list says nothing. ---- */
+/* ---- operations.c ---- */
 
-/* One combination of an entry's parameters. */
-typedef struct bw_suite_case {
-    const char *name, *operation;
-    const char *const *params; /* names, of as many `values` */
+/* What an operation is asked for; parameters that are left out have their defaults. */
+typedef struct bw_params {
+    const char *operation, *precision;
+    const char *const *names; /* of as many `values` */
     const int64_t *values;
+    int count;
+} bw_params;
+
+/* Adds the parameters to *dims, which may have a list, completes it, and checks it. */
+bw_status bw_dims_read(const bw_op *op, const bw_precision *precision, const bw_params *params, bw_dims *dims);
+
+/* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites ---- */
+
+/* One combination of an entry's parameters, caches and variants. */
+typedef struct bw_suite_case {
+    const char *name;
+    bw_params params;       /* without a precision */
     const int64_t *lengths; /* kv_lens; NULL: none */
     int64_t length_count;
-    const char *const *precisions, *const *variants, *const *backends, *const *caches;
+    unsigned precisions; /* BW_MASK(...) */
+    bool own_precisions; /* all of them are run; else those of the suite's that the operation has */
+    bw_cache cache;
+    const char *variant; /* NULL: the device's choice */
+    bool several_variants;
 } bw_suite_case;
 
-/* What is otherwise on a backend. */
-typedef struct bw_suite_on {
-    const char *backend;
-    const char *const *precisions; /* NULL: the suite's */
-    double target_seconds;         /* 0: the suite's */
-} bw_suite_on;
-
+/* A suite's cases on a backend. */
 typedef struct bw_suite {
-    const char *name;
-    const char *const *precisions;
+    const char *name, *backend;
     double target_seconds; /* of all cases together; 0: no aim */
-    const bw_suite_on *on; /* ended by one without a backend */
     const bw_suite_case *cases;
     int case_count;
 } bw_suite;
@@ -46,15 +52,10 @@ typedef struct bw_planned_case {
     bw_cache cache;
 } bw_planned_case;
 
-typedef struct bw_run_plan {
-    bw_planned_case *cases;
-    int count, capacity;
-    double target_seconds; /* INFINITY: no aim */
-} bw_run_plan;
-
-/* `suite` NULL: the default one. */
-bw_status bw_run_plan_make(const char *suite, const bw_backend *backend, bw_run_plan *out);
-void bw_run_plan_free(bw_run_plan *plan);
+/* And how many cases it has; `name` NULL: the default one. */
+bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out, int *count);
+/* The case behind this one, which has no entry before the first and behind the last one. */
+bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *planned_case);
 /* Complete, and checked; the list is the entry's. */
 bw_status bw_planned_case_dims(const bw_planned_case *planned_case, bw_dims *out);
 
@@ -73,6 +74,7 @@ typedef struct bw_outcome {
 } bw_outcome;
 
 bw_outcome bw_outcome_blank(const bw_planned_case *planned_case);
+void bw_outcome_precision(const bw_outcome *outcome, bool capitals, char *out, size_t out_size); /* its name */
 void bw_outcome_end(bw_outcome *outcome, const char *status, const char *reason);
 /* Of a blank one with complete dims; `measured` is the caller's to free. A wrong result is no error: its status is then
  * "failed". */
@@ -80,7 +82,5 @@ bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome
 
 /* ---- rows.c ---- */
 
-void bw_rows_header(bw_text *to, bool classic);
-void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *outcome, bool classic);
-
-#endif
+/* A line of a result file: its header, with the names of any outcome's columns, or the row of an outcome. */
+void bw_rows_add(bw_text *to, bw_form form, const bw_session *session, const bw_outcome *outcome, bool classic);

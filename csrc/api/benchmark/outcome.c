@@ -12,6 +12,11 @@ bw_outcome bw_outcome_blank(const bw_planned_case *planned_case) {
                         .gb_s = NAN};
 }
 
+void bw_outcome_precision(const bw_outcome *self, bool capitals, char *out, size_t out_size) {
+    snprintf(out, out_size, "%s", self->planned_case->precision->name);
+    for (char *at = out; capitals && *at; at++) *at = (char)(*at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+}
+
 void bw_outcome_end(bw_outcome *self, const char *status, const char *reason) {
     self->status = status;
     snprintf(self->reason, sizeof self->reason, "%s", reason);

@@ -7,15 +7,19 @@
 
 enum { FLOOR_FACTOR = 3 }; /* within so many empty launches it is the launch that is measured */
 
-static const char classic_columns[] = "operation,precision,M,N,K,time_ms,bandwidth_gb_s,bytes_read,bytes_written";
-static const char more_columns[] =
-    "case,backend,device,variant,status,reason,timer,cache,buffer_sets,launches_per_sample,samples,converged,seed,"
-    "time_ms_lo,time_ms_hi,time_ms_min,noise,timer_floor_us,flops,footprint_bytes,verified,max_error,tolerance,flags,"
-    "bwprof_version";
+/* Of so many bytes, as all names of precisions and flags. */
+enum { WORDS_SIZE = 80 };
+
 static const char *const classic_params[] = {"M", "N", "K", NULL};
 
-/* The n-th parameter's name of all operations' that is not classic, each once; NULL behind the last one. */
-static const char *param_at(int wanted) {
+static void add_param(bw_row *to, const bw_outcome *row, const char *name) {
+    int index = bw_op_param_index(row->planned_case->op, name);
+    bool known = row->has_dims && index >= 0;
+    bw_row_whole(to, name, known, known ? (uint64_t)row->dims.value[index] : 0);
+}
+
+/* Of all operations, each name once, but for the classic ones. */
+static void add_params(bw_row *to, const bw_outcome *row) {
     for (int o = 0; o < bw_op_count(); o++) {
         for (int p = 0; p < bw_op_at(o)->param_count; p++) {
             const char *name = bw_op_at(o)->params[p].name;
@@ -23,44 +27,12 @@ static const char *param_at(int wanted) {
             for (int earlier = 0; earlier < o && !known; earlier++) {
                 known = bw_op_param_index(bw_op_at(earlier), name) >= 0;
             }
-            if (!known && wanted-- == 0) return name;
+            if (!known) add_param(to, row, name);
         }
     }
-    return NULL;
 }
 
-void bw_rows_header(bw_text *to, bool classic) {
-    bw_text_add(to, "%s", classic_columns);
-    for (int i = 0; !classic && param_at(i); i++) bw_text_add(to, ",%s", param_at(i));
-    bw_text_add(to, classic ? "\n" : ",%s\n", more_columns);
-}
-
-static void add_whole(bw_text *to, bool known, int64_t value) {
-    bw_text_add(to, ",");
-    if (known) bw_text_add(to, "%lld", (long long)value);
-}
-
-static void add_param(bw_text *to, const bw_outcome *row, const char *name) {
-    int index = bw_op_param_index(row->planned_case->op, name);
-    bool known = row->has_dims && index >= 0;
-    add_whole(to, known, known ? row->dims.value[index] : 0);
-}
-
-static void add_number(bw_text *to, double value) {
-    bw_text_add(to, ",");
-    bw_text_number(to, value, -1, "");
-}
-
-static void add_cell(bw_text *to, const char *text) {
-    bw_text_add(to, ",");
-    bw_text_cell(to, text);
-}
-
-static void add_truth(bw_text *to, bool known, bool value) {
-    bw_text_add(to, ",%s", !known ? "" : value ? "True" : "False");
-}
-
-static void add_flags(bw_text *to, const bw_outcome *row) {
+static void add_flags(bw_row *to, const bw_outcome *row) {
     const bw_measurement *m = &row->measurement;
     const struct {
         bool is;
@@ -70,64 +42,61 @@ static void add_flags(bw_text *to, const bw_outcome *row) {
                  {!m->converged, "not_converged"},
                  {m->statistics.two_states, "two_states"},
                  {m->statistics.drift != 0.0, "drifting"}};
-    const char *before = "";
+    char words[WORDS_SIZE] = "";
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        if (!flags[i].is) continue;
-        bw_text_add(to, "%s%s", before, flags[i].word);
-        before = ";";
+        size_t used = strlen(words);
+        if (flags[i].is) snprintf(words + used, sizeof words - used, "%s%s", used ? ";" : "", flags[i].word);
     }
+    bw_row_text(to, "flags", isnan(row->time_ms) ? "" : words);
 }
 
 /* What the row is of; in classic columns the case, with its variant where the case has several. */
-static void add_operation(bw_text *to, const bw_outcome *row, bool classic) {
+static void add_operation(bw_row *to, const bw_outcome *row, bool classic) {
     const bw_suite_case *entry = row->planned_case->entry;
-    const char *const *variants = entry->variants;
-    bool several = variants && (variants[1] || strcmp(variants[0], "all") == 0);
-    bw_text_cell(to, classic ? entry->name : row->planned_case->op->name);
-    if (classic && several) bw_text_add(to, " %s", row->variant);
+    char precision[WORDS_SIZE];
+    bw_row_text(to, "operation", classic ? entry->name : row->planned_case->op->name);
+    if (classic && entry->several_variants && to->form == BW_CSV) bw_text_add(to->to, " %s", row->variant);
+    bw_outcome_precision(row, classic, precision, sizeof precision);
+    bw_row_text(to, "precision", precision);
 }
 
-void bw_rows_add(bw_text *to, const bw_session *session, const bw_outcome *row, bool classic) {
+void bw_rows_add(bw_text *text, bw_form form, const bw_session *session, const bw_outcome *row, bool classic) {
     const bw_measurement *m = &row->measurement;
     const bool has_time = !isnan(row->time_ms);
+    bw_row of = {.to = text, .form = form}, *to = &of;
     add_operation(to, row, classic);
-    bw_text_add(to, ",");
-    for (const char *at = row->planned_case->precision->name; *at; at++)
-        bw_text_add(to, "%c", classic ? bw_text_capital(*at) : *at);
     for (int i = 0; classic_params[i]; i++) add_param(to, row, classic_params[i]);
-    add_number(to, row->time_ms);
-    add_number(to, row->gb_s);
-    add_whole(to, row->has_cost, row->cost.bytes_read);
-    add_whole(to, row->has_cost, row->cost.bytes_written);
-    if (classic) {
-        bw_text_add(to, "\n");
-        return;
+    bw_row_number(to, "time_ms", row->time_ms);
+    bw_row_number(to, "bandwidth_gb_s", row->gb_s);
+    bw_row_whole(to, "bytes_read", row->has_cost, (uint64_t)row->cost.bytes_read);
+    bw_row_whole(to, "bytes_written", row->has_cost, (uint64_t)row->cost.bytes_written);
+    if (!classic) {
+        add_params(to, row);
+        bw_row_text(to, "case", row->planned_case->entry->name);
+        bw_row_text(to, "backend", session->backend->name);
+        bw_row_text(to, "device", session->backend->devices->facts(session->device)->name);
+        bw_row_text(to, "variant", row->variant);
+        bw_row_text(to, "status", row->status);
+        bw_row_text(to, "reason", row->reason);
+        bw_row_text(to, "timer", has_time ? bw_timer_name(session, 0) : "");
+        bw_row_text(to, "cache", row->planned_case->cache == BW_CACHE_HOT ? "hot" : "cold");
+        bw_row_whole(to, "buffer_sets", has_time, (uint64_t)m->rotation.sets);
+        bw_row_whole(to, "launches_per_sample", has_time, (uint64_t)m->launches_per_sample);
+        bw_row_whole(to, "samples", has_time, (uint64_t)m->statistics.count);
+        bw_row_truth(to, "converged", has_time, m->converged);
+        bw_row_whole(to, "seed", true, 0);
+        bw_row_number(to, "time_ms_lo", has_time ? m->statistics.low / 1e6 : NAN);
+        bw_row_number(to, "time_ms_hi", has_time ? m->statistics.high / 1e6 : NAN);
+        bw_row_number(to, "time_ms_min", has_time ? m->statistics.minimum / 1e6 : NAN);
+        bw_row_number(to, "noise", has_time ? m->statistics.noise : NAN);
+        bw_row_number(to, "timer_floor_us", has_time ? m->timer_floor_ns / 1e3 : NAN);
+        bw_row_whole(to, "flops", row->has_cost, (uint64_t)row->cost.flops);
+        bw_row_whole(to, "footprint_bytes", row->has_cost, (uint64_t)row->cost.footprint_bytes);
+        bw_row_truth(to, "verified", has_time, m->verdict.verified);
+        bw_row_number(to, "max_error", has_time ? m->verdict.max_error : NAN);
+        bw_row_number(to, "tolerance", has_time ? m->verdict.tolerance : NAN);
+        add_flags(to, row);
+        bw_row_text(to, "bwprof_version", bwprof_version());
     }
-    for (int i = 0; param_at(i); i++) add_param(to, row, param_at(i));
-    add_cell(to, row->planned_case->entry->name);
-    add_cell(to, session->backend->name);
-    add_cell(to, session->backend->devices->facts(session->device)->name);
-    add_cell(to, row->variant);
-    add_cell(to, row->status);
-    add_cell(to, row->reason);
-    add_cell(to, has_time ? bw_timer_name(session, 0) : "");
-    add_cell(to, row->planned_case->cache == BW_CACHE_HOT ? "hot" : "cold");
-    add_whole(to, has_time, m->rotation.sets);
-    add_whole(to, has_time, m->launches_per_sample);
-    add_whole(to, has_time, m->statistics.count);
-    add_truth(to, has_time, m->converged);
-    bw_text_add(to, ",0");
-    add_number(to, has_time ? m->statistics.low / 1e6 : NAN);
-    add_number(to, has_time ? m->statistics.high / 1e6 : NAN);
-    add_number(to, has_time ? m->statistics.minimum / 1e6 : NAN);
-    add_number(to, has_time ? m->statistics.noise : NAN);
-    add_number(to, has_time ? m->timer_floor_ns / 1e3 : NAN);
-    add_whole(to, row->has_cost, row->cost.flops);
-    add_whole(to, row->has_cost, row->cost.footprint_bytes);
-    add_truth(to, has_time, m->verdict.verified);
-    add_number(to, has_time ? m->verdict.max_error : NAN);
-    add_number(to, has_time ? m->verdict.tolerance : NAN);
-    bw_text_add(to, ",");
-    if (has_time) add_flags(to, row);
-    bw_text_add(to, ",%s\n", bwprof_version());
+    bw_text_add(text, "\n");
 }
