@@ -228,7 +228,7 @@ static bw_status find_rows(const bw_session *session, const core_subject *subjec
                            const bw_variant **chosen) {
     const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
     *table = offer.table;
-    bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, 0, chosen));
+    bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, NULL, chosen));
     return BW_OK;
 }
 

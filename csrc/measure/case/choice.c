@@ -1,7 +1,6 @@
 /* Chooses the variant of a case and works out its cost and the layout of its buffers. */
 #include "measure/case/choice.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +24,18 @@ static bool takes_precision(const bw_variant_table *table, const bw_precision *p
     return false;
 }
 
+static bool is_passed_over(const bw_choice *before, const bw_variant *row) {
+    while (before && before->variant != row) before = before->before;
+    return before != NULL;
+}
+
 bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
-                             uint64_t passed_over, const bw_variant **out) {
+                             const bw_choice *before, const bw_variant **out) {
     const bw_variant *chosen = NULL, *preferred = NULL;
     char reasons[768] = "";
     for (int i = 0; i < offer->table->count; i++) {
         const bw_variant *row = &offer->table->rows[i];
-        if (passed_over >> i & 1) continue;
+        if (is_passed_over(before, row)) continue;
         const char *refusal = bw_variant_refuses(row, dims, precision, offer->facts);
         if (refusal) {
             size_t used = strlen(reasons);
@@ -136,12 +140,13 @@ static bw_status work_out(bw_choice *self, const bw_case_spec *spec, const bw_de
 
 /* `why` says why the choice before is passed over. */
 static bw_status create(const bw_case_spec *spec, const bw_offer *offer, const bw_variant *variant,
-                        const bw_choice *before, const char *why, bw_choice **out) {
+                        const bw_choice *before, const char *why, bool is_fixed, const bw_choice **out) {
     const char *note = before ? before->note : "", *name = before ? before->variant->name : "";
     size_t note_size = strlen(note) + strlen(why) + strlen(name) + 32;
     bw_choice *self = calloc(1, sizeof *self + note_size);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
     self->variant = variant;
+    self->is_fixed = is_fixed;
     if (before) {
         snprintf(self->note, note_size, "%s%svariant %s passed over: %s", note, note[0] ? "; " : "", name, why);
     }
@@ -157,36 +162,23 @@ static bw_status create(const bw_case_spec *spec, const bw_offer *offer, const b
 
 bw_status bw_choice_first(const bw_case_spec *spec, const bw_offer *offer, const char *name, const bw_choice **out) {
     const bw_variant *variant = NULL;
-    bw_choice *self = NULL;
-    if (name) {
-        BW_TRY(variant_named(spec, offer, name, &variant));
-    } else {
-        BW_TRY(bw_variant_default(spec->op, &spec->dims, spec->precision, offer, 0, &variant));
-    }
-    BW_TRY(create(spec, offer, variant, NULL, "", &self));
-    self->is_fixed = name != NULL;
-    *out = self;
-    return BW_OK;
+    BW_TRY(name ? variant_named(spec, offer, name, &variant)
+                : bw_variant_default(spec->op, &spec->dims, spec->precision, offer, NULL, &variant));
+    return create(spec, offer, variant, NULL, "", name != NULL, out);
 }
 
 bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const bw_choice *before, bw_status cause,
                          const bw_choice **out) {
     const bw_variant *variant = NULL;
-    bw_choice *self = NULL;
     if (before->is_fixed || bw_status_code(cause) != BW_CODE_UNAVAILABLE) return cause;
-    assert(before->variant >= offer->table->rows && before->variant < offer->table->rows + offer->table->count);
-    uint64_t passed_over = before->passed_over | (uint64_t)1 << (before->variant - offer->table->rows);
-    bw_status status = bw_variant_default(spec->op, &spec->dims, spec->precision, offer, passed_over, &variant);
+    bw_status status = bw_variant_default(spec->op, &spec->dims, spec->precision, offer, before, &variant);
     if (status) {
         bw_status_free(status);
         return cause;
     }
-    status = create(spec, offer, variant, before, bw_status_message(cause), &self);
+    status = create(spec, offer, variant, before, bw_status_message(cause), false, out);
     bw_status_free(cause);
-    if (status) return status;
-    self->passed_over = passed_over;
-    *out = self;
-    return BW_OK;
+    return status;
 }
 
 void bw_choice_free(const bw_choice *self) {

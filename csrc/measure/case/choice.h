@@ -6,10 +6,9 @@
 #include "measure/case/spec.h"
 
 typedef struct bw_choice {
-    const struct bw_choice *before; /* whose place it took; NULL: it is the first */
+    const struct bw_choice *before; /* that it replaces, passed over like those before that; NULL: it is the first */
     const bw_variant *variant;
-    uint64_t passed_over; /* a bit per row of the variant table */
-    bool is_fixed;        /* the caller has named the variant: no other one replaces it */
+    bool is_fixed; /* the caller has named the variant: no other one replaces it */
     bw_cost cost;
     int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
     bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
@@ -38,9 +37,10 @@ bw_status bw_choice_next(const bw_case_spec *spec, const bw_offer *offer, const 
 void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */
 
 /* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.
- * BW_CODE_UNSUPPORTED with every row's reason when none runs. `passed_over` has a bit for each row to leave out. */
+ * BW_CODE_UNSUPPORTED with every row's reason when none runs. The rows of `before` and of those before it are left out.
+ */
 bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
-                             uint64_t passed_over, const bw_variant **out);
+                             const bw_choice *before, const bw_variant **out);
 
 /* The row of this name; BW_CODE_INVALID, with what is allowed, for any other. */
 bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const char *name, const bw_variant **out);

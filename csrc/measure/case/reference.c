@@ -60,48 +60,6 @@ static int64_t walk_on(walk *self) {
     return self->first + row;
 }
 
-/* The rows in the order in which they are checked: the four corners, then by turns one within the focus and one outside
- * it; none twice. */
-typedef struct sample {
-    int64_t corners[CORNERS];
-    int taken, turn;
-    bool at_corner; /* the row just given out is one */
-    walk parts[2];
-} sample;
-
-static sample sample_of(const bw_rows *rows, uint64_t seed) {
-    int64_t line = bw_min64(rows->line, rows->count), focus = bw_min64(rows->focus, rows->count);
-    return (sample){
-        .corners = {0, rows->count - 1, line - 1, rows->count - line},
-        .parts = {walk_over(0, focus, rows->parts, seed), walk_over(focus, rows->count - focus, rows->parts, seed)}};
-}
-
-static bool is_corner(const sample *self, int64_t row, int before) {
-    for (int i = 0; i < before; i++) {
-        if (self->corners[i] == row) return true;
-    }
-    return false;
-}
-
-/* False when all rows have been given out. */
-static bool sample_next(sample *self, int64_t *row) {
-    for (self->at_corner = true; self->taken < CORNERS; self->taken++) {
-        *row = self->corners[self->taken];
-        if (!is_corner(self, *row, self->taken)) {
-            self->taken++;
-            return true;
-        }
-    }
-    self->at_corner = false;
-    while (self->parts[0].left || self->parts[1].left) {
-        walk *part = &self->parts[self->turn ^= 1];
-        if (!part->left) part = &self->parts[self->turn ^ 1];
-        *row = walk_on(part);
-        if (!is_corner(self, *row, CORNERS)) return true;
-    }
-    return false;
-}
-
 /* The rows of a sample, computed by several threads: each takes the next row that is not taken. */
 typedef struct reference_work {
     bw_reference *reference;
@@ -156,6 +114,29 @@ static void work_out_all(reference_work *work, double budget_s) {
     bw_parallel_run(threads, work_out, work);
 }
 
+/* Unless it is a corner, which comes first. */
+static void add_row(bw_reference *self, int64_t row) {
+    for (int64_t i = 0; i < self->corners; i++) {
+        if (self->order[i] == row) return;
+    }
+    self->order[self->most++] = row;
+}
+
+/* The rows in the order in which they are checked: the corners, then by turns one outside the focus and one within it;
+ * none twice. */
+static void order_rows(bw_reference *self, const bw_rows *rows, int64_t most) {
+    int64_t count = rows->count, line = bw_min64(rows->line, count), focus = bw_min64(rows->focus, count);
+    const int64_t corners[CORNERS] = {0, count - 1, line - 1, count - line};
+    walk parts[2] = {walk_over(0, focus, rows->parts, self->spec->seed),
+                     walk_over(focus, count - focus, rows->parts, self->spec->seed)};
+    for (int i = 0; i < CORNERS; i++) {
+        add_row(self, corners[i]);
+        self->corners = self->most;
+    }
+    for (int turn = 1; self->most < most; turn ^= 1) add_row(self, walk_on(&parts[parts[turn].left ? turn : turn ^ 1]));
+    assert(self->most == most && self->corners <= most);
+}
+
 static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
     int64_t most = bw_min64(ROWS_MOST, bw_max64(CORNERS, VALUES_MOST / rows->elems));
     most = bw_min64(most, rows->count);
@@ -166,12 +147,7 @@ static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
     if (!self->order || !self->rows || !self->values) {
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference rows", most);
     }
-    sample walk = sample_of(rows, self->spec->seed);
-    while (self->most < most && sample_next(&walk, &self->order[self->most])) {
-        self->most++;
-        if (walk.at_corner) self->corners = self->most;
-    }
-    assert(self->most == most && self->corners <= self->most);
+    order_rows(self, rows, most);
     return BW_OK;
 }
 
