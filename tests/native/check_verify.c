@@ -388,7 +388,7 @@ static void sizes_at_their_limits_are_refused_or_right(int op_index) {
         bw_cost cost;
         if (status) {
             CHECK(bw_status_code(status) == BW_CODE_INVALID, "%s", bw_status_message(status));
-        } else if (OK(op->cost(&dims, bw_precision_get(BW_PRECISION_FP32), &cost))) {
+        } else if (OK(bw_op_cost(op, &dims, bw_precision_get(BW_PRECISION_FP32), &cost))) {
             bw_rows rows = op->rows(&dims, bw_precision_get(BW_PRECISION_FP32));
             CHECK(cost.bytes_read >= 0 && cost.bytes_written >= 0 && cost.flops >= 0, "%u: a negative cost", large);
             CHECK(cost.footprint_bytes == cost.bytes_read + cost.bytes_written, "%u", large);

@@ -84,7 +84,7 @@ static bw_status variant_named(const bw_case_spec *spec, const bw_offer *offer, 
 
 bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *dims, const bw_precision *precision,
                      const bw_device_facts *facts, bw_cost *out) {
-    BW_TRY(op->cost(dims, precision, out));
+    BW_TRY(bw_op_cost(op, dims, precision, out));
     if (variant && variant->extra_cost) BW_TRY(variant->extra_cost(dims, precision, facts, out));
     if (!variant || !variant->scratch_bytes) return BW_OK;
     bw_checked_int footprint =

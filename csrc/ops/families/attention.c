@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "base/types/input.h"
-#include "ops/cost.h"
 #include "ops/operand.h"
 #include "ops/reference.h"
 
@@ -78,20 +77,14 @@ static bw_checked_int keys_in_all(const shape *s) {
     return sum;
 }
 
-static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_cost *out) {
-    bw_checked_int keys = keys_in_all(s);
-    bw_checked_int heads = bw_mul(keys, bw_mul(bw_num(2), bw_num(s->kv_heads))); /* K's and V's, of all keys */
-    bw_checked_int q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
-    bw_checked_int kv = bw_bytes_of(bw_attention_kv_dtype(precision), bw_mul(heads, bw_num(s->dim)));
-    kv = bw_add(kv, bw_bytes_of(precision->scale, heads));
-    bw_checked_int pairs = bw_mul(keys, bw_num(s->seq));
+static bw_checked_int shape_flops(const shape *s) {
+    bw_checked_int pairs = bw_mul(keys_in_all(s), bw_num(s->seq));
     if (s->causal) {
         bw_checked_int masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
         masked.value /= 2;
         pairs = bw_sub(pairs, bw_mul(masked, bw_num(s->batch))); /* never negative: kv_len >= seq_len */
     }
-    bw_checked_int flops = bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
-    return bw_cost_set(s->op_name, bw_add(q, kv), q, flops, out);
+    return bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
 }
 
 static int shape_operands(const shape *s, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
@@ -102,10 +95,14 @@ static int shape_operands(const shape *s, const bw_precision *precision, bw_oper
     out[BW_ATTENTION_OUT] = bw_operand_make("out", BW_OUT, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
     out[BW_ATTENTION_KV_LENS] = bw_operand_indices("kv_lens", BW_RECIPE_LIST, BW_I32, 1, s->len, BW_SHAPE(s->batch));
     out[BW_ATTENTION_KV_LENS].present = s->kv_lens != NULL;
+    out[BW_ATTENTION_KV_LENS].moved = -1;
     out[BW_ATTENTION_K_SCALE] =
         bw_operand_scales("k_scale", &out[BW_ATTENTION_K], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
     out[BW_ATTENTION_V_SCALE] =
         bw_operand_scales("v_scale", &out[BW_ATTENTION_V], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
+    const bw_checked_int heads = bw_mul(keys_in_all(s), bw_num(s->kv_heads));
+    out[BW_ATTENTION_K].moved = out[BW_ATTENTION_V].moved = bw_mul(heads, bw_num(s->dim)).value;
+    out[BW_ATTENTION_K_SCALE].moved = out[BW_ATTENTION_V_SCALE].moved = heads.value;
     return BW_ATTENTION_OPERANDS;
 }
 
@@ -213,9 +210,9 @@ static bw_tolerance shape_tolerance(const shape *s, const bw_precision *precisio
         shape s = stem##_shape(dims);                                                                                 \
         return check_shape(&s);                                                                                       \
     }                                                                                                                 \
-    static bw_status stem##_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {                  \
+    static bw_checked_int stem##_flops(const bw_dims *dims) {                                                         \
         shape s = stem##_shape(dims);                                                                                 \
-        return shape_cost(&s, precision, out);                                                                        \
+        return shape_flops(&s);                                                                                       \
     }                                                                                                                 \
     static int stem##_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) { \
         shape s = stem##_shape(dims);                                                                                 \
@@ -250,7 +247,7 @@ const bw_op bw_op_attention_prefill = {
                 "batch*seq_len*num_heads*head_dim*e_result",
                 "4*batch*num_heads*head_dim*(seq_len*kv_len - causal*seq_len*(seq_len - 1)/2)"},
     .validate = prefill_validate,
-    .cost = prefill_cost,
+    .flops = prefill_flops,
     .operands = prefill_operands,
     .rows = prefill_rows,
     .reference = prefill_reference,
@@ -268,7 +265,7 @@ const bw_op bw_op_attention_decode = {
                 "batch*num_heads*head_dim*e_result", "4*keys*num_heads*head_dim"},
     .list = "kv_lens",
     .validate = decode_validate,
-    .cost = decode_cost,
+    .flops = decode_flops,
     .operands = decode_operands,
     .rows = decode_rows,
     .reference = decode_reference,
