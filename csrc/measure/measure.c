@@ -152,8 +152,8 @@ static bw_status watch(subject *subject) {
     if (!self) return BW_OK;
     int64_t sets = self->buffers.set_count, first = subject->run % sets, last = sets - 1;
     subject->watched = subject->run;
-    BW_TRY(bw_buffers_reset(&self->buffers, first));
-    return first == last ? BW_OK : bw_buffers_reset(&self->buffers, last);
+    BW_TRY(bw_case_reset(self, first));
+    return first == last ? BW_OK : bw_case_reset(self, last);
 }
 
 /* After timing, the first set that was launched on and the last one must hold the right result. */
@@ -169,7 +169,7 @@ static bw_status verify_sets(bw_case *self, const bw_budget *budget, const subje
 static bw_status verify(bw_case *self, const bw_measure_options *options, const subject *timed, bw_verdict *out) {
     const bw_budget budget = {options->verify_budget_s, options->poll, options->poll_context};
     bw_case_push(self, "verify");
-    bw_status status = timed ? verify_sets(self, &budget, timed, out) : bw_case_verify(self, &budget, out);
+    bw_status status = timed ? verify_sets(self, &budget, timed, out) : bw_case_verify(self, NULL, &budget, out);
     bw_case_pop(self);
     return status;
 }
@@ -388,7 +388,7 @@ static bw_status measure_case(bw_case *self, const bw_measure_options *options, 
     BW_TRY(verify(self, options, NULL, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
     bw_case_annotate(self, &annotations);
-    subject.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
+    subject.spec = (bw_plan_spec){.work = bw_case_work(self),
                                   .annotation_stack = &subject.annotation_stack,
                                   .set_count = self->buffers.set_count,
                                   .flush_bytes = out->rotation.flush_bytes,

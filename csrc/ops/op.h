@@ -136,6 +136,19 @@ typedef struct bw_op {
     bw_tolerance (*tolerance)(const bw_dims *dims, const bw_precision *precision, bool rounds_once);
 } bw_op;
 
+/* An operation, its parameters, its precision, and the seed of its inputs. It never changes, so that any thread may
+ * read it. */
+typedef struct bw_case_spec {
+    int op_index;
+    const bw_op *op;
+    const bw_precision *precision;
+    bw_dims dims; /* its list is the copy below */
+    uint64_t seed;
+    bw_operand operands[BW_MAX_OPERANDS];
+    int operand_count;
+    int64_t list[];
+} bw_case_spec;
+
 /* The registry, in the list's order. */
 int bw_op_count(void);
 const bw_op *bw_op_at(int index);

@@ -1,5 +1,5 @@
 /* Compares the outputs of a buffer set with the rows of the reference. */
-#include "measure/case/verify.h"
+#include "measure/case/case.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -80,7 +80,7 @@ static void name_element(const bw_operand *operand, int64_t index, char *out, si
 
 /* Set `set` under comparison. */
 typedef struct comparison {
-    const bw_buffers *buffers;
+    const bw_case *content;
     int64_t set;
     bw_tolerance tolerance;
     worst worst_yet;
@@ -89,11 +89,11 @@ typedef struct comparison {
 } comparison;
 
 static const bw_memory_calls *memory_of(const comparison *self) {
-    return self->buffers->session->backend->memory;
+    return self->content->session->backend->memory;
 }
 
 static const bw_operand *operand_of(const comparison *self, const bw_reference_row *row) {
-    const bw_operand *operand = &self->buffers->spec->operands[row->operand];
+    const bw_operand *operand = &self->content->spec->operands[row->operand];
     assert(row->offset >= 0 && row->count >= 0 && row->offset + row->count <= operand->elems);
     return operand;
 }
@@ -104,8 +104,8 @@ static bw_status compare_whole(comparison *self, const bw_reference_row *row) {
     if (!*host) {
         *host = malloc((size_t)operand->bytes);
         if (!*host) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
-        const void *from = bw_buffers_at(self->buffers, self->set, row->operand);
-        BW_TRY(memory_of(self)->download(self->buffers->session->device, *host, from, operand->bytes));
+        const void *from = bw_case_address(self->content, self->set, row->operand);
+        BW_TRY(memory_of(self)->download(self->content->session->device, *host, from, operand->bytes));
     }
     compare_row(operand, row, &self->tolerance, *host + bw_dtype_bytes(operand->dtype, row->offset), &self->worst_yet);
     return BW_OK;
@@ -131,7 +131,7 @@ static bw_status compare_batch(comparison *self) {
         }
     }
     BW_TRY(
-        memory_of(self)->gather(self->buffers->session->device, batch->spans, batch->count, batch->bytes, batch->host));
+        memory_of(self)->gather(self->content->session->device, batch->spans, batch->count, batch->bytes, batch->host));
     const char *host = batch->host;
     for (int64_t i = 0; i < batch->count; i++) {
         compare_row(operand_of(self, batch->rows[i]), batch->rows[i], &self->tolerance, host, &self->worst_yet);
@@ -148,7 +148,7 @@ static bw_status compare_gathered(comparison *self, const bw_reference_row *row)
     batch *batch = self->batch;
     if (!batch) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
     if (batch->count == BATCH_ROWS || batch->bytes + bytes > BATCH_BYTES) BW_TRY(compare_batch(self));
-    const char *from = bw_buffers_at(self->buffers, self->set, row->operand);
+    const char *from = bw_case_address(self->content, self->set, row->operand);
     batch->spans[batch->count] = (bw_span){from + start, bytes};
     batch->rows[batch->count++] = row;
     batch->bytes += bytes;
@@ -185,15 +185,16 @@ static void say_why(const bw_case_spec *spec, const worst *worst, bw_verdict *ou
     }
 }
 
-bw_status bw_verify(const bw_reference *reference, const bw_buffers *buffers, int64_t set, bw_verdict *out) {
-    const bw_case_spec *spec = buffers->spec;
-    bool rounds_once = buffers->choice->variant->rounds_once;
+bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget, bw_verdict *out) {
+    const bw_case_spec *spec = self->spec;
+    const bw_reference *reference = &self->reference;
+    bool rounds_once = bw_case_choice(self)->variant->rounds_once;
     comparison comparison = {
-        .buffers = buffers, .set = set, .tolerance = spec->op->tolerance(&spec->dims, spec->precision, rounds_once)};
-    assert(reference->spec == spec && reference->count >= reference->corners);
+        .content = self, .set = set, .tolerance = spec->op->tolerance(&spec->dims, spec->precision, rounds_once)};
+    const worst *worst = &comparison.worst_yet;
+    BW_TRY(bw_reference_extend(&self->reference, budget));
     comparison.worst_yet.limit = comparison.tolerance.element;
     BW_TRY(compare_rows(&comparison, reference));
-    const worst *worst = &comparison.worst_yet;
     *out = (bw_verdict){.verified = worst->ratio <= 1.0,
                         .max_error = worst->error,
                         .tolerance = worst->limit,
