@@ -178,3 +178,15 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 /* Operands with their sizes, absent ones among them; fails when one overflows. */
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count);
+
+/* Adds intermediates that a variant writes once and reads once. */
+static inline bw_status bw_cost_add_intermediates(bw_checked_int bytes, bw_cost *cost) {
+    bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), bytes);
+    bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), bytes);
+    if (read.overflow || written.overflow) {
+        return bw_fail(BW_CODE_INVALID, "these sizes overflow: the variant's intermediates pass 2^63 bytes");
+    }
+    cost->algorithmic_bytes_read = read.value;
+    cost->algorithmic_bytes_written = written.value;
+    return BW_OK;
+}

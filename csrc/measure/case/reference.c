@@ -82,7 +82,7 @@ static void work_out_row(reference_work *work, int64_t index) {
     if (status && !atomic_compare_exchange_strong(&work->failed, &none, status)) bw_status_free(status);
 }
 
-static void work_out(void *context) {
+static void *work_out(void *context) {
     reference_work *work = context;
     const bool polls = work->budget->poll && bw_parallel_thread() == work->caller;
     double begin_s = bw_now_s(), begin_thread_s = bw_thread_s(), polled_s = -INFINITY;
@@ -92,14 +92,15 @@ static void work_out(void *context) {
             polled_s = now_s;
             if (work->budget->poll(work->budget->poll_context)) atomic_store(&work->stopped, true);
         }
-        if (atomic_load(&work->stopped)) return;
+        if (atomic_load(&work->stopped)) return NULL;
         /* No thread uses more processor time than passes on the clock, which is cheaper to read. */
         bool over = now_s - begin_s > work->share_s && bw_thread_s() - begin_thread_s > work->share_s;
-        if (over && atomic_load(&work->next) >= work->reference->corners) return;
+        if (over && atomic_load(&work->next) >= work->reference->corners) return NULL;
         int64_t index = atomic_fetch_add(&work->next, 1);
-        if (index >= work->reference->most) return;
+        if (index >= work->reference->most) return NULL;
         work_out_row(work, index);
     }
+    return NULL;
 }
 
 /* A budget is processor time: several processors spend it in less time, on as many rows. */

@@ -8,7 +8,6 @@
 
 #include "base/types/input.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
 

@@ -6,7 +6,6 @@
 
 #include "base/types/input.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 #define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1)
 #define HEAD_PARAMS                                                                \

@@ -5,7 +5,6 @@
 
 #include "base/types/input.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 /* Elements that one reference row compares, and rows of a stretch of which one is looked at before a second is. */
