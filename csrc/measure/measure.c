@@ -383,7 +383,7 @@ static bw_status measure_case(bw_case *self, const bw_measure_options *options, 
     bw_status status = BW_OK;
     bw_case_annotation annotations;
     begin_measurement(out);
-    BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
+    BW_TRY(bw_session_floor(self->session, options->timer, NULL, &out->timer_floor_ns));
     BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
     BW_TRY(verify(self, options, NULL, &out->verdict));
     if (!out->verdict.verified) return BW_OK;
@@ -446,7 +446,7 @@ bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options
     subject subject = {.session = self->session, .backend = self->session->backend};
     begin_measurement(out);
     if (!options->settled) {
-        BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
+        BW_TRY(bw_session_floor(self->session, options->timer, self->nothing, &out->timer_floor_ns));
     }
     BW_TRY(rotate_call(self, options->cache, &out->rotation));
     subject.spec = (bw_plan_spec){.work = *self->work,

@@ -35,6 +35,7 @@ typedef struct bw_dims {
     int64_t value[BW_MAX_PARAMS];
     const int64_t *list;
     int64_t list_count;
+    const struct bw_op *op; /* bw_op_complete sets it */
 } bw_dims;
 
 /* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache, e_result and e_scale (bytes
@@ -156,8 +157,8 @@ bw_status bw_op_find(const char *name, int *out);
 
 int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such parameter */
 
-/* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the list, the
- * operation's own rules, sizes that would overflow. */
+/* dims->op, defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the
+ * list, the operation's own rules, sizes that would overflow. */
 bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned present, bw_dims *dims);
 
 /* What the operands move and the FLOPs; algorithmic = compulsory here. Fails when a sum overflows. */

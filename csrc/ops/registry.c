@@ -112,6 +112,7 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
     if (!bw_precision_in(op->precisions, precision)) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s has no precision %s", op->name, precision->name);
     }
+    dims->op = op;
     if (dims->list && !op->list) return bw_fail(BW_CODE_INVALID, "%s takes no list of lengths", op->name);
     for (int i = 0; i < op->param_count; i++) {
         const bw_param *param = &op->params[i];

@@ -129,7 +129,7 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
 static bw_status find_floor(bw_session *session, const char *timer_name, double *ns) {
     int timer;
     BW_TRY(bw_timer_find(session, timer_name, &timer));
-    return bw_session_floor(session, timer, ns);
+    return bw_session_floor(session, timer, NULL, ns);
 }
 
 static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwargs) {

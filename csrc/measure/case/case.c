@@ -16,6 +16,7 @@ static bw_status create_spec(int op_index, const bw_precision *precision, const 
     self->op = bw_op_at(op_index);
     self->precision = precision;
     self->dims = *dims;
+    self->dims.op = self->op;
     self->seed = seed;
     if (dims->list) self->dims.list = memcpy(self->list, dims->list, list_bytes);
     bw_status status = bw_op_operands(self->op, &self->dims, precision, self->operands, &self->operand_count);
