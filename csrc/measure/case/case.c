@@ -117,30 +117,26 @@ static bw_status step_down(bw_case *self, bw_status cause) {
     return BW_OK;
 }
 
-/* *again: another variant stands in now, and its layout is not that of the one before. */
-static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) {
+/* With `rotation`: as many sets as that needs, which depends on the variant, since each has a layout of its own. */
+static bw_status get_ready(bw_case *self, int64_t sets, bool once, bw_cache cache, bw_rotation *rotation) {
     const bw_buffers *buffers = &self->buffers;
-    *again = false;
-    if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
-    bw_case_release_buffers(self);
-    bw_status status = bw_case_make_buffers(self, sets, once);
-    if (!status) return BW_OK;
-    bw_case_release_buffers(self);
-    BW_TRY(step_down(self, status));
-    *again = true;
-    return BW_OK;
-}
-
-static bw_status get_ready(bw_case *self, int64_t sets, bool once) {
-    bool again;
-    do {
-        BW_TRY(try_ready(self, sets, once, &again));
-    } while (again);
-    return BW_OK;
+    for (;;) {
+        int64_t needed_bytes, free_bytes;
+        if (rotation) {
+            BW_TRY(bw_case_rotation(self, cache, rotation, &needed_bytes, &free_bytes));
+            sets = rotation->sets;
+        }
+        if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
+        bw_case_release_buffers(self);
+        bw_status status = bw_case_make_buffers(self, sets, once);
+        if (!status) return BW_OK;
+        bw_case_release_buffers(self);
+        BW_TRY(step_down(self, status));
+    }
 }
 
 bw_status bw_case_ready(bw_case *self, int64_t sets) {
-    return get_ready(self, sets, false);
+    return get_ready(self, sets, false, BW_CACHE_HOT, NULL);
 }
 
 bw_status bw_case_ready_any(bw_case *self) {
@@ -148,13 +144,7 @@ bw_status bw_case_ready_any(bw_case *self) {
 }
 
 bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
-    bool again;
-    do {
-        int64_t needed_bytes, free_bytes;
-        BW_TRY(bw_case_rotation(self, cache, out, &needed_bytes, &free_bytes));
-        BW_TRY(try_ready(self, out->sets, false, &again));
-    } while (again);
-    return BW_OK;
+    return get_ready(self, 1, false, cache, out);
 }
 
 /* ---- launches ---- */
@@ -169,7 +159,7 @@ static bw_status launch(bw_case *self, int64_t set) {
 static bw_status launch_once(bw_case *self) {
     const bw_annotation_calls *annotations = self->annotations;
     bw_case_annotation annotation;
-    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true));
+    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true, BW_CACHE_HOT, NULL));
     if (self->buffers.own_inputs) BW_TRY(bw_case_reset(self, 0));
     bw_case_annotate(self, &annotation);
     for (int i = 0; i < annotation.ranges.count; i++)

@@ -25,13 +25,6 @@ const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const
     return row->refuses ? row->refuses(dims, precision, facts) : NULL;
 }
 
-static bool takes_precision(const bw_variant_table *table, const bw_precision *precision) {
-    for (int i = 0; i < table->count; i++) {
-        if (bw_precision_in(table->rows[i].precisions, precision)) return true;
-    }
-    return false;
-}
-
 static bool is_passed_over(const bw_choice *before, const bw_variant *row) {
     while (before && before->variant != row) before = before->before;
     return before != NULL;
@@ -41,8 +34,10 @@ bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_prec
                              const bw_choice *before, const bw_variant **out) {
     const bw_variant *chosen = NULL, *preferred = NULL;
     char reasons[768] = "";
+    bool takes_precision = offer->table->count == 0;
     for (int i = 0; i < offer->table->count; i++) {
         const bw_variant *row = &offer->table->rows[i];
+        takes_precision |= bw_precision_in(row->precisions, precision);
         if (is_passed_over(before, row)) continue;
         const char *refusal = bw_variant_refuses(row, dims, precision, offer->facts);
         if (refusal) {
@@ -53,7 +48,7 @@ bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_prec
         chosen = row;
         if (row->prefers && row->prefers(dims, precision, offer->facts)) preferred = row;
     }
-    if (offer->table->count && !takes_precision(offer->table, precision)) {
+    if (!takes_precision) {
         return bw_fail(BW_CODE_UNSUPPORTED,
                        "%s in %s does not run on this device: no kernel takes this precision (its bytes and FLOPs are "
                        "known all the same: bwprof.cost, or a sweep's --dry-run)",

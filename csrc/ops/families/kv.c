@@ -12,6 +12,8 @@
     BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8), \
         BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128)
 
+extern const bw_op bw_op_kv_gather;
+
 /* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
  * count. */
 static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
@@ -65,9 +67,28 @@ static const char *const cache_names[] = {"k_cache", "v_cache", "k_cache_scale",
 static const char *const names[] = {"k", "v", "k_scale", "v_scale"};
 
 /* Whether a cache's scales were written right, and values with them, is not worked out here. */
-static bw_status refuse_scales(const char *op_name, const bw_precision *precision) {
+static bw_status refuse_scales(const bw_dims *dims, const bw_precision *precision) {
     if (precision->scale == BW_NONE) return BW_OK;
-    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", op_name, precision->name);
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", dims->op->name,
+                   precision->name);
+}
+
+/* Likewise. A copy's cache is contiguous. */
+static bw_status whole_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                 bw_reference_row *out) {
+    BW_TRY(refuse_scales(dims, precision));
+    const int64_t *v = dims->value;
+    const bool gathers = dims->op == &bw_op_kv_gather;
+    int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = gathers ? v[BW_GATHER_PAGE_SIZE] : len;
+    int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = bw_ceil_div(len, page);
+    int64_t token = row / parts_of(width), index = token % (batch * len), position = index % len;
+    bool is_v = token >= batch * len;
+    int64_t logical = index / len * pages + position / page;
+    int64_t physical = gathers ? physical_page(logical, batch * pages, seed) : logical;
+    out->operand = (gathers ? BW_GATHER_K : BW_COPY_K_COPY) + is_v;
+    part_values(precision->cache, seed, (gathers ? BW_GATHER_K_CACHE : BW_COPY_K) + is_v,
+                physical * page + position % page, index, row, width, out);
+    return BW_OK;
 }
 
 /* ---- append ---- */
@@ -146,7 +167,7 @@ static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
 
 static bw_status append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
-    BW_TRY(refuse_scales("kv_append", precision));
+    BW_TRY(refuse_scales(dims, precision));
     append_shape s = append_of(dims);
     int64_t width = s.heads * s.dim, token = row / parts_of(width);
     bool written = token < 2 * s.tokens;
@@ -221,21 +242,6 @@ static void gather_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
 }
 
-static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                  bw_reference_row *out) {
-    BW_TRY(refuse_scales("kv_gather", precision));
-    const int64_t *v = dims->value;
-    int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
-    int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    int64_t token = row / parts_of(width), index = token % rows, b = index / len, position = index % len;
-    bool is_v = token >= rows;
-    int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
-    out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
-    part_values(precision->cache, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page,
-                index, row, width, out);
-    return BW_OK;
-}
-
 const bw_op bw_op_kv_gather = {
     .name = "kv_gather",
     .family = "kv",
@@ -249,7 +255,7 @@ const bw_op bw_op_kv_gather = {
     .operands = gather_operands,
     .host_input = gather_host_input,
     .rows = whole_rows,
-    .reference = gather_reference,
+    .reference = whole_reference,
     .tolerance = bw_tolerance_exact,
 };
 
@@ -272,18 +278,6 @@ static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_
     return BW_COPY_OPERANDS;
 }
 
-static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                bw_reference_row *out) {
-    BW_TRY(refuse_scales("kv_copy", precision));
-    const int64_t *v = dims->value;
-    int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
-    int64_t token = row / parts_of(width), index = token % rows;
-    bool is_v = token >= rows;
-    out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, row, width, out);
-    return BW_OK;
-}
-
 const bw_op bw_op_kv_copy = {
     .name = "kv_copy",
     .family = "kv",
@@ -295,6 +289,6 @@ const bw_op bw_op_kv_copy = {
                 "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
     .operands = copy_operands,
     .rows = whole_rows,
-    .reference = copy_reference,
+    .reference = whole_reference,
     .tolerance = bw_tolerance_exact,
 };
