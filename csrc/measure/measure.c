@@ -428,27 +428,18 @@ bw_status bw_call_check(const bw_call *self) {
     return bw_fail(BW_CODE_INVALID, "footprint_bytes = %" PRId64 ": allowed is 0 or more", self->footprint_bytes);
 }
 
-static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
-    const bw_backend *backend = self->session->backend;
-    const bw_device_facts *facts = backend->devices->facts(self->session->device);
-    int64_t free_bytes, total_bytes;
-    BW_TRY(backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
-    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, facts->cache_bytes, free_bytes);
-    if (facts->cache_measured && out->cold) {
-        out->note = out->flush_bytes ? "read flush before each call; " BW_ROTATION_MEASURED : BW_ROTATION_MEASURED;
-    }
-    return BW_OK;
-}
-
 static const bw_annotation_stack function_annotations = {.range = {{.name = "measure", .bytes = -1}}, .count = 1};
 
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
     subject subject = {.session = self->session, .backend = self->session->backend};
+    int64_t free_bytes, total_bytes;
     begin_measurement(out);
     if (!options->settled) {
         BW_TRY(bw_session_floor(self->session, options->timer, self->nothing, &out->timer_floor_ns));
     }
-    BW_TRY(rotate_call(self, options->cache, &out->rotation));
+    BW_TRY(subject.backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
+    out->rotation = bw_rotation_of_call(self->sets, self->footprint_bytes, options->cache,
+                                        subject.backend->devices->facts(self->session->device), free_bytes);
     subject.spec = (bw_plan_spec){.work = *self->work,
                                   .annotation_stack = &subject.annotation_stack,
                                   .set_count = out->rotation.sets,

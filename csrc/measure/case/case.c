@@ -67,9 +67,7 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     const bw_buffers *own = &self->buffers; /* which it can give back */
     int64_t usable_bytes = *free_bytes + (own->memory ? own->set_count * choice->layout.set_bytes : 0) +
                            (own->workspace ? choice->workspace_bytes : 0);
-    const bw_device_facts *facts = backend->devices->facts(self->session->device);
-    *out = bw_rotation_of(choice, cache, facts->cache_bytes, usable_bytes);
-    if (facts->cache_measured && out->cold && !*out->note) out->note = BW_ROTATION_MEASURED;
+    *out = bw_rotation_of(choice, cache, backend->devices->facts(self->session->device), usable_bytes);
     *needed_bytes = bw_bytes_needed(choice, out->sets, out->flush_bytes);
     return bw_bytes_check(self->spec, *needed_bytes, usable_bytes);
 }

@@ -82,8 +82,7 @@ bw_work bw_case_work(bw_case *self);
 /* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes, int64_t *free_bytes);
 
-/* Allocates `sets` filled buffer sets and prepares the variant; does nothing when that is already so.
- * BW_CODE_MEMORY, before anything is allocated, when they do not fit. */
+/* bw_case_make_buffers, unless that is already so; another variant steps in for a default that is not available. */
 bw_status bw_case_ready(bw_case *self, int64_t sets);
 /* The same with as many sets as there are, or one. */
 bw_status bw_case_ready_any(bw_case *self);

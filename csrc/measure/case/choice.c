@@ -194,6 +194,8 @@ void bw_choice_free(const bw_choice *self) {
 
 /* ---- rotations ---- */
 
+#define MEASURED "the cache counts as what the threads were measured to hold, less than is reported"
+
 int64_t bw_bytes_needed(const bw_choice *choice, int64_t sets, int64_t flush_bytes) {
     bw_checked_int bytes =
         bw_add(bw_mul(bw_num(sets), bw_num(choice->layout.set_bytes)), bw_num(choice->workspace_bytes));
@@ -244,7 +246,9 @@ static void rotate_cold(const bw_choice *choice, int64_t cache_bytes, int64_t us
     }
 }
 
-bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, int64_t cache_bytes, int64_t usable_bytes) {
+bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, const bw_device_facts *facts,
+                           int64_t usable_bytes) {
+    const int64_t cache_bytes = facts->cache_bytes;
     bw_rotation rotation = {.sets = 1, .note = ""};
     if (cache == BW_CACHE_COLD) rotate_cold(choice, cache_bytes, usable_bytes, &rotation);
     if (cache == BW_CACHE_FLUSHED) {
@@ -252,24 +256,28 @@ bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, int64_t cach
         rotation.cold = rotation.flush_bytes > 0;
         rotation.note = rotation.cold ? "one set, flushed before each sample" : "the cache's size is unknown: no flush";
     }
+    if (facts->cache_measured && rotation.cold && !*rotation.note) rotation.note = MEASURED;
     assert(rotation.sets >= 1 && rotation.flush_bytes >= 0);
     return rotation;
 }
 
-bw_rotation bw_rotation_of_call(int64_t sets, int64_t footprint_bytes, bw_cache cache, int64_t cache_bytes,
+bw_rotation bw_rotation_of_call(int64_t sets, int64_t footprint_bytes, bw_cache cache, const bw_device_facts *facts,
                                 int64_t usable_bytes) {
     bw_rotation rotation = {.sets = cache == BW_CACHE_COLD ? sets : 1, .note = ""};
+    const int64_t wanted = CACHE_FACTOR * facts->cache_bytes;
     if (cache != BW_CACHE_COLD) return rotation;
-    if (cache_bytes <= 0) {
+    if (facts->cache_bytes <= 0) {
         rotation.note = "the cache's size is unknown: the inputs may be in it";
-        return rotation;
+    } else if (footprint_bytes >= bw_ceil_div(wanted, sets)) {
+        rotation.cold = true;
+        if (facts->cache_measured) rotation.note = MEASURED;
+    } else if (bw_bytes_fit(wanted, usable_bytes)) {
+        rotation.cold = true;
+        rotation.flush_bytes = wanted;
+        rotation.note =
+            facts->cache_measured ? "read flush before each call; " MEASURED : "read flush before each call";
+    } else {
+        rotation.note = "memory allows no flush: the inputs may be in the cache";
     }
-    int64_t wanted = CACHE_FACTOR * cache_bytes;
-    rotation.cold = footprint_bytes >= bw_ceil_div(wanted, sets);
-    if (rotation.cold) return rotation;
-    rotation.cold = bw_bytes_fit(wanted, usable_bytes);
-    if (rotation.cold) rotation.flush_bytes = wanted;
-    rotation.note =
-        rotation.cold ? "read flush before each call" : "memory allows no flush: the inputs may be in the cache";
     return rotation;
 }

@@ -66,14 +66,11 @@ typedef struct bw_rotation {
     const char *note;    /* static text; "" = plain rotation */
 } bw_rotation;
 
-/* The note of a cold rotation that has no other, where the device's cache_measured is set. */
-#define BW_ROTATION_MEASURED "the cache counts as what the threads were measured to hold, less than is reported"
-
-/* Of a choice's sets, on a device with this cache, where so many bytes can be had. */
-bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, int64_t cache_bytes, int64_t usable_bytes);
+/* Of a choice's sets, on this device, where so many bytes can be had. */
+bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, const bw_device_facts *facts, int64_t usable_bytes);
 
 /* The rotation of a caller's function with `sets` sets of its own and so many bytes in each (0: not known). */
-bw_rotation bw_rotation_of_call(int64_t sets, int64_t footprint_bytes, bw_cache cache, int64_t cache_bytes,
+bw_rotation bw_rotation_of_call(int64_t sets, int64_t footprint_bytes, bw_cache cache, const bw_device_facts *facts,
                                 int64_t usable_bytes);
 
 /* Of so many sets, the workspace and a flush; INT64_MAX when that overflows. */
