@@ -12,7 +12,7 @@ static const bw_memory_calls *memory_of(const bw_case *self) {
 void *bw_case_address(const bw_case *self, int64_t set, int operand) {
     const bw_choice *choice = bw_case_choice(self);
     assert(set >= 0 && set < self->buffers.set_count && operand >= 0 && operand <= self->spec->operand_count);
-    return self->buffers.memory + set * choice->layout.set_bytes + choice->offsets[operand];
+    return self->buffers.memory + set * choice->layout.set_bytes + choice->layout.starts[operand];
 }
 
 /* Set `set` holds operand `index` as a launch must find it. */
@@ -63,7 +63,8 @@ static bw_status fill_sets(bw_case *self) {
     int64_t set_bytes = choice->layout.set_bytes;
     for (int i = 0; i < operands; i++) BW_TRY(fill_operand(self, 0, i));
     /* Scratch that a kernel reads before it wrote it shows as NaN. */
-    if (choice->scratch_bytes) BW_TRY(memory->poison(device, first + choice->offsets[operands], choice->scratch_bytes));
+    if (choice->scratch_bytes)
+        BW_TRY(memory->poison(device, first + choice->layout.starts[operands], choice->scratch_bytes));
     for (int64_t set = 1; set < self->buffers.set_count; set++) {
         BW_TRY(memory->duplicate(device, first + set * set_bytes, first, set_bytes));
     }

@@ -111,8 +111,7 @@ static bw_checked_int align_up(bw_checked_int bytes) {
 static bw_status lay_out(bw_choice *self, const bw_case_spec *spec) {
     bw_checked_int offset = bw_num(0);
     for (int i = 0; i < spec->operand_count; i++) {
-        self->offsets[i] = offset.value;
-        if (spec->operands[i].present) self->layout.starts[self->layout.parts++] = offset.value;
+        self->layout.starts[i] = offset.value;
         offset = align_up(bw_add(offset, bw_num(spec->operands[i].bytes)));
     }
     bw_checked_int end = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
@@ -120,8 +119,8 @@ static bw_status lay_out(bw_choice *self, const bw_case_spec *spec) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
                        spec->op->name);
     }
-    self->offsets[spec->operand_count] = offset.value;
-    if (self->scratch_bytes) self->layout.starts[self->layout.parts++] = offset.value;
+    self->layout.starts[spec->operand_count] = offset.value;
+    self->layout.parts = spec->operand_count + 1;
     self->layout.set_bytes = end.value;
     return BW_OK;
 }

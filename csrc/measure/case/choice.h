@@ -10,8 +10,7 @@ typedef struct bw_choice {
     const bw_variant *variant;
     bool is_fixed; /* the caller has named the variant: no other one replaces it */
     bw_cost cost;
-    int64_t offsets[BW_MAX_OPERANDS + 1]; /* in a set: of each operand, then of the scratch */
-    bw_set_layout layout;                 /* of what is there: operands may be absent, and the scratch */
+    bw_set_layout layout; /* of each operand, then of the scratch; those that are absent take nothing */
     int64_t scratch_bytes, workspace_bytes;
     char note[]; /* why defaults were passed over; "" = none was */
 } bw_choice;

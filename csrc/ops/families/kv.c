@@ -230,8 +230,7 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
 }
 
 static bw_status gather_validate(const bw_dims *dims) {
-    bw_checked_int pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
-    if (pages.overflow || pages.value > INT32_MAX) {
+    if (dims->value[BW_GATHER_BATCH] * gather_pages(dims) > INT32_MAX) { /* both are below 2^31 */
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
     }
     return BW_OK;
