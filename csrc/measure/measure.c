@@ -378,15 +378,16 @@ static void begin_measurement(bw_measurement *out) {
                             .references = {NAN, NAN, NAN}};
 }
 
-static bw_status measure_case(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     subject subject = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
     bw_case_annotation annotations;
     begin_measurement(out);
-    BW_TRY(bw_session_floor(self->session, options->timer, NULL, &out->timer_floor_ns));
-    BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
-    BW_TRY(verify(self, options, NULL, &out->verdict));
-    if (!out->verdict.verified) return BW_OK;
+    bw_case_push(self, "case");
+    BW_GOTO(bw_session_floor(self->session, options->timer, NULL, &out->timer_floor_ns));
+    BW_GOTO(bw_case_ready_for(self, options->cache, &out->rotation));
+    BW_GOTO(verify(self, options, NULL, &out->verdict));
+    if (!out->verdict.verified) goto cleanup;
     bw_case_annotate(self, &annotations);
     subject.spec = (bw_plan_spec){.work = bw_case_work(self),
                                   .annotation_stack = &subject.annotation_stack,
@@ -403,12 +404,6 @@ cleanup:
         bw_measurement_free(out);
         out->converged = false;
     }
-    return status;
-}
-
-bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    bw_case_push(self, "case");
-    bw_status status = measure_case(self, options, out);
     bw_case_pop(self);
     return status;
 }
