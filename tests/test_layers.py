@@ -54,13 +54,11 @@ APART = {"ops/families"}
 LONGEST_FILE, LARGEST_FOLDER = 600, 15
 # The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.
 CASE_PARTS = {
-    "spec": set[str](),
-    "choice": {"spec"},
-    "rotation": {"choice", "spec"},
-    "buffers": {"rotation", "choice", "spec"},
-    "reference": {"spec"},
-    "verify": {"buffers", "reference", "choice", "spec"},
-    "case": {"verify", "rotation", "buffers", "reference", "choice", "spec"},
+    "choice": set[str](),
+    "reference": set(),
+    "case": {"choice", "reference"},
+    "buffers": {"case"},
+    "verify": {"case"},
 }
 # The parts of the Python package, and which others each may import beside GROUND. `cli`, `__init__` and `__main__` may
 # import everything, and nothing imports `cli` but what runs as `python -m`. CONTRIBUTING.md has the same table.

@@ -131,7 +131,8 @@ static bw_status make_track(bw_profiler *self, uint64_t thread, void *stream, bw
     track->owner = bw_api_thread();
     pthread_mutex_init(&track->lock, NULL);
     BW_GOTO(bw_ranges_create(self->session, stream, RANGES_AT_FIRST, &track->ranges));
-    bw_ranges_limit(track->ranges, (bw_ranges_limits){BWPROF_WAITING_MOST, BWPROF_TIMES_MOST});
+    track->ranges->waiting_limit = BWPROF_WAITING_MOST;
+    track->ranges->time_limit = BWPROF_TIMES_MOST;
     bw_track *_Atomic *bucket = &self->buckets[bucket_of(thread, stream)];
     track->next = atomic_load(bucket);
     while (!atomic_compare_exchange_weak(bucket, &track->next, track)) continue;
@@ -200,7 +201,7 @@ static bw_status start_range(bw_profiler *self, const char *name, void *stream, 
     lock_to_mark(track);
     follow(self, track);
     bw_status status = name_in(track, name, &id);
-    if (!status) bw_ranges_set_bytes(track->ranges, id, own ? *own : bw_profiler_find_bytes(self, name));
+    if (!status) track->ranges->names[id].next = own ? *own : bw_profiler_find_bytes(self, name);
     if (!status) status = bw_ranges_start(track->ranges, id);
     pthread_mutex_unlock(&track->lock);
     return status;
@@ -256,17 +257,16 @@ bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, 
     bw_profiler *own;
     bw_track *track;
     double samples[FLOOR_RANGES];
-    int64_t count;
     BW_TRY(profiler_make(&own));
     own->session = session;
     BW_GOTO(make_track(own, bw_parallel_thread(), NULL, &track));
-    bw_ranges_hide(track->ranges);
+    track->ranges->annotations = NULL;
     for (int i = 0; i < FLOOR_RANGES; i++) {
         BW_GOTO(mark_in(handle, own, "empty", NULL, true));
         BW_GOTO(mark_in(handle, own, "empty", NULL, false));
     }
     BW_GOTO(bw_ranges_read(track->ranges));
-    memcpy(samples, bw_ranges_times(track->ranges, 0, &count), sizeof samples);
+    for (int i = 0; i < FLOOR_RANGES; i++) samples[i] = track->ranges->names[0].times[i].ns;
     *ns = bw_median(samples, FLOOR_RANGES);
 cleanup:
     own->session = NULL; /* the caller's */

@@ -43,10 +43,10 @@ static bw_status settle(bw_track *track) {
     int64_t wanted = -1, left;
     do {
         bw_track_enter(track);
-        if (wanted < 0) wanted = bw_ranges_count_stopped(track->ranges);
-        int64_t before = bw_ranges_count_settled(track->ranges);
+        if (wanted < 0) wanted = track->ranges->stopped;
+        int64_t before = track->ranges->settled;
         status = bw_status_first(status, bw_ranges_read_passed(track->ranges, READ_AT_ONCE));
-        int64_t settled = bw_ranges_count_settled(track->ranges);
+        int64_t settled = track->ranges->settled;
         bw_track_leave(track);
         left = wanted - settled;
         if (left > 0 && settled == before) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -55,18 +55,16 @@ static bw_status settle(bw_track *track) {
 }
 
 static bw_status gather_name(const bw_track *track, int64_t id, readings *to) {
-    int64_t before = to->names.count, at, count;
-    const double *ns = bw_ranges_times(track->ranges, id, &count);
-    bw_range_totals totals = bw_ranges_totals(track->ranges, id);
+    const bw_range_name *name = &track->ranges->names[id];
+    int64_t before = to->names.count, at, count = name->count;
     BW_TRY(bw_names_add_row(&to->names, track->names.name[id], (void **)&to->of, sizeof *to->of, &at));
     reading *found = &to->of[at];
     if (to->names.count > before) {
         *found = (reading){.totals = {.least_ns = NAN, .most_ns = NAN}, .median_ms = NAN, .gb_s = NAN};
     }
     if (count) BW_TRY(bw_resize((void **)&found->ns, found->time_count + count, sizeof *found->ns, "times"));
-    if (count) memcpy(found->ns + found->time_count, ns, (size_t)count * sizeof *ns);
-    found->time_count += count;
-    bw_range_totals_add(&found->totals, &totals);
+    for (int64_t i = 0; i < count; i++) found->ns[found->time_count++] = name->times[i].ns;
+    bw_range_totals_add(&found->totals, &name->totals);
     return BW_OK;
 }
 

@@ -19,27 +19,15 @@ uint64_t bw_parallel_thread(void) {
     return (uint64_t)pthread_self();
 }
 
-typedef struct job {
-    void (*task)(void *context);
-    void *context;
-} job;
-
-static void *run_job(void *argument) {
-    const job *self = argument;
-    self->task(self->context);
-    return NULL;
-}
-
-void bw_parallel_run(int threads, void (*task)(void *context), void *context) {
+void bw_parallel_run(int threads, void *(*task)(void *context), void *context) {
     pthread_t others[THREADS_MOST];
-    job shared = {task, context};
     sigset_t every, before;
     int started = 0;
     /* Signals are the caller's business: the others inherit a mask that lets none through. */
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     while (started < threads - 1 && started < THREADS_MOST &&
-           pthread_create(&others[started], NULL, run_job, &shared) == 0) {
+           pthread_create(&others[started], NULL, task, context) == 0) {
         started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);

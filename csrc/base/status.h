@@ -5,7 +5,9 @@
 #pragma once
 
 #ifdef __cplusplus
-extern "C" {
+#define BW_C extern "C"
+#else
+#define BW_C
 #endif
 
 typedef enum bw_code {
@@ -24,21 +26,17 @@ typedef enum bw_code {
 typedef struct bw_error *bw_status;
 #define BW_OK ((bw_status)0)
 
-#if defined(__GNUC__)
 #define BW_PRINTF(format_index, first_argument) __attribute__((format(printf, format_index, first_argument)))
-#else
-#define BW_PRINTF(format_index, first_argument)
-#endif
 
 /* Never returns NULL for a code other than BW_CODE_OK: out of memory yields a static error. */
-bw_status bw_fail(bw_code code, const char *format, ...) BW_PRINTF(2, 3);
+BW_C bw_status bw_fail(bw_code code, const char *format, ...) BW_PRINTF(2, 3);
 
-bw_code bw_status_code(bw_status status);
-const char *bw_status_message(bw_status status); /* "" for success */
-void bw_status_free(bw_status status);           /* NULL is fine */
+BW_C bw_code bw_status_code(bw_status status);
+BW_C const char *bw_status_message(bw_status status); /* "" for success */
+BW_C void bw_status_free(bw_status status);           /* NULL is fine */
 
 /* Keeps the first error: for cleanup code in which a second call may fail too. */
-bw_status bw_status_first(bw_status first, bw_status second);
+BW_C bw_status bw_status_first(bw_status first, bw_status second);
 
 #define BW_TRY(expression)                \
     do {                                  \
@@ -52,7 +50,3 @@ bw_status bw_status_first(bw_status first, bw_status second);
         status = (expression);    \
         if (status) goto cleanup; \
     } while (0)
-
-#ifdef __cplusplus
-}
-#endif

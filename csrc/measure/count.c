@@ -21,8 +21,8 @@ static bw_plan_spec one_launch(const bw_work *work) {
 static bw_status make_ready(bw_case *self, bool rotated, bw_plan_spec *spec) {
     bw_rotation rotation = {.sets = 1, .flush_bytes = 1};
     BW_TRY(rotated ? bw_case_ready_for(self, BW_CACHE_COLD, &rotation) : bw_case_ready_any(self));
-    BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    *spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
+    BW_TRY(bw_case_reset(self, 0));
+    *spec = (bw_plan_spec){.work = bw_case_work(self),
                            .set_count = rotation.sets,
                            .launches = rotation.sets,
                            .flush_bytes = rotation.flush_bytes};

@@ -152,8 +152,8 @@ static bw_status watch(subject *subject) {
     if (!self) return BW_OK;
     int64_t sets = self->buffers.set_count, first = subject->run % sets, last = sets - 1;
     subject->watched = subject->run;
-    BW_TRY(bw_buffers_reset(&self->buffers, first));
-    return first == last ? BW_OK : bw_buffers_reset(&self->buffers, last);
+    BW_TRY(bw_case_reset(self, first));
+    return first == last ? BW_OK : bw_case_reset(self, last);
 }
 
 /* After timing, the first set that was launched on and the last one must hold the right result. */
@@ -169,7 +169,7 @@ static bw_status verify_sets(bw_case *self, const bw_budget *budget, const subje
 static bw_status verify(bw_case *self, const bw_measure_options *options, const subject *timed, bw_verdict *out) {
     const bw_budget budget = {options->verify_budget_s, options->poll, options->poll_context};
     bw_case_push(self, "verify");
-    bw_status status = timed ? verify_sets(self, &budget, timed, out) : bw_case_verify(self, &budget, out);
+    bw_status status = timed ? verify_sets(self, &budget, timed, out) : bw_case_verify(self, NULL, &budget, out);
     bw_case_pop(self);
     return status;
 }
@@ -378,17 +378,18 @@ static void begin_measurement(bw_measurement *out) {
                             .references = {NAN, NAN, NAN}};
 }
 
-static bw_status measure_case(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
+bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     subject subject = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
     bw_case_annotation annotations;
     begin_measurement(out);
-    BW_TRY(bw_session_floor(self->session, options->timer, &out->timer_floor_ns));
-    BW_TRY(bw_case_ready_for(self, options->cache, &out->rotation));
-    BW_TRY(verify(self, options, NULL, &out->verdict));
-    if (!out->verdict.verified) return BW_OK;
+    bw_case_push(self, "case");
+    BW_GOTO(bw_session_floor(self->session, options->timer, NULL, &out->timer_floor_ns));
+    BW_GOTO(bw_case_ready_for(self, options->cache, &out->rotation));
+    BW_GOTO(verify(self, options, NULL, &out->verdict));
+    if (!out->verdict.verified) goto cleanup;
     bw_case_annotate(self, &annotations);
-    subject.spec = (bw_plan_spec){.work = bw_buffers_work(&self->buffers),
+    subject.spec = (bw_plan_spec){.work = bw_case_work(self),
                                   .annotation_stack = &subject.annotation_stack,
                                   .set_count = self->buffers.set_count,
                                   .flush_bytes = out->rotation.flush_bytes,
@@ -403,12 +404,6 @@ cleanup:
         bw_measurement_free(out);
         out->converged = false;
     }
-    return status;
-}
-
-bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
-    bw_case_push(self, "case");
-    bw_status status = measure_case(self, options, out);
     bw_case_pop(self);
     return status;
 }
@@ -428,27 +423,18 @@ bw_status bw_call_check(const bw_call *self) {
     return bw_fail(BW_CODE_INVALID, "footprint_bytes = %" PRId64 ": allowed is 0 or more", self->footprint_bytes);
 }
 
-static bw_status rotate_call(const bw_call *self, bw_cache cache, bw_rotation *out) {
-    const bw_backend *backend = self->session->backend;
-    const bw_device_facts *facts = backend->devices->facts(self->session->device);
-    int64_t free_bytes, total_bytes;
-    BW_TRY(backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
-    *out = bw_rotation_of_call(self->sets, self->footprint_bytes, cache, facts->cache_bytes, free_bytes);
-    if (facts->cache_measured && out->cold) {
-        out->note = out->flush_bytes ? "read flush before each call; " BW_ROTATION_MEASURED : BW_ROTATION_MEASURED;
-    }
-    return BW_OK;
-}
-
 static const bw_annotation_stack function_annotations = {.range = {{.name = "measure", .bytes = -1}}, .count = 1};
 
 bw_status bw_measure_call(const bw_call *self, const bw_measure_options *options, bw_measurement *out) {
     subject subject = {.session = self->session, .backend = self->session->backend};
+    int64_t free_bytes, total_bytes;
     begin_measurement(out);
     if (!options->settled) {
-        BW_TRY(bw_session_call_floor(self->session, self->nothing, options->timer, &out->timer_floor_ns));
+        BW_TRY(bw_session_floor(self->session, options->timer, self->nothing, &out->timer_floor_ns));
     }
-    BW_TRY(rotate_call(self, options->cache, &out->rotation));
+    BW_TRY(subject.backend->memory->ask(self->session->device, &free_bytes, &total_bytes));
+    out->rotation = bw_rotation_of_call(self->sets, self->footprint_bytes, options->cache,
+                                        subject.backend->devices->facts(self->session->device), free_bytes);
     subject.spec = (bw_plan_spec){.work = *self->work,
                                   .annotation_stack = &subject.annotation_stack,
                                   .set_count = out->rotation.sets,

@@ -12,52 +12,6 @@ enum { READ_AT_ONCE = 16, FLOOR_PAIRS = 21 };
 
 static const double origin_lasts_ns = 1e9; /* a float of so many ns has steps of 64 */
 
-/* A range that has started; one that has ended as well waits to be read. */
-typedef struct range {
-    int64_t id, start, stop; /* marks */
-    int64_t number;          /* of all ranges, in the order of their starts */
-    uint64_t thread;
-    bw_range_bytes bytes;
-    uint64_t annotation; /* for a tool that watches */
-} range;
-
-typedef struct times {
-    double *ns, *begins_ns;
-    bw_range_bytes *bytes;
-    char *name;          /* for a tool that watches; NULL: none does, or it has none */
-    bw_range_bytes next; /* what its next ranges move */
-    int64_t count, capacity;
-    int64_t oldest; /* of a limit's times: the next one takes its place */
-    bw_range_totals totals;
-} times;
-
-/* What beginnings are counted from: the start of a range whose mark is kept. An event's distance to another is a float,
- * so that a later one takes its place before its steps become visible. */
-typedef struct origin {
-    int64_t mark, number; /* mark < 0: none yet */
-    double ns;            /* since the first one */
-} origin;
-
-struct bw_ranges {
-    bw_session *session;
-    const bw_annotation_calls *annotations; /* NULL: no tool watches */
-    bw_marks *marks;
-    int64_t mark_count;
-    int64_t *unused; /* marks; space for all there are */
-    int64_t unused_count;
-    range *running; /* space for mark_count */
-    int64_t running_count;
-    uint64_t thread; /* that starts and stops */
-    range *ended;    /* a ring with space for mark_count */
-    int64_t first, ended_count, started;
-    origin origin;
-    bool keeps_begins;
-    times *names;
-    int64_t name_count, name_capacity;
-    int64_t stopped, settled; /* so far */
-    bw_ranges_limits limits;
-};
-
 static const bw_range_totals none = {.least_ns = NAN, .most_ns = NAN};
 
 static const bw_backend *backend_of(const bw_ranges *self) {
@@ -69,7 +23,7 @@ static bw_status grow(bw_ranges *self, int64_t count) {
     int64_t before = self->mark_count;
     BW_TRY(bw_resize((void **)&self->unused, count, sizeof *self->unused, "marks of ranges"));
     BW_TRY(bw_resize((void **)&self->running, count, sizeof *self->running, "marks of ranges"));
-    range *ended = malloc((size_t)count * sizeof *ended);
+    bw_range *ended = malloc((size_t)count * sizeof *ended);
     if (!ended) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld marks of ranges", (long long)count);
     for (int64_t i = 0; i < self->ended_count; i++) ended[i] = self->ended[(self->first + i) % before];
     free(self->ended);
@@ -101,18 +55,12 @@ cleanup:
     return status;
 }
 
-void bw_ranges_limit(bw_ranges *self, bw_ranges_limits limits) {
-    self->limits = limits;
-}
-
 void bw_ranges_free(bw_ranges *self) {
     if (!self) return;
     if (!bw_session_is_foreign(self->session)) backend_of(self)->marks->free(self->marks);
     for (int64_t i = 0; i < self->name_count; i++) {
-        free(self->names[i].ns);
-        free(self->names[i].begins_ns);
-        free(self->names[i].bytes);
-        free(self->names[i].name);
+        free(self->names[i].times);
+        free(self->names[i].text);
     }
     free(self->names);
     free(self->ended);
@@ -127,7 +75,7 @@ bw_status bw_ranges_add(bw_ranges *self, int64_t *id) {
         BW_TRY(bw_resize((void **)&self->names, capacity, sizeof *self->names, "marks of ranges"));
         self->name_capacity = capacity;
     }
-    self->names[self->name_count] = (times){.totals = none};
+    self->names[self->name_count] = (bw_range_name){.totals = none};
     *id = self->name_count++;
     return BW_OK;
 }
@@ -138,8 +86,8 @@ bw_status bw_ranges_set_name(bw_ranges *self, int64_t id, const char *name) {
     char *copy = NULL;
     BW_TRY(bw_resize((void **)&copy, (int64_t)size, 1, "marks of ranges"));
     memcpy(copy, name, size);
-    free(self->names[id].name);
-    self->names[id].name = copy;
+    free(self->names[id].text);
+    self->names[id].text = copy;
     return BW_OK;
 }
 
@@ -150,39 +98,23 @@ static int64_t find_running(const bw_ranges *self, int64_t id) {
     return at;
 }
 
-void bw_ranges_set_bytes(bw_ranges *self, int64_t id, bw_range_bytes bytes) {
-    self->names[id].next = bytes;
-}
-
 void bw_ranges_set_running_bytes(bw_ranges *self, int64_t id, bw_range_bytes bytes) {
     int64_t at = find_running(self, id);
     if (at >= 0) self->running[at].bytes = bytes;
 }
 
-void bw_ranges_switch_thread(bw_ranges *self, uint64_t thread) {
-    self->thread = thread;
-}
-
-bool bw_ranges_are_watched(const bw_ranges *self) {
-    return self->annotations != NULL;
-}
-
-void bw_ranges_hide(bw_ranges *self) {
-    self->annotations = NULL;
-}
-
-static void annotate(const bw_ranges *self, range *started) {
-    const times *times_of_name = &self->names[started->id];
+static void annotate(const bw_ranges *self, bw_range *started) {
+    const char *name = self->names[started->id].text;
     const bw_range_bytes *bytes = &started->bytes;
     const uint64_t most = INT64_MAX; /* that a payload holds */
     bool fits = bytes->known && bytes->bytes_read <= most && bytes->bytes_written <= most - bytes->bytes_read;
-    const bw_annotation what = {.name = times_of_name->name ? times_of_name->name : "range",
+    const bw_annotation what = {.name = name ? name : "range",
                                 .category = "range",
                                 .bytes = fits ? (int64_t)(bytes->bytes_read + bytes->bytes_written) : -1};
     started->annotation = self->annotations->start(self->session->device, &what);
 }
 
-static void end_annotation(const bw_ranges *self, const range *ended) {
+static void end_annotation(const bw_ranges *self, const bw_range *ended) {
     if (self->annotations) self->annotations->end(self->session->device, ended->annotation);
 }
 
@@ -200,80 +132,64 @@ void bw_range_totals_add(bw_range_totals *to, const bw_range_totals *other) {
     to->known += other->known;
 }
 
-static bw_status grow_times(times *times) {
-    int64_t capacity = bw_max64(64, 2 * times->capacity);
-    BW_TRY(bw_resize((void **)&times->ns, capacity, sizeof *times->ns, "marks of ranges"));
-    BW_TRY(bw_resize((void **)&times->begins_ns, capacity, sizeof *times->begins_ns, "marks of ranges"));
-    BW_TRY(bw_resize((void **)&times->bytes, capacity, sizeof *times->bytes, "marks of ranges"));
-    times->capacity = capacity;
-    return BW_OK;
-}
-
-static bw_status keep(times *times, int64_t most, double begin_ns, double ns, const bw_range_bytes *bytes) {
+static bw_status keep(bw_range_name *name, int64_t most, const bw_range_time *time) {
     const bw_range_totals one = {.count = 1,
-                                 .sum_ns = ns,
-                                 .least_ns = ns,
-                                 .most_ns = ns,
-                                 .known = bytes->known,
-                                 .bytes_read = (double)bytes->bytes_read,
-                                 .bytes_written = (double)bytes->bytes_written,
-                                 .bytes = *bytes};
-    bw_range_totals_add(&times->totals, &one);
-    int64_t at = times->count;
-    if (most && at == most) {
-        at = times->oldest;
-        times->oldest = (at + 1) % most;
-    } else {
-        if (at == times->capacity) BW_TRY(grow_times(times));
-        times->count++;
+                                 .sum_ns = time->ns,
+                                 .least_ns = time->ns,
+                                 .most_ns = time->ns,
+                                 .known = time->bytes.known,
+                                 .bytes_read = (double)time->bytes.bytes_read,
+                                 .bytes_written = (double)time->bytes.bytes_written,
+                                 .bytes = time->bytes};
+    bw_range_totals_add(&name->totals, &one);
+    if (most && name->count == most) {
+        name->times[name->oldest] = *time;
+        name->oldest = (name->oldest + 1) % most;
+        return BW_OK;
     }
-    times->bytes[at] = *bytes;
-    times->begins_ns[at] = begin_ns;
-    times->ns[at] = ns;
+    if (name->count == name->capacity) {
+        int64_t capacity = bw_max64(64, 2 * name->capacity);
+        BW_TRY(bw_resize((void **)&name->times, capacity, sizeof *name->times, "times of ranges"));
+        name->capacity = capacity;
+    }
+    name->times[name->count++] = *time;
     return BW_OK;
 }
 
 /* When a range began, since the first origin. Its start is behind the origin's where it runs around that. */
-static bw_status begin_of(const bw_ranges *self, const range *range, double *ns) {
-    const origin *from = &self->origin;
-    if (from->mark < 0) {
-        *ns = 0.0;
-        return BW_OK;
+static bw_status begin_of(const bw_ranges *self, const bw_range *range, double *ns) {
+    int64_t origin = self->origin.mark;
+    bool before = range->number < self->origin.number;
+    double apart = 0.0;
+    if (origin >= 0) {
+        BW_TRY(backend_of(self)->marks->elapsed(self->marks, before ? range->start : origin,
+                                                before ? origin : range->start, &apart));
     }
-    bool before = range->number < from->number;
-    int64_t first = before ? range->start : from->mark, second = before ? from->mark : range->start;
-    BW_TRY(backend_of(self)->marks->elapsed(self->marks, first, second, ns));
-    *ns = from->ns + (before ? -*ns : *ns);
+    *ns = self->origin.ns + (before ? -apart : apart);
     return BW_OK;
 }
 
-/* The mark of a range's start, which is free again unless it becomes the origin, in place of the one before. */
-static void release_start(bw_ranges *self, const range *range, double begin_ns) {
-    int64_t released = range->start;
-    if (self->origin.mark < 0 || begin_ns > self->origin.ns + origin_lasts_ns) {
-        released = self->origin.mark;
-        self->origin = (origin){range->start, range->number, begin_ns};
-    }
-    if (released >= 0) self->unused[self->unused_count++] = released;
-}
-
-/* The oldest range that has ended; its marks are free again, whether or not it can be read. */
+/* The oldest range that has ended; its marks are free again, whether or not it can be read. Its start may become the
+ * origin: then the mark of the one before is free. */
 static bw_status read_oldest(bw_ranges *self) {
-    range oldest = self->ended[self->first];
-    double ns = NAN, begin_ns = NAN;
+    bw_range oldest = self->ended[self->first];
+    bw_range_time time = {.ns = NAN, .begin_ns = NAN, .bytes = oldest.bytes};
+    int64_t released = oldest.start;
     self->first = (self->first + 1) % self->mark_count;
     self->ended_count--;
     self->settled++;
     self->unused[self->unused_count++] = oldest.stop;
-    bw_status status = backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &ns);
-    if (!status && self->keeps_begins) status = begin_of(self, &oldest, &begin_ns);
-    if (status || !self->keeps_begins) {
-        self->unused[self->unused_count++] = oldest.start;
-        if (status) return status;
-    } else {
-        release_start(self, &oldest, begin_ns);
+    bw_status status = backend_of(self)->marks->elapsed(self->marks, oldest.start, oldest.stop, &time.ns);
+    if (!status && self->records_begins) status = begin_of(self, &oldest, &time.begin_ns);
+    if (!status && self->records_begins &&
+        (self->origin.mark < 0 || time.begin_ns > self->origin.ns + origin_lasts_ns)) {
+        released = self->origin.mark;
+        self->origin.mark = oldest.start;
+        self->origin.number = oldest.number;
+        self->origin.ns = time.begin_ns;
     }
-    return keep(&self->names[oldest.id], self->limits.times, begin_ns, ns, &oldest.bytes);
+    if (released >= 0) self->unused[self->unused_count++] = released;
+    return status ? status : keep(&self->names[oldest.id], self->time_limit, &time);
 }
 
 static bw_status room_at_limit(bw_ranges *self) {
@@ -282,7 +198,7 @@ static bw_status room_at_limit(bw_ranges *self) {
     return bw_fail(BW_CODE_BUSY,
                    "%lld ranges run or wait for their stream, which is as many as may be: this one is left out; stop "
                    "ranges, or let the stream pass some",
-                   (long long)self->limits.ranges);
+                   (long long)self->waiting_limit);
 }
 
 /* Marks to use: of ranges that the stream has passed, else new ones. A stream that has passed a range's end has passed
@@ -291,10 +207,10 @@ static bw_status make_room(bw_ranges *self) {
     int64_t count = bw_min64(READ_AT_ONCE, self->ended_count);
     bool passed = false;
     if (count) {
-        const range *last = &self->ended[(self->first + count - 1) % self->mark_count];
+        const bw_range *last = &self->ended[(self->first + count - 1) % self->mark_count];
         BW_TRY(backend_of(self)->marks->passed(self->marks, last->stop, &passed));
     }
-    int64_t most = self->limits.ranges ? 2 * self->limits.ranges : INT64_MAX;
+    int64_t most = self->waiting_limit ? 2 * self->waiting_limit : INT64_MAX;
     if (!passed && self->mark_count >= most) return room_at_limit(self);
     if (!passed) return grow(self, bw_min64(2 * self->mark_count, most));
     while (count--) BW_TRY(read_oldest(self));
@@ -311,7 +227,7 @@ static bw_status take_mark(bw_ranges *self, int64_t *out) {
 }
 
 bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
-    range started = {.id = id, .number = self->started++, .thread = self->thread, .bytes = self->names[id].next};
+    bw_range started = {.id = id, .number = self->started++, .thread = self->thread, .bytes = self->names[id].next};
     BW_TRY(take_mark(self, &started.start));
     if (self->annotations) annotate(self, &started);
     self->running[self->running_count++] = started;
@@ -322,7 +238,7 @@ bw_status bw_ranges_start(bw_ranges *self, int64_t id) {
 bw_status bw_ranges_stop(bw_ranges *self, int64_t id) {
     int64_t at = find_running(self, id);
     if (at < 0) return bw_fail(BW_CODE_INVALID, "the range was not started, or has been stopped already");
-    range ended = self->running[at];
+    bw_range ended = self->running[at];
     bw_status status = take_mark(self, &ended.stop);
     if (status && bw_status_code(status) != BW_CODE_BUSY) return status;
     self->running_count--;
@@ -347,7 +263,7 @@ int64_t bw_ranges_count_running(const bw_ranges *self, int64_t id) {
 
 void bw_ranges_drop(bw_ranges *self) {
     while (self->running_count) {
-        const range *last = &self->running[--self->running_count];
+        const bw_range *last = &self->running[--self->running_count];
         self->unused[self->unused_count++] = last->start;
         end_annotation(self, last);
     }
@@ -369,40 +285,9 @@ bw_status bw_ranges_read_passed(bw_ranges *self, int64_t most) {
     return BW_OK;
 }
 
-int64_t bw_ranges_count_stopped(const bw_ranges *self) {
-    return self->stopped;
-}
-
-int64_t bw_ranges_count_settled(const bw_ranges *self) {
-    return self->settled;
-}
-
-bw_range_totals bw_ranges_totals(const bw_ranges *self, int64_t id) {
-    return self->names[id].totals;
-}
-
-const double *bw_ranges_times(const bw_ranges *self, int64_t id, int64_t *count) {
-    *count = self->names[id].count;
-    return self->names[id].ns;
-}
-
-const bw_range_bytes *bw_ranges_bytes(const bw_ranges *self, int64_t id, int64_t *count) {
-    *count = self->names[id].count;
-    return self->names[id].bytes;
-}
-
-void bw_ranges_keep_begins(bw_ranges *self) {
-    self->keeps_begins = true;
-}
-
-const double *bw_ranges_begins(const bw_ranges *self, int64_t id, int64_t *count) {
-    *count = self->names[id].count;
-    return self->names[id].begins_ns;
-}
-
 void bw_ranges_forget(bw_ranges *self) {
     for (; self->ended_count; self->ended_count--) {
-        const range *oldest = &self->ended[self->first];
+        const bw_range *oldest = &self->ended[self->first];
         self->unused[self->unused_count++] = oldest->start;
         self->unused[self->unused_count++] = oldest->stop;
         self->first = (self->first + 1) % self->mark_count;

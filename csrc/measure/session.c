@@ -116,20 +116,14 @@ static bw_status time_empty(bw_session *session, const bw_plan_spec *spec, doubl
     return BW_OK;
 }
 
-bw_status bw_session_floor(bw_session *session, int timer, double *ns) {
-    if (isnan(session->floor_ns[timer])) {
-        bw_plan_spec spec = {.work = session->backend->plans->empty(session->device),
-                             .set_count = 1,
-                             .launches = FLOOR_LAUNCHES,
-                             .timer = timer};
-        BW_TRY(time_empty(session, &spec, &session->floor_ns[timer]));
-    }
+bw_status bw_session_floor(bw_session *session, int timer, const bw_work *nothing, double *ns) {
+    bool counts_calls = nothing && session->backend->runs_on_host;
+    bw_plan_spec spec = {.work = counts_calls ? *nothing : session->backend->plans->empty(session->device),
+                         .set_count = 1,
+                         .launches = FLOOR_LAUNCHES,
+                         .timer = timer};
+    if (counts_calls) return time_empty(session, &spec, ns);
+    if (isnan(session->floor_ns[timer])) BW_TRY(time_empty(session, &spec, &session->floor_ns[timer]));
     *ns = session->floor_ns[timer];
     return BW_OK;
-}
-
-bw_status bw_session_call_floor(bw_session *session, const bw_work *nothing, int timer, double *ns) {
-    if (!session->backend->runs_on_host) return bw_session_floor(session, timer, ns);
-    bw_plan_spec spec = {.work = *nothing, .set_count = 1, .launches = FLOOR_LAUNCHES, .timer = timer};
-    return time_empty(session, &spec, ns);
 }

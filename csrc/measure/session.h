@@ -38,7 +38,6 @@ static inline const bw_annotation_calls *bw_session_annotations(const bw_session
 bw_status bw_timer_find(const bw_session *session, const char *name, int *out);
 const char *bw_timer_name(const bw_session *session, int timer);
 
-/* The time of an empty kernel under a timer: the shortest time that the timer resolves. */
-bw_status bw_session_floor(bw_session *session, int timer, double *ns);
-/* The same for a caller's own function: where that is the work itself, an empty function's call, `nothing`. */
-bw_status bw_session_call_floor(bw_session *session, const bw_work *nothing, int timer, double *ns);
+/* The shortest time that a timer resolves: of an empty kernel, or, where a caller's calls are the work itself, of a
+ * call of its function that does nothing (`nothing` NULL: there is none). */
+bw_status bw_session_floor(bw_session *session, int timer, const bw_work *nothing, double *ns);

@@ -1,4 +1,4 @@
-/* An operation's descriptor: parameters, validation, cost, operands, inputs, reference, tolerance.
+/* An operation's descriptor: parameters, validation, operands, FLOPs, inputs, reference, tolerance.
  * It says everything about an operation but how to run it; backends, tests, the command line, the columns of a
  * result and the documentation read it from here. */
 #pragma once
@@ -36,6 +36,7 @@ typedef struct bw_dims {
     int64_t value[BW_MAX_PARAMS];
     const int64_t *list;
     int64_t list_count;
+    const struct bw_op *op; /* bw_op_complete sets it */
 } bw_dims;
 
 /* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache, e_result and e_scale (bytes
@@ -60,7 +61,6 @@ typedef enum bw_recipe {
     BW_RECIPE_HASH,     /* bw_input_fill of (seed, operand, element): the only one that a backend fills by itself */
     BW_RECIPE_HOST,     /* small integers that the descriptor's host_input writes; uploaded */
     BW_RECIPE_LIST,     /* the list that the caller gave: as many whole numbers as there are elements; uploaded */
-    BW_RECIPE_CONSTANT, /* every element is `value`; uploaded */
     BW_RECIPE_POSITIVE, /* hashed values, uniform from half of `value` up to it: scales; uploaded */
     BW_RECIPE_POISON    /* outputs: all bits set (a NaN in every float type) until a kernel writes them */
 } bw_recipe;
@@ -75,8 +75,9 @@ typedef struct bw_operand {
     int64_t shape[BW_MAX_RANK]; /* row-major */
     int64_t row_elems;          /* so many elements begin with a block of their own; 0: all lie behind each other */
     const char *scale_of;       /* the operand whose elements these multiply, each a stretch of them; NULL = none */
-    double value;               /* BW_RECIPE_CONSTANT, BW_RECIPE_POSITIVE */
+    double value;               /* BW_RECIPE_POSITIVE */
     int64_t minimum, maximum;   /* BW_RECIPE_HOST, BW_RECIPE_LIST: what an element may be */
+    int64_t moved;              /* elements that the cost counts; 0: all of them, < 0: none (lengths, checksums) */
     int64_t elems, bytes;       /* from the shape and the type, filled by bw_op_operands; 0 of an absent one */
 } bw_operand;
 
@@ -117,7 +118,7 @@ typedef struct bw_op {
     const bw_param *params;
     int param_count;
     unsigned precisions; /* BW_MASK(...) */
-    bw_formula formula;  /* what `cost` works out */
+    bw_formula formula;  /* what bw_op_cost works out */
     const char *list;    /* the operand (BW_RECIPE_LIST) that a caller may give as a list of lengths; NULL = none */
     bool is_stream;      /* one of the four streams that the roofs are made of */
     bool is_product; /* the one whose best rate is the measured arithmetic roof; its parameters with a unit are sizes */
@@ -125,8 +126,7 @@ typedef struct bw_op {
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */
     bw_status (*validate)(const bw_dims *dims);
-    bw_status (*cost)(const bw_dims *dims, const bw_precision *precision,
-                      bw_cost *out); /* algorithmic = compulsory here */
+    bw_checked_int (*flops)(const bw_dims *dims); /* NULL: it only moves */
     /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
     int (*operands)(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]);
     /* Writes all of the BW_RECIPE_HOST operand. */
@@ -139,6 +139,19 @@ typedef struct bw_op {
     bw_tolerance (*tolerance)(const bw_dims *dims, const bw_precision *precision, bool rounds_once);
 } bw_op;
 
+/* An operation, its parameters, its precision, and the seed of its inputs. It never changes, so that any thread may
+ * read it. */
+typedef struct bw_case_spec {
+    int op_index;
+    const bw_op *op;
+    const bw_precision *precision;
+    bw_dims dims; /* its list is the copy below */
+    uint64_t seed;
+    bw_operand operands[BW_MAX_OPERANDS];
+    int operand_count;
+    int64_t list[];
+} bw_case_spec;
+
 /* The registry, in the list's order. */
 int bw_op_count(void);
 const bw_op *bw_op_at(int index);
@@ -146,9 +159,12 @@ bw_status bw_op_find(const char *name, int *out);
 
 int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such parameter */
 
-/* Defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the list, the
- * operation's own rules, sizes that would overflow. */
+/* dims->op, defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the
+ * list, the operation's own rules, sizes that would overflow. */
 bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned present, bw_dims *dims);
+
+/* What the operands move and the FLOPs; algorithmic = compulsory here. Fails when a sum overflows. */
+bw_status bw_op_cost(const bw_op *op, const bw_dims *dims, const bw_precision *precision, bw_cost *out);
 
 /* Of the present ones; -1: there is none of this name. */
 int bw_operand_find(const bw_operand *operands, int count, const char *name);
@@ -165,3 +181,15 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
 /* Operands with their sizes, absent ones among them; fails when one overflows. */
 bw_status bw_op_operands(const bw_op *op, const bw_dims *dims, const bw_precision *precision,
                          bw_operand out[BW_MAX_OPERANDS], int *count);
+
+/* Adds intermediates that a variant writes once and reads once. */
+static inline bw_status bw_cost_add_intermediates(bw_checked_int bytes, bw_cost *cost) {
+    bw_checked_int read = bw_add(bw_num(cost->algorithmic_bytes_read), bytes);
+    bw_checked_int written = bw_add(bw_num(cost->algorithmic_bytes_written), bytes);
+    if (read.overflow || written.overflow) {
+        return bw_fail(BW_CODE_INVALID, "these sizes overflow: the variant's intermediates pass 2^63 bytes");
+    }
+    cost->algorithmic_bytes_read = read.value;
+    cost->algorithmic_bytes_written = written.value;
+    return BW_OK;
+}

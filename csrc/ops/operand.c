@@ -48,9 +48,8 @@ static void store(bw_dtype dtype, float value, int64_t index, void *out) {
     info->encode_blocks(&value, 1, (char *)out + index * info->block_bytes);
 }
 
-/* Of BW_RECIPE_CONSTANT and BW_RECIPE_POSITIVE, whose types have blocks of one element. */
-static float plain_value(const bw_operand *operand, bw_input_key key, int64_t index) {
-    if (operand->recipe == BW_RECIPE_CONSTANT) return (float)operand->value;
+/* Of BW_RECIPE_POSITIVE, whose types have blocks of one element. */
+static float positive_value(const bw_operand *operand, bw_input_key key, int64_t index) {
     return (float)operand->value * 0.25f * (3.0f + bw_input_value(key, (uint64_t)index));
 }
 
@@ -72,9 +71,8 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
         case BW_RECIPE_HASH: bw_input_fill(operand->dtype, key, 0, operand->bytes / info->block_bytes, out); break;
         case BW_RECIPE_HOST: op->host_input(dims, seed, out); break;
         case BW_RECIPE_LIST: fill_list(operand, dims, out); break;
-        case BW_RECIPE_CONSTANT:
         case BW_RECIPE_POSITIVE:
-            for (int64_t i = 0; i < operand->elems; i++) store(operand->dtype, plain_value(operand, key, i), i, out);
+            for (int64_t i = 0; i < operand->elems; i++) store(operand->dtype, positive_value(operand, key, i), i, out);
             break;
         case BW_RECIPE_POISON: memset(out, 0xff, (size_t)operand->bytes); break;
     }
@@ -106,7 +104,7 @@ static void read_stretch(const bw_operand *operand, bw_input_key key, int64_t fi
     const bw_dtype_info *info = bw_dtype_get(operand->dtype);
     char stored[BW_BLOCK_BYTES_MAX];
     for (int64_t i = 0; i < count; i++) {
-        store(operand->dtype, plain_value(operand, key, first + i), 0, stored);
+        store(operand->dtype, positive_value(operand, key, first + i), 0, stored);
         info->decode_blocks(stored, 1, out + i);
     }
 }
@@ -136,16 +134,15 @@ void bw_source_read(const bw_source *source, int64_t first, int64_t count, doubl
     if (source->scales) apply_scales(source, first, count, out);
 }
 
-/* Of numbers that are uniform from half of `value` up to it, the mean square is 7/12 of its square. */
-static double plain_inverse_square(const bw_operand *operand) {
-    const double square = operand->value * operand->value;
-    return operand->recipe == BW_RECIPE_CONSTANT ? 1.0 / square : 12.0 / 7.0 / square;
+/* Of numbers that are uniform from half of `value` up to it: their mean square is 7/12 of its square. */
+static double positive_inverse_square(const bw_operand *operand) {
+    return 12.0 / 7.0 / (operand->value * operand->value);
 }
 
 double bw_source_inverse_square(const bw_source *source) {
     const bw_operand *operand = source->operand;
     double result = operand->recipe == BW_RECIPE_HASH ? bw_dtype_get(operand->dtype)->inverse_square
-                                                      : plain_inverse_square(operand);
-    if (source->scales) result *= plain_inverse_square(source->scales);
+                                                      : positive_inverse_square(operand);
+    if (source->scales) result *= positive_inverse_square(source->scales);
     return result;
 }

@@ -1,4 +1,4 @@
-/* Operands of an operation, and the values that they hold when a case begins. */
+/* Operands of an operation, the values that they hold when a case begins, and sums of them for reference rows. */
 #pragma once
 
 #include "ops/op.h"
@@ -61,3 +61,27 @@ void bw_source_read(const bw_source *source, int64_t first, int64_t count, doubl
 
 /* 1 over the mean square of such numbers: 3, exactly, where they are uniform in [-1, 1). */
 double bw_source_inverse_square(const bw_source *source);
+
+/* ---- reference rows ---- */
+
+/* In several sums, which a processor adds to side by side. */
+static inline double bw_dot(const double *a, const double *b, int64_t count) {
+    enum { SUMS = 8 };
+    double sum[SUMS] = {0.0};
+    int64_t i = 0;
+    for (; i + SUMS <= count; i += SUMS) {
+        for (int j = 0; j < SUMS; j++) sum[j] += a[i + j] * b[i + j];
+    }
+    for (; i < count; i++) sum[0] += a[i] * b[i];
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+static inline void bw_add_scaled(double *to, double factor, const double *from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] += factor * from[i];
+}
+
+/* Of moves. */
+static inline bw_tolerance bw_tolerance_exact(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
+    return (bw_tolerance){0.0, 0.0};
+}

@@ -129,7 +129,7 @@ static PyObject *device_limit_threads(PyObject *object, PyObject *value) {
 static bw_status find_floor(bw_session *session, const char *timer_name, double *ns) {
     int timer;
     BW_TRY(bw_timer_find(session, timer_name, &timer));
-    return bw_session_floor(session, timer, ns);
+    return bw_session_floor(session, timer, NULL, ns);
 }
 
 static PyObject *device_floor_ns(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -240,7 +240,7 @@ static bw_status find_rows(const bw_session *session, const core_subject *subjec
                            const bw_variant **chosen) {
     const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
     *table = offer.table;
-    bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, 0, chosen));
+    bw_status_free(bw_variant_default(subject->op, &subject->dims, subject->precision, &offer, NULL, chosen));
     return BW_OK;
 }
 

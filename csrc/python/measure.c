@@ -47,7 +47,7 @@ PyObject *core_case_verify(PyObject *object, PyObject *args, PyObject *kwargs) {
     if (outputs == Py_None || core_arrays_take(object, content->spec, true, outputs, &views) == 0) {
         bw_verdict verdict;
         bw_status status;
-        CORE_RUN(status, self->device, bw_case_verify_outputs(content, views.data, &budget, &verdict));
+        CORE_RUN(status, self->device, bw_case_verify(content, views.data, &budget, &verdict));
         result = status ? core_raise(object, status) : verdict_dict(&verdict);
     }
     core_arrays_release(&views);

@@ -74,7 +74,7 @@ static PyObject *with_name(PyObject *object, PyObject *name, int (*use)(profiler
     profiler_object *self = (profiler_object *)object;
     if (!self->on) Py_RETURN_NONE;
     PyObject *plain = plain_name(name);
-    if (self->ranges) bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
+    if (self->ranges) self->ranges->thread = PyThreadState_GetID(PyThreadState_Get());
     int result = plain ? use(self, plain) : -1;
     Py_XDECREF(plain);
     if (result < 0) return NULL;
@@ -135,8 +135,8 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
              self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
                           : bw_ranges_create(session, handle, capacity, &self->ranges));
     if (status) return core_raise(object, status);
-    bw_ranges_keep_begins(self->ranges);
-    if (!nvtx) bw_ranges_hide(self->ranges);
+    self->ranges->records_begins = true;
+    if (!nvtx) self->ranges->annotations = NULL;
     self->stream = handle;
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_profilers++;
@@ -165,18 +165,18 @@ static void profiler_dealloc(PyObject *object) {
 /* Waits for every range that has been stopped. Other threads mark meanwhile: ranges are touched with the GIL alone. */
 static int read_all(profiler_object *self) {
     if (check_open(self) < 0) return -1;
-    int64_t wanted = bw_ranges_count_stopped(self->ranges), before = -1;
+    int64_t wanted = self->ranges->stopped, before = -1;
     bw_status failed = BW_OK;
     for (bool left = true; left;) {
         bw_status status = core_device_enter(self->device);
         left = false;
         if (!status) {
             status = bw_ranges_read_passed(self->ranges, READ_AT_ONCE);
-            left = bw_ranges_count_settled(self->ranges) < wanted;
+            left = self->ranges->settled < wanted;
             core_device_leave(self->device);
         }
         failed = bw_status_first(failed, status);
-        int64_t settled = bw_ranges_count_settled(self->ranges);
+        int64_t settled = self->ranges->settled;
         if (left && settled == before) {
             core_pause(PAUSE_US);
             if (PyErr_CheckSignals() < 0) {
@@ -190,20 +190,17 @@ static int read_all(profiler_object *self) {
 }
 
 static PyObject *event_at(const bw_ranges *ranges, int64_t id, int64_t at) {
-    int64_t count;
-    const double *ns = bw_ranges_times(ranges, id, &count);
-    if (at >= count) return Py_BuildValue("ddOO", NAN, NAN, Py_None, Py_None);
-    double begin_ns = bw_ranges_begins(ranges, id, &count)[at];
-    const bw_range_bytes *bytes = &bw_ranges_bytes(ranges, id, &count)[at];
-    if (!bytes->known) return Py_BuildValue("ddOO", begin_ns, ns[at], Py_None, Py_None);
-    return Py_BuildValue("ddKK", begin_ns, ns[at], (unsigned long long)bytes->bytes_read,
-                         (unsigned long long)bytes->bytes_written);
+    const bw_range_name *name = &ranges->names[id];
+    if (at >= name->count) return Py_BuildValue("ddOO", NAN, NAN, Py_None, Py_None);
+    const bw_range_time *time = &name->times[at];
+    if (!time->bytes.known) return Py_BuildValue("ddOO", time->begin_ns, time->ns, Py_None, Py_None);
+    return Py_BuildValue("ddKK", time->begin_ns, time->ns, (unsigned long long)time->bytes.bytes_read,
+                         (unsigned long long)time->bytes.bytes_written);
 }
 
 /* Making an event may collect garbage, and so run code that stops and forgets ranges: each is looked up by itself. */
 static PyObject *events_of(const bw_ranges *ranges, int64_t id) {
-    int64_t count;
-    bw_ranges_times(ranges, id, &count);
+    int64_t count = ranges->names[id].count;
     PyObject *list = PyList_New(0);
     for (int64_t i = 0; list && i < count; i++) core_append(&list, event_at(ranges, id, i));
     return list;
@@ -264,15 +261,15 @@ static PyObject *profiler_move(PyObject *object, PyObject *args) {
     int64_t id = find_id(self, plain, self->unused);
     Py_DECREF(plain);
     if (id < 0) return NULL;
-    bw_ranges_switch_thread(self->ranges, PyThreadState_GetID(PyThreadState_Get()));
-    bw_ranges_set_bytes(self->ranges, id, bytes);
+    self->ranges->thread = PyThreadState_GetID(PyThreadState_Get());
+    self->ranges->names[id].next = bytes;
     bw_ranges_set_running_bytes(self->ranges, id, bytes);
     Py_RETURN_NONE;
 }
 
 static PyObject *get_watched(PyObject *object, void *Py_UNUSED(closure)) {
     const profiler_object *self = (profiler_object *)object;
-    return PyBool_FromLong(self->ranges && bw_ranges_are_watched(self->ranges));
+    return PyBool_FromLong(self->ranges && self->ranges->annotations);
 }
 
 static PyObject *get_on(PyObject *object, void *Py_UNUSED(closure)) {

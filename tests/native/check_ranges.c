@@ -24,11 +24,12 @@ static void close_ranges(range_fixture *self) {
 }
 
 static void expect_times(const range_fixture *self, int64_t id, int64_t count, const double *wanted_us) {
-    int64_t found;
-    const double *ns = bw_ranges_times(self->ranges, id, &found);
+    const bw_range_time *times = self->ranges->names[id].times;
+    const int64_t found = self->ranges->names[id].count;
     CHECK_EQUAL(found, count);
     for (int64_t i = 0; i < found && i < count; i++) {
-        CHECK(ns[i] == 1000.0 * wanted_us[i], "time %" PRId64 " is %g us, expected %g", i, ns[i] / 1e3, wanted_us[i]);
+        CHECK(times[i].ns == 1000.0 * wanted_us[i], "time %" PRId64 " is %g us, expected %g", i, times[i].ns / 1e3,
+              wanted_us[i]);
     }
 }
 
@@ -64,7 +65,7 @@ static void ranges_know_when_they_began(int op_index) {
     range_fixture o;
     int64_t count = 0, marks = 0;
     if (OK(open_ranges(&o, 8))) {
-        bw_ranges_keep_begins(o.ranges);
+        o.ranges->records_begins = true;
         fake.marks_taken = 0;
         for (int turn = 0; turn < 3; turn++) {
             OK(bw_ranges_start(o.ranges, o.outer)); /* 1, and 2 s later each turn */
@@ -76,15 +77,18 @@ static void ranges_know_when_they_began(int op_index) {
             marks += 2000004;
             CHECK_EQUAL(fake.marks_taken, marks);
         }
-        const double *inner = bw_ranges_begins(o.ranges, o.inner, &count);
+        const bw_range_time *inner = o.ranges->names[o.inner].times;
+        count = o.ranges->names[o.inner].count;
         CHECK_EQUAL(count, 3);
-        double zero = inner[0];
-        const double *outer = bw_ranges_begins(o.ranges, o.outer, &count);
+        double zero = inner[0].begin_ns;
+        const bw_range_time *outer = o.ranges->names[o.outer].times;
+        count = o.ranges->names[o.outer].count;
         CHECK_EQUAL(count, 3);
         for (int turn = 0; turn < 3 && count == 3; turn++) {
             double wanted = 2000004000.0 * turn;
-            CHECK(inner[turn] - zero == wanted, "inner %d began at %g", turn, inner[turn] - zero);
-            CHECK(outer[turn] - zero == wanted - 1000.0, "outer %d began at %g", turn, outer[turn] - zero);
+            CHECK(inner[turn].begin_ns - zero == wanted, "inner %d began at %g", turn, inner[turn].begin_ns - zero);
+            CHECK(outer[turn].begin_ns - zero == wanted - 1000.0, "outer %d began at %g", turn,
+                  outer[turn].begin_ns - zero);
         }
         CHECK(fake.marks_made == 16, "%" PRId64 " marks", fake.marks_made);
     }
@@ -107,7 +111,7 @@ static void a_tool_gets_ranges(int op_index) {
         OK(bw_ranges_set_name(o.ranges, o.outer, "first"));
         OK(bw_ranges_set_name(o.ranges, o.outer, "outer"));
         OK(bw_ranges_start(o.ranges, o.outer));
-        bw_ranges_set_bytes(o.ranges, o.inner, (bw_range_bytes){70, 7, true});
+        o.ranges->names[o.inner].next = (bw_range_bytes){70, 7, true};
         OK(bw_ranges_start(o.ranges, o.inner));
         OK(bw_ranges_stop(o.ranges, o.outer));
         bw_ranges_drop(o.ranges);
@@ -123,8 +127,8 @@ static void without_a_tool_nothing_is_annotated(int op_index) {
         range_fixture o;
         fake.watched = hidden;
         if (OK(open_ranges(&o, 8))) {
-            if (hidden) bw_ranges_hide(o.ranges);
-            CHECK(!bw_ranges_are_watched(o.ranges), "nobody should be told");
+            if (hidden) o.ranges->annotations = NULL;
+            CHECK(!o.ranges->annotations, "nobody should be told");
             OK(bw_ranges_set_name(o.ranges, o.inner, "inner"));
             OK(bw_ranges_start(o.ranges, o.inner));
             OK(bw_ranges_stop(o.ranges, o.inner));
@@ -153,10 +157,10 @@ static void ranges_wait_for_nothing(int op_index) {
         CHECK_EQUAL(fake.waits, 0);
         OK(bw_ranges_read(o.ranges));
         CHECK(fake.waits > 0, "nothing was waited for in the end");
-        bw_ranges_times(o.ranges, o.inner, &count);
+        count = o.ranges->names[o.inner].count;
         CHECK_EQUAL(count, 200);
         for (int64_t i = 0; i < count; i++) {
-            CHECK(bw_ranges_times(o.ranges, o.inner, &count)[i] == 1000.0, "an empty range that is not 1 us");
+            CHECK(o.ranges->names[o.inner].times[i].ns == 1000.0, "an empty range that is not 1 us");
         }
         double floor_ns = 0;
         OK(bw_marks_floor(o.session, NULL, &floor_ns));
@@ -172,30 +176,31 @@ static void ranges_have_a_limit(int op_index) {
     range_fixture o;
     int64_t count = 0;
     if (OK(open_ranges(&o, 2))) {
-        bw_ranges_limit(o.ranges, (bw_ranges_limits){.ranges = 5, .times = 3});
+        o.ranges->waiting_limit = 5;
+        o.ranges->time_limit = 3;
         fake.marks_passed = 0;
         for (int i = 0; i < 5; i++) run_one(&o);
         FAILS(bw_ranges_start(o.ranges, o.inner), BW_CODE_BUSY, "5 ranges run or wait for their stream");
         CHECK_EQUAL(fake.marks_made, 10);
         OK(bw_ranges_read_passed(o.ranges, 100));
-        CHECK_EQUAL(bw_ranges_count_stopped(o.ranges), 5);
-        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 0);
+        CHECK_EQUAL(o.ranges->stopped, 5);
+        CHECK_EQUAL(o.ranges->settled, 0);
         fake.marks_passed = 4;
         run_one(&o);
-        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 2);
+        CHECK_EQUAL(o.ranges->settled, 2);
         fake.marks_passed = fake.marks_taken;
         OK(bw_ranges_read_passed(o.ranges, 1));
-        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 3);
+        CHECK_EQUAL(o.ranges->settled, 3);
         OK(bw_ranges_read_passed(o.ranges, 100));
-        CHECK_EQUAL(bw_ranges_count_settled(o.ranges), 6);
+        CHECK_EQUAL(o.ranges->settled, 6);
         CHECK_EQUAL(fake.waits, 0);
-        bw_ranges_times(o.ranges, o.inner, &count);
+        count = o.ranges->names[o.inner].count;
         CHECK_EQUAL(count, 3);
-        bw_range_totals totals = bw_ranges_totals(o.ranges, o.inner);
+        bw_range_totals totals = o.ranges->names[o.inner].totals;
         CHECK(totals.count == 6 && totals.sum_ns == 6000.0 && totals.least_ns == 1000.0 && totals.most_ns == 1000.0,
               "%" PRId64 " times, %g ns", totals.count, totals.sum_ns);
         bw_ranges_forget(o.ranges);
-        CHECK_EQUAL(bw_ranges_totals(o.ranges, o.inner).count, 0);
+        CHECK_EQUAL(o.ranges->names[o.inner].totals.count, 0);
     }
     close_ranges(&o);
 }
@@ -206,18 +211,20 @@ static void the_latest_times_remain(int op_index) {
     range_fixture o;
     int64_t count = 0;
     if (OK(open_ranges(&o, 2))) {
-        bw_ranges_limit(o.ranges, (bw_ranges_limits){.times = 3});
+        o.ranges->time_limit = 3;
         for (int us = 1; us <= 16; us++) {
             if (us == 9) bw_ranges_forget(o.ranges);
             OK(bw_ranges_start(o.ranges, o.inner));
             fake.marks_taken += us - 1;
             OK(bw_ranges_stop(o.ranges, o.inner));
             OK(bw_ranges_read(o.ranges));
-            const double *ns = bw_ranges_times(o.ranges, o.inner, &count);
+            const bw_range_time *times = o.ranges->names[o.inner].times;
+            count = o.ranges->names[o.inner].count;
             int64_t expected = bw_min64(us < 9 ? us : us - 8, 3);
             CHECK_EQUAL(count, expected);
             for (int64_t i = 0; i < count; i++) {
-                CHECK(ns[i] > 1000.0 * (double)(us - expected), "%g us is kept after one of %d us", ns[i] / 1e3, us);
+                CHECK(times[i].ns > 1000.0 * (double)(us - expected), "%g us is kept after one of %d us",
+                      times[i].ns / 1e3, us);
             }
         }
     }
@@ -230,7 +237,7 @@ static void a_range_whose_end_has_no_mark_is_left_out(int op_index) {
     range_fixture o;
     fake.watched = true;
     if (OK(open_ranges(&o, 1))) {
-        bw_ranges_limit(o.ranges, (bw_ranges_limits){.ranges = 1});
+        o.ranges->waiting_limit = 1;
         OK(bw_ranges_start(o.ranges, o.outer)); /* 1 */
         OK(bw_ranges_start(o.ranges, o.inner)); /* 2 */
         FAILS(bw_ranges_stop(o.ranges, o.inner), BW_CODE_BUSY, "this one is left out");
@@ -240,7 +247,7 @@ static void a_range_whose_end_has_no_mark_is_left_out(int op_index) {
         OK(bw_ranges_read(o.ranges));
         expect_times(&o, o.outer, 1, (double[]){2});
         expect_times(&o, o.inner, 0, NULL);
-        CHECK_EQUAL(bw_ranges_count_stopped(o.ranges), 1);
+        CHECK_EQUAL(o.ranges->stopped, 1);
         expect_annotations((const char *[]){"start range range -1", "start range range -1", "end 2", "end 1"}, 4);
     }
     close_ranges(&o);
@@ -249,7 +256,7 @@ static void a_range_whose_end_has_no_mark_is_left_out(int op_index) {
 static bw_status all_of_it(void) {
     range_fixture o;
     bw_status status = open_ranges(&o, 2);
-    if (!status) bw_ranges_keep_begins(o.ranges);
+    if (!status) o.ranges->records_begins = true;
     fake.marks_passed = 6;
     for (int i = 0; i < 8 && !status; i++) {
         status = bw_ranges_start(o.ranges, o.inner);
@@ -307,11 +314,11 @@ static void ranges_survive_a_failure(int op_index) {
         fake.fail_at = fake.calls + 2;
         fake.fail_code = BW_CODE_DEVICE;
         FAILS(bw_ranges_read(o.ranges), BW_CODE_DEVICE, "planned failure");
-        bw_ranges_times(o.ranges, o.inner, &count);
+        count = o.ranges->names[o.inner].count;
         CHECK_EQUAL(count, 2);
         for (int i = 0; i < 20; i++) run_one(&o);
         OK(bw_ranges_read(o.ranges));
-        bw_ranges_times(o.ranges, o.inner, &count);
+        count = o.ranges->names[o.inner].count;
         CHECK_EQUAL(count, 22);
         CHECK_EQUAL(fake.marks_made, 8);
     }
@@ -335,7 +342,7 @@ static void ranges_survive_a_lack_of_marks(int op_index) {
         for (int i = 0; i < 2; i++) run_one(&o);
         CHECK_EQUAL(fake.marks_made, 8);
         OK(bw_ranges_read(o.ranges));
-        bw_ranges_times(o.ranges, o.inner, &count);
+        count = o.ranges->names[o.inner].count;
         CHECK_EQUAL(count, 4);
     }
     close_ranges(&o);

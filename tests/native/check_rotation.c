@@ -143,7 +143,7 @@ static void too_big_says_how_much(int op_index) {
         CHECK_EQUAL(free_bytes, 2097152);
         /* Said before allocating, whatever is asked for first. */
         FAILS(bw_measure(f.content, &options, &m), BW_CODE_MEMORY, "needs 2097664 bytes");
-        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_MEMORY, "needs 2097664 bytes");
+        FAILS(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict), BW_CODE_MEMORY, "needs 2097664 bytes");
         FAILS(bw_case_ready(f.content, 1), BW_CODE_MEMORY, "needs 2097664 bytes");
         CHECK_EQUAL(fake.live_allocations, 0);
     }

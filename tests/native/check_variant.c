@@ -89,14 +89,15 @@ static void nothing_stands_in_for_a_named_variant(int op_index) {
     fake.rows = 3;
     fake.missing[2] = true;
     if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, "library"))) {
-        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "library 2 is not installed");
+        FAILS(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE,
+              "library 2 is not installed");
     }
     close_case(&f);
     fake.missing[0] = fake.missing[1] = true;
     if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL))) {
-        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
+        FAILS(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
         /* And again: nothing is left half done. */
-        FAILS(bw_case_verify(f.content, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
+        FAILS(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict), BW_CODE_UNAVAILABLE, "is not installed");
     }
     close_case(&f);
 }
@@ -178,7 +179,7 @@ static void prepared_again_after_once(int op_index) {
     for (int measured = 0; measured < 2; measured++) {
         fake_reset();
         if (OK(open_copy(&f, 1024)) && OK(bw_case_launch_once(f.content))) {
-            OK(measured ? bw_measure(f.content, &options, &m) : bw_case_verify(f.content, BUDGET(1.0), &verdict));
+            OK(measured ? bw_measure(f.content, &options, &m) : bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict));
             bw_measurement_free(&m);
             CHECK_EQUAL(f.content->buffers.set_count, 1);
             CHECK_EQUAL(fake.prepared[0], 2);

@@ -24,7 +24,7 @@ static void right_result_passes(int op_index) {
     for (int paged = 0; paged <= pages_matter(op_index); paged++) {
         fixture f;
         bw_verdict verdict;
-        if (OK(open_small(&f, op_index, paged)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
+        if (OK(open_small(&f, op_index, paged)) && OK(bw_case_verify(f.content, NULL, BUDGET(20.0), &verdict))) {
             CHECK(verdict.verified, "%s", verdict.reason);
             CHECK(verdict.max_error <= verdict.tolerance, "error %g", verdict.max_error);
             CHECK(verdict.reason[0] == '\0', "a reason without an error: %s", verdict.reason);
@@ -52,7 +52,7 @@ static void every_row_is_looked_at(int op_index) {
             fake.plant = row % 2 ? FAKE_NAN : FAKE_WRONG_ELEMENT;
             fake.plant_row = row;
             fake.plant_element = row * 7 % reference.count;
-            if (!OK(bw_case_verify(content, BUDGET(20.0), &verdict))) break;
+            if (!OK(bw_case_verify(content, NULL, BUDGET(20.0), &verdict))) break;
             if (verdict.verified) {
                 missed++;
                 continue;
@@ -73,7 +73,7 @@ static void nan_gives_an_infinite_error(int op_index) {
     fixture f;
     bw_verdict verdict;
     fake.plant = FAKE_NAN;
-    if (OK(open_copy(&f, 100)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
+    if (OK(open_copy(&f, 100)) && OK(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict))) {
         CHECK(!verdict.verified, "a NaN passed");
         CHECK(isinf(verdict.max_error), "error %g", verdict.max_error);
         CHECK(strstr(verdict.reason, "b[0] is") && strstr(verdict.reason, "nan"), "%s", verdict.reason);
@@ -87,7 +87,7 @@ static void idle_and_shifted_kernels_fail(int op_index) {
         fixture f;
         bw_verdict verdict;
         fake.plant = shifted ? FAKE_SHIFTED : FAKE_NOTHING;
-        if (OK(open_small(&f, op_index, true)) && OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
+        if (OK(open_small(&f, op_index, true)) && OK(bw_case_verify(f.content, NULL, BUDGET(20.0), &verdict))) {
             /* stream_write's pattern has the same values in every row. */
             bool same_rows = strcmp(f.content->spec->op->name, "stream_write") == 0;
             if (!shifted || !same_rows) CHECK(!verdict.verified, "%s", shifted ? "shifted rows" : "no output");
@@ -107,7 +107,7 @@ static void untouched_rows_are_checked(int op_index) {
             bw_verdict verdict;
             fake.plant = FAKE_WRONG_ELEMENT;
             fake.plant_row = picks[i];
-            if (!OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) break;
+            if (!OK(bw_case_verify(f.content, NULL, BUDGET(20.0), &verdict))) break;
             CHECK(!verdict.verified, "a launch that changed untouched row %" PRId64 " passed", picks[i]);
         }
     }
@@ -126,7 +126,7 @@ static void corners_are_always_checked(int op_index) {
     for (int i = 0; i < 4; i++) {
         bw_verdict verdict;
         fake.plant_row = corners[i];
-        if (!OK(bw_case_verify(f.content, BUDGET(0.0), &verdict))) break;
+        if (!OK(bw_case_verify(f.content, NULL, BUDGET(0.0), &verdict))) break;
         CHECK(!verdict.verified, "corner %" PRId64 " was not looked at", corners[i]);
         CHECK_EQUAL(verdict.rows_checked, 4);
     }
@@ -141,11 +141,11 @@ static void a_sample_finds_rare_errors(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {96000, 1, 1, 0}};
     if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) &&
-        OK(bw_case_verify(f.content, BUDGET(20.0), &verdict))) {
+        OK(bw_case_verify(f.content, NULL, BUDGET(20.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(verdict.rows_checked, 65536);
         CHECK_EQUAL(verdict.rows_total, 96000);
-        float *d = (float *)bw_buffers_at(&f.content->buffers, 0, 2);
+        float *d = (float *)bw_case_address(f.content, 0, 2);
         int found = 0;
         for (int i = 0; i < 60; i++) {
             float right = d[i * 1576 + 101];
@@ -164,10 +164,10 @@ static void rows_of_large_outputs_are_gathered(int op_index) {
     fixture f;
     bw_verdict verdict;
     const int64_t elements = (3 << 20) + 5, wrong[] = {0, 64 * 8191 + 3, 64 * 8192, (3 << 20) + 4};
-    if (OK(open_copy(&f, elements)) && OK(bw_case_verify(f.content, BUDGET(60.0), &verdict))) {
+    if (OK(open_copy(&f, elements)) && OK(bw_case_verify(f.content, NULL, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(verdict.rows_checked, 49153);
-        float *b = (float *)bw_buffers_at(&f.content->buffers, 0, 1);
+        float *b = (float *)bw_case_address(f.content, 0, 1);
         for (int i = 0; i < 4; i++) {
             char name[64];
             float right = b[wrong[i]];
@@ -193,8 +193,8 @@ static void a_callers_arrays_do_not_stay(int op_index) {
     bw_verdict verdict;
     static const float own[100];
     if (OK(open_copy(&f, 100)) && OK(bw_case_ready(f.content, 1))) {
-        OK(bw_buffers_write(&f.content->buffers, 0, own));
-        if (OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
+        OK(bw_case_write(f.content, 0, own));
+        if (OK(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
     }
     close_case(&f);
 }
@@ -223,7 +223,7 @@ static void outputs_of_the_caller_need_no_launch(int op_index) {
     bw_verdict verdict;
     static char outputs[2][1 << 16];
     OK(bw_op_find("kv_append", &op_index));
-    if (OK(open_small(&f, op_index, true)) && OK(bw_case_verify(f.content, BUDGET(1.0), &verdict))) {
+    if (OK(open_small(&f, op_index, true)) && OK(bw_case_verify(f.content, NULL, BUDGET(1.0), &verdict))) {
         const bw_case_spec *spec = f.content->spec;
         bw_case_arrays read = {.launch = true};
         const void *in[BW_MAX_OPERANDS] = {NULL};
@@ -238,8 +238,7 @@ static void outputs_of_the_caller_need_no_launch(int op_index) {
         CHECK(absent > 0 && outs == 2, "%d outputs, %d absent", outs, absent);
         OK(bw_case_run(f.content, &read));
         int64_t launches = fake.launches;
-        if (OK(bw_case_verify_outputs(f.content, in, BUDGET(1.0), &verdict)))
-            CHECK(verdict.verified, "%s", verdict.reason);
+        if (OK(bw_case_verify(f.content, in, BUDGET(1.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
         CHECK_EQUAL(fake.launches, launches);
     }
     close_case(&f);
@@ -253,9 +252,9 @@ static void a_small_value_is_checked_by_its_own_rounding(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {64, 16, 256, 0}};
     if (OK(open_case(&f, "gemm", BW_PRECISION_BF16, &dims, NULL)) &&
-        OK(bw_case_verify(f.content, BUDGET(60.0), &verdict))) {
+        OK(bw_case_verify(f.content, NULL, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
-        uint16_t *d = (uint16_t *)bw_buffers_at(&f.content->buffers, 0, 2);
+        uint16_t *d = (uint16_t *)bw_case_address(f.content, 0, 2);
         int tried = 0;
         for (int i = 0; i < 1024; i++) {
             double size = fabs(bw_dtype_load(BW_BF16, d, i)), typical = sqrt(256.0) / 3.0;
@@ -298,7 +297,7 @@ static void a_rows_mean_square_is_bounded(int op_index) {
     bw_dims dims = {.value = {1, 2048, 2, 1, 128}};
     fake.rows = 2;
     if (OK(open_case(&f, "attention_decode", BW_PRECISION_BF16, &dims, "middle")) &&
-        OK(bw_case_verify(f.content, BUDGET(60.0), &verdict))) {
+        OK(bw_case_verify(f.content, NULL, BUDGET(60.0), &verdict))) {
         CHECK(verdict.verified, "%s", verdict.reason);
         double values[256];
         bw_reference_row row = {.values = values};
@@ -310,7 +309,7 @@ static void a_rows_mean_square_is_bounded(int op_index) {
                 double off = 0.0024 * (wrong ? 2.0 : 0.5) * row.scale;
                 float value = (float)(values[i] + (i * 37 % 64 < 32 ? off : -off));
                 OK(bw_dtype_encode(BW_BF16, &value, 1,
-                                   (char *)bw_buffers_at(&f.content->buffers, 0, 3) + 2 * (row.offset + i)));
+                                   (char *)bw_case_address(f.content, 0, 3) + 2 * (row.offset + i)));
             }
             if (!OK(bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict))) break;
             CHECK(verdict.verified == !wrong, "%d: error %g, tolerance %g", wrong, verdict.max_error,
@@ -328,9 +327,9 @@ static void a_larger_budget_adds_rows(int op_index) {
     bw_verdict verdict;
     bw_dims dims = {.value = {500, 16, 8, 0}};
     if (OK(open_case(&f, "gemm", BW_PRECISION_FP32, &dims, NULL)) &&
-        OK(bw_case_verify(f.content, BUDGET(0.0), &verdict))) {
+        OK(bw_case_verify(f.content, NULL, BUDGET(0.0), &verdict))) {
         CHECK_EQUAL(verdict.rows_checked, 2); /* the corners: one tile is a line */
-        float *d = (float *)bw_buffers_at(&f.content->buffers, 0, 2);
+        float *d = (float *)bw_case_address(f.content, 0, 2);
         d[250 * 16 + 3] += 1.0f;
         if (OK(bw_case_verify_set(f.content, 0, BUDGET(0.0), &verdict))) CHECK(verdict.verified, "%s", verdict.reason);
         if (OK(bw_case_verify_set(f.content, 0, BUDGET(60.0), &verdict))) {
@@ -388,7 +387,7 @@ static void sizes_at_their_limits_are_refused_or_right(int op_index) {
         bw_cost cost;
         if (status) {
             CHECK(bw_status_code(status) == BW_CODE_INVALID, "%s", bw_status_message(status));
-        } else if (OK(op->cost(&dims, bw_precision_get(BW_PRECISION_FP32), &cost))) {
+        } else if (OK(bw_op_cost(op, &dims, bw_precision_get(BW_PRECISION_FP32), &cost))) {
             bw_rows rows = op->rows(&dims, bw_precision_get(BW_PRECISION_FP32));
             CHECK(cost.bytes_read >= 0 && cost.bytes_written >= 0 && cost.flops >= 0, "%u: a negative cost", large);
             CHECK(cost.footprint_bytes == cost.bytes_read + cost.bytes_written, "%u", large);

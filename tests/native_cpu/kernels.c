@@ -47,7 +47,7 @@ static bw_status verify(bw_session *session, int op_index, const bw_precision *p
     bw_case *content = NULL;
     BW_TRY(bw_case_create(session, op_index, precision, dims, variant, SEED, &content));
     const bw_budget all = {.seconds = 1e9};
-    bw_status status = bw_case_verify(content, &all, out);
+    bw_status status = bw_case_verify(content, NULL, &all, out);
     bw_case_free(content);
     return status;
 }

@@ -215,39 +215,29 @@ void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t coun
  * bits. Inputs are multiples of 2^-23 no larger than 1, so that FP16's subnormal numbers hold theirs exactly. */
 static inline __attribute__((always_inline)) void generate(bw_input_key key, uint32_t high, uint32_t low, int64_t count,
                                                            int dropped, double *out) {
-    const uint32_t mask = (1u << dropped) - 1u, half = mask >> 1;
+    const uint32_t mask = (1u << dropped) - 1u, half = mask >> 1, odd = dropped ? 1u : 0u;
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = bw_float_bits(bw_input_value_at(key, high, low + (uint32_t)i));
-        if (dropped) bits = (bits + half + ((bits >> dropped) & 1u)) & ~mask;
-        out[i] = (double)bw_bits_float(bits);
+        out[i] = (double)bw_bits_float((bits + half + (bits >> dropped & odd)) & ~mask);
     }
 }
 
-#define GENERATOR(name, target)                                                                                       \
-    target static void name(bw_input_key key, uint32_t high, uint32_t low, int64_t count, int dropped, double *out) { \
-        if (dropped) {                                                                                                \
-            generate(key, high, low, count, dropped, out);                                                            \
-        } else {                                                                                                      \
-            generate(key, high, low, count, 0, out);                                                                  \
-        }                                                                                                             \
-    }
-
-GENERATOR(generate_plain, )
-
 /* References spend half of their time here, and the baseline of x86-64 multiplies no vectors of integers. */
 #if defined(__x86_64__)
-GENERATOR(generate_avx2, __attribute__((target("avx2"))))
-#define HAS_AVX2 __builtin_cpu_supports("avx2")
+__attribute__((target("avx2"))) static void generate_avx2(bw_input_key key, uint32_t high, uint32_t low, int64_t count,
+                                                          int dropped, double *out) {
+    generate(key, high, low, count, dropped, out);
+}
+#define GENERATE (__builtin_cpu_supports("avx2") ? generate_avx2 : generate)
 #else
-#define generate_avx2 generate_plain
-#define HAS_AVX2 false
+#define GENERATE generate
 #endif
 
 static void float_doubles(int dropped, bw_input_key key, int64_t first, int64_t count, double *out) {
     while (count > 0) {
         uint32_t high = (uint32_t)((uint64_t)first >> 32), low = (uint32_t)(uint64_t)first;
         int64_t stretch = bw_min64(count, ((int64_t)1 << 32) - (int64_t)low);
-        (HAS_AVX2 ? generate_avx2 : generate_plain)(key, high, low, stretch, dropped, out);
+        GENERATE(key, high, low, stretch, dropped, out);
         out += stretch;
         first += stretch;
         count -= stretch;

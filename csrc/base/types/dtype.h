@@ -10,10 +10,6 @@
 #include "base/status.h"
 #include "base/types/input.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* X(id, name, kind, block elements, block bytes, significand bits, lowest exponent, inverse square, item, text)
  * - elements are stored in blocks: of one element each, or of several that share a scale;
  * - significand bits count the stored ones: a value is rounded to them (to nearest, ties to even); `lowest exponent` is
@@ -79,34 +75,30 @@ union bw_block_bytes {
 #undef BW_DTYPE_BYTES
 enum { BW_BLOCK_ELEMS_MAX = (int)sizeof(union bw_block_elems), BW_BLOCK_BYTES_MAX = (int)sizeof(union bw_block_bytes) };
 
-const bw_dtype_info *bw_dtype_get(bw_dtype dtype);
+BW_C const bw_dtype_info *bw_dtype_get(bw_dtype dtype);
 
 /* Of the types that values are stored in; names what is allowed. */
-bw_status bw_dtype_find(const char *name, bw_dtype *out);
+BW_C bw_status bw_dtype_find(const char *name, bw_dtype *out);
 
 /* Bytes that `elems` elements take, whole blocks; -1 when that overflows. */
-int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems);
+BW_C int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems);
 
 /* Half the distance between neighbouring values near 1: the largest relative error of one rounding. */
-double bw_dtype_roundoff(bw_dtype dtype);
+BW_C double bw_dtype_roundoff(bw_dtype dtype);
 
 /* Half the distance between `value` and its neighbours in this type: the largest error of rounding to it. */
-double bw_dtype_half_unit(bw_dtype dtype, double value);
+BW_C double bw_dtype_half_unit(bw_dtype dtype, double value);
 
 /* Element `index` of an array of this type, as a double; every type but int64 is exact in it. */
-double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index);
+BW_C double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index);
 
 /* float32 values to this type and back (whole arrays; the index types are refused). Where blocks are larger than an
  * element, the last one is filled up with zeros. */
-bw_status bw_dtype_encode(bw_dtype dtype, const float *values, int64_t count, void *out);
-bw_status bw_dtype_decode(bw_dtype dtype, const void *data, int64_t count, float *out);
+BW_C bw_status bw_dtype_encode(bw_dtype dtype, const float *values, int64_t count, void *out);
+BW_C bw_status bw_dtype_decode(bw_dtype dtype, const void *data, int64_t count, float *out);
 
 /* Blocks [first, first + count) of a generated input in their stored form (host). */
-void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
+BW_C void bw_input_fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out);
 
 /* Elements [first, first + count) of the same input as doubles, as they are stored. */
-void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out);
-
-#ifdef __cplusplus
-}
-#endif
+BW_C void bw_input_doubles(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, double *out);

@@ -4,10 +4,6 @@
 
 #include "base/types/dtype.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* X(id, name, activation, weight, cache, result, compute, scale, text), widest first
  * - activation: what meets weights in a product;
  * - weight: what a model stores;
@@ -55,13 +51,9 @@ enum {
 #undef BW_PRECISION_WITH_WEIGHT
 #undef BW_PRECISION_WITH_CACHE
 
-const bw_precision *bw_precision_get(bw_precision_id id);
-bw_status bw_precision_find(const char *name, const bw_precision **out); /* names what is allowed */
+BW_C const bw_precision *bw_precision_get(bw_precision_id id);
+BW_C bw_status bw_precision_find(const char *name, const bw_precision **out); /* names what is allowed */
 
 static inline bool bw_precision_in(unsigned mask, const bw_precision *precision) {
     return mask >> precision->id & 1u;
 }
-
-#ifdef __cplusplus
-}
-#endif

@@ -9,7 +9,6 @@
 
 #include "cpu/device.h"
 #include "cpu/simd/softmax.h"
-#include "ops/cost.h"
 #include "ops/families/attention.h"
 
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };

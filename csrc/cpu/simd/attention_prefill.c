@@ -10,7 +10,6 @@
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 #include "cpu/simd/softmax.h"
-#include "ops/cost.h"
 #include "ops/families/attention.h"
 
 enum { TILE_ROWS = 96, TILE_KEYS = BW_MICRO_DEPTH, TASKS_PER_THREAD = 4 };

@@ -16,6 +16,7 @@ static bw_status create_spec(int op_index, const bw_precision *precision, const 
     self->op = bw_op_at(op_index);
     self->precision = precision;
     self->dims = *dims;
+    self->dims.op = self->op;
     self->seed = seed;
     if (dims->list) self->dims.list = memcpy(self->list, dims->list, list_bytes);
     bw_status status = bw_op_operands(self->op, &self->dims, precision, self->operands, &self->operand_count);
@@ -33,9 +34,9 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
     bw_status status = BW_OK;
     bw_case *self = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a case");
-    self->session = self->buffers.session = session;
+    self->session = session;
     BW_GOTO(create_spec(op_index, precision, dims, seed, &self->spec));
-    self->buffers.spec = self->reference.spec = self->spec;
+    self->reference.spec = self->spec;
     const bw_offer offer = bw_offer_of(session->backend, session->device, op_index);
     BW_GOTO(bw_choice_first(self->spec, &offer, variant_name, &choice));
     atomic_store(&self->choice, choice);
@@ -50,15 +51,11 @@ cleanup:
 
 void bw_case_free(bw_case *self) {
     if (!self) return;
-    bw_buffers_release(&self->buffers);
+    bw_case_release_buffers(self);
     bw_reference_free(&self->reference);
     bw_choice_free(atomic_load(&self->choice));
     free((void *)self->spec);
     free(self);
-}
-
-const bw_choice *bw_case_choice(bw_case *self) {
-    return atomic_load(&self->choice);
 }
 
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes,
@@ -67,13 +64,12 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     const bw_choice *choice = bw_case_choice(self);
     int64_t total_bytes;
     BW_TRY(backend->memory->ask(self->session->device, free_bytes, &total_bytes));
-    int64_t usable_bytes = *free_bytes + bw_buffers_bytes(&self->buffers); /* what it holds itself it can give back */
-    const bw_device_facts *facts = backend->devices->facts(self->session->device);
-    *out = bw_rotation_of(choice, cache, facts->cache_bytes, usable_bytes);
-    if (facts->cache_measured && out->cold && !*out->note) out->note = BW_ROTATION_MEASURED;
+    const bw_buffers *own = &self->buffers; /* which it can give back */
+    int64_t usable_bytes = *free_bytes + (own->memory ? own->set_count * choice->layout.set_bytes : 0) +
+                           (own->workspace ? choice->workspace_bytes : 0);
+    *out = bw_rotation_of(choice, cache, backend->devices->facts(self->session->device), usable_bytes);
     *needed_bytes = bw_bytes_needed(choice, out->sets, out->flush_bytes);
-    if (bw_bytes_fit(*needed_bytes, usable_bytes)) return BW_OK;
-    return bw_bytes_refuse(self->spec, *needed_bytes, usable_bytes);
+    return bw_bytes_check(self->spec, *needed_bytes, usable_bytes);
 }
 
 /* ---- annotations for profiling tools ---- */
@@ -127,30 +123,26 @@ static bw_status renew_choice(bw_case *self) {
     return BW_OK;
 }
 
-/* *again: another variant stands in now, and its layout is not that of the one before. */
-static bw_status try_ready(bw_case *self, int64_t sets, bool once, bool *again) {
-    bw_buffers *buffers = &self->buffers;
-    *again = false;
-    if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
-    bw_buffers_release(buffers);
-    bw_status status = bw_buffers_make(bw_case_choice(self), sets, once, buffers);
-    if (!status) return renew_choice(self);
-    bw_buffers_release(buffers);
-    BW_TRY(step_down(self, status));
-    *again = true;
-    return BW_OK;
-}
-
-static bw_status get_ready(bw_case *self, int64_t sets, bool once) {
-    bool again;
-    do {
-        BW_TRY(try_ready(self, sets, once, &again));
-    } while (again);
-    return BW_OK;
+/* With `rotation`: as many sets as that needs, which depends on the variant, since each has a layout of its own. */
+static bw_status get_ready(bw_case *self, int64_t sets, bool once, bw_cache cache, bw_rotation *rotation) {
+    const bw_buffers *buffers = &self->buffers;
+    for (;;) {
+        int64_t needed_bytes, free_bytes;
+        if (rotation) {
+            BW_TRY(bw_case_rotation(self, cache, rotation, &needed_bytes, &free_bytes));
+            sets = rotation->sets;
+        }
+        if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
+        bw_case_release_buffers(self);
+        bw_status status = bw_case_make_buffers(self, sets, once);
+        if (!status) return renew_choice(self);
+        bw_case_release_buffers(self);
+        BW_TRY(step_down(self, status));
+    }
 }
 
 bw_status bw_case_ready(bw_case *self, int64_t sets) {
-    return get_ready(self, sets, false);
+    return get_ready(self, sets, false, BW_CACHE_HOT, NULL);
 }
 
 bw_status bw_case_ready_any(bw_case *self) {
@@ -158,19 +150,14 @@ bw_status bw_case_ready_any(bw_case *self) {
 }
 
 bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
-    bool again;
-    do {
-        int64_t needed_bytes, free_bytes;
-        BW_TRY(bw_case_rotation(self, cache, out, &needed_bytes, &free_bytes));
-        BW_TRY(try_ready(self, out->sets, false, &again));
-    } while (again);
-    return BW_OK;
+    return get_ready(self, 1, false, cache, out);
 }
 
 /* ---- launches ---- */
 
-bw_status bw_case_launch(bw_case *self, int64_t set) {
-    BW_TRY(bw_buffers_launch(&self->buffers, set));
+/* One plain launch on a set, waited for. */
+static bw_status launch(bw_case *self, int64_t set) {
+    BW_TRY(bw_case_enqueue_set(self, set));
     return self->session->backend->devices->synchronize(self->session->device);
 }
 
@@ -178,12 +165,12 @@ bw_status bw_case_launch(bw_case *self, int64_t set) {
 static bw_status launch_once(bw_case *self) {
     const bw_annotation_calls *annotations = self->annotations;
     bw_case_annotation annotation;
-    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true));
-    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    BW_TRY(get_ready(self, bw_max64(1, self->buffers.set_count), true, BW_CACHE_HOT, NULL));
+    if (self->buffers.own_inputs) BW_TRY(bw_case_reset(self, 0));
     bw_case_annotate(self, &annotation);
     for (int i = 0; i < annotation.ranges.count; i++)
         annotations->push(self->session->device, &annotation.ranges.range[i]);
-    bw_status status = bw_case_launch(self, 0);
+    bw_status status = launch(self, 0);
     for (int i = 0; i < annotation.ranges.count; i++) annotations->pop(self->session->device);
     return status;
 }
@@ -197,47 +184,39 @@ bw_status bw_case_launch_once(bw_case *self) {
 
 bw_status bw_case_enqueue(bw_case *self) {
     BW_TRY(bw_case_ready_any(self));
-    if (self->buffers.own_inputs) BW_TRY(bw_buffers_reset(&self->buffers, 0));
-    return bw_buffers_launch(&self->buffers, 0);
+    if (self->buffers.own_inputs) BW_TRY(bw_case_reset(self, 0));
+    return bw_case_enqueue_set(self, 0);
 }
 
 bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays) {
     BW_TRY(bw_case_ready_any(self));
-    BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    BW_TRY(bw_case_reset(self, 0));
     for (int i = 0; i < self->spec->operand_count; i++) {
-        if (arrays->in[i]) BW_TRY(bw_buffers_write(&self->buffers, i, arrays->in[i]));
+        if (arrays->in[i]) BW_TRY(bw_case_write(self, i, arrays->in[i]));
     }
-    if (arrays->launch) BW_TRY(bw_case_launch(self, 0));
+    if (arrays->launch) BW_TRY(launch(self, 0));
     for (int i = 0; i < self->spec->operand_count; i++) {
-        if (arrays->out[i]) BW_TRY(bw_buffers_read(&self->buffers, i, arrays->out[i]));
+        if (!arrays->out[i]) continue;
+        BW_TRY(self->session->backend->memory->download(self->session->device, arrays->out[i],
+                                                        bw_case_address(self, 0, i), self->spec->operands[i].bytes));
     }
     return BW_OK;
 }
 
 /* ---- correctness ---- */
 
-bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget, bw_verdict *out) {
-    BW_TRY(bw_reference_extend(&self->reference, budget));
-    return bw_verify(&self->reference, &self->buffers, set, out);
-}
-
-bw_status bw_case_verify(bw_case *self, const bw_budget *budget, bw_verdict *out) {
-    return bw_case_verify_outputs(self, (const void *const[BW_MAX_OPERANDS]){NULL}, budget, out);
-}
-
-bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX_OPERANDS], const bw_budget *budget,
-                                 bw_verdict *out) {
+bw_status bw_case_verify(bw_case *self, const void *const *outputs, const bw_budget *budget, bw_verdict *out) {
     const bw_case_spec *spec = self->spec;
-    bool has_all = true;
+    bool has_all = outputs != NULL;
     BW_TRY(bw_case_ready_any(self));
-    BW_TRY(bw_buffers_reset(&self->buffers, 0));
+    BW_TRY(bw_case_reset(self, 0));
     for (int i = 0; i < spec->operand_count; i++) {
         const bw_operand *operand = &spec->operands[i];
-        has_all &= !operand->present || operand->role == BW_IN || outputs[i];
+        has_all = has_all && (!operand->present || operand->role == BW_IN || outputs[i]);
     }
-    if (!has_all) BW_TRY(bw_case_launch(self, 0));
+    if (!has_all) BW_TRY(launch(self, 0));
     for (int i = 0; i < spec->operand_count; i++) {
-        if (outputs[i]) BW_TRY(bw_buffers_write(&self->buffers, i, outputs[i]));
+        if (outputs && outputs[i]) BW_TRY(bw_case_write(self, i, outputs[i]));
     }
     return bw_case_verify_set(self, 0, budget, out);
 }

@@ -1,17 +1,26 @@
-/* A case: its specification on a device, the choice of a variant, buffers, and a reference.
- *
- *   spec <- choice <- rotation, buffers;   spec <- reference;   buffers, reference <- verify;   all <- case
- *
- * A part knows no part to its right. One thread at a time works with a case (bw_session_enter); any other may
- * read its spec and its choice meanwhile: neither ever changes. */
+/* A case: its specification on a device, the choice of a variant, buffer sets, and a reference. One thread at a time
+ * works with a case (bw_session_enter); any other may read its spec and its choice meanwhile: neither ever changes. */
 #pragma once
 
 #include <stdatomic.h>
 
-#include "measure/case/rotation.h"
-#include "measure/case/verify.h"
+#include "measure/case/choice.h"
+#include "measure/case/reference.h"
+#include "measure/session.h"
 
 enum { BW_CASE_NAME_SIZE = 256 };
+
+/* Operands and scratch, filled, with the present choice's variant prepared for them. */
+typedef struct bw_buffers {
+    char *memory; /* all sets in one allocation */
+    int64_t set_count;
+    void *workspace;
+    bw_launch *launches; /* one per set */
+    void *state;
+    bool prepared;
+    bool once;       /* prepared without launching, for a single launch alone: what measures prepares again */
+    bool own_inputs; /* set 0 holds a caller's arrays: generate anew before the next check */
+} bw_buffers;
 
 typedef struct bw_case {
     bw_session *session;
@@ -29,11 +38,17 @@ bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */
 
-/* The name of the case in profiling tools, shortened to BW_CASE_NAME_SIZE; NULL: the case is hidden from them. */
+/* What runs now, for any thread; valid until the case is freed. */
+static inline const bw_choice *bw_case_choice(const bw_case *self) {
+    return atomic_load(&self->choice);
+}
+
+/* ---- for profiling tools ---- */
+
+/* The name of the case, shortened to BW_CASE_NAME_SIZE; NULL: the case is hidden from them. */
 void bw_case_set_label(bw_case *self, const char *label);
 
-/* A range for profiling tools around work of the calling thread: "case", and inside it "verify", "warmup", "counters".
- */
+/* A range around work of the calling thread: "case", and inside it "verify", "warmup", "counters". */
 void bw_case_push(bw_case *self, const char *what);
 void bw_case_pop(bw_case *self);
 
@@ -44,28 +59,40 @@ typedef struct bw_case_annotation {
 } bw_case_annotation;
 void bw_case_annotate(bw_case *self, bw_case_annotation *out);
 
-/* What runs now, for any thread; valid until the case is freed. */
-const bw_choice *bw_case_choice(bw_case *self);
+/* ---- buffers.c: buffer sets of the present choice ---- */
+
+/* Allocates `sets` filled sets and prepares the variant. BW_CODE_MEMORY, before anything is allocated, when they do not
+ * fit. Whatever happens, they are the caller's to release. */
+bw_status bw_case_make_buffers(bw_case *self, int64_t sets, bool once);
+void bw_case_release_buffers(bw_case *self);
+
+/* Inputs as generated and outputs as never written, in set `set`. */
+bw_status bw_case_reset(bw_case *self, int64_t set);
+
+/* A caller's array in an operand's place, in set 0; and where an operand lies on the device. */
+bw_status bw_case_write(bw_case *self, int operand, const void *from);
+void *bw_case_address(const bw_case *self, int64_t set, int operand);
+
+/* One launch on a set, not waited for; and launches as something to be timed, for as long as the buffers stay. */
+bw_status bw_case_enqueue_set(const bw_case *self, int64_t set);
+bw_work bw_case_work(bw_case *self);
+
+/* ---- getting ready ---- */
 
 /* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes, int64_t *free_bytes);
 
-/* Allocates `sets` filled buffer sets and prepares the variant; does nothing when that is already so.
- * BW_CODE_MEMORY, before anything is allocated, when they do not fit. */
+/* bw_case_make_buffers, unless that is already so; another variant steps in for a default that is not available. */
 bw_status bw_case_ready(bw_case *self, int64_t sets);
-
 /* The same with as many sets as there are, or one. */
 bw_status bw_case_ready_any(bw_case *self);
-
 /* The same with as many sets as the variant, once it is known which one runs, needs for this cache. */
 bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 
-/* One plain launch on a set, waited for. */
-bw_status bw_case_launch(bw_case *self, int64_t set);
+/* ---- launches ---- */
 
 /* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
 bw_status bw_case_launch_once(bw_case *self);
-
 /* One launch on the generated inputs, not waited for. */
 bw_status bw_case_enqueue(bw_case *self);
 
@@ -79,13 +106,20 @@ typedef struct bw_case_arrays {
 
 bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays);
 
+/* ---- verify.c ---- */
+
+typedef struct bw_verdict {
+    bool verified;
+    /* Of the element or row that came nearest to its limit, or passed it furthest: its error relative to its scale
+     * (bw_tolerance; infinite for a NaN) and that limit. */
+    double max_error, tolerance;
+    int64_t rows_checked, rows_total;
+    char reason[320]; /* "" or the worst element, or row, in words */
+} bw_verdict;
+
 /* Compares set `set` as it stands; more rows are worked out where the budget is larger than before. */
 bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget, bw_verdict *out);
 
-/* Generated inputs, poisoned outputs, one launch on set 0, then bw_case_verify_set. */
-bw_status bw_case_verify(bw_case *self, const bw_budget *budget, bw_verdict *out);
-
-/* The same, with a caller's outputs, by operand, instead of the launch's (NULL: the launch's). Nothing is launched
- * where there is an array for each output. */
-bw_status bw_case_verify_outputs(bw_case *self, const void *const outputs[BW_MAX_OPERANDS], const bw_budget *budget,
-                                 bw_verdict *out);
+/* Generated inputs, poisoned outputs, one launch on set 0, then bw_case_verify_set. `outputs` NULL or, by operand, a
+ * caller's outputs instead of the launch's (NULL: the launch's): nothing is launched where there is one for each. */
+bw_status bw_case_verify(bw_case *self, const void *const *outputs, const bw_budget *budget, bw_verdict *out);

@@ -60,48 +60,6 @@ static int64_t walk_on(walk *self) {
     return self->first + row;
 }
 
-/* The rows in the order in which they are checked: the four corners, then by turns one within the focus and one outside
- * it; none twice. */
-typedef struct sample {
-    int64_t corners[CORNERS];
-    int taken, turn;
-    bool at_corner; /* the row just given out is one */
-    walk parts[2];
-} sample;
-
-static sample sample_of(const bw_rows *rows, uint64_t seed) {
-    int64_t line = bw_min64(rows->line, rows->count), focus = bw_min64(rows->focus, rows->count);
-    return (sample){
-        .corners = {0, rows->count - 1, line - 1, rows->count - line},
-        .parts = {walk_over(0, focus, rows->parts, seed), walk_over(focus, rows->count - focus, rows->parts, seed)}};
-}
-
-static bool is_corner(const sample *self, int64_t row, int before) {
-    for (int i = 0; i < before; i++) {
-        if (self->corners[i] == row) return true;
-    }
-    return false;
-}
-
-/* False when all rows have been given out. */
-static bool sample_next(sample *self, int64_t *row) {
-    for (self->at_corner = true; self->taken < CORNERS; self->taken++) {
-        *row = self->corners[self->taken];
-        if (!is_corner(self, *row, self->taken)) {
-            self->taken++;
-            return true;
-        }
-    }
-    self->at_corner = false;
-    while (self->parts[0].left || self->parts[1].left) {
-        walk *part = &self->parts[self->turn ^= 1];
-        if (!part->left) part = &self->parts[self->turn ^ 1];
-        *row = walk_on(part);
-        if (!is_corner(self, *row, CORNERS)) return true;
-    }
-    return false;
-}
-
 /* The rows of a sample, computed by several threads: each takes the next row that is not taken. */
 typedef struct reference_work {
     bw_reference *reference;
@@ -124,7 +82,7 @@ static void work_out_row(reference_work *work, int64_t index) {
     if (status && !atomic_compare_exchange_strong(&work->failed, &none, status)) bw_status_free(status);
 }
 
-static void work_out(void *context) {
+static void *work_out(void *context) {
     reference_work *work = context;
     const bool polls = work->budget->poll && bw_parallel_thread() == work->caller;
     double begin_s = bw_now_s(), begin_thread_s = bw_thread_s(), polled_s = -INFINITY;
@@ -134,14 +92,15 @@ static void work_out(void *context) {
             polled_s = now_s;
             if (work->budget->poll(work->budget->poll_context)) atomic_store(&work->stopped, true);
         }
-        if (atomic_load(&work->stopped)) return;
+        if (atomic_load(&work->stopped)) return NULL;
         /* No thread uses more processor time than passes on the clock, which is cheaper to read. */
         bool over = now_s - begin_s > work->share_s && bw_thread_s() - begin_thread_s > work->share_s;
-        if (over && atomic_load(&work->next) >= work->reference->corners) return;
+        if (over && atomic_load(&work->next) >= work->reference->corners) return NULL;
         int64_t index = atomic_fetch_add(&work->next, 1);
-        if (index >= work->reference->most) return;
+        if (index >= work->reference->most) return NULL;
         work_out_row(work, index);
     }
+    return NULL;
 }
 
 /* A budget is processor time: several processors spend it in less time, on as many rows. */
@@ -156,6 +115,29 @@ static void work_out_all(reference_work *work, double budget_s) {
     bw_parallel_run(threads, work_out, work);
 }
 
+/* Unless it is a corner, which comes first. */
+static void add_row(bw_reference *self, int64_t row) {
+    for (int64_t i = 0; i < self->corners; i++) {
+        if (self->order[i] == row) return;
+    }
+    self->order[self->most++] = row;
+}
+
+/* The rows in the order in which they are checked: the corners, then by turns one outside the focus and one within it;
+ * none twice. */
+static void order_rows(bw_reference *self, const bw_rows *rows, int64_t most) {
+    int64_t count = rows->count, line = bw_min64(rows->line, count), focus = bw_min64(rows->focus, count);
+    const int64_t corners[CORNERS] = {0, count - 1, line - 1, count - line};
+    walk parts[2] = {walk_over(0, focus, rows->parts, self->spec->seed),
+                     walk_over(focus, count - focus, rows->parts, self->spec->seed)};
+    for (int i = 0; i < CORNERS; i++) {
+        add_row(self, corners[i]);
+        self->corners = self->most;
+    }
+    for (int turn = 1; self->most < most; turn ^= 1) add_row(self, walk_on(&parts[parts[turn].left ? turn : turn ^ 1]));
+    assert(self->most == most && self->corners <= most);
+}
+
 static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
     int64_t most = bw_min64(ROWS_MOST, bw_max64(CORNERS, VALUES_MOST / rows->elems));
     most = bw_min64(most, rows->count);
@@ -166,12 +148,7 @@ static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
     if (!self->order || !self->rows || !self->values) {
         return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference rows", most);
     }
-    sample walk = sample_of(rows, self->spec->seed);
-    while (self->most < most && sample_next(&walk, &self->order[self->most])) {
-        self->most++;
-        if (walk.at_corner) self->corners = self->most;
-    }
-    assert(self->most == most && self->corners <= self->most);
+    order_rows(self, rows, most);
     return BW_OK;
 }
 

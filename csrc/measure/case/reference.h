@@ -2,7 +2,7 @@
  * kernel and no device. */
 #pragma once
 
-#include "measure/case/spec.h"
+#include "ops/op.h"
 
 typedef struct bw_budget {
     double seconds; /* of processor time, shared by the processors there are */

@@ -1,5 +1,5 @@
 /* Compares the outputs of a buffer set with the rows of the reference. */
-#include "measure/case/verify.h"
+#include "measure/case/case.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -80,20 +80,24 @@ static void name_element(const bw_operand *operand, int64_t index, char *out, si
 
 /* Set `set` under comparison. */
 typedef struct comparison {
-    const bw_buffers *buffers;
+    const bw_case *content;
     int64_t set;
     bw_tolerance tolerance;
     worst worst_yet;
     char *whole[BW_MAX_OPERANDS]; /* outputs that are downloaded whole, each once */
-    struct batch *batch;
+    /* Rows of large outputs, fetched many at a time: one by one they would cost a transfer each. */
+    bw_span spans[BATCH_ROWS];
+    const bw_reference_row *rows[BATCH_ROWS];
+    int64_t count, bytes, capacity;
+    char *host;
 } comparison;
 
 static const bw_memory_calls *memory_of(const comparison *self) {
-    return self->buffers->session->backend->memory;
+    return self->content->session->backend->memory;
 }
 
 static const bw_operand *operand_of(const comparison *self, const bw_reference_row *row) {
-    const bw_operand *operand = &self->buffers->spec->operands[row->operand];
+    const bw_operand *operand = &self->content->spec->operands[row->operand];
     assert(row->offset >= 0 && row->count >= 0 && row->offset + row->count <= operand->elems);
     return operand;
 }
@@ -104,54 +108,41 @@ static bw_status compare_whole(comparison *self, const bw_reference_row *row) {
     if (!*host) {
         *host = malloc((size_t)operand->bytes);
         if (!*host) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
-        const void *from = bw_buffers_at(self->buffers, self->set, row->operand);
-        BW_TRY(memory_of(self)->download(self->buffers->session->device, *host, from, operand->bytes));
+        const void *from = bw_case_address(self->content, self->set, row->operand);
+        BW_TRY(memory_of(self)->download(self->content->session->device, *host, from, operand->bytes));
     }
     compare_row(operand, row, &self->tolerance, *host + bw_dtype_bytes(operand->dtype, row->offset), &self->worst_yet);
     return BW_OK;
 }
 
-/* Rows of large outputs, fetched many at a time: one by one they would cost a transfer each. */
-typedef struct batch {
-    bw_span spans[BATCH_ROWS];
-    const bw_reference_row *rows[BATCH_ROWS];
-    int64_t count, bytes, capacity;
-    char *host;
-} batch;
-
 static bw_status compare_batch(comparison *self) {
-    batch *batch = self->batch;
-    if (!batch || !batch->count) return BW_OK;
-    if (batch->bytes > batch->capacity) {
-        free(batch->host);
-        batch->capacity = batch->bytes;
-        batch->host = malloc((size_t)batch->bytes);
-        if (!batch->host) {
-            return bw_fail(BW_CODE_MEMORY, "no host memory to check %" PRId64 " bytes of output", batch->bytes);
+    if (!self->count) return BW_OK;
+    if (self->bytes > self->capacity) {
+        free(self->host);
+        self->capacity = self->bytes;
+        self->host = malloc((size_t)self->bytes);
+        if (!self->host) {
+            return bw_fail(BW_CODE_MEMORY, "no host memory to check %" PRId64 " bytes of output", self->bytes);
         }
     }
-    BW_TRY(
-        memory_of(self)->gather(self->buffers->session->device, batch->spans, batch->count, batch->bytes, batch->host));
-    const char *host = batch->host;
-    for (int64_t i = 0; i < batch->count; i++) {
-        compare_row(operand_of(self, batch->rows[i]), batch->rows[i], &self->tolerance, host, &self->worst_yet);
-        host += batch->spans[i].bytes;
+    BW_TRY(memory_of(self)->gather(self->content->session->device, self->spans, self->count, self->bytes, self->host));
+    const char *host = self->host;
+    for (int64_t i = 0; i < self->count; i++) {
+        compare_row(operand_of(self, self->rows[i]), self->rows[i], &self->tolerance, host, &self->worst_yet);
+        host += self->spans[i].bytes;
     }
-    batch->count = batch->bytes = 0;
+    self->count = self->bytes = 0;
     return BW_OK;
 }
 
 static bw_status compare_gathered(comparison *self, const bw_reference_row *row) {
-    const bw_operand *operand = operand_of(self, row);
-    int64_t start = bw_dtype_bytes(operand->dtype, row->offset), bytes = bw_dtype_bytes(operand->dtype, row->count);
-    if (!self->batch) self->batch = calloc(1, sizeof *self->batch);
-    batch *batch = self->batch;
-    if (!batch) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", operand->name);
-    if (batch->count == BATCH_ROWS || batch->bytes + bytes > BATCH_BYTES) BW_TRY(compare_batch(self));
-    const char *from = bw_buffers_at(self->buffers, self->set, row->operand);
-    batch->spans[batch->count] = (bw_span){from + start, bytes};
-    batch->rows[batch->count++] = row;
-    batch->bytes += bytes;
+    const bw_dtype dtype = operand_of(self, row)->dtype;
+    int64_t start = bw_dtype_bytes(dtype, row->offset), bytes = bw_dtype_bytes(dtype, row->count);
+    if (self->count == BATCH_ROWS || self->bytes + bytes > BATCH_BYTES) BW_TRY(compare_batch(self));
+    const char *from = bw_case_address(self->content, self->set, row->operand);
+    self->spans[self->count] = (bw_span){from + start, bytes};
+    self->rows[self->count++] = row;
+    self->bytes += bytes;
     return BW_OK;
 }
 
@@ -165,8 +156,7 @@ static bw_status compare_rows(comparison *self, const bw_reference *reference) {
     BW_GOTO(compare_batch(self));
 cleanup:
     for (int i = 0; i < BW_MAX_OPERANDS; i++) free(self->whole[i]);
-    if (self->batch) free(self->batch->host);
-    free(self->batch);
+    free(self->host);
     return status;
 }
 
@@ -185,20 +175,25 @@ static void say_why(const bw_case_spec *spec, const worst *worst, bw_verdict *ou
     }
 }
 
-bw_status bw_verify(const bw_reference *reference, const bw_buffers *buffers, int64_t set, bw_verdict *out) {
-    const bw_case_spec *spec = buffers->spec;
-    bool rounds_once = buffers->choice->variant->rounds_once;
-    comparison comparison = {
-        .buffers = buffers, .set = set, .tolerance = spec->op->tolerance(&spec->dims, spec->precision, rounds_once)};
-    assert(reference->spec == spec && reference->count >= reference->corners);
-    comparison.worst_yet.limit = comparison.tolerance.element;
-    BW_TRY(compare_rows(&comparison, reference));
-    const worst *worst = &comparison.worst_yet;
-    *out = (bw_verdict){.verified = worst->ratio <= 1.0,
+bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget, bw_verdict *out) {
+    const bw_case_spec *spec = self->spec;
+    const bw_reference *reference = &self->reference;
+    bool rounds_once = bw_case_choice(self)->variant->rounds_once;
+    BW_TRY(bw_reference_extend(&self->reference, budget));
+    comparison *comparison = calloc(1, sizeof *comparison);
+    if (!comparison) return bw_fail(BW_CODE_MEMORY, "no host memory to check %s", spec->op->name);
+    const worst *worst = &comparison->worst_yet;
+    comparison->content = self;
+    comparison->set = set;
+    comparison->tolerance = spec->op->tolerance(&spec->dims, spec->precision, rounds_once);
+    comparison->worst_yet.limit = comparison->tolerance.element;
+    bw_status status = compare_rows(comparison, reference);
+    *out = (bw_verdict){.verified = !status && worst->ratio <= 1.0,
                         .max_error = worst->error,
                         .tolerance = worst->limit,
                         .rows_checked = reference->count,
                         .rows_total = reference->total};
-    if (!out->verified) say_why(spec, worst, out);
-    return BW_OK;
+    if (!status && !out->verified) say_why(spec, worst, out);
+    free(comparison);
+    return status;
 }

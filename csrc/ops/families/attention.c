@@ -8,9 +8,7 @@
 #include <stdlib.h>
 
 #include "base/types/input.h"
-#include "ops/cost.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 #define BATCH_PARAM \
     BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1, .small = 2, .from_list = BW_FROM_COUNT)
@@ -35,6 +33,8 @@ static const bw_param decode_params[] = {
     HEAD_PARAMS,
 };
 
+extern const bw_op bw_op_attention_prefill;
+
 /* One shape for both operations, so that everything below is written once. */
 typedef struct shape {
     const char *op_name;
@@ -43,31 +43,30 @@ typedef struct shape {
     const int64_t *kv_lens; /* NULL: all are `len` */
 } shape;
 
-static shape prefill_shape(const bw_dims *dims) {
+static shape shape_of(const bw_dims *dims) {
     const int64_t *v = dims->value;
-    return (shape){"attention_prefill",    v[BW_PREFILL_BATCH],       v[BW_PREFILL_SEQ_LEN],
-                   v[BW_PREFILL_KV_LEN],   v[BW_PREFILL_NUM_HEADS],   v[BW_PREFILL_NUM_KV_HEADS],
-                   v[BW_PREFILL_HEAD_DIM], v[BW_PREFILL_CAUSAL] != 0, NULL};
-}
-
-static shape decode_shape(const bw_dims *dims) {
-    const int64_t *v = dims->value;
+    if (dims->op == &bw_op_attention_prefill) {
+        return (shape){"attention_prefill",    v[BW_PREFILL_BATCH],       v[BW_PREFILL_SEQ_LEN],
+                       v[BW_PREFILL_KV_LEN],   v[BW_PREFILL_NUM_HEADS],   v[BW_PREFILL_NUM_KV_HEADS],
+                       v[BW_PREFILL_HEAD_DIM], v[BW_PREFILL_CAUSAL] != 0, NULL};
+    }
     return (shape){"attention_decode",        v[BW_DECODE_BATCH],    1,     v[BW_DECODE_KV_LEN], v[BW_DECODE_NUM_HEADS],
                    v[BW_DECODE_NUM_KV_HEADS], v[BW_DECODE_HEAD_DIM], false, dims->list};
 }
 
-static bw_status check_shape(const shape *s) {
-    if (s->heads % s->kv_heads) {
+static bw_status check_shape(const bw_dims *dims) {
+    const shape s = shape_of(dims);
+    if (s.heads % s.kv_heads) {
         return bw_fail(BW_CODE_INVALID,
                        "%s: num_heads = %" PRId64 " is not a multiple of num_kv_heads = %" PRId64
                        ": every key/value head serves the same number of query heads",
-                       s->op_name, s->heads, s->kv_heads);
+                       s.op_name, s.heads, s.kv_heads);
     }
-    if (s->causal && s->len < s->seq) {
+    if (s.causal && s.len < s.seq) {
         return bw_fail(BW_CODE_INVALID,
                        "%s: kv_len = %" PRId64 " is less than seq_len = %" PRId64
                        ": causal queries stand at the end of the keys, so allowed is kv_len >= seq_len",
-                       s->op_name, s->len, s->seq);
+                       s.op_name, s.len, s.seq);
     }
     return BW_OK;
 }
@@ -79,34 +78,34 @@ static bw_checked_int keys_in_all(const shape *s) {
     return sum;
 }
 
-static bw_status shape_cost(const shape *s, const bw_precision *precision, bw_cost *out) {
-    bw_checked_int keys = keys_in_all(s);
-    bw_checked_int heads = bw_mul(keys, bw_mul(bw_num(2), bw_num(s->kv_heads))); /* K's and V's, of all keys */
-    bw_checked_int q = bw_bytes_of(precision->result, bw_mul4(s->batch, s->seq, s->heads, s->dim));
-    bw_checked_int kv = bw_bytes_of(bw_attention_kv_dtype(precision), bw_mul(heads, bw_num(s->dim)));
-    kv = bw_add(kv, bw_bytes_of(precision->scale, heads));
-    bw_checked_int pairs = bw_mul(keys, bw_num(s->seq));
-    if (s->causal) {
-        bw_checked_int masked = bw_mul(bw_num(s->seq), bw_num(s->seq - 1));
+static bw_checked_int shape_flops(const bw_dims *dims) {
+    const shape s = shape_of(dims);
+    bw_checked_int pairs = bw_mul(keys_in_all(&s), bw_num(s.seq));
+    if (s.causal) {
+        bw_checked_int masked = bw_mul(bw_num(s.seq), bw_num(s.seq - 1));
         masked.value /= 2;
-        pairs = bw_sub(pairs, bw_mul(masked, bw_num(s->batch))); /* never negative: kv_len >= seq_len */
+        pairs = bw_sub(pairs, bw_mul(masked, bw_num(s.batch))); /* never negative: kv_len >= seq_len */
     }
-    bw_checked_int flops = bw_mul(pairs, bw_mul3(4, s->heads, s->dim));
-    return bw_cost_set(s->op_name, bw_add(q, kv), q, flops, out);
+    return bw_mul(pairs, bw_mul3(4, s.heads, s.dim));
 }
 
-static int shape_operands(const shape *s, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+static int shape_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const shape s = shape_of(dims);
     const bw_dtype cache = bw_attention_kv_dtype(precision), result = precision->result, scale = precision->scale;
-    out[BW_ATTENTION_Q] = bw_operand_make("q", BW_IN, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
-    out[BW_ATTENTION_K] = bw_operand_make("k", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
-    out[BW_ATTENTION_V] = bw_operand_make("v", BW_IN, cache, BW_SHAPE(s->batch, s->len, s->kv_heads, s->dim));
-    out[BW_ATTENTION_OUT] = bw_operand_make("out", BW_OUT, result, BW_SHAPE(s->batch, s->seq, s->heads, s->dim));
-    out[BW_ATTENTION_KV_LENS] = bw_operand_indices("kv_lens", BW_RECIPE_LIST, BW_I32, 1, s->len, BW_SHAPE(s->batch));
-    out[BW_ATTENTION_KV_LENS].present = s->kv_lens != NULL;
+    out[BW_ATTENTION_Q] = bw_operand_make("q", BW_IN, result, BW_SHAPE(s.batch, s.seq, s.heads, s.dim));
+    out[BW_ATTENTION_K] = bw_operand_make("k", BW_IN, cache, BW_SHAPE(s.batch, s.len, s.kv_heads, s.dim));
+    out[BW_ATTENTION_V] = bw_operand_make("v", BW_IN, cache, BW_SHAPE(s.batch, s.len, s.kv_heads, s.dim));
+    out[BW_ATTENTION_OUT] = bw_operand_make("out", BW_OUT, result, BW_SHAPE(s.batch, s.seq, s.heads, s.dim));
+    out[BW_ATTENTION_KV_LENS] = bw_operand_indices("kv_lens", BW_RECIPE_LIST, BW_I32, 1, s.len, BW_SHAPE(s.batch));
+    out[BW_ATTENTION_KV_LENS].present = s.kv_lens != NULL;
+    out[BW_ATTENTION_KV_LENS].moved = -1;
     out[BW_ATTENTION_K_SCALE] =
-        bw_operand_scales("k_scale", &out[BW_ATTENTION_K], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
+        bw_operand_scales("k_scale", &out[BW_ATTENTION_K], scale, BW_SHAPE(s.batch, s.len, s.kv_heads));
     out[BW_ATTENTION_V_SCALE] =
-        bw_operand_scales("v_scale", &out[BW_ATTENTION_V], scale, BW_SHAPE(s->batch, s->len, s->kv_heads));
+        bw_operand_scales("v_scale", &out[BW_ATTENTION_V], scale, BW_SHAPE(s.batch, s.len, s.kv_heads));
+    const bw_checked_int heads = bw_mul(keys_in_all(&s), bw_num(s.kv_heads));
+    out[BW_ATTENTION_K].moved = out[BW_ATTENTION_V].moved = bw_mul(heads, bw_num(s.dim)).value;
+    out[BW_ATTENTION_K_SCALE].moved = out[BW_ATTENTION_V_SCALE].moved = heads.value;
     return BW_ATTENTION_OPERANDS;
 }
 
@@ -117,11 +116,12 @@ static int64_t chunks_of(const shape *s) {
     return bw_ceil_div(s->heads / s->kv_heads, HEADS_AT_ONCE);
 }
 
-static bw_rows shape_rows(const shape *s) {
-    int64_t line = s->kv_heads * chunks_of(s);
-    return (bw_rows){.count = s->batch * s->seq * line,
-                     .elems = bw_min64(s->heads / s->kv_heads, HEADS_AT_ONCE) * s->dim,
-                     .line = line};
+static bw_rows shape_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
+    const shape s = shape_of(dims);
+    int64_t line = s.kv_heads * chunks_of(&s);
+    return (bw_rows){
+        .count = s.batch * s.seq * line, .elems = bw_min64(s.heads / s.kv_heads, HEADS_AT_ONCE) * s.dim, .line = line};
 }
 
 typedef struct queries {
@@ -153,22 +153,23 @@ static double softmax(double *scores, int64_t keys) {
     return squares;
 }
 
-static bw_status shape_reference(const shape *s, const bw_precision *precision, uint64_t seed, int64_t row,
+static bw_status shape_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
+    const shape s = shape_of(dims);
     bw_operand operands[BW_MAX_OPERANDS];
-    const int count = shape_operands(s, precision, operands);
-    BW_TRY(bw_operand_measure(s->op_name, operands, count));
+    const int count = shape_operands(dims, precision, operands);
+    BW_TRY(bw_operand_measure(s.op_name, operands, count));
     const bw_source q_source = bw_source_of(operands, count, BW_ATTENTION_Q, seed);
     const bw_source k_source = bw_source_of(operands, count, BW_ATTENTION_K, seed);
     const bw_source v_source = bw_source_of(operands, count, BW_ATTENTION_V, seed);
-    queries of = queries_of(s, row);
-    const int64_t dim = s->dim, stride = s->kv_heads * dim, first = of.first_kv_row * dim;
+    queries of = queries_of(&s, row);
+    const int64_t dim = s.dim, stride = s.kv_heads * dim, first = of.first_kv_row * dim;
     double other[BW_HEAD_DIM_MAX], squares = 0.0;
     double *weights = malloc((size_t)(of.heads * of.keys) * sizeof *weights);
     if (!weights) return bw_fail(BW_CODE_MEMORY, "no host memory for %" PRId64 " reference scores", of.keys);
 
     out->operand = BW_ATTENTION_OUT;
-    out->offset = (row / (chunks_of(s) * s->kv_heads) * s->heads + of.first_head) * dim;
+    out->offset = (row / (chunks_of(&s) * s.kv_heads) * s.heads + of.first_head) * dim;
     out->count = of.heads * dim;
     bw_source_read(&q_source, out->offset, out->count, of.q);
     for (int64_t l = 0; l < of.keys; l++) {
@@ -199,46 +200,15 @@ static bw_status shape_reference(const shape *s, const bw_precision *precision, 
  * near 1 / L may be subnormal numbers of FP16: half of 2^-24 is then relative to them. One key left out changes a row
  * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4.
  * TF32 rounds queries and weights alike, though results are FP32. */
-static bw_tolerance shape_tolerance(const shape *s, const bw_precision *precision, bool rounds_once) {
-    double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s->dim) + 8.0 * sqrt((double)s->len));
+static bw_tolerance shape_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    const shape s = shape_of(dims);
+    double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s.dim) + 8.0 * sqrt((double)s.len));
     if (rounds_once) return (bw_tolerance){accumulation, 0.0};
     double roundoff = bw_dtype_roundoff(precision->compute == BW_TF32 ? BW_TF32 : precision->result);
     double squares = roundoff * roundoff * (1.0 / 3.0 + 1.0 / 27.0);
-    if (precision->result == BW_FP16) squares += pow(ldexp((double)s->len, -25), 2.0) / 3.0;
+    if (precision->result == BW_FP16) squares += pow(ldexp((double)s.len, -25), 2.0) / 3.0;
     return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
 }
-
-/* An operation's functions, by its shape. */
-#define SHAPE_FUNCTIONS(stem)                                                                                         \
-    static bw_status stem##_validate(const bw_dims *dims) {                                                           \
-        shape s = stem##_shape(dims);                                                                                 \
-        return check_shape(&s);                                                                                       \
-    }                                                                                                                 \
-    static bw_status stem##_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {                  \
-        shape s = stem##_shape(dims);                                                                                 \
-        return shape_cost(&s, precision, out);                                                                        \
-    }                                                                                                                 \
-    static int stem##_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) { \
-        shape s = stem##_shape(dims);                                                                                 \
-        return shape_operands(&s, precision, out);                                                                    \
-    }                                                                                                                 \
-    static bw_rows stem##_rows(const bw_dims *dims, const bw_precision *precision) {                                  \
-        (void)precision;                                                                                              \
-        shape s = stem##_shape(dims);                                                                                 \
-        return shape_rows(&s);                                                                                        \
-    }                                                                                                                 \
-    static bw_status stem##_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row, \
-                                      bw_reference_row *out) {                                                        \
-        shape s = stem##_shape(dims);                                                                                 \
-        return shape_reference(&s, precision, seed, row, out);                                                        \
-    }                                                                                                                 \
-    static bw_tolerance stem##_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {      \
-        shape s = stem##_shape(dims);                                                                                 \
-        return shape_tolerance(&s, precision, rounds_once);                                                           \
-    }
-
-SHAPE_FUNCTIONS(prefill)
-SHAPE_FUNCTIONS(decode)
 
 const bw_op bw_op_attention_prefill = {
     .name = "attention_prefill",
@@ -250,12 +220,12 @@ const bw_op bw_op_attention_prefill = {
     .formula = {"batch*seq_len*num_heads*head_dim*e_result + 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)",
                 "batch*seq_len*num_heads*head_dim*e_result",
                 "4*batch*num_heads*head_dim*(seq_len*kv_len - causal*seq_len*(seq_len - 1)/2)"},
-    .validate = prefill_validate,
-    .cost = prefill_cost,
-    .operands = prefill_operands,
-    .rows = prefill_rows,
-    .reference = prefill_reference,
-    .tolerance = prefill_tolerance,
+    .validate = check_shape,
+    .flops = shape_flops,
+    .operands = shape_operands,
+    .rows = shape_rows,
+    .reference = shape_reference,
+    .tolerance = shape_tolerance,
 };
 
 const bw_op bw_op_attention_decode = {
@@ -268,10 +238,10 @@ const bw_op bw_op_attention_decode = {
     .formula = {"batch*num_heads*head_dim*e_result + 2*keys*num_kv_heads*(head_dim*e_cache + e_scale)",
                 "batch*num_heads*head_dim*e_result", "4*keys*num_heads*head_dim"},
     .list = "kv_lens",
-    .validate = decode_validate,
-    .cost = decode_cost,
-    .operands = decode_operands,
-    .rows = decode_rows,
-    .reference = decode_reference,
-    .tolerance = decode_tolerance,
+    .validate = check_shape,
+    .flops = shape_flops,
+    .operands = shape_operands,
+    .rows = shape_rows,
+    .reference = shape_reference,
+    .tolerance = shape_tolerance,
 };

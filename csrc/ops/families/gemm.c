@@ -7,9 +7,7 @@
 #include <stdlib.h>
 
 #include "base/types/input.h"
-#include "ops/cost.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
 
@@ -33,16 +31,8 @@ static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_
     return BW_GEMM_OPERANDS;
 }
 
-/* Every operand is moved once. */
-static bw_status gemm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    bw_operand operands[BW_MAX_OPERANDS];
-    BW_TRY(bw_operand_measure("gemm", operands, gemm_operands(dims, precision, operands)));
-    bw_checked_int read = bw_num(0);
-    for (int i = 0; i < BW_GEMM_OPERANDS; i++) {
-        if (operands[i].role == BW_IN) read = bw_add(read, bw_num(operands[i].bytes));
-    }
-    bw_checked_int flops = bw_mul4(2, dims->value[BW_GEMM_M], dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
-    return bw_cost_set("gemm", read, bw_num(operands[BW_GEMM_D].bytes), flops, out);
+static bw_checked_int gemm_flops(const bw_dims *dims) {
+    return bw_mul4(2, dims->value[BW_GEMM_M], dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
 }
 
 static bw_rows gemm_rows(const bw_dims *dims, const bw_precision *precision) {
@@ -100,7 +90,7 @@ const bw_op bw_op_gemm = {
     .precisions = BW_WEIGHT_PRECISIONS,
     .formula = {"M*K*e_activation + N*K*e_weight + beta*M*N*e_result + (M + N)*e_scale", "M*N*e_result", "2*M*N*K"},
     .is_product = true,
-    .cost = gemm_cost,
+    .flops = gemm_flops,
     .operands = gemm_operands,
     .rows = gemm_rows,
     .reference = gemm_reference,

@@ -5,14 +5,14 @@
 #include "ops/families/kv.h"
 
 #include "base/types/input.h"
-#include "ops/cost.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 #define BATCH_PARAM BW_PARAM("batch", "sequences", "sequences", 1, INT32_MAX, .fallback = 1, .small = 2)
 #define HEAD_PARAMS                                                                            \
     BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8, .small = 2), \
         BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128, .small = 8)
+
+extern const bw_op bw_op_kv_gather;
 
 /* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
  * count. */
@@ -51,26 +51,44 @@ static bw_rows whole_rows(const bw_dims *dims, const bw_precision *precision) {
         .count = 2 * tokens * parts, .elems = bw_min64(width, PART_ELEMS), .line = tokens * parts, .parts = parts};
 }
 
-static bw_operand cache(const char *name, bw_role role, bw_dtype dtype, int64_t outer, int64_t inner, int64_t heads,
-                        int64_t dim) {
-    return bw_operand_make(name, role, dtype, BW_SHAPE(outer, inner, heads, dim));
+/* A K and a V cache, of which so many tokens are moved, each with a scale per token and head; `names` in that order. */
+static void cache_pair(bw_operand *values, bw_operand *scales, const char *const *names, bw_role role,
+                       const bw_precision *precision, int64_t outer, int64_t inner, int64_t heads, int64_t dim,
+                       int64_t moved) {
+    for (int i = 0; i < 2; i++) {
+        values[i] = bw_operand_make(names[i], role, precision->cache, BW_SHAPE(outer, inner, heads, dim));
+        values[i].moved = bw_mul3(moved, heads, dim).value;
+        scales[i] = bw_operand_scales(names[2 + i], &values[i], precision->scale, BW_SHAPE(outer, inner, heads));
+        scales[i].moved = bw_mul(bw_num(moved), bw_num(heads)).value;
+    }
 }
 
-/* A scale per token and head of a cache. */
-static bw_operand cache_scales(const char *name, const bw_operand *of, bw_dtype dtype) {
-    return bw_operand_scales(name, of, dtype, BW_SHAPE(of->shape[0], of->shape[1], of->shape[2]));
-}
-
-/* What so many tokens of a K and a V cache hold. */
-static bw_checked_int cache_bytes(const bw_precision *precision, int64_t tokens, int64_t heads, int64_t dim) {
-    bw_checked_int values = bw_bytes_of(precision->cache, bw_mul4(2, tokens, heads, dim));
-    return bw_add(values, bw_bytes_of(precision->scale, bw_mul3(2, tokens, heads)));
-}
+static const char *const cache_names[] = {"k_cache", "v_cache", "k_cache_scale", "v_cache_scale"};
+static const char *const names[] = {"k", "v", "k_scale", "v_scale"};
 
 /* Whether a cache's scales were written right, and values with them, is not worked out here. */
-static bw_status refuse_scales(const char *op_name, const bw_precision *precision) {
+static bw_status refuse_scales(const bw_dims *dims, const bw_precision *precision) {
     if (precision->scale == BW_NONE) return BW_OK;
-    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", op_name, precision->name);
+    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", dims->op->name,
+                   precision->name);
+}
+
+/* Likewise. A copy's cache is contiguous. */
+static bw_status whole_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                 bw_reference_row *out) {
+    BW_TRY(refuse_scales(dims, precision));
+    const int64_t *v = dims->value;
+    const bool gathers = dims->op == &bw_op_kv_gather;
+    int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = gathers ? v[BW_GATHER_PAGE_SIZE] : len;
+    int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = bw_ceil_div(len, page);
+    int64_t token = row / parts_of(width), index = token % (batch * len), position = index % len;
+    bool is_v = token >= batch * len;
+    int64_t logical = index / len * pages + position / page;
+    int64_t physical = gathers ? physical_page(logical, batch * pages, seed) : logical;
+    out->operand = (gathers ? BW_GATHER_K : BW_COPY_K_COPY) + is_v;
+    part_values(precision->cache, seed, (gathers ? BW_GATHER_K_CACHE : BW_COPY_K) + is_v,
+                physical * page + position % page, index, row, width, out);
+    return BW_OK;
 }
 
 /* ---- append ---- */
@@ -113,14 +131,6 @@ static int64_t append_slot(const append_shape *s, uint64_t seed, int64_t b, int6
     return physical * s->page_rows + position % s->page_rows;
 }
 
-static bw_status append_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    append_shape s = append_of(dims);
-    bw_checked_int taken = bw_bytes_of(precision->result, bw_mul4(2, s.tokens, s.heads, s.dim));
-    bw_checked_int ids = bw_mul(bw_num(s.page ? 8 : 0), bw_num(s.tokens));
-    return bw_cost_set("kv_append", bw_add(taken, ids), cache_bytes(precision, s.tokens, s.heads, s.dim), bw_num(0),
-                       out);
-}
-
 static int append_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     append_shape s = append_of(dims);
     out[BW_APPEND_K] = bw_operand_make("k", BW_IN, precision->result, BW_SHAPE(s.tokens, s.heads, s.dim));
@@ -128,13 +138,11 @@ static int append_operands(const bw_dims *dims, const bw_precision *precision, b
     /* Pages are at most batch * (cached + seq), below 2^63. Their rows may be more: bw_op_operands refuses such a
      * shape, so what the last slot's number then is does not matter. */
     int64_t outer = s.batch * s.pages_per_sequence;
-    out[BW_APPEND_K_CACHE] = cache("k_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
-    out[BW_APPEND_V_CACHE] = cache("v_cache", BW_INOUT, precision->cache, outer, s.page_rows, s.heads, s.dim);
+    cache_pair(&out[BW_APPEND_K_CACHE], &out[BW_APPEND_K_CACHE_SCALE], cache_names, BW_INOUT, precision, outer,
+               s.page_rows, s.heads, s.dim, s.tokens);
     int64_t last = (int64_t)((uint64_t)outer * (uint64_t)s.page_rows - 1);
     out[BW_APPEND_SLOTS] = bw_operand_indices("slots", BW_RECIPE_HOST, BW_I64, 0, last, BW_SHAPE(s.tokens));
     out[BW_APPEND_SLOTS].present = s.page != 0;
-    out[BW_APPEND_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_APPEND_K_CACHE], precision->scale);
-    out[BW_APPEND_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_APPEND_V_CACHE], precision->scale);
     return BW_APPEND_OPERANDS;
 }
 
@@ -159,7 +167,7 @@ static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
 
 static bw_status append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
-    BW_TRY(refuse_scales("kv_append", precision));
+    BW_TRY(refuse_scales(dims, precision));
     append_shape s = append_of(dims);
     int64_t width = s.heads * s.dim, token = row / parts_of(width);
     bool written = token < 2 * s.tokens;
@@ -188,7 +196,6 @@ const bw_op bw_op_kv_append = {
     .precisions = BW_CACHE_PRECISIONS,
     .formula = {"2*batch*seq_len*num_kv_heads*head_dim*e_result + 8*batch*seq_len*(page_size > 0)",
                 "2*batch*seq_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
-    .cost = append_cost,
     .operands = append_operands,
     .host_input = append_host_input,
     .rows = append_rows,
@@ -209,34 +216,21 @@ static int64_t gather_pages(const bw_dims *dims) {
     return bw_ceil_div(dims->value[BW_GATHER_KV_LEN], dims->value[BW_GATHER_PAGE_SIZE]);
 }
 
-static bw_status gather_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    const int64_t *v = dims->value;
-    bw_checked_int total = cache_bytes(precision, v[BW_GATHER_BATCH] * v[BW_GATHER_KV_LEN], v[BW_GATHER_NUM_KV_HEADS],
-                                       v[BW_GATHER_HEAD_DIM]);
-    bw_checked_int ids = bw_mul3(4, v[BW_GATHER_BATCH], gather_pages(dims));
-    return bw_cost_set("kv_gather", bw_add(total, ids), total, bw_num(0), out);
-}
-
 static int gather_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     const int64_t *v = dims->value;
     int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE];
     int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    out[BW_GATHER_K_CACHE] = cache("k_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
-    out[BW_GATHER_V_CACHE] = cache("v_cache", BW_IN, precision->cache, batch * pages, page, heads, dim);
+    cache_pair(&out[BW_GATHER_K_CACHE], &out[BW_GATHER_K_CACHE_SCALE], cache_names, BW_IN, precision, batch * pages,
+               page, heads, dim, batch * len);
     out[BW_GATHER_TABLE] =
         bw_operand_indices("table", BW_RECIPE_HOST, BW_I32, 0, batch * pages - 1, BW_SHAPE(batch, pages));
-    out[BW_GATHER_K] = cache("k", BW_OUT, precision->cache, batch, len, heads, dim);
-    out[BW_GATHER_V] = cache("v", BW_OUT, precision->cache, batch, len, heads, dim);
-    out[BW_GATHER_K_CACHE_SCALE] = cache_scales("k_cache_scale", &out[BW_GATHER_K_CACHE], precision->scale);
-    out[BW_GATHER_V_CACHE_SCALE] = cache_scales("v_cache_scale", &out[BW_GATHER_V_CACHE], precision->scale);
-    out[BW_GATHER_K_SCALE] = cache_scales("k_scale", &out[BW_GATHER_K], precision->scale);
-    out[BW_GATHER_V_SCALE] = cache_scales("v_scale", &out[BW_GATHER_V], precision->scale);
+    cache_pair(&out[BW_GATHER_K], &out[BW_GATHER_K_SCALE], names, BW_OUT, precision, batch, len, heads, dim,
+               batch * len);
     return BW_GATHER_OPERANDS;
 }
 
 static bw_status gather_validate(const bw_dims *dims) {
-    bw_checked_int pages = bw_mul(bw_num(dims->value[BW_GATHER_BATCH]), bw_num(gather_pages(dims)));
-    if (pages.overflow || pages.value > INT32_MAX) {
+    if (dims->value[BW_GATHER_BATCH] * gather_pages(dims) > INT32_MAX) { /* both are below 2^31 */
         return bw_fail(BW_CODE_INVALID, "kv_gather: batch x ceil(kv_len / page_size) overflows the table's 32-bit ids");
     }
     return BW_OK;
@@ -245,21 +239,6 @@ static bw_status gather_validate(const bw_dims *dims) {
 static void gather_host_input(const bw_dims *dims, uint64_t seed, void *out) {
     int64_t count = dims->value[BW_GATHER_BATCH] * gather_pages(dims);
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
-}
-
-static bw_status gather_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                  bw_reference_row *out) {
-    BW_TRY(refuse_scales("kv_gather", precision));
-    const int64_t *v = dims->value;
-    int64_t len = v[BW_GATHER_KV_LEN], page = v[BW_GATHER_PAGE_SIZE], rows = v[BW_GATHER_BATCH] * len;
-    int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = gather_pages(dims);
-    int64_t token = row / parts_of(width), index = token % rows, b = index / len, position = index % len;
-    bool is_v = token >= rows;
-    int64_t physical = physical_page(b * pages + position / page, v[BW_GATHER_BATCH] * pages, seed);
-    out->operand = is_v ? BW_GATHER_V : BW_GATHER_K;
-    part_values(precision->cache, seed, is_v ? BW_GATHER_V_CACHE : BW_GATHER_K_CACHE, physical * page + position % page,
-                index, row, width, out);
-    return BW_OK;
 }
 
 const bw_op bw_op_kv_gather = {
@@ -272,11 +251,10 @@ const bw_op bw_op_kv_gather = {
     .formula = {"2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale) + 4*batch*ceil(kv_len/page_size)",
                 "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
     .validate = gather_validate,
-    .cost = gather_cost,
     .operands = gather_operands,
     .host_input = gather_host_input,
     .rows = whole_rows,
-    .reference = gather_reference,
+    .reference = whole_reference,
     .tolerance = bw_tolerance_exact,
 };
 
@@ -288,36 +266,15 @@ static const bw_param copy_params[] = {
     HEAD_PARAMS,
 };
 
-static bw_status copy_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    const int64_t *v = dims->value;
-    bw_checked_int total =
-        cache_bytes(precision, v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS], v[BW_COPY_HEAD_DIM]);
-    return bw_cost_set("kv_copy", total, total, bw_num(0), out);
-}
-
 static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    static const char *const names[] = {"k",       "v",       "k_copy",       "v_copy",
-                                        "k_scale", "v_scale", "k_copy_scale", "v_copy_scale"};
+    static const char *const copy_names[] = {"k_copy", "v_copy", "k_copy_scale", "v_copy_scale"};
     const int64_t *v = dims->value;
-    for (int i = 0; i < BW_COPY_K_SCALE; i++) {
-        bw_role role = i < BW_COPY_K_COPY ? BW_IN : BW_OUT;
-        out[i] = cache(names[i], role, precision->cache, v[BW_COPY_BATCH], v[BW_COPY_KV_LEN], v[BW_COPY_NUM_KV_HEADS],
-                       v[BW_COPY_HEAD_DIM]);
-        out[BW_COPY_K_SCALE + i] = cache_scales(names[BW_COPY_K_SCALE + i], &out[i], precision->scale);
-    }
+    int64_t batch = v[BW_COPY_BATCH], len = v[BW_COPY_KV_LEN];
+    int64_t heads = v[BW_COPY_NUM_KV_HEADS], dim = v[BW_COPY_HEAD_DIM];
+    cache_pair(&out[BW_COPY_K], &out[BW_COPY_K_SCALE], names, BW_IN, precision, batch, len, heads, dim, batch * len);
+    cache_pair(&out[BW_COPY_K_COPY], &out[BW_COPY_K_COPY_SCALE], copy_names, BW_OUT, precision, batch, len, heads, dim,
+               batch * len);
     return BW_COPY_OPERANDS;
-}
-
-static bw_status copy_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                bw_reference_row *out) {
-    BW_TRY(refuse_scales("kv_copy", precision));
-    const int64_t *v = dims->value;
-    int64_t rows = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
-    int64_t token = row / parts_of(width), index = token % rows;
-    bool is_v = token >= rows;
-    out->operand = is_v ? BW_COPY_V_COPY : BW_COPY_K_COPY;
-    part_values(precision->cache, seed, is_v ? BW_COPY_V : BW_COPY_K, index, index, row, width, out);
-    return BW_OK;
 }
 
 const bw_op bw_op_kv_copy = {
@@ -329,9 +286,8 @@ const bw_op bw_op_kv_copy = {
     .precisions = BW_CACHE_PRECISIONS,
     .formula = {"2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)",
                 "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
-    .cost = copy_cost,
     .operands = copy_operands,
     .rows = whole_rows,
-    .reference = copy_reference,
+    .reference = whole_reference,
     .tolerance = bw_tolerance_exact,
 };

@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "ops/cost.h"
 #include "ops/operand.h"
 
 static const bw_param params[] = {
@@ -22,11 +21,8 @@ static int norm_operands(const bw_dims *dims, const bw_precision *precision, bw_
     return BW_NORM_OPERANDS;
 }
 
-static bw_status norm_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) {
-    bw_checked_int elems = bw_mul(bw_num(dims->value[BW_NORM_TOKENS]), bw_num(dims->value[BW_NORM_HIDDEN]));
-    bw_checked_int x = bw_bytes_of(precision->result, elems);
-    bw_checked_int weight = bw_bytes_of(precision->result, bw_num(dims->value[BW_NORM_HIDDEN]));
-    return bw_cost_set("rmsnorm", bw_add(x, weight), x, bw_mul(bw_num(5), elems), out);
+static bw_checked_int norm_flops(const bw_dims *dims) {
+    return bw_mul3(5, dims->value[BW_NORM_TOKENS], dims->value[BW_NORM_HIDDEN]);
 }
 
 /* A token each. */
@@ -74,7 +70,7 @@ const bw_op bw_op_rmsnorm = {
     .param_count = sizeof params / sizeof params[0],
     .precisions = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16),
     .formula = {"(tokens + 1)*hidden*e_result", "tokens*hidden*e_result", "5*tokens*hidden"},
-    .cost = norm_cost,
+    .flops = norm_flops,
     .operands = norm_operands,
     .rows = norm_rows,
     .reference = norm_reference,

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "base/types/input.h"
-#include "ops/cost.h"
 #include "ops/operand.h"
-#include "ops/reference.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 /* Elements that one reference row compares, and rows of a stretch of which one is looked at before a second is. */
@@ -18,14 +16,6 @@ static const bw_param params[] = {
 
 static bw_operand vector(const char *name, bw_role role, bw_dtype dtype, int64_t elems) {
     return bw_operand_make(name, role, dtype, BW_SHAPE(elems));
-}
-
-static bw_status stream_cost(const char *name, const bw_dims *dims, const bw_precision *precision, int read,
-                             int written, int flops, bw_cost *out) {
-    bw_checked_int elems = bw_num(dims->value[BW_STREAM_ELEMENTS]);
-    bw_checked_int bytes = bw_bytes_of(precision->activation, elems);
-    return bw_cost_set(name, bw_mul(bw_num(read), bytes), bw_mul(bw_num(written), bytes), bw_mul(bw_num(flops), elems),
-                       out);
 }
 
 static bw_rows element_rows(const bw_dims *dims, const bw_precision *precision) {
@@ -42,22 +32,17 @@ static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
     out->scale = 1.0;
 }
 
-/* `read`, `written`: arrays that a launch moves; `flops`: of an element. */
-#define STREAM(name_, read_, written_, flops_, rows_, tolerance_, ...)                                \
-    static bw_status name_##_cost(const bw_dims *dims, const bw_precision *precision, bw_cost *out) { \
-        return stream_cost("stream_" #name_, dims, precision, read_, written_, flops_, out);          \
-    }                                                                                                 \
-    const bw_op bw_op_stream_##name_ = {.name = "stream_" #name_,                                     \
-                                        .family = "stream",                                           \
-                                        .params = params,                                             \
-                                        .param_count = 1,                                             \
-                                        .precisions = PRECISIONS,                                     \
-                                        .is_stream = true,                                            \
-                                        .cost = name_##_cost,                                         \
-                                        .operands = name_##_operands,                                 \
-                                        .rows = rows_,                                                \
-                                        .reference = name_##_reference,                               \
-                                        .tolerance = tolerance_,                                      \
+#define STREAM(name_, rows_, tolerance_, ...)                           \
+    const bw_op bw_op_stream_##name_ = {.name = "stream_" #name_,       \
+                                        .family = "stream",             \
+                                        .params = params,               \
+                                        .param_count = 1,               \
+                                        .precisions = PRECISIONS,       \
+                                        .is_stream = true,              \
+                                        .operands = name_##_operands,   \
+                                        .rows = rows_,                  \
+                                        .reference = name_##_reference, \
+                                        .tolerance = tolerance_,        \
                                         __VA_ARGS__}
 
 /* ---- read ---- */
@@ -69,6 +54,7 @@ static int64_t segment_count(const bw_dims *dims, const bw_precision *precision)
 static int read_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_READ_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
     out[BW_STREAM_READ_CHECKSUM] = vector("checksum", BW_OUT, BW_I32, segment_count(dims, precision));
+    out[BW_STREAM_READ_CHECKSUM].moved = -1;
     return 2;
 }
 
@@ -95,8 +81,7 @@ static bw_status read_reference(const bw_dims *dims, const bw_precision *precisi
     return BW_OK;
 }
 
-STREAM(read, 1, 0, 0, read_rows, bw_tolerance_exact,
-       .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
+STREAM(read, read_rows, bw_tolerance_exact, .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
        .formula = {"elements*e_activation", "0", "0"});
 
 /* ---- write ---- */
@@ -115,7 +100,7 @@ static bw_status write_reference(const bw_dims *dims, const bw_precision *precis
     return BW_OK;
 }
 
-STREAM(write, 0, 1, 0, element_rows, bw_tolerance_exact, .text = "write one array",
+STREAM(write, element_rows, bw_tolerance_exact, .text = "write one array",
        .formula = {"0", "elements*e_activation", "0"});
 
 /* ---- copy ---- */
@@ -135,7 +120,7 @@ static bw_status copy_reference(const bw_dims *dims, const bw_precision *precisi
     return BW_OK;
 }
 
-STREAM(copy, 1, 1, 0, element_rows, bw_tolerance_exact, .text = "copy one array to another",
+STREAM(copy, element_rows, bw_tolerance_exact, .text = "copy one array to another",
        .formula = {"elements*e_activation", "elements*e_activation", "0"});
 
 /* ---- triad ---- */
@@ -160,11 +145,15 @@ static bw_status triad_reference(const bw_dims *dims, const bw_precision *precis
     return BW_OK;
 }
 
+static bw_checked_int triad_flops(const bw_dims *dims) {
+    return bw_mul(bw_num(2), bw_num(dims->value[BW_STREAM_ELEMENTS]));
+}
+
 /* The sum is rounded to float first. */
 static bw_tolerance triad_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     (void)dims, (void)precision, (void)rounds_once;
     return (bw_tolerance){2.0 * bw_dtype_roundoff(BW_FP32), 0.0};
 }
 
-STREAM(triad, 2, 1, 2, element_rows, triad_tolerance, .text = "c = a + 0.5 b",
+STREAM(triad, element_rows, triad_tolerance, .flops = triad_flops, .text = "c = a + 0.5 b",
        .formula = {"2*elements*e_activation", "elements*e_activation", "2*elements"});
