@@ -1,13 +1,10 @@
 /* Finds the fastest of several ways to do a launch, timed as a case is: a graph of launches over rotating buffer sets,
  * each going on where the one before ended, so that all find their inputs equally cold. */
-#ifndef BW_CUDA_SEARCH_H
-#define BW_CUDA_SEARCH_H
+#pragma once
 
 #include "cuda/runtime/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 enum { BW_SEARCH_MOST = 32 }; /* candidates */
 
@@ -23,7 +20,4 @@ typedef struct bw_search_calls {
  * delays kernels may be up. */
 bw_status bw_search_fastest(bw_device *device, const bw_search_calls *calls, int count, int *best);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

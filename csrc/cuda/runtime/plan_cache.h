@@ -1,7 +1,6 @@
 /* Which of a variant's plans was the fastest for a case, as long as a device is open. Any number is a plan that works,
  * so that two cases may share a slot: the later one's search is kept. */
-#ifndef BW_CUDA_PLAN_CACHE_H
-#define BW_CUDA_PLAN_CACHE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ static inline void bw_plan_cache_store(struct bw_plan_cache *self, uint64_t key,
     const uint64_t word = (key >> 8 << 8) | (uint64_t)(plan + 1 + (cold ? BW_PLAN_COLD : 0));
     __atomic_store_n(&self->slot[(key >> 8) % BW_PLAN_SLOTS], word, __ATOMIC_RELAXED);
 }
-
-#endif

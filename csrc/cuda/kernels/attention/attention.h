@@ -1,12 +1,9 @@
 /* Declarations of the attention variants, for their tables. */
-#ifndef BW_CUDA_ATTENTION_H
-#define BW_CUDA_ATTENTION_H
+#pragma once
 
 #include "cuda/launch/prepared.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 /* unfused.cu */
 const char *bw_unfused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
@@ -52,7 +49,4 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state);
 bw_status bw_splitkv_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -1,6 +1,5 @@
 // The shape of an attention case, for its kernels.
-#ifndef BW_CUDA_ATTENTION_SHAPE_H
-#define BW_CUDA_ATTENTION_SHAPE_H
+#pragma once
 
 #include <math.h>
 
@@ -64,5 +63,3 @@ static inline bw_status bw_attention_add_traffic(bw_cost *cost, int64_t bytes, i
     cost->algorithmic_bytes_written = written.value;
     return BW_OK;
 }
-
-#endif

@@ -1,7 +1,6 @@
 // Barriers that count bytes, and access to the shared memory of other blocks in a cluster (compute capability 9.0).
 // They are templates, so that files for older devices compile as well.
-#ifndef BW_CUDA_CLUSTER_CUH
-#define BW_CUDA_CLUSTER_CUH
+#pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
 
@@ -68,5 +67,3 @@ BW_DEVICE void bw_cluster_wait_for_pushes(uint32_t barrier) {
             : "memory");
     }
 }
-
-#endif

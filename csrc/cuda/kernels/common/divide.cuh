@@ -1,6 +1,5 @@
 // Division by a number that is known at the launch: a multiplication by its reciprocal, which the host computes.
-#ifndef BW_CUDA_DIVIDE_CUH
-#define BW_CUDA_DIVIDE_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -43,5 +42,3 @@ static inline bw_divider bw_divider_make(int64_t divisor) {
 }
 
 #undef BW_DIVIDE_BOTH
-
-#endif

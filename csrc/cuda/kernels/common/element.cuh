@@ -1,7 +1,6 @@
 // Element types in kernels (float, __half, __nv_bfloat16): conversions to and from float, one by one and as 16-byte
 // vectors, and choosing a kernel's instantiation from a precision.
-#ifndef BW_CUDA_ELEMENT_CUH
-#define BW_CUDA_ELEMENT_CUH
+#pragma once
 
 // Nothing converts or computes unasked; and without these the headers are read in half of the time.
 #define __CUDA_NO_HALF_OPERATORS__
@@ -139,5 +138,3 @@ static bw_status bw_cuda_by_half_type(bw_dtype dtype, Body body) {
     if (dtype == BW_BF16) return body(bw_type<__nv_bfloat16>{});
     return bw_fail(BW_CODE_UNSUPPORTED, "no tensor-core kernel for precision %s", bw_dtype_get(dtype)->name);
 }
-
-#endif

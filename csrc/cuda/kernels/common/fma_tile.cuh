@@ -1,8 +1,7 @@
 // A 64 x 64 tile of a matrix product through shared memory, accumulated in float: the plain kernels' work horse.
 //   acc[i][j] = sum over k of A(ty + 16 i, k) * B(tx + 16 j, k)        tx = thread % 16, ty = thread / 16
 // A and B are strided views; whichever index is contiguous in memory is the one that neighbouring threads read.
-#ifndef BW_CUDA_FMA_TILE_CUH
-#define BW_CUDA_FMA_TILE_CUH
+#pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
 
@@ -63,5 +62,3 @@ BW_DEVICE void bw_tile_multiply(bw_tile_shared &shared, const bw_tile_view<T> &a
         __syncthreads();
     }
 }
-
-#endif

@@ -5,8 +5,7 @@
 //   A (16 x 16): a[0] row r, columns 2c, 2c+1; a[1] row r + 8; a[2], a[3] the same rows, columns + 8
 //   B (16 x 8):  b[0] rows 2c, 2c+1 of column r; b[1] rows + 8
 //   C (16 x 8):  c[0], c[1] row r, columns 2c, 2c+1; c[2], c[3] row r + 8
-#ifndef BW_CUDA_SM80_CUH
-#define BW_CUDA_SM80_CUH
+#pragma once
 
 #include "cuda/kernels/common/element.cuh"
 
@@ -122,5 +121,3 @@ BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-
-#endif

@@ -7,8 +7,7 @@
 // Fragments, for thread 32 w + 4 r + c of a warpgroup:
 //   D (64 x columns) d[n][0], d[n][1]: row 16 w + r, columns 8 n + 2c, 8 n + 2c + 1; d[n][2], d[n][3]: row + 8
 //   A (64 x 16, in registers)        : of warp w's 16 rows that of mma m16n8k16 (sm80.cuh)
-#ifndef BW_CUDA_SM90_CUH
-#define BW_CUDA_SM90_CUH
+#pragma once
 
 #include <cuda.h>
 
@@ -205,5 +204,3 @@ BW_DEVICE void bw_store_fragment(float (&d)[eights][4], T *to, int64_t stride, i
         }
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 // Online softmax in powers of 2. Sums are relative to the largest score so far and are scaled when it rises.
-#ifndef BW_CUDA_SOFTMAX_CUH
-#define BW_CUDA_SOFTMAX_CUH
+#pragma once
 
 #include <math.h>
 
@@ -54,5 +53,3 @@ BW_DEVICE void bw_softmax_rescale(bw_softmax_sums<padded, halves> &sums, int hal
         sums.out[n][2 * half + 1] *= shrink;
     }
 }
-
-#endif

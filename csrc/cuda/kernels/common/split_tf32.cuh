@@ -1,8 +1,7 @@
 // FP32 on tensor cores: an element is a sum of two TF32 numbers, of which the products of high by high, low by high and
 // high by low are taken: what is left out is below 2^-20 of a product. Tensor cores cut sums off where FP32 arithmetic
 // rounds them, so each tile's product is added to the output by the CUDA cores.
-#ifndef BW_CUDA_SPLIT_TF32_CUH
-#define BW_CUDA_SPLIT_TF32_CUH
+#pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
 
@@ -67,5 +66,3 @@ BW_DEVICE void bw_add_products(float (&sum)[4], const bw_factors<4, true> &a, co
     bw_multiply(sum, a.high, b.low[at], b.low[at + 1], float());
     bw_multiply(sum, a.high, b.high[at], b.high[at + 1], float());
 }
-
-#endif

@@ -1,7 +1,6 @@
 // Tiles of 16-bit elements in shared memory, as the matrix instructions want them: rows of `padded` elements, whose
 // 16-byte chunks are permuted (chunk ^ row % 8) so that eight rows' equal chunks lie in different banks.
-#ifndef BW_CUDA_SWIZZLED_TILE_CUH
-#define BW_CUDA_SWIZZLED_TILE_CUH
+#pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
 
@@ -77,5 +76,3 @@ BW_DEVICE void bw_tensor_weights(uint32_t (&out)[4], const float (&left)[4], con
     out[2] = bw_pack_pair(right[0], right[1], type);
     out[3] = bw_pack_pair(right[2], right[3], type);
 }
-
-#endif

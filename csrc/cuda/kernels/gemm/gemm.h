@@ -1,12 +1,9 @@
 /* Declarations of the gemm variants on a GPU. */
-#ifndef BW_CUDA_GEMM_H
-#define BW_CUDA_GEMM_H
+#pragma once
 
 #include "cuda/launch/prepared.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 /* ladder.cu: the two after `shared` refuse what it does */
 const char *bw_gemm_naive_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
@@ -51,7 +48,4 @@ bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **s
 void bw_cublaslt_release(void *state);
 bw_status bw_cublaslt_launch(const bw_launch *launch);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -1,6 +1,5 @@
 /* Declarations that skinny.cu and skinny_fp32.cu share. */
-#ifndef BW_CUDA_SKINNY_H
-#define BW_CUDA_SKINNY_H
+#pragma once
 
 #include "cuda/launch/prepared.h"
 
@@ -12,5 +11,3 @@ struct bw_skinny_shape {
 /* skinny_fp32.cu */
 bw_status bw_skinny_float_choose(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts,
                                  bw_cuda_launch_spec *out);
-
-#endif

@@ -1,6 +1,5 @@
 // The grid of the gemm variants with one block for each tile of D, and how sums become elements of D.
-#ifndef BW_CUDA_GEMM_TILES_CUH
-#define BW_CUDA_GEMM_TILES_CUH
+#pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/gemm.h"
@@ -54,5 +53,3 @@ static bw_status bw_gemm_choose_tiles(const bw_dims *dims, Kernel kernel, int64_
               value[BW_GEMM_N], value[BW_GEMM_K], tiles_m);
     return BW_OK;
 }
-
-#endif

@@ -1,19 +1,13 @@
 /* The kernels of the KV cache's moves: move.cu. */
-#ifndef BW_CUDA_KV_H
-#define BW_CUDA_KV_H
+#pragma once
 
 #include "cuda/launch/prepared.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+BW_C_BEGIN
 
 bw_cuda_choose bw_kv_append_choose, bw_kv_gather_choose, bw_kv_copy_choose;
 const char *bw_kv_append_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+BW_C_END

@@ -14,8 +14,7 @@
 // of all columns together below the number of blocks that run at once; whoever waits has stored all that others wait
 // for. Of several such launches at once this holds where a device begins a launch's blocks before those of a later one.
 // (Nothing promises it; an H100 ended 244 cases of four threads' decodes, each on a stream of its own.)
-#ifndef BW_CUDA_DECODE_COMBINE_CUH
-#define BW_CUDA_DECODE_COMBINE_CUH
+#pragma once
 
 #include <stddef.h>
 
@@ -486,5 +485,3 @@ static bw_status bw_decode_choose_staged(Kernel *function, const bw_attention_sh
     bw_decode_place_exchange(kernel, work_argument, offsetof(bw_decode_work, exchange), plan);
     return BW_OK;
 }
-
-#endif

@@ -3,8 +3,7 @@
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
 //     neighbouring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product.
-#ifndef BW_CUDA_DECODE_KEY_TILES_CUH
-#define BW_CUDA_DECODE_KEY_TILES_CUH
+#pragma once
 
 #include "cuda/kernels/attention/decode/combine.cuh"
 
@@ -381,5 +380,3 @@ BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells) {
 }
 
 }  // namespace
-
-#endif

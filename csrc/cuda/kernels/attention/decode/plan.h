@@ -1,6 +1,5 @@
 // The division of a decode into blocks, and the values that its kernels get from it.
-#ifndef BW_CUDA_DECODE_PLAN_H
-#define BW_CUDA_DECODE_PLAN_H
+#pragma once
 
 #include <vector_types.h>
 
@@ -182,5 +181,3 @@ bw_status bw_decode_bf16_choose(const bw_attention_shape &shape, const bw_decode
 // wide_sm90.cu
 bw_status bw_decode_wide_cluster_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                         const bw_decode_work &work, bw_cuda_launch_spec *out);
-
-#endif

@@ -28,8 +28,7 @@
 // weights of 64 to 256 keys, each for some of V's columns (up to 50 % longer for most shapes); L2 prefetches of 256
 // bytes (up to 13 % longer). Keys that the L2 drops first leave records there: 16 to 32 heads, 4 x 4096, 5 to 9 % less
 // where splits meet in scratch, 16 x 8192 1 %, others nothing; not done, as nobody has counted what else stays.
-#ifndef BW_CUDA_DECODE_STAGED_MMA_CUH
-#define BW_CUDA_DECODE_STAGED_MMA_CUH
+#pragma once
 
 #include "cuda/kernels/attention/decode/wide.cuh"
 #include "cuda/kernels/common/softmax.cuh"
@@ -377,5 +376,3 @@ static bw_status bw_decode_choose_mma(const bw_attention_shape &shape, const bw_
     }
     return bw_decode_choose_staged(function, shape, plan, work, out);
 }
-
-#endif

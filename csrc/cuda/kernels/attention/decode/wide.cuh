@@ -1,7 +1,6 @@
 // The end of a decode block with many query heads (staged_mma.cuh, `wide`): its warps' sums, then the entry's splits,
 // which meet in scratch (combine.cuh) or, where they are a cluster, in each other's shared memory.
-#ifndef BW_CUDA_DECODE_WIDE_CUH
-#define BW_CUDA_DECODE_WIDE_CUH
+#pragma once
 
 #include "cuda/kernels/attention/decode/combine.cuh"
 #include "cuda/kernels/common/cluster.cuh"
@@ -270,5 +269,3 @@ BW_DEVICE void finish_cluster(const wide_cells<padded, most_warps> &cells, const
 }
 
 }  // namespace
-
-#endif

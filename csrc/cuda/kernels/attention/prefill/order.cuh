@@ -1,6 +1,5 @@
 // The order in which the blocks of flash, split and hopper take their work.
-#ifndef BW_CUDA_PREFILL_ORDER_CUH
-#define BW_CUDA_PREFILL_ORDER_CUH
+#pragma once
 
 #include "cuda/kernels/attention/prefill/flash.h"
 #include "cuda/kernels/common/sm80.cuh"
@@ -36,5 +35,3 @@ BW_DEVICE void bw_flash_place(const bw_attention_shape &shape, const bw_flash_or
     *pair = first + within % pairs;
     *tile = order.query_tiles - 1 - within / pairs;
 }
-
-#endif

@@ -1,6 +1,5 @@
 // Online softmax of a tile of scores in C fragments, for the flash kernels by mma.sync.
-#ifndef BW_CUDA_PREFILL_SOFTMAX_CUH
-#define BW_CUDA_PREFILL_SOFTMAX_CUH
+#pragma once
 
 #include "cuda/kernels/common/softmax.cuh"
 
@@ -86,5 +85,3 @@ BW_DEVICE bool bw_flash_softmax_try_quick(float (&scores)[blocks][eights][4], fl
     }
     return true;
 }
-
-#endif
