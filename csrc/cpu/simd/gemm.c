@@ -37,8 +37,8 @@ static product product_of(const bw_launch *launch) {
 
 BW_INLINE void put(bw_dtype dtype, const product *p, int64_t at, float value) {
     bw_vf x = bw_vf_set(value);
-    if (p->c) x = x + bw_vf_load_as_part(dtype, p->c, at, 1);
-    bw_vf_store_as_part(dtype, p->d, at, x, 1);
+    if (p->c) x = x + bw_vf_load_as_upto(dtype, p->c, at, 1);
+    bw_vf_store_as_upto(dtype, p->d, at, x, 1);
 }
 
 BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, int64_t last) {
@@ -91,7 +91,7 @@ static bw_status naive_launch(const bw_launch *launch) {
 }
 
 /* `rows` rows of A (fp32) against `columns` rows of B from `column` on. */
-BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, const product *p, const float *a,
+BW_INLINE void gemv_block(const int rows, bw_dtype dtype, const int columns, const product *p, const float *a,
                           int64_t column) {
     bw_vf total[GEMV_ROWS_MAX][4];
 #pragma GCC unroll 8
@@ -109,7 +109,7 @@ BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, con
         }
     }
     for (int j = 0; j < columns && k < p->k; j++) {
-        bw_vf b = bw_vf_load_as_part(dtype, p->b, (column + j) * p->k + k, (int)(p->k - k));
+        bw_vf b = bw_vf_load_as_upto(dtype, p->b, (column + j) * p->k + k, p->k - k);
         for (int i = 0; i < rows; i++) {
             total[i][j] = bw_vf_fma(bw_vf_load_part(a + i * p->k + k, (int)(p->k - k)), b, total[i][j]);
         }
@@ -119,25 +119,17 @@ BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, con
     }
 }
 
-BW_INLINE void gemv_rows(bw_dtype dtype, const int rows, const product *p, const float *a, int64_t first,
+BW_INLINE void gemv_rows(const int rows, bw_dtype dtype, const product *p, const float *a, int64_t first,
                          int64_t last) {
+    if (rows > GEMV_ROWS_MAX) return;
     const int columns = rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
     int64_t column = first;
-    for (; column + columns <= last; column += columns) gemv_block(dtype, rows, columns, p, a, column);
-    for (; column < last; column++) gemv_block(dtype, rows, 1, p, a, column);
+    for (; column + columns <= last; column += columns) gemv_block(rows, dtype, columns, p, a, column);
+    for (; column < last; column++) gemv_block(rows, dtype, 1, p, a, column);
 }
 
 BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, int64_t first, int64_t last) {
-    switch (p->m) {
-        case 1: gemv_rows(dtype, 1, p, a, first, last); break;
-        case 2: gemv_rows(dtype, 2, p, a, first, last); break;
-        case 3: gemv_rows(dtype, 3, p, a, first, last); break;
-        case 4: gemv_rows(dtype, 4, p, a, first, last); break;
-        case 5: gemv_rows(dtype, 5, p, a, first, last); break;
-        case 6: gemv_rows(dtype, 6, p, a, first, last); break;
-        case 7: gemv_rows(dtype, 7, p, a, first, last); break;
-        default: gemv_rows(dtype, 8, p, a, first, last); break;
-    }
+    BW_COUNT_SWITCH(p->m, gemv_rows, dtype, p, a, first, last);
 }
 
 /* Each thread converts A for itself: that is cheaper than waiting for another to do it. */

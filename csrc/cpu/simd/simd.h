@@ -24,28 +24,22 @@
         return __VA_ARGS__;                       \
     }
 
-#define BW_ISA_ID_avx512 1
-#define BW_ISA_ID_avx2 2
-#define BW_ISA_ID_neon 3
-#define BW_ISA_ID_portable 4
-#define BW_ISA_ID_JOIN(isa) BW_ISA_ID_##isa
-#define BW_ISA_ID_OF(isa) BW_ISA_ID_JOIN(isa)
+/* The first line of an instruction set's header: how many floats a vector has, and how many rows of a product stay in
+ * registers (micro.h). bw_vh has as many 16-bit elements as bw_vf has floats. */
+#define BW_VECTORS(floats, rows)                                     \
+    enum { BW_SIMD_FLOATS = floats, BW_MICRO_ROWS = rows };          \
+    typedef float bw_vf __attribute__((vector_size(4 * floats)));    \
+    typedef uint32_t bw_vu __attribute__((vector_size(4 * floats))); \
+    typedef int32_t bw_vi __attribute__((vector_size(4 * floats)));  \
+    typedef uint16_t bw_vh __attribute__((vector_size(2 * floats)));
 
-#if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx512
-#include "cpu/simd/vectors/avx512.h"
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx2
-#include "cpu/simd/vectors/avx2.h"
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_neon
-#include "cpu/simd/vectors/neon.h"
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_portable
-#include "cpu/simd/vectors/portable.h"
-#else
-#error "no vector header for this BW_ISA"
-#endif
+#define BW_QUOTE(text) #text
+#define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
+/* clang-format off */
+#include BW_QUOTE_EXPANDED(cpu/simd/vectors/BW_ISA.h)
+/* clang-format on */
 
 enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS };
-typedef uint32_t bw_vu __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
-typedef int32_t bw_vi __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
 
@@ -58,6 +52,27 @@ typedef int32_t bw_vi __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
             case BW_BF16: function(BW_BF16, __VA_ARGS__); break; \
             default: abort();                                    \
         }                                                        \
+    } while (0)
+
+/* function(count, ...) with the count, 1 to 12, as a literal, so that its loops are unrolled; a function that takes
+ * fewer returns at once for the others. */
+#define BW_COUNT_SWITCH(count, function, ...)          \
+    do {                                               \
+        switch (count) {                               \
+            case 1: function(1, __VA_ARGS__); break;   \
+            case 2: function(2, __VA_ARGS__); break;   \
+            case 3: function(3, __VA_ARGS__); break;   \
+            case 4: function(4, __VA_ARGS__); break;   \
+            case 5: function(5, __VA_ARGS__); break;   \
+            case 6: function(6, __VA_ARGS__); break;   \
+            case 7: function(7, __VA_ARGS__); break;   \
+            case 8: function(8, __VA_ARGS__); break;   \
+            case 9: function(9, __VA_ARGS__); break;   \
+            case 10: function(10, __VA_ARGS__); break; \
+            case 11: function(11, __VA_ARGS__); break; \
+            case 12: function(12, __VA_ARGS__); break; \
+            default: abort();                          \
+        }                                              \
     } while (0)
 
 /* Of the types above; a constant where `dtype` is one. */
@@ -97,6 +112,7 @@ BW_INLINE void bw_vh_store(void *p, bw_vh x) {
     memcpy(p, &x, sizeof x);
 }
 
+/* n of 1 .. BW_SIMD_FLOATS: the others read as zero, and stay unwritten. */
 #if !BW_SIMD_PARTS
 BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
     float part[BW_SIMD_FLOATS] = {0};
@@ -115,10 +131,19 @@ BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
 BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
     bw_vf_store(p, x);
 }
+#endif
 
 BW_INLINE void bw_stream_fence(void) {
-}
+#if BW_SIMD_STREAMS
+    _mm_sfence();
 #endif
+}
+
+/* bw_float_to_bf16 without branches. */
+BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
+    const bw_vu bits = (bw_vu)x, rounded = bits + (0x7fffu + ((bits >> 16) & 1u));
+    return bw_vu_narrow(bw_vu_if_nan(x, bits | 0x400000u, rounded) >> 16);
+}
 
 BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
     const void *p = bw_at(dtype, data, index);
@@ -140,37 +165,27 @@ BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x
     }
 }
 
-/* n of 1 .. BW_SIMD_FLOATS elements; the lanes beyond read as zero, and nothing beyond is touched. */
-BW_INLINE bw_vf bw_vf_load_as_part(bw_dtype dtype, const void *data, int64_t index, int n) {
+/* Up to a whole vector of the `left` elements that there are; lanes beyond read as zero, and nothing beyond is touched.
+ */
+BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t index, int64_t left) {
+    if (left >= BW_SIMD_FLOATS) return bw_vf_load_as(dtype, data, index);
     const void *p = bw_at(dtype, data, index);
-    if (dtype == BW_FP32) return bw_vf_load_part(p, n);
-    uint16_t part[BW_SIMD_FLOATS] = {0}; /* room for elements of one or two bytes */
-    memcpy(part, p, (size_t)n * bw_elem_bytes(dtype));
+    if (dtype == BW_FP32) return bw_vf_load_part(p, (int)left);
+    uint16_t part[BW_SIMD_FLOATS] = {0};
+    memcpy(part, p, (size_t)(left * bw_elem_bytes(dtype)));
     return bw_vf_load_as(dtype, part, 0);
 }
 
-BW_INLINE void bw_vf_store_as_part(bw_dtype dtype, void *data, int64_t index, bw_vf x, int n) {
-    void *p = bw_at_mutable(dtype, data, index);
-    if (dtype == BW_FP32) {
-        bw_vf_store_part(p, x, n);
-        return;
-    }
-    uint16_t part[BW_SIMD_FLOATS];
-    bw_vf_store_as(dtype, part, 0, x);
-    memcpy(p, part, (size_t)n * bw_elem_bytes(dtype));
-}
-
-/* Whole or part, for loops whose last step is short. */
-BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t index, int64_t left) {
-    if (left >= BW_SIMD_FLOATS) return bw_vf_load_as(dtype, data, index);
-    return bw_vf_load_as_part(dtype, data, index, (int)left);
-}
-
 BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw_vf x, int64_t left) {
+    void *p = bw_at_mutable(dtype, data, index);
     if (left >= BW_SIMD_FLOATS) {
         bw_vf_store_as(dtype, data, index, x);
+    } else if (dtype == BW_FP32) {
+        bw_vf_store_part(p, x, (int)left);
     } else {
-        bw_vf_store_as_part(dtype, data, index, x, (int)left);
+        uint16_t part[BW_SIMD_FLOATS];
+        bw_vf_store_as(dtype, part, 0, x);
+        memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
     }
 }
 

@@ -89,9 +89,6 @@ static const bw_variant_table *const tables[] = {
 #undef BW_ROW
 };
 
-#define BW_QUOTE(text) #text
-#define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
-
 const bw_cpu_kernels BW_CPU_NAME(kernels) = {
     .isa = BW_QUOTE_EXPANDED(BW_ISA),
     .tables = tables,
