@@ -43,15 +43,14 @@ BW_INLINE void bw_micro_tile(const int rows, const int vectors, const float *a, 
     }
 }
 
-/* One and two vectors apart, and apart from its callers: their loops keep to the registers. */
-static __attribute__((noinline, unused)) void bw_micro_narrow(int rows, const float *a, const float *b, int64_t depth,
-                                                              float *out, int64_t out_stride, bool add) {
-    BW_COUNT_SWITCH(rows, bw_micro_tile, 1, a, b, depth, out, out_stride, add);
-}
-
-static __attribute__((noinline, unused)) void bw_micro_wide(int rows, const float *a, const float *b, int64_t depth,
-                                                            float *out, int64_t out_stride, bool add) {
-    BW_COUNT_SWITCH(rows, bw_micro_tile, 2, a, b, depth, out, out_stride, add);
+/* Not inlined into its callers, so that its loops keep to the registers. */
+static __attribute__((noinline, unused)) void bw_micro_run(int rows, int vectors, const float *a, const float *b,
+                                                           int64_t depth, float *out, int64_t out_stride, bool add) {
+    if (vectors == 1) {
+        BW_COUNT_SWITCH(rows, bw_micro_tile, 1, a, b, depth, out, out_stride, add);
+    } else {
+        BW_COUNT_SWITCH(rows, bw_micro_tile, 2, a, b, depth, out, out_stride, add);
+    }
 }
 
 /* Any number of rows against one panel of b: stretches of nearly equal height, none above BW_MICRO_ROWS. */
@@ -61,8 +60,8 @@ BW_INLINE void bw_micro_rows(int64_t rows, int vectors, const float *a, const fl
     for (int i = 0; i < stretches; i++) {
         int64_t first, last;
         bw_pool_share(rows, i, stretches, &first, &last);
-        (vectors == 1 ? bw_micro_narrow : bw_micro_wide)((int)(last - first), a + first * BW_MICRO_STRIDE, b, depth,
-                                                         out + first * out_stride, out_stride, add);
+        bw_micro_run((int)(last - first), vectors, a + first * BW_MICRO_STRIDE, b, depth, out + first * out_stride,
+                     out_stride, add);
     }
 }
 

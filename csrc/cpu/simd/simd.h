@@ -207,6 +207,18 @@ BW_INLINE float bw_vf_largest(bw_vf x) {
     return lanes[0];
 }
 
+BW_INLINE bw_vu bw_vu_load(const void *p) {
+    bw_vu x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+BW_INLINE uint32_t bw_vu_sum(bw_vu x) {
+    uint32_t sum = 0;
+    for (int i = 0; i < BW_SIMD_FLOATS; i++) sum += x[i];
+    return sum;
+}
+
 /* e^x for x <= 0, within 2 units in the last place; 0 below -75, which is nothing beside the 1 of a softmax's largest
  * term, and keeps subnormal numbers, slow ones, out of the products that follow. NaN for NaN: adding to the exponent
  * would make a number of some.

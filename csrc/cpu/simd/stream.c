@@ -29,18 +29,6 @@ BW_INLINE int64_t stream_bytes(const bw_launch *launch) {
     return launch->dims->value[BW_STREAM_ELEMENTS] * bw_elem_bytes(launch->precision->activation);
 }
 
-BW_INLINE bw_vu load_words(const char *p) {
-    bw_vu x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-BW_INLINE uint32_t sum_words(bw_vu x) {
-    uint32_t sum = 0;
-    for (int i = 0; i < BW_SIMD_FLOATS; i++) sum += x[i];
-    return sum;
-}
-
 /* `left` bytes of the share follow p; what is beyond them belongs to others, and is not asked for. */
 static uint32_t segment_sum(const char *p, int64_t left) {
     bw_vu total[8] = {0};
@@ -49,9 +37,9 @@ static uint32_t segment_sum(const char *p, int64_t left) {
             __builtin_prefetch(p + bw_min64(line + BW_LINEAR_AHEAD, left - 1), 0, 2);
         }
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) total[j] += load_words(p + i + j * BW_SIMD_BYTES);
+        for (int j = 0; j < 8; j++) total[j] += bw_vu_load(p + i + j * BW_SIMD_BYTES);
     }
-    return sum_words(((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7])));
+    return bw_vu_sum(((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7])));
 }
 
 /* A window's segments together; `ahead` bytes further on comes the next one. */
@@ -63,10 +51,10 @@ static void window_sums(const char *p, int64_t ahead, uint32_t *sums) {
             const char *at = p + page * BW_PAGE_BYTES + line;
             __builtin_prefetch(at + ahead);
 #pragma GCC unroll 4
-            for (int i = 0; i < BW_LINE_BYTES; i += BW_SIMD_BYTES) total[page] += load_words(at + i);
+            for (int i = 0; i < BW_LINE_BYTES; i += BW_SIMD_BYTES) total[page] += bw_vu_load(at + i);
         }
     }
-    for (int page = 0; page < READ_PAGES; page++) sums[page] = sum_words(total[page]);
+    for (int page = 0; page < READ_PAGES; page++) sums[page] = bw_vu_sum(total[page]);
 }
 
 static void read_share(void *context, int rank, int ranks) {
@@ -211,15 +199,6 @@ typedef struct trial {
     int64_t part_bytes, next_part;
 } trial;
 
-/* With inputs as cases have them: some processors write lines of zeros faster than others. */
-static void trial_fill(void *context, int rank, int ranks) {
-    const trial *self = context;
-    int64_t first, last;
-    share_bytes(TRIAL_PARTS * self->part_bytes, rank, ranks, &first, &last);
-    bw_input_key key = bw_input_key_make(0, 0);
-    self->device->kernels->fill(BW_FP32, key, first / 4, (last - first) / 4, self->memory + first);
-}
-
 /* One launch over the next part, which all operands share; the read's few checksums go to the end of the last part. */
 static double trial_ns(trial *self, bw_pool_task share, int operands, bw_walk walk) {
     int64_t bytes = self->part_bytes / operands / BW_PAGE_BYTES * BW_PAGE_BYTES;
@@ -255,14 +234,16 @@ void BW_CPU_NAME(walks_choose)(bw_device *device) {
     void *memory = NULL;
     bw_status status =
         bw_memory_allocate(&device->memory, device->pool, TRIAL_PARTS * part + part / 1024, NULL, &memory);
+    /* Inputs as cases have them: some processors write lines of zeros faster than others. */
+    if (!status) status = bw_device_fill(device, BW_FP32, 0, 0, TRIAL_PARTS * part / 4, memory);
     if (status) {
         walks->known = bw_status_code(status) != BW_CODE_INTERRUPTED;
         bw_status_free(status);
+        if (memory) bw_memory_release(&device->memory, memory);
         return;
     }
     trial self = {.device = device, .memory = memory, .part_bytes = part};
     bw_pool_enter(device->pool);
-    bw_pool_run(device->pool, trial_fill, &self);
     walks->read = quicker_walk(&self, read_share, 1);
     walks->copy = quicker_walk(&self, copy_share, 2);
     walks->triad = quicker_walk(&self, triad_share, 3);

@@ -23,20 +23,20 @@ BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), (bw_vf)bw_vu_select((bw_vu)(a
 BW_PRIMITIVE(bw_vf, bw_vf_zip_low, (bw_vf a, bw_vf b), (bw_vf){a[0], b[0], a[1], b[1]})
 BW_PRIMITIVE(bw_vf, bw_vf_zip_high, (bw_vf a, bw_vf b), (bw_vf){a[2], b[2], a[3], b[3]})
 
-BW_INLINE bw_vu bw_vu_load(const uint16_t *p) {
+BW_INLINE bw_vu bw_vu_widen(const uint16_t *p) {
     bw_vh narrow;
     memcpy(&narrow, p, sizeof narrow);
     return __builtin_convertvector(narrow, bw_vu);
 }
 
-BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p), (bw_vf)(bw_vu_load(p) << 16))
+BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p), (bw_vf)(bw_vu_widen(p) << 16))
 BW_PRIMITIVE(bw_vh, bw_vu_narrow, (bw_vu x), __builtin_convertvector(x, bw_vh))
 
 BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no), bw_vu_select((bw_vu)(x != x), yes, no))
 
 /* bw_fp16_to_float without branches: a subnormal's leading one is put in and subtracted again as a float. */
 BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
-    bw_vu half = bw_vu_load(p);
+    bw_vu half = bw_vu_widen(p);
     bw_vu sign = (half & 0x8000u) << 16;
     bw_vu shifted = (half & 0x7fffu) << 13;
     bw_vu exponent = shifted & 0x0f800000u;
