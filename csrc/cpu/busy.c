@@ -27,14 +27,10 @@ struct bw_busy {
 
 /* The second number of a thread's schedstat: nanoseconds in which it could have run and did not. */
 static int64_t waited_of(pid_t thread) {
-    char path[64];
-    long long ran_ns, waited_ns;
+    char path[64], text[128];
+    long long waited_ns;
     snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", (long)thread);
-    FILE *file = fopen(path, "re");
-    if (!file) return -1;
-    int found = fscanf(file, "%lld %lld", &ran_ns, &waited_ns);
-    fclose(file);
-    return found == 2 ? waited_ns : -1;
+    return bw_host_read(path, text, sizeof text) && sscanf(text, "%*d %lld", &waited_ns) == 1 ? waited_ns : -1;
 }
 
 /* Of one line of /proc/stat, "cpu7 user nice system idle iowait irq softirq steal ..."; false for any other line. */
@@ -65,12 +61,10 @@ static int64_t stolen_from(const bw_pool *pool) {
 /* Microseconds in which a process waited for memory: "some avg10=0.00 ... total=4711"; -1 where the system does not
  * say. */
 static int64_t pressed_by_memory(void) {
+    char text[256];
     long long total = -1;
-    FILE *file = fopen("/proc/pressure/memory", "re");
-    if (!file) return -1;
-    if (fscanf(file, "some avg10=%*f avg60=%*f avg300=%*f total=%lld", &total) != 1) total = -1;
-    fclose(file);
-    return total;
+    if (!bw_host_read("/proc/pressure/memory", text, sizeof text)) return -1;
+    return sscanf(text, "some avg10=%*f avg60=%*f avg300=%*f total=%lld", &total) == 1 ? total : -1;
 }
 
 /* The longest wait of any thread: each launch ends with the last of them. */

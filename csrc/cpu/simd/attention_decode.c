@@ -208,9 +208,10 @@ BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, con
     for (; d + VALUES_AT_ONCE * BW_SIMD_FLOATS <= head_dim; d += VALUES_AT_ONCE * BW_SIMD_FLOATS, f.wanted = false) {
         value_block(dtype, heads, VALUES_AT_ONCE, p, scores, start + d, keys, BW_SIMD_FLOATS, f, out + d);
     }
-    for (; d < head_dim; d += BW_SIMD_FLOATS, f.wanted = false) {
-        value_block(dtype, heads, 1, p, scores, start + d, keys, head_dim - d, f, out + d);
+    for (; d + BW_SIMD_FLOATS <= head_dim; d += BW_SIMD_FLOATS, f.wanted = false) {
+        value_block(dtype, heads, 1, p, scores, start + d, keys, BW_SIMD_FLOATS, f, out + d);
     }
+    if (d < head_dim) value_block(dtype, heads, 1, p, scores, start + d, keys, head_dim - d, f, out + d);
 }
 
 /* `heads` query heads from `first` on, of one K/V head, and one tile of keys whose K and V rows start at `start`. */
@@ -354,24 +355,14 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 }
 
 static const bw_variant rows[] = {
-    {.name = "simple",
-     .text = "one task for each batch entry and K/V head",
-     .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .workspace_bytes = workspace_bytes,
-     .launch = simple_launch},
-    {.name = "splitkv",
-     .text = "keys split among the threads, partial results combined",
-     .prediction = {.changes = "keys split among the threads, partial results combined",
-                    .predicted = 1.8,
-                    .because = "one K/V head is one task: of two threads one had nothing to do"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .scratch_bytes = splitkv_scratch,
-     .workspace_bytes = workspace_bytes,
-     .extra_cost = splitkv_cost,
-     .launch = splitkv_launch},
+    BW_CPU_ROW("simple", simple, .text = "one task for each batch entry and K/V head",
+               .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
+               .workspace_bytes = workspace_bytes),
+    BW_CPU_ROW("splitkv", splitkv, .text = "keys split among the threads, partial results combined",
+               .prediction = {.changes = "keys split among the threads, partial results combined",
+                              .predicted = 1.8,
+                              .because = "one K/V head is one task: of two threads one had nothing to do"},
+               .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {

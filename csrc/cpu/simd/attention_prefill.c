@@ -284,16 +284,12 @@ static const bw_variant rows[] = {
      .workspace_bytes = workspace_bytes,
      .extra_cost = unfused_cost,
      .launch = unfused_launch},
-    {.name = "flash",
-     .text = "one pass over the keys for each tile of queries, scores stay in the caches",
-     .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
-                    .predicted = 1.3,
-                    .because =
-                        "the same products by the same tiles; 16 MiB of scores a head are neither written nor read"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .workspace_bytes = workspace_bytes,
-     .launch = flash_launch},
+    BW_CPU_ROW("flash", flash, .text = "one pass over the keys for each tile of queries, scores stay in the caches",
+               .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
+                              .predicted = 1.3,
+                              .because = "the same products by the same tiles; 16 MiB of scores a head are neither "
+                                         "written nor read"},
+               .workspace_bytes = workspace_bytes),
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_prefill) = {

@@ -111,7 +111,7 @@ BW_INLINE void gemv_block(const int rows, bw_dtype dtype, const int columns, con
     for (int j = 0; j < columns && k < p->k; j++) {
         bw_vf b = bw_vf_load_as_upto(dtype, p->b, (column + j) * p->k + k, p->k - k);
         for (int i = 0; i < rows; i++) {
-            total[i][j] = bw_vf_fma(bw_vf_load_part(a + i * p->k + k, (int)(p->k - k)), b, total[i][j]);
+            total[i][j] = bw_vf_fma(bw_vf_load_as_upto(BW_FP32, a, i * p->k + k, p->k - k), b, total[i][j]);
         }
     }
     for (int i = 0; i < rows; i++) {
@@ -241,27 +241,20 @@ static const bw_variant rows[] = {
      .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
      .rounds_once = true,
      .launch = naive_launch},
-    {.name = "gemv",
-     .text = "up to 8 rows of A against each row of B, which is read once",
-     .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
-                    .predicted = 1.2,
-                    .because = "one row of A needs B once either way; rows side by side keep more of the memory busy",
-                    .at = "fp32 M=1 N=4096 K=4096"},
-     .precisions = BW_CPU_PRECISIONS,
-     .refuses = gemv_refuses,
-     .prefers = gemv_prefers,
-     .workspace_bytes = gemv_workspace,
-     .rounds_once = true,
-     .launch = gemv_launch},
-    {.name = "blocked",
-     .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-     .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-                    .predicted = 6.0,
-                    .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
-     .precisions = BW_CPU_PRECISIONS,
-     .workspace_bytes = blocked_workspace,
-     .rounds_once = true,
-     .launch = blocked_launch},
+    BW_CPU_ROW("gemv", gemv, .text = "up to 8 rows of A against each row of B, which is read once",
+               .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
+                              .predicted = 1.2,
+                              .because = "one row of A needs B once either way; rows side by side keep more of the "
+                                         "memory busy",
+                              .at = "fp32 M=1 N=4096 K=4096"},
+               .refuses = gemv_refuses, .prefers = gemv_prefers, .workspace_bytes = gemv_workspace),
+    BW_CPU_ROW("blocked", blocked,
+               .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
+               .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
+                                         "registers",
+                              .predicted = 6.0,
+                              .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
+               .workspace_bytes = blocked_workspace),
 };
 
 const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};

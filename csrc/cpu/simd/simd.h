@@ -43,6 +43,13 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS };
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
 
+/* A variant that rounds once, in all these precisions: its launches are <function>_launch's. */
+#define BW_CPU_ROW(variant_name, function, ...)                                                                  \
+    {                                                                                                            \
+        .name = variant_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
+        __VA_ARGS__                                                                                              \
+    }
+
 /* function(BW_FP32, ...) with the dtype as a literal; types of precisions outside BW_CPU_PRECISIONS never get here. */
 #define BW_DTYPE_SWITCH(dtype, function, ...)                    \
     do {                                                         \
@@ -112,21 +119,6 @@ BW_INLINE void bw_vh_store(void *p, bw_vh x) {
     memcpy(p, &x, sizeof x);
 }
 
-/* n of 1 .. BW_SIMD_FLOATS: the others read as zero, and stay unwritten. */
-#if !BW_SIMD_PARTS
-BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
-    float part[BW_SIMD_FLOATS] = {0};
-    memcpy(part, p, (size_t)n * sizeof *p);
-    return bw_vf_load(part);
-}
-
-BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
-    float part[BW_SIMD_FLOATS];
-    bw_vf_store(part, x);
-    memcpy(p, part, (size_t)n * sizeof *p);
-}
-#endif
-
 #if !BW_SIMD_STREAMS
 BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
     bw_vf_store(p, x);
@@ -170,23 +162,29 @@ BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x
 BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t index, int64_t left) {
     if (left >= BW_SIMD_FLOATS) return bw_vf_load_as(dtype, data, index);
     const void *p = bw_at(dtype, data, index);
+#if BW_SIMD_PARTS
     if (dtype == BW_FP32) return bw_vf_load_part(p, (int)left);
-    uint16_t part[BW_SIMD_FLOATS] = {0};
+#endif
+    float part[BW_SIMD_FLOATS] = {0}; /* room for any type */
     memcpy(part, p, (size_t)(left * bw_elem_bytes(dtype)));
     return bw_vf_load_as(dtype, part, 0);
 }
 
 BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw_vf x, int64_t left) {
-    void *p = bw_at_mutable(dtype, data, index);
     if (left >= BW_SIMD_FLOATS) {
         bw_vf_store_as(dtype, data, index, x);
-    } else if (dtype == BW_FP32) {
-        bw_vf_store_part(p, x, (int)left);
-    } else {
-        uint16_t part[BW_SIMD_FLOATS];
-        bw_vf_store_as(dtype, part, 0, x);
-        memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
+        return;
     }
+    void *p = bw_at_mutable(dtype, data, index);
+#if BW_SIMD_PARTS
+    if (dtype == BW_FP32) {
+        bw_vf_store_part(p, x, (int)left);
+        return;
+    }
+#endif
+    float part[BW_SIMD_FLOATS];
+    bw_vf_store_as(dtype, part, 0, x);
+    memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
 }
 
 BW_INLINE float bw_vf_sum(bw_vf x) {

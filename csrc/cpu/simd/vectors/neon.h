@@ -5,7 +5,6 @@
 
 BW_VECTORS(4, 8)
 #define BW_SIMD_STREAMS 0
-#define BW_SIMD_PARTS 0
 
 BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), vfmaq_f32(c, a, b))
 BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), vmaxq_f32(a, b))
