@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "cpu/device.h"
 #include "cpu/host.h"
 
@@ -26,7 +27,7 @@ static bw_status device_count(int *count, char *reason, size_t reason_size) {
 }
 
 /* 0 where the environment does not say. */
-static bw_status wanted(const char *variable, int most, int *out) {
+static bw_status read_variable(const char *variable, int most, int *out) {
     const char *text = getenv(variable);
     *out = 0;
     if (!text || !*text) return BW_OK;
@@ -158,7 +159,7 @@ static bw_status device_name(int index, char *name, size_t name_size) {
 /* As many threads as a container's quota pays for: more would be held back together. 0: one for each CPU. */
 static int threads_paid_for(void) {
     double quota = bw_host_quota_of(BW_HOST_ROOT);
-    return quota < bw_pool_cpus_allowed() ? (int)fmax(1.0, quota) : 0;
+    return quota < bw_parallel_processors() ? (int)fmax(1.0, quota) : 0;
 }
 
 static bw_status device_open(int index, bw_device **out) {
@@ -170,8 +171,8 @@ static bw_status device_open(int index, bw_device **out) {
     if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device handle");
     const char *isa = getenv("BWPROF_CPU_ISA");
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
-    BW_GOTO(wanted("BWPROF_CPU_THREADS", THREADS_MAX, &threads));
-    BW_GOTO(wanted("BWPROF_CPU_CACHE_MIB", CACHE_MIB_MAX, &device->cache_mib));
+    BW_GOTO(read_variable("BWPROF_CPU_THREADS", THREADS_MAX, &threads));
+    BW_GOTO(read_variable("BWPROF_CPU_CACHE_MIB", CACHE_MIB_MAX, &device->cache_mib));
     if (!threads) threads = threads_paid_for();
     BW_GOTO(start_threads(device, threads));
     *out = device;
@@ -275,12 +276,6 @@ static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, 
     return BW_OK;
 }
 
-/* Written, so that the pages are real ones and not the one page of zeros. */
-static bw_status allocate_written(bw_device *device, int64_t bytes, void **out) {
-    BW_TRY(allocate(device, bytes, out));
-    return poison(device, *out, bytes);
-}
-
 static void watch(bw_device *device, bool (*poll)(void *context), void *context) {
     device->memory.poll = poll;
     device->memory.poll_context = context;
@@ -311,7 +306,7 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
     plan->device = device;
     plan->spec = *spec;
-    if (spec->flush_bytes > 0) BW_GOTO(allocate_written(device, spec->flush_bytes, &plan->flush));
+    if (spec->flush_bytes > 0) BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
     *out = plan;
     plan = NULL;
 
@@ -382,7 +377,7 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
 
 static bw_status reference(bw_device *device, double *ns) {
     int64_t bytes = reference_bytes(device);
-    if (!device->reference) BW_TRY(allocate_written(device, bytes, &device->reference));
+    if (!device->reference) BW_TRY(allocate(device, bytes, &device->reference));
     bw_pool_enter(device->pool);
     bw_pool_run(device->pool, empty_share, NULL);
     int64_t start = bw_now_ns();

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/parallel.h"
 
 enum { CPU_LIMIT = 8 * CPU_SETSIZE, CACHE_LINE = 64, PAUSES_PER_LOOK = 32, THREAD_LIMIT = 4096 };
 enum { SPIN_NS = 100000 };
@@ -170,13 +171,7 @@ void bw_pool_leave(bw_pool *pool) {
     pool->entered = false;
 }
 
-int bw_pool_cpus_allowed(void) {
-    cpu_mask mask;
-    return find_allowed(&mask) ? CPU_COUNT_S(sizeof mask, mask.sets) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-/* The CPUs this process may use; *out and *count stay as they are, and threads unpinned, where the system will not say.
- */
+/* The CPUs this process may use: none, and threads unpinned, where the system will not say. */
 static bw_status find_cpus(int **out, int *count) {
     cpu_mask mask;
     if (!find_allowed(&mask)) return BW_OK;
@@ -213,7 +208,7 @@ bw_status bw_pool_create(int threads, bw_pool **out) {
     int *cpus = NULL;
     int cpu_count = 0;
     BW_GOTO(find_cpus(&cpus, &cpu_count));
-    if (threads == 0) threads = cpu_count ? cpu_count : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads == 0) threads = cpu_count ? cpu_count : bw_parallel_processors();
     threads = (int)bw_max64(1, bw_min64(threads, THREAD_LIMIT));
 
     size_t bytes = sizeof *pool + (size_t)threads * sizeof pool->workers[0];

@@ -277,6 +277,11 @@ BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, c
     }
 }
 
+/* Not inlined, so that its loops keep to the registers. */
+static __attribute__((noinline)) void attend_stretch(const problem *p, const stretch *s, room *r) {
+    BW_DTYPE_SWITCH(p->launch->precision->cache, attend, p, s, r);
+}
+
 static void attend_share(void *context, int rank, int ranks) {
     (void)ranks;
     const problem *p = context;
@@ -287,7 +292,7 @@ static void attend_share(void *context, int rank, int ranks) {
         int64_t entry = task / an_entry, split = task % an_entry / a_split, head = task % a_split * p->heads_a_task;
         int64_t length = entry_length(p, entry);
         stretch s = {entry, head, head + p->heads_a_task, length * split / p->splits, length * (split + 1) / p->splits};
-        BW_DTYPE_SWITCH(dtype, attend, p, &s, &r);
+        attend_stretch(p, &s, &r);
         if (p->splits > 1) {
             store_heads(BW_FP32, p, &s, &r, split * p->batch + entry, p->launch->scratch);
         } else {

@@ -72,9 +72,12 @@ BW_INLINE int bw_micro_vectors(int64_t columns) {
 
 /* Elements [first, first + count) as fp32. */
 BW_INLINE void bw_unpack(bw_dtype dtype, const void *data, int64_t first, int64_t count, float *out) {
-    for (int64_t i = 0; i < count; i += BW_SIMD_FLOATS) {
-        bw_vf_store_as_upto(BW_FP32, out, i, bw_vf_load_as_upto(dtype, data, first + i, count - i), count - i);
+    int64_t i = 0;
+    for (; i + BW_SIMD_FLOATS <= count; i += BW_SIMD_FLOATS) {
+        bw_vf_store(out + i, bw_vf_load_as(dtype, data, first + i));
     }
+    if (i == count) return;
+    bw_vf_store_as_upto(BW_FP32, out, i, bw_vf_load_as_upto(dtype, data, first + i, count - i), count - i);
 }
 
 /* Packs rows as the columns of b: row j, `stride` elements after row j - 1, becomes column j. Columns from `count` up

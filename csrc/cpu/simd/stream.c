@@ -131,8 +131,9 @@ BW_INLINE void triad_stretch(bw_dtype dtype, const part *p) {
     void *c = p->launch->operand[BW_STREAM_TRIAD_C];
     const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, page = BW_PAGE_BYTES / elem;
     const int64_t window = BW_COPY_WINDOW / elem, ahead = BW_LINEAR_AHEAD / elem, last = p->last / elem;
+    const bool large = p->large, pages = large && p->walk == BW_WALK_PAGES;
     int64_t i = p->first / elem;
-    for (; p->large && p->walk == BW_WALK_PAGES && i + window <= last; i += window) {
+    for (; pages && i + window <= last; i += window) {
         const int64_t next = i + 2 * window <= last ? window : 0;
         for (int64_t at = i; at < i + page; at += line) {
 #pragma GCC unroll 4
@@ -143,13 +144,13 @@ BW_INLINE void triad_stretch(bw_dtype dtype, const part *p) {
             }
         }
     }
-    for (; p->large && i + line <= last; i += line) {
+    for (; large && i + line <= last; i += line) {
         const int64_t later = bw_min64(i + ahead, last - 1);
         __builtin_prefetch(bw_at(dtype, a, later), 0, 2);
         __builtin_prefetch(bw_at(dtype, b, later), 0, 2);
         triad_line(dtype, a, b, c, i);
     }
-    if (p->large) bw_stream_fence();
+    if (large) bw_stream_fence();
     for (; i < last; i += BW_SIMD_FLOATS) {
         bw_vf x = bw_vf_load_as_upto(dtype, a, i, last - i), y = bw_vf_load_as_upto(dtype, b, i, last - i);
         bw_vf_store_as_upto(dtype, c, i, x + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * y, last - i);
