@@ -45,7 +45,11 @@ BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, in
     for (int64_t at = first; at < last; at++) {
         int64_t row = at / p->n * p->k, column = at % p->n * p->k;
         bw_vf total = bw_vf_set(0.0f);
-        for (int64_t k = 0; k < p->k; k += BW_SIMD_FLOATS) {
+        int64_t k = 0;
+        for (; k + BW_SIMD_FLOATS <= p->k; k += BW_SIMD_FLOATS) {
+            total = bw_vf_fma(bw_vf_load_as(dtype, p->a, row + k), bw_vf_load_as(dtype, p->b, column + k), total);
+        }
+        if (k < p->k) {
             total = bw_vf_fma(bw_vf_load_as_upto(dtype, p->a, row + k, p->k - k),
                               bw_vf_load_as_upto(dtype, p->b, column + k, p->k - k), total);
         }

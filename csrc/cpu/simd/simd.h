@@ -39,7 +39,8 @@
 #include BW_QUOTE_EXPANDED(cpu/simd/vectors/BW_ISA.h)
 /* clang-format on */
 
-enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS };
+/* A part of a vector goes through an array of 16-bit elements, or of floats where nothing else loads those. */
+enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_SIMD_FLOATS : 2 * BW_SIMD_FLOATS };
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
 
@@ -165,7 +166,7 @@ BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t ind
 #if BW_SIMD_PARTS
     if (dtype == BW_FP32) return bw_vf_load_part(p, (int)left);
 #endif
-    float part[BW_SIMD_FLOATS] = {0}; /* room for any type */
+    uint16_t part[BW_PART_HALVES] = {0};
     memcpy(part, p, (size_t)(left * bw_elem_bytes(dtype)));
     return bw_vf_load_as(dtype, part, 0);
 }
@@ -182,7 +183,7 @@ BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw
         return;
     }
 #endif
-    float part[BW_SIMD_FLOATS];
+    uint16_t part[BW_PART_HALVES];
     bw_vf_store_as(dtype, part, 0, x);
     memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
 }

@@ -4,6 +4,7 @@
 #include <arm_neon.h>
 
 BW_VECTORS(4, 8)
+#define BW_SIMD_PARTS 0
 #define BW_SIMD_STREAMS 0
 
 BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), vfmaq_f32(c, a, b))

@@ -3,6 +3,7 @@
 #pragma once
 
 BW_VECTORS(4, 4)
+#define BW_SIMD_PARTS 0
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
