@@ -5,20 +5,20 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/parallel.h"
 #include "cpu/device.h"
 #include "cpu/host.h"
 
 enum { PARALLEL_BYTES = 1 << 20, CACHED_SHARE = 4, THREADS_MAX = 4096, CACHE_MIB_MAX = 1 << 20, ALIGNMENT = 256 };
 enum { REFERENCE_LEAST = 1 << 25, REFERENCE_MOST = 1 << 30 };
 enum { PEAK_ROUNDS = 100000, PEAK_RUNS = 7 };
-enum { PIECE_BLOCKS = 1 << 23, PIECE_BYTES = 1 << 25 }; /* of long work, between two questions whether to go on */
+enum { PIECE_BYTES = 1 << 25 }; /* of long work, between two questions whether to go on */
 
 static bw_status device_count(int *count, char *reason, size_t reason_size) {
     *count = 1;
@@ -27,7 +27,7 @@ static bw_status device_count(int *count, char *reason, size_t reason_size) {
 }
 
 /* 0 where the environment does not say. */
-static bw_status wanted(const char *variable, int most, int *out) {
+static bw_status read_variable(const char *variable, int most, int *out) {
     const char *text = getenv(variable);
     *out = 0;
     if (!text || !*text) return BW_OK;
@@ -57,47 +57,36 @@ static void find_facts(bw_device *device) {
     facts->peak_gb_s = NAN;
     snprintf(facts->peak_source, sizeof facts->peak_source, "unknown: the memory's channels and clock cannot be read");
     snprintf(facts->timer, sizeof facts->timer, "monotonic");
+    char pinned[32] = ", not pinned", quota_note[48] = "", measured[96] = "", host[304];
     int cpus = bw_pool_cpus(pool);
-    int used = snprintf(facts->note, sizeof facts->note, "%d thread%s", facts->units, facts->units == 1 ? "" : "s");
-    char *end = facts->note + used;
-    size_t room = sizeof facts->note - (size_t)used;
-    used += cpus ? snprintf(end, room, " pinned to %d CPU%s; ", cpus, cpus == 1 ? "" : "s")
-                 : snprintf(end, room, ", not pinned; ");
+    if (cpus) snprintf(pinned, sizeof pinned, " pinned to %d CPU%s", cpus, cpus == 1 ? "" : "s");
     double quota = bw_host_quota_of(BW_HOST_ROOT);
-    if (isfinite(quota)) {
-        used += snprintf(facts->note + used, sizeof facts->note - (size_t)used, "the container's quota: %.3g CPUs; ",
-                         quota);
-    }
+    if (isfinite(quota)) snprintf(quota_note, sizeof quota_note, "the container's quota: %.3g CPUs; ", quota);
     if (facts->cache_measured) {
-        used += snprintf(facts->note + used, sizeof facts->note - (size_t)used,
-                         "the threads hold less than %lld MiB of the last-level cache, measured; ",
-                         (long long)(2 * facts->cache_bytes >> 20));
+        snprintf(measured, sizeof measured, "the threads hold less than %lld MiB of the last-level cache, measured; ",
+                 (long long)(2 * facts->cache_bytes >> 20));
     }
-    bw_host_note(&caches, taken_bytes, facts->note + used, sizeof facts->note - (size_t)used);
+    bw_host_note(&caches, taken_bytes, host, sizeof host);
+    snprintf(facts->note, sizeof facts->note, "%d thread%s%s; %s%s%s", facts->units, facts->units == 1 ? "" : "s",
+             pinned, quota_note, measured, host);
 }
 
-typedef struct peak_task {
-    const bw_cpu_kernels *kernels;
-    int64_t rounds;
-    _Atomic float keep; /* the sums, so that they are worked out */
-} peak_task;
-
 static void peak_share(void *context, int rank, int ranks) {
-    peak_task *task = context;
     (void)rank, (void)ranks;
-    atomic_store(&task->keep, task->kernels->multiply_adds(task->rounds));
+    const bw_cpu_kernels *kernels = context;
+    volatile float sum = kernels->multiply_adds(PEAK_ROUNDS); /* so that it is worked out */
+    (void)sum;
 }
 
 /* The clock under load is the processor's secret, so the arithmetic roof is measured: the best of a few short runs of
  * multiply-adds on all threads. Narrower types are widened to FP32, so their roof is the same. */
 static void measure_peak(bw_device *device) {
     bw_device_facts *facts = &device->facts;
-    peak_task task = {.kernels = device->kernels, .rounds = PEAK_ROUNDS};
     double best_s = INFINITY;
     bw_pool_enter(device->pool);
     for (int i = 0; i < PEAK_RUNS; i++) {
         double start_s = bw_now_s();
-        bw_pool_run(device->pool, peak_share, &task);
+        bw_pool_run(device->pool, peak_share, (void *)(uintptr_t)device->kernels);
         best_s = fmin(best_s, bw_now_s() - start_s);
     }
     bw_pool_leave(device->pool);
@@ -170,7 +159,7 @@ static bw_status device_name(int index, char *name, size_t name_size) {
 /* As many threads as a container's quota pays for: more would be held back together. 0: one for each CPU. */
 static int threads_paid_for(void) {
     double quota = bw_host_quota_of(BW_HOST_ROOT);
-    return quota < bw_pool_cpus_allowed() ? (int)fmax(1.0, quota) : 0;
+    return quota < bw_parallel_processors() ? (int)fmax(1.0, quota) : 0;
 }
 
 static bw_status device_open(int index, bw_device **out) {
@@ -182,8 +171,8 @@ static bw_status device_open(int index, bw_device **out) {
     if (!device) return bw_fail(BW_CODE_MEMORY, "no memory for a device handle");
     const char *isa = getenv("BWPROF_CPU_ISA");
     BW_GOTO(bw_cpu_isa_choose(isa && *isa ? isa : NULL, &device->kernels));
-    BW_GOTO(wanted("BWPROF_CPU_THREADS", THREADS_MAX, &threads));
-    BW_GOTO(wanted("BWPROF_CPU_CACHE_MIB", CACHE_MIB_MAX, &device->cache_mib));
+    BW_GOTO(read_variable("BWPROF_CPU_THREADS", THREADS_MAX, &threads));
+    BW_GOTO(read_variable("BWPROF_CPU_CACHE_MIB", CACHE_MIB_MAX, &device->cache_mib));
     if (!threads) threads = threads_paid_for();
     BW_GOTO(start_threads(device, threads));
     *out = device;
@@ -217,69 +206,64 @@ static bw_status allocate_sets(bw_device *device, int64_t sets, const bw_set_lay
     return bw_memory_allocate(&device->memory, device->pool, sets * layout->set_bytes, layout, out);
 }
 
-typedef struct fill_task {
-    const bw_cpu_kernels *kernels;
-    bw_dtype dtype;
+/* Work on units [first, last) of memory, those of one piece. */
+typedef struct memory_task memory_task;
+struct memory_task {
+    bw_device *device;
+    void (*work)(const memory_task *task, int64_t first, int64_t count);
+    char *to;
+    const char *from;
+    bw_dtype dtype; /* of inputs, whose blocks the units are */
     bw_input_key key;
-    int64_t from, count; /* a piece's blocks, and all of them up to its end */
-    char *out;
-} fill_task;
+    int64_t unit_bytes, first, last;
+};
 
-/* Shares are whole cache lines. */
-static void fill_share(void *context, int rank, int ranks) {
-    fill_task *task = context;
+static void memory_share(void *context, int rank, int ranks) {
+    const memory_task *task = context;
     int64_t first, last;
-    bw_pool_share_units(task->count - task->from, ALIGNMENT, rank, ranks, &first, &last);
-    char *out = task->out + (task->from + first) * bw_dtype_get(task->dtype)->block_bytes;
-    task->kernels->fill(task->dtype, task->key, task->from + first, last - first, out);
+    bw_pool_share_units(task->last - task->first, ALIGNMENT, rank, ranks, &first, &last);
+    task->work(task, task->first + first, last - first);
 }
 
-static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
-    for (int64_t from = 0; from < count; from += PIECE_BLOCKS) {
-        fill_task task = {
-            device->kernels, dtype, bw_input_key_make(seed, operand), from, bw_min64(count, from + PIECE_BLOCKS), out};
-        if (count < PARALLEL_BYTES / 16) {
-            fill_share(&task, 0, 1);
+/* In pieces, after each of which it can be stopped; small ones on the calling thread. */
+static bw_status work_on_memory(memory_task task, int64_t units) {
+    for (; task.first < units; task.first = task.last) {
+        task.last = bw_min64(units, task.first + PIECE_BYTES / task.unit_bytes);
+        if ((task.last - task.first) * task.unit_bytes < PARALLEL_BYTES) {
+            memory_share(&task, 0, 1);
         } else {
-            bw_pool_run(device->pool, fill_share, &task);
+            bw_pool_run(task.device->pool, memory_share, &task);
         }
-        BW_TRY(bw_memory_poll(&device->memory));
+        BW_TRY(bw_memory_poll(&task.device->memory));
     }
     return BW_OK;
 }
 
-typedef struct move_task {
-    char *to;
-    const char *from; /* NULL: every byte 0xff */
-    int64_t bytes;
-} move_task;
+static void fill_blocks(const memory_task *task, int64_t first, int64_t count) {
+    task->device->kernels->fill(task->dtype, task->key, first, count, task->to + first * task->unit_bytes);
+}
 
-static void move_share(void *context, int rank, int ranks) {
-    move_task *task = context;
-    int64_t first, last;
-    bw_pool_share_units(task->bytes, ALIGNMENT, rank, ranks, &first, &last);
-    if (task->from) {
-        memcpy(task->to + first, task->from + first, (size_t)(last - first));
-    } else {
-        memset(task->to + first, 0xff, (size_t)(last - first));
-    }
+static void move_bytes(const memory_task *task, int64_t first, int64_t count) {
+    memcpy(task->to + first, task->from + first, (size_t)count);
+}
+
+static void poison_bytes(const memory_task *task, int64_t first, int64_t count) {
+    memset(task->to + first, 0xff, (size_t)count);
+}
+
+bw_status bw_device_fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
+    memory_task task = {.device = device, .work = fill_blocks, .to = out, .dtype = dtype};
+    task.key = bw_input_key_make(seed, operand);
+    task.unit_bytes = bw_dtype_get(dtype)->block_bytes;
+    return work_on_memory(task, count);
 }
 
 static bw_status move(bw_device *device, void *to, const void *from, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += PIECE_BYTES) {
-        move_task task = {(char *)to + at, from ? (const char *)from + at : NULL, bw_min64(bytes - at, PIECE_BYTES)};
-        if (task.bytes < PARALLEL_BYTES) {
-            move_share(&task, 0, 1);
-        } else {
-            bw_pool_run(device->pool, move_share, &task);
-        }
-        BW_TRY(bw_memory_poll(&device->memory));
-    }
-    return BW_OK;
+    return work_on_memory((memory_task){device, move_bytes, to, from, .unit_bytes = 1}, bytes);
 }
 
 static bw_status poison(bw_device *device, void *memory, int64_t bytes) {
-    return move(device, memory, NULL, bytes);
+    return work_on_memory((memory_task){device, poison_bytes, memory, .unit_bytes = 1}, bytes);
 }
 
 static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {
@@ -290,12 +274,6 @@ static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, 
         next += spans[i].bytes;
     }
     return BW_OK;
-}
-
-/* Written, so that the pages are real ones and not the one page of zeros. */
-static bw_status allocate_written(bw_device *device, int64_t bytes, void **out) {
-    BW_TRY(allocate(device, bytes, out));
-    return poison(device, *out, bytes);
 }
 
 static void watch(bw_device *device, bool (*poll)(void *context), void *context) {
@@ -328,7 +306,7 @@ static bw_status plan_create(bw_device *device, const bw_plan_spec *spec, bw_pla
     if (!plan) return bw_fail(BW_CODE_MEMORY, "no memory for a plan");
     plan->device = device;
     plan->spec = *spec;
-    if (spec->flush_bytes > 0) BW_GOTO(allocate_written(device, spec->flush_bytes, &plan->flush));
+    if (spec->flush_bytes > 0) BW_GOTO(allocate(device, spec->flush_bytes, &plan->flush));
     *out = plan;
     plan = NULL;
 
@@ -338,9 +316,9 @@ cleanup:
 }
 
 static void flush_cache(bw_plan *plan) {
-    move_task set = {plan->flush, NULL, plan->spec.flush_bytes};
+    memory_task set = {.work = poison_bytes, .to = plan->flush, .last = plan->spec.flush_bytes};
     if (!plan->flush) return;
-    if (plan->spec.flush != BW_FLUSH_READ) bw_pool_run(plan->device->pool, move_share, &set);
+    if (plan->spec.flush != BW_FLUSH_READ) bw_pool_run(plan->device->pool, memory_share, &set);
     if (plan->spec.flush != BW_FLUSH_MEMSET) bw_device_read(plan->device, plan->flush, plan->spec.flush_bytes);
 }
 
@@ -399,7 +377,7 @@ static bw_status plan_run(bw_plan *plan, double *ns) {
 
 static bw_status reference(bw_device *device, double *ns) {
     int64_t bytes = reference_bytes(device);
-    if (!device->reference) BW_TRY(allocate_written(device, bytes, &device->reference));
+    if (!device->reference) BW_TRY(allocate(device, bytes, &device->reference));
     bw_pool_enter(device->pool);
     bw_pool_run(device->pool, empty_share, NULL);
     int64_t start = bw_now_ns();
@@ -464,7 +442,7 @@ static const bw_memory_calls memory_calls = {
     .allocate = allocate,
     .allocate_sets = allocate_sets,
     .release = release,
-    .fill = fill,
+    .fill = bw_device_fill,
     .poison = poison,
     .duplicate = move,
     .upload = move,

@@ -13,24 +13,24 @@
 /* Stolen time comes in ticks of 10 ms: fewer than these are no measurement. */
 enum { STOLEN_TICKS_LEAST = 3 };
 
+/* What the system counts; -1 = it does not say. */
+typedef struct counts {
+    int64_t stolen_ticks, pressed_us, throttled_us;
+} counts;
+
 struct bw_busy {
     bw_pool *pool;
     double since_s;
-    int64_t stolen_ticks;
-    int64_t pressed_us, throttled_us;
+    counts before;
     int64_t waited_ns[]; /* by rank; -1 = not known */
 };
 
 /* The second number of a thread's schedstat: nanoseconds in which it could have run and did not. */
 static int64_t waited_of(pid_t thread) {
-    char path[64];
-    long long ran_ns, waited_ns;
+    char path[64], text[128];
+    long long waited_ns;
     snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", (long)thread);
-    FILE *file = fopen(path, "re");
-    if (!file) return -1;
-    int found = fscanf(file, "%lld %lld", &ran_ns, &waited_ns);
-    fclose(file);
-    return found == 2 ? waited_ns : -1;
+    return bw_host_read(path, text, sizeof text) && sscanf(text, "%*d %lld", &waited_ns) == 1 ? waited_ns : -1;
 }
 
 /* Of one line of /proc/stat, "cpu7 user nice system idle iowait irq softirq steal ..."; false for any other line. */
@@ -61,12 +61,10 @@ static int64_t stolen_from(const bw_pool *pool) {
 /* Microseconds in which a process waited for memory: "some avg10=0.00 ... total=4711"; -1 where the system does not
  * say. */
 static int64_t pressed_by_memory(void) {
+    char text[256];
     long long total = -1;
-    FILE *file = fopen("/proc/pressure/memory", "re");
-    if (!file) return -1;
-    if (fscanf(file, "some avg10=%*f avg60=%*f avg300=%*f total=%lld", &total) != 1) total = -1;
-    fclose(file);
-    return total;
+    if (!bw_host_read("/proc/pressure/memory", text, sizeof text)) return -1;
+    return sscanf(text, "some avg10=%*f avg60=%*f avg300=%*f total=%lld", &total) == 1 ? total : -1;
 }
 
 /* The longest wait of any thread: each launch ends with the last of them. */
@@ -80,34 +78,29 @@ static double longest_wait_ns(bw_busy *self) {
     return longest;
 }
 
+/* NaN where either count is unknown. */
+static double growth(int64_t now, int64_t before) {
+    return now < 0 || before < 0 ? NAN : (double)(now - before);
+}
+
 void bw_busy_look(bw_device *device, bw_disturbance *out) {
     bw_busy *self = device->busy;
-    double now_s = bw_now_s(), elapsed_s = now_s - self->since_s;
-    int64_t stolen = stolen_from(self->pool), ticks = stolen - self->stolen_ticks;
+    const counts before = self->before;
+    const double now_s = bw_now_s(), elapsed_s = now_s - self->since_s;
+    const counts now = {stolen_from(self->pool), pressed_by_memory(), bw_host_throttled_us_of(BW_HOST_ROOT)};
+    const double waited_s = longest_wait_ns(self) * 1e-9;
     /* Threads that outnumber the CPUs wait for each other. */
-    bool own = bw_pool_cpus(self->pool) < bw_pool_size(self->pool);
-    double waited_ns = longest_wait_ns(self);
-    double waited = own ? NAN : waited_ns * 1e-9 / elapsed_s;
-    int64_t throttled_us = bw_host_throttled_us_of(BW_HOST_ROOT);
-    out->throttled = NAN;
-    if (throttled_us >= 0 && self->throttled_us >= 0) {
-        /* Of all the group's CPUs together: of ours no more than a thread waited, and then for nobody else. */
-        double throttled = fmin(1.0, (double)(throttled_us - self->throttled_us) * 1e-6 / elapsed_s);
-        out->throttled = fmin(throttled, waited);
-    }
+    const double waited = bw_pool_cpus(self->pool) < bw_pool_size(self->pool) ? NAN : waited_s / elapsed_s;
+    out->throttled = growth(now.throttled_us, before.throttled_us) * 1e-6 / elapsed_s;
+    /* Of all the group's CPUs together: of ours no more than a thread waited, and then for nobody else. */
+    if (!isnan(out->throttled)) out->throttled = fmin(fmin(1.0, out->throttled), waited);
     out->waited = waited - (out->throttled > 0.0 ? out->throttled : 0.0);
-    self->throttled_us = throttled_us;
-    out->stolen = NAN;
-    if (stolen >= 0 && self->stolen_ticks >= 0) {
-        double stolen_s = ticks < STOLEN_TICKS_LEAST ? 0.0 : (double)ticks / (double)sysconf(_SC_CLK_TCK);
-        out->stolen = stolen_s / elapsed_s / bw_pool_cpus(self->pool);
-    }
-    int64_t pressed_us = pressed_by_memory();
-    bool known = pressed_us >= 0 && self->pressed_us >= 0;
-    out->pressed = known ? (double)(pressed_us - self->pressed_us) * 1e-6 / elapsed_s : NAN;
-    self->pressed_us = pressed_us;
+    double ticks = growth(now.stolen_ticks, before.stolen_ticks);
+    if (ticks < STOLEN_TICKS_LEAST) ticks = 0.0;
+    out->stolen = ticks / (double)sysconf(_SC_CLK_TCK) / elapsed_s / bw_pool_cpus(self->pool);
+    out->pressed = growth(now.pressed_us, before.pressed_us) * 1e-6 / elapsed_s;
     self->since_s = now_s;
-    self->stolen_ticks = stolen;
+    self->before = now;
 }
 
 bw_status bw_busy_create(bw_pool *pool, bw_busy **out) {
@@ -116,7 +109,7 @@ bw_status bw_busy_create(bw_pool *pool, bw_busy **out) {
     if (!self) return bw_fail(BW_CODE_MEMORY, "no memory to watch %zu threads", count);
     self->pool = pool;
     for (size_t i = 0; i < count; i++) self->waited_ns[i] = -1;
-    self->stolen_ticks = self->pressed_us = self->throttled_us = -1;
+    self->before = (counts){-1, -1, -1};
     *out = self;
     return BW_OK;
 }

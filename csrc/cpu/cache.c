@@ -18,25 +18,19 @@ static const double probe_most_s = 0.15; /* no third size is tried after that */
 /* The last answer, for other handles of this process: MiB reported above, MiB held below. */
 static _Atomic uint64_t bw_cpu_cache_known;
 
-static bool throw_out(const char *line) {
+/* Evicts the lines of one try, and waits until they are gone; false where no instruction does that. */
+static bool evict(const char *lines) {
 #if defined(__x86_64__)
-    __builtin_ia32_clflush(line);
+    for (int i = 0; i < LINES; i++) __builtin_ia32_clflush(lines + (size_t)i * LINE_BYTES);
+    __builtin_ia32_mfence();
     return true;
 #elif defined(__aarch64__)
-    __asm__ volatile("dc civac, %0" ::"r"(line) : "memory");
+    for (int i = 0; i < LINES; i++) __asm__ volatile("dc civac, %0" ::"r"(lines + (size_t)i * LINE_BYTES) : "memory");
+    __asm__ volatile("dsb ish" ::: "memory");
     return true;
 #else
-    (void)line;
+    (void)lines;
     return false;
-#endif
-}
-
-/* Until what was thrown out is gone. */
-static void fence(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_mfence();
-#elif defined(__aarch64__)
-    __asm__ volatile("dsb ish" ::: "memory");
 #endif
 }
 
@@ -74,49 +68,43 @@ void bw_device_read(bw_device *device, const void *data, int64_t bytes) {
     bw_pool_run(device->pool, read_share, &task);
 }
 
+/* NULL where memory is short. */
+static void *allocate(bw_device *device, int64_t bytes) {
+    void *memory = NULL;
+    bw_status_free(bw_memory_allocate(&device->memory, device->pool, bytes, NULL, &memory));
+    return memory;
+}
+
 /* Whether lines are gone from the cache once so many other bytes were read, in most of several tries. What they take
  * from memory is measured right after: other work makes either take longer. */
 static bool are_gone_after(bw_device *device, const char *lines, int64_t bytes) {
-    void *others = NULL;
+    void *others = allocate(device, bytes);
     double shares[TRIES];
-    bw_status status = bw_memory_allocate(&device->memory, device->pool, bytes, NULL, &others);
-    if (status) {
-        bw_status_free(status);
-        return false;
-    }
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; others && i < TRIES; i++) {
         /* Lines of a try's own: some caches keep what is read again and again, however much is read beside it. */
         const char *own = lines + (size_t)i * LINES * LINE_BYTES;
         volatile uint32_t sum = device->kernels->sum(own, (int64_t)LINES * LINE_BYTES);
         (void)sum;
         bw_device_read(device, others, bytes);
         double ns = chase_ns(own);
-        for (int line = 0; line < LINES; line++) throw_out(own + (size_t)line * LINE_BYTES);
-        fence();
+        evict(own);
         shares[i] = ns / chase_ns(own);
     }
-    bw_memory_release(&device->memory, others);
-    return bw_median(shares, TRIES) >= slow_share;
+    if (others) bw_memory_release(&device->memory, others);
+    return others && bw_median(shares, TRIES) >= slow_share;
 }
 
 static int64_t measure_usable(bw_device *device, int64_t reported_bytes, int64_t first_bytes) {
-    void *lines = NULL;
-    int64_t usable_bytes = reported_bytes;
+    int64_t lines_bytes = (int64_t)TRIES * LINES * LINE_BYTES, usable_bytes = reported_bytes;
     double end_s = bw_now_s() + probe_most_s;
-    bw_status status =
-        bw_memory_allocate(&device->memory, device->pool, (int64_t)TRIES * LINES * LINE_BYTES, NULL, &lines);
-    if (status) {
-        bw_status_free(status);
-        return usable_bytes;
-    }
-    memset(lines, 0, (size_t)TRIES * LINES * LINE_BYTES);
-    if (throw_out(lines)) {
-        for (int64_t bytes = first_bytes;
-             bytes / 2 < reported_bytes && (bytes <= 2 * first_bytes || bw_now_s() < end_s); bytes *= 2) {
-            if (!are_gone_after(device, lines, bytes)) continue;
-            usable_bytes = bytes / 2;
-            break;
-        }
+    char *lines = allocate(device, lines_bytes);
+    if (!lines) return reported_bytes;
+    memset(lines, 0, (size_t)lines_bytes);
+    bool can_tell = evict(lines);
+    for (int64_t bytes = first_bytes; can_tell && usable_bytes == reported_bytes && bytes / 2 < reported_bytes;
+         bytes *= 2) {
+        if (bytes > 2 * first_bytes && bw_now_s() >= end_s) break;
+        if (are_gone_after(device, lines, bytes)) usable_bytes = bytes / 2;
     }
     bw_memory_release(&device->memory, lines);
     return usable_bytes;

@@ -33,6 +33,9 @@ struct bw_device {
  * is more than a core may have. */
 int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches);
 
+/* Blocks [0, count) of an input: bw_memory_calls.fill. */
+bw_status bw_device_fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out);
+
 /* Reads memory on all threads. */
 void bw_device_read(bw_device *device, const void *data, int64_t bytes);
 

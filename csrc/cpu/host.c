@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +13,7 @@
 
 enum { TEXT_BYTES = 8192, PATH_BYTES = 1024, NODES_MOST = 256 };
 
-/* The start of a small file, without its last newline; false where it cannot be read. */
-static bool read_text(const char *path, char *out, size_t size) {
+bool bw_host_read(const char *path, char *out, size_t size) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
     size_t used = 0;
@@ -40,7 +38,7 @@ static int64_t number_after(const char *text, const char *key) {
 static bool read_file(const char *folder, const char *name, char *out, size_t size) {
     char path[3 * PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    return read_text(path, out, size);
+    return bw_host_read(path, out, size);
 }
 
 /* ---- control groups ---- */
@@ -91,7 +89,7 @@ static bool names_word(const char *list, const char *word) {
 static void look_at_groups(const char *root, const char *controller, group_look look, void *found) {
     char path[PATH_BYTES], text[TEXT_BYTES], mount[PATH_BYTES];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    if (!read_text(path, text, sizeof text)) return;
+    if (!bw_host_read(path, text, sizeof text)) return;
     for (char *line = text, *next; line; line = next) { /* "4:cpu,cpuacct:/path"; version 2 is "0::/path" */
         next = strchr(line, '\n');
         if (next) *next++ = '\0';
@@ -159,7 +157,7 @@ int64_t bw_host_throttled_us_of(const char *root) {
 bw_host_memory bw_host_memory_of(const char *root) {
     char path[PATH_BYTES], text[TEXT_BYTES] = "";
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    read_text(path, text, sizeof text);
+    bw_host_read(path, text, sizeof text);
     bw_host_memory found = {number_after(text, "MemTotal:"), number_after(text, "MemAvailable:")};
     if (found.available < 0 && number_after(text, "MemFree:") >= 0) { /* a kernel that does not work it out */
         int64_t cached = bw_max64(0, number_after(text, "Cached:")), shared = bw_max64(0, number_after(text, "Shmem:"));
@@ -241,7 +239,7 @@ int bw_host_nodes_of(const char *system, const int *cpus, int count) {
     for (int node = 0; node < NODES_MOST; node++) {
         char path[PATH_BYTES], list[TEXT_BYTES];
         snprintf(path, sizeof path, "%s/node/node%d/cpulist", system, node);
-        if (!read_text(path, list, sizeof list)) continue;
+        if (!bw_host_read(path, list, sizeof list)) continue;
         int cpu = 0;
         while (cpu < count && !list_has(list, cpus[cpu])) cpu++;
         nodes += cpu < count;
@@ -252,7 +250,7 @@ int bw_host_nodes_of(const char *system, const int *cpus, int count) {
 void bw_host_name(char *out, size_t size) {
     char text[TEXT_BYTES];
     snprintf(out, size, "CPU");
-    if (!read_text("/proc/cpuinfo", text, sizeof text)) return;
+    if (!bw_host_read("/proc/cpuinfo", text, sizeof text)) return;
     const char *line = strstr(text, "model name");
     const char *value = line ? strchr(line, ':') : NULL;
     if (value) {
@@ -273,7 +271,7 @@ void bw_host_release(char *out, size_t size) {
 static void huge_page_setting(char *out, size_t size) {
     char text[128];
     snprintf(out, size, "unknown");
-    if (!read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text)) return;
+    if (!bw_host_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text)) return;
     const char *open_bracket = strchr(text, '[');
     if (!open_bracket) return;
     snprintf(out, size, "%.*s", (int)strcspn(open_bracket + 1, "]"), open_bracket + 1);
@@ -303,7 +301,7 @@ static void note_caches(const bw_host_caches *caches, int64_t taken_bytes, char 
 void bw_host_note(const bw_host_caches *caches, int64_t taken_bytes, char *out, size_t size) {
     char huge[32], governor[48];
     huge_page_setting(huge, sizeof huge);
-    if (!read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor)) {
+    if (!bw_host_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", governor, sizeof governor)) {
         snprintf(governor, sizeof governor, "not readable");
     }
     int used = snprintf(out, size, "pages of %ld KiB, transparent huge pages: %s; frequency governor: %s; ",

@@ -2,12 +2,16 @@
  * reported as unknown. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Where the system describes its processors, and the folder that /proc and /sys are in; tests have others. */
 #define BW_HOST_SYSTEM "/sys/devices/system"
 #define BW_HOST_ROOT ""
+
+/* The start of a small file, without its last newline; false where it cannot be read, or is empty. */
+bool bw_host_read(const char *path, char *out, size_t size);
 
 /* Memory of this process: the machine's, or its control groups' where that is less. */
 typedef struct bw_host_memory {

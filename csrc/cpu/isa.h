@@ -1,11 +1,11 @@
 /* Instruction sets: which there are, what each needs from the compiler, and which one a device uses.
  *
  * Every file of csrc/cpu/simd/ is compiled once per instruction set, with -DBW_ISA=<name> and its flags; but
- * <family>_<name>.c for that one alone, whose rows stand in the family's table within
- * #if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_<name>, and call its functions by their BW_CPU_NAME. The build
- * reads the lines X(<name>, <machine>, "<flags>") below: those whose machine is this one's, or `any`. Nothing in those
- * files has external linkage but what BW_CPU_NAME and BW_CPU_TABLE name, so that no wide instruction leaks into code
- * that runs everywhere. Adding an instruction set: a line here, its check in isa.c, its vectors/<name>.h. */
+ * <family>_<name>.c for that one alone, whose rows stand in the family's table within #if, by a macro that
+ * vectors/<name>.h defines. The build reads the lines X(<name>, <machine>, "<flags>") below: those whose machine is
+ * this one's, or `any`. Nothing in those files has external linkage but what BW_CPU_NAME and BW_CPU_TABLE name, so that
+ * no wide instruction leaks into code that runs everywhere. Adding an instruction set: a line here, its check in isa.c,
+ * its vectors/<name>.h. */
 #pragma once
 
 #include "backend/backend.h"

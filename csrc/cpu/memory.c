@@ -15,6 +15,7 @@ static const double poll_every_s = 0.02;
 
 struct bw_mapping {
     bw_mapping *next;
+    bool used;
     char *start; /* huge-page aligned where the mapping is that large */
     int64_t bytes;
     void *base; /* what mmap returned */
@@ -26,46 +27,38 @@ static void unmap(bw_mapping *mapping) {
     free(mapping);
 }
 
-static void unmap_all(bw_mapping **list) {
-    while (*list) {
-        bw_mapping *mapping = *list;
-        *list = mapping->next;
-        unmap(mapping);
-    }
-}
-
 static void drop_cached(bw_memory *memory) {
-    unmap_all(&memory->cached);
+    for (bw_mapping **link = &memory->mappings, *mapping; (mapping = *link);) {
+        if (mapping->used) {
+            link = &mapping->next;
+        } else {
+            *link = mapping->next;
+            unmap(mapping);
+        }
+    }
     memory->cached_bytes = 0;
 }
 
 /* The smallest cached mapping that is large enough; one much too large is left for a case that needs it. */
-static bw_mapping *take_cached(bw_memory *memory, int64_t bytes) {
-    bw_mapping **best = NULL;
-    for (bw_mapping **link = &memory->cached; *link; link = &(*link)->next) {
-        int64_t size = (*link)->bytes;
-        if (size < bytes || size / WASTE_FACTOR > bytes) continue;
-        if (!best || size < (*best)->bytes) best = link;
+static bw_mapping *find_cached(const bw_memory *memory, int64_t bytes) {
+    bw_mapping *best = NULL;
+    for (bw_mapping *at = memory->mappings; at; at = at->next) {
+        if (at->used || at->bytes < bytes || at->bytes / WASTE_FACTOR > bytes) continue;
+        if (!best || at->bytes < best->bytes) best = at;
     }
-    if (!best) return NULL;
-    bw_mapping *mapping = *best;
-    *best = mapping->next;
-    memory->cached_bytes -= mapping->bytes;
-    return mapping;
+    return best;
 }
 
-/* Large mappings are rounded up to a quarter of a power of two, so that the next case, a little larger, finds this one
- * large enough. */
-static int64_t size_class(int64_t bytes, int64_t free_bytes) {
-    int64_t step = HUGE_BYTES;
-    while (step <= bytes / 8) step *= 2;
+/* Large mappings are rounded up to a quarter of a power of two where there is memory for it, so that the next case, a
+ * little larger, finds this one large enough. */
+static bw_status map_fresh(int64_t bytes, int64_t free_bytes, bw_mapping **out) {
+    const int64_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
+    int64_t step = unit;
+    while (unit == HUGE_BYTES && step <= bytes / 8) step *= 2;
     bw_checked_int rounded = bw_mul(bw_num(bw_ceil_div(bytes, step)), bw_num(step));
-    return bytes < HUGE_BYTES || rounded.overflow || rounded.value > free_bytes / 2 ? bytes : rounded.value;
-}
-
-static bw_status map_fresh(int64_t bytes, bw_mapping **out) {
-    int64_t unit = bytes >= HUGE_BYTES ? HUGE_BYTES : PAGE_BYTES;
-    bw_checked_int rounded = bw_mul(bw_num(bw_ceil_div(bytes, unit)), bw_num(unit));
+    if (rounded.overflow || rounded.value > free_bytes / 2) {
+        rounded = bw_mul(bw_num(bw_ceil_div(bytes, unit)), bw_num(unit));
+    }
     bw_checked_int padded = bw_add(rounded, bw_num(unit == HUGE_BYTES ? HUGE_BYTES : 0));
     if (padded.overflow) return bw_fail(BW_CODE_MEMORY, "%lld bytes are more than can be addressed", (long long)bytes);
     bw_mapping *mapping = calloc(1, sizeof *mapping);
@@ -78,8 +71,7 @@ static bw_status map_fresh(int64_t bytes, bw_mapping **out) {
         return bw_fail(BW_CODE_MEMORY, "the system refused a mapping of %lld bytes: %s", (long long)bytes,
                        strerror(errno));
     }
-    uintptr_t start = ((uintptr_t)mapping->base + (uintptr_t)unit - 1) / (uintptr_t)unit * (uintptr_t)unit;
-    mapping->start = (char *)start;
+    mapping->start = (char *)(((uintptr_t)mapping->base + (uintptr_t)unit - 1) / (uintptr_t)unit * (uintptr_t)unit);
     mapping->bytes = rounded.value;
     madvise(mapping->start, (size_t)mapping->bytes, MADV_HUGEPAGE); /* a hint: refusal is fine */
     *out = mapping;
@@ -136,9 +128,11 @@ static void touch_pages(void *context, int rank, int ranks) {
 }
 
 bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, const bw_set_layout *layout, void **out) {
-    if (bytes < 1) bytes = 1;
-    bw_mapping *mapping = take_cached(memory, bytes);
-    if (!mapping) {
+    bytes = bw_max64(1, bytes);
+    bw_mapping *mapping = find_cached(memory, bytes);
+    if (mapping) {
+        memory->cached_bytes -= mapping->bytes;
+    } else {
         /* Fails here where pages are missing, before the kernel kills a process for them. */
         int64_t free_bytes = bw_host_memory_of(BW_HOST_ROOT).available;
         if (bytes > free_bytes) {
@@ -149,7 +143,7 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, co
             return bw_fail(BW_CODE_MEMORY, "%.3f GB of memory are needed, %.3f GB are free", (double)bytes * 1e-9,
                            (double)free_bytes * 1e-9);
         }
-        BW_TRY(map_fresh(size_class(bytes, free_bytes), &mapping));
+        BW_TRY(map_fresh(bytes, free_bytes, &mapping));
         touch_task task = {memory, pool, mapping, {.set_bytes = mapping->bytes, .parts = 1}, .status = BW_OK};
         if (layout) task.layout = *layout;
         bw_pool_enter(pool);
@@ -159,31 +153,27 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, co
             unmap(mapping);
             return task.status;
         }
+        mapping->next = memory->mappings;
+        memory->mappings = mapping;
     }
-    mapping->next = memory->used;
-    memory->used = mapping;
+    mapping->used = true;
     *out = mapping->start;
     return BW_OK;
 }
 
 void bw_memory_release(bw_memory *memory, void *pointer) {
-    for (bw_mapping **link = &memory->used; *link; link = &(*link)->next) {
-        bw_mapping *mapping = *link;
-        if (mapping->start != pointer) continue;
-        *link = mapping->next;
-        if (mapping->bytes > memory->cached_limit) {
-            unmap(mapping);
-            return;
-        }
-        if (memory->cached_bytes + mapping->bytes > memory->cached_limit) drop_cached(memory);
-        mapping->next = memory->cached;
-        memory->cached = mapping;
-        memory->cached_bytes += mapping->bytes;
-        return;
+    bw_mapping *mapping = memory->mappings;
+    while (mapping && mapping->start != pointer) mapping = mapping->next;
+    if (!mapping) return;
+    if (mapping->bytes <= memory->cached_limit && memory->cached_bytes + mapping->bytes > memory->cached_limit) {
+        drop_cached(memory); /* for this one */
     }
+    mapping->used = false;
+    memory->cached_bytes += mapping->bytes;
+    if (memory->cached_bytes > memory->cached_limit) drop_cached(memory);
 }
 
 void bw_memory_close(bw_memory *memory) {
+    for (bw_mapping *at = memory->mappings; at; at = at->next) at->used = false;
     drop_cached(memory);
-    unmap_all(&memory->used);
 }

@@ -11,7 +11,7 @@
 typedef struct bw_mapping bw_mapping;
 
 typedef struct bw_memory {
-    bw_mapping *used, *cached;          /* lists, the newest first */
+    bw_mapping *mappings;               /* a list: those in use and those cached for the next case */
     int64_t cached_bytes, cached_limit; /* a limit of 0: nothing is kept */
     bool (*poll)(void *context);        /* true: stop; NULL: never */
     void *poll_context;

@@ -1,6 +1,6 @@
-/* The thread pool. A run bumps `epoch`; workers see that by spinning for a short while and sleep on a futex after it,
- * so that launches in a row start within a microsecond and an idle pool costs nothing. Where threads outnumber CPUs
- * nobody spins: whoever spins then keeps the one it waits for from running. */
+/* The thread pool. Who waits for a run, or for its end, spins for a short while and sleeps on a futex after it, so that
+ * launches in a row start within a microsecond and an idle pool costs nothing. Where threads outnumber CPUs nobody
+ * spins: whoever spins then keeps the one it waits for from running. */
 #include "cpu/threads.h"
 
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/parallel.h"
 
 enum { CPU_LIMIT = 8 * CPU_SETSIZE, CACHE_LINE = 64, PAUSES_PER_LOOK = 32, THREAD_LIMIT = 4096 };
 enum { SPIN_NS = 100000 };
@@ -31,15 +32,19 @@ typedef struct worker {
     _Atomic pid_t id; /* the system's number of the thread */
 } worker;
 
-struct bw_pool {
-    _Alignas(CACHE_LINE) _Atomic uint32_t epoch; /* a futex; one more for each run */
+/* A count of what happened, on a cache line of its own. */
+typedef struct event {
+    _Alignas(CACHE_LINE) _Atomic uint32_t count; /* a futex */
     _Atomic uint32_t sleepers;
-    _Alignas(CACHE_LINE) _Atomic uint32_t pending; /* a futex; workers that have not finished this run */
-    _Atomic uint32_t caller_sleeps;
+} event;
+
+struct bw_pool {
+    event started, finished;                       /* runs */
+    _Alignas(CACHE_LINE) _Atomic uint32_t pending; /* workers that have not finished this run */
     _Alignas(CACHE_LINE) _Atomic int64_t next;
     _Alignas(CACHE_LINE) bw_pool_task task; /* NULL: stop */
     void *context;
-    int threads, started;
+    int threads, workers_started;
     int64_t spin_ns;
     pid_t process; /* a fork has no workers to join */
     int cpu_count;
@@ -49,14 +54,6 @@ struct bw_pool {
     worker workers[];
 };
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void futex_wake_all(_Atomic uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 static inline void pause_cpu(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -65,43 +62,60 @@ static inline void pause_cpu(void) {
 #endif
 }
 
-/* Spins until *word != value (returns true) or the pool's patience is over. */
-static bool spin_while_equal(const bw_pool *pool, _Atomic uint32_t *word, uint32_t value) {
-    if (pool->spin_ns == 0) return atomic_load_explicit(word, memory_order_acquire) != value;
+/* Spins until the count is not `seen` (returns true) or the pool's patience is over. */
+static bool spin(const bw_pool *pool, event *awaited, uint32_t seen) {
+    if (pool->spin_ns == 0) return false;
     int64_t end = bw_now_ns() + pool->spin_ns;
     do {
         for (int i = 0; i < PAUSES_PER_LOOK; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != value) return true;
+            if (atomic_load_explicit(&awaited->count, memory_order_acquire) != seen) return true;
             pause_cpu();
         }
     } while (bw_now_ns() < end);
     return false;
 }
 
-static void wait_for_run(bw_pool *pool, uint32_t seen) {
-    if (spin_while_equal(pool, &pool->epoch, seen)) return;
-    atomic_fetch_add(&pool->sleepers, 1);
-    while (atomic_load(&pool->epoch) == seen) futex_wait(&pool->epoch, seen);
-    atomic_fetch_sub(&pool->sleepers, 1);
+static void wait_for(const bw_pool *pool, event *awaited, uint32_t seen) {
+    if (spin(pool, awaited, seen)) return;
+    atomic_fetch_add(&awaited->sleepers, 1);
+    while (atomic_load(&awaited->count) == seen) {
+        syscall(SYS_futex, &awaited->count, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    }
+    atomic_fetch_sub(&awaited->sleepers, 1);
 }
 
+static void announce(event *happened) {
+    atomic_fetch_add(&happened->count, 1);
+    if (atomic_load(&happened->sleepers)) {
+        syscall(SYS_futex, &happened->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* False where the system will not say. */
+static bool find_allowed(cpu_mask *mask) {
+    memset(mask, 0, sizeof *mask);
+    return sched_getaffinity(0, sizeof *mask, mask->sets) == 0;
+}
+
+static bool pin(int cpu) {
+    cpu_mask mask;
+    memset(&mask, 0, sizeof mask);
+    CPU_SET_S(cpu, sizeof mask, mask.sets);
+    return sched_setaffinity(0, sizeof mask, mask.sets) == 0;
+}
+
+/* A worker that cannot be pinned (its CPU was taken away meanwhile) still works. */
 static void *work(void *argument) {
     worker *self = argument;
     bw_pool *pool = self->pool;
     atomic_store(&self->id, gettid());
+    if (pool->cpu_count) pin(pool->cpus[self->rank % pool->cpu_count]);
     for (uint32_t seen = 0;; seen++) {
-        wait_for_run(pool, seen);
+        wait_for(pool, &pool->started, seen);
         if (!pool->task) return NULL;
         pool->task(pool->context, self->rank, pool->threads);
-        if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps)) {
-            futex_wake_all(&pool->pending);
-        }
+        if (atomic_fetch_sub(&pool->pending, 1) == 1) announce(&pool->finished);
     }
-}
-
-static void announce(bw_pool *pool) {
-    atomic_fetch_add(&pool->epoch, 1);
-    if (atomic_load(&pool->sleepers)) futex_wake_all(&pool->epoch);
 }
 
 void bw_pool_run(bw_pool *pool, bw_pool_task task, void *context) {
@@ -110,20 +124,13 @@ void bw_pool_run(bw_pool *pool, bw_pool_task task, void *context) {
         task(context, 0, 1);
         return;
     }
+    uint32_t finished = atomic_load(&pool->finished.count);
     pool->task = task;
     pool->context = context;
     atomic_store_explicit(&pool->pending, (uint32_t)(pool->threads - 1), memory_order_relaxed);
-    announce(pool);
+    announce(&pool->started);
     task(context, 0, pool->threads);
-    for (;;) {
-        uint32_t left = atomic_load(&pool->pending);
-        if (left == 0) return;
-        if (spin_while_equal(pool, &pool->pending, left)) continue;
-        atomic_store(&pool->caller_sleeps, 1);
-        while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, left);
-        atomic_store(&pool->caller_sleeps, 0);
-        return;
-    }
+    wait_for(pool, &pool->finished, finished);
 }
 
 int64_t bw_pool_next(bw_pool *pool) {
@@ -153,23 +160,9 @@ pid_t bw_pool_thread(const bw_pool *pool, int rank) {
     return rank ? atomic_load(&pool->workers[rank].id) : gettid();
 }
 
-/* False where the system will not say. */
-static bool find_allowed(cpu_mask *mask) {
-    memset(mask, 0, sizeof *mask);
-    return sched_getaffinity(0, sizeof *mask, mask->sets) == 0;
-}
-
-static void mask_one(int cpu, cpu_mask *mask) {
-    memset(mask, 0, sizeof *mask);
-    CPU_SET_S(cpu, sizeof *mask, mask->sets);
-}
-
 void bw_pool_enter(bw_pool *pool) {
     if (pool->entered || pool->cpu_count == 0) return;
-    cpu_mask mine;
-    if (!find_allowed(&pool->caller)) return;
-    mask_one(pool->cpus[0], &mine);
-    pool->entered = sched_setaffinity(0, sizeof mine, mine.sets) == 0;
+    pool->entered = find_allowed(&pool->caller) && pin(pool->cpus[0]);
 }
 
 void bw_pool_leave(bw_pool *pool) {
@@ -178,13 +171,7 @@ void bw_pool_leave(bw_pool *pool) {
     pool->entered = false;
 }
 
-int bw_pool_cpus_allowed(void) {
-    cpu_mask mask;
-    return find_allowed(&mask) ? CPU_COUNT_S(sizeof mask, mask.sets) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-/* The CPUs this process may use; *out and *count stay as they are, and threads unpinned, where the system will not say.
- */
+/* The CPUs this process may use: none, and threads unpinned, where the system will not say. */
 static bw_status find_cpus(int **out, int *count) {
     cpu_mask mask;
     if (!find_allowed(&mask)) return BW_OK;
@@ -197,7 +184,7 @@ static bw_status find_cpus(int **out, int *count) {
     return BW_OK;
 }
 
-/* A worker that cannot be pinned (its CPU was taken away meanwhile) still works. Signals are the caller's. */
+/* Signals are the caller's. */
 static bw_status start_worker(bw_pool *pool, int rank) {
     worker *self = &pool->workers[rank];
     self->pool = pool;
@@ -211,12 +198,7 @@ static bw_status start_worker(bw_pool *pool, int rank) {
         return bw_fail(BW_CODE_SYSTEM, "cannot start thread %d of %d: %s; set BWPROF_CPU_THREADS to fewer", rank + 1,
                        pool->threads, strerror(error));
     }
-    pool->started++;
-    if (pool->cpu_count) {
-        cpu_mask mask;
-        mask_one(pool->cpus[rank % pool->cpu_count], &mask);
-        pthread_setaffinity_np(self->thread, sizeof mask, mask.sets);
-    }
+    pool->workers_started++;
     return BW_OK;
 }
 
@@ -226,7 +208,7 @@ bw_status bw_pool_create(int threads, bw_pool **out) {
     int *cpus = NULL;
     int cpu_count = 0;
     BW_GOTO(find_cpus(&cpus, &cpu_count));
-    if (threads == 0) threads = cpu_count ? cpu_count : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads == 0) threads = cpu_count ? cpu_count : bw_parallel_processors();
     threads = (int)bw_max64(1, bw_min64(threads, THREAD_LIMIT));
 
     size_t bytes = sizeof *pool + (size_t)threads * sizeof pool->workers[0];
@@ -253,8 +235,8 @@ void bw_pool_free(bw_pool *pool) {
     if (!pool) return;
     if (pool->process == getpid()) {
         pool->task = NULL;
-        announce(pool);
-        for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+        announce(&pool->started);
+        for (int i = 1; i <= pool->workers_started; i++) pthread_join(pool->workers[i].thread, NULL);
     }
     free(pool->cpus);
     free(pool);

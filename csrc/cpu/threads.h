@@ -17,7 +17,6 @@ void bw_pool_free(bw_pool *pool); /* NULL is fine */
 int bw_pool_size(const bw_pool *pool);
 int bw_pool_cpus(const bw_pool *pool);            /* CPUs that the threads are pinned to; 0 = they are not pinned */
 const int *bw_pool_cpu_list(const bw_pool *pool); /* bw_pool_cpus of them; NULL = they are not pinned */
-int bw_pool_cpus_allowed(void);                   /* that the calling thread may run on */
 bool bw_pool_uses(const bw_pool *pool, int cpu);
 pid_t bw_pool_thread(const bw_pool *pool, int rank); /* rank 0 is the calling thread */
 

@@ -17,8 +17,9 @@ enum { KEYS_AT_ONCE = 2, VALUES_AT_ONCE = BW_SIMD_FLOATS == 16 ? 4 : 2 };
 
 typedef struct problem {
     const bw_launch *launch;
-    int64_t batch, kv_len, num_heads, num_kv_heads, head_dim, group, splits;
-    int64_t padded_dim; /* whole vectors */
+    int64_t batch, kv_len, num_heads, num_kv_heads, head_dim, group;
+    int64_t padded_dim;           /* whole vectors */
+    int64_t splits, heads_a_task; /* an entry's tasks: its keys in so many parts, so many K/V heads together */
 } problem;
 
 /* One thread's part of the workspace: fp32 rows of padded_dim for each query head. */
@@ -40,7 +41,7 @@ static int64_t split_count(const bw_dims *dims, const bw_device_facts *facts) {
     return units == 1 ? 1 : bw_min64(wanted, most);
 }
 
-static problem problem_of(const bw_launch *launch) {
+static problem problem_of(const bw_launch *launch, bool split) {
     const int64_t *dims = launch->dims->value;
     problem p = {.launch = launch,
                  .batch = dims[BW_DECODE_BATCH],
@@ -48,7 +49,8 @@ static problem problem_of(const bw_launch *launch) {
                  .num_heads = dims[BW_DECODE_NUM_HEADS],
                  .num_kv_heads = dims[BW_DECODE_NUM_KV_HEADS],
                  .head_dim = dims[BW_DECODE_HEAD_DIM],
-                 .splits = split_count(launch->dims, &launch->device->facts)};
+                 .splits = split ? split_count(launch->dims, &launch->device->facts) : 1,
+                 .heads_a_task = split ? dims[BW_DECODE_NUM_KV_HEADS] : 1};
     p.group = p.num_heads / p.num_kv_heads;
     p.padded_dim = bw_round_up(p.head_dim, BW_SIMD_FLOATS);
     return p;
@@ -135,7 +137,7 @@ BW_INLINE void dot_rows(bw_dtype dtype, const int heads, const int keys, const v
         }
     }
     for (int i = 0; d < head_dim && i < keys; i++) {
-        bw_vf x = bw_vf_load_as_part(dtype, k, row + i * stride + d, (int)(head_dim - d));
+        bw_vf x = bw_vf_load_as_upto(dtype, k, row + i * stride + d, head_dim - d);
         for (int h = 0; h < heads; h++) total[h][i] = bw_vf_fma(x, bw_vf_load(q + h * padded_dim + d), total[h][i]);
     }
 #pragma GCC unroll 4
@@ -165,10 +167,9 @@ BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, co
     for (int h = 0; h < heads; h++) bw_vf_store(scores + h * TILE_KEYS, bw_vf_sums(dots[h]));
 }
 
-/* out += scores v for `heads` query heads and `vectors` vectors of the head from d on; `left` elements of the head are
- * left there, of which a vector may be cut short. */
-BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, const bool whole, const problem *p,
-                           const float *scores, int64_t start, int64_t keys, int64_t left, fetch f, float *out) {
+/* out += scores v for `heads` query heads and `vectors` vectors of the head, each of up to `left` elements. */
+BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, const problem *p, const float *scores,
+                           int64_t start, int64_t keys, int64_t left, fetch f, float *out) {
     const void *v = p->launch->operand[BW_ATTENTION_V];
     const int64_t stride = p->num_kv_heads * p->head_dim, padded_dim = p->padded_dim;
     bw_vf total[HEADS_AT_ONCE][VALUES_AT_ONCE];
@@ -183,7 +184,7 @@ BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, c
 #pragma GCC unroll 4
         for (int i = 0; i < vectors; i++) {
             int64_t at = start + j * stride + i * BW_SIMD_FLOATS;
-            x[i] = whole ? bw_vf_load_as(dtype, v, at) : bw_vf_load_as_part(dtype, v, at, (int)left);
+            x[i] = bw_vf_load_as_upto(dtype, v, at, left);
         }
 #pragma GCC unroll 4
         for (int h = 0; h < heads; h++) {
@@ -204,17 +205,18 @@ BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, con
     const int64_t head_dim = p->head_dim;
     int64_t d = 0;
     for (; d + VALUES_AT_ONCE * BW_SIMD_FLOATS <= head_dim; d += VALUES_AT_ONCE * BW_SIMD_FLOATS, f.wanted = false) {
-        value_block(dtype, heads, VALUES_AT_ONCE, true, p, scores, start + d, keys, 0, f, out + d);
+        value_block(dtype, heads, VALUES_AT_ONCE, p, scores, start + d, keys, BW_SIMD_FLOATS, f, out + d);
     }
     for (; d + BW_SIMD_FLOATS <= head_dim; d += BW_SIMD_FLOATS, f.wanted = false) {
-        value_block(dtype, heads, 1, true, p, scores, start + d, keys, 0, f, out + d);
+        value_block(dtype, heads, 1, p, scores, start + d, keys, BW_SIMD_FLOATS, f, out + d);
     }
-    if (d < head_dim) value_block(dtype, heads, 1, false, p, scores, start + d, keys, head_dim - d, f, out + d);
+    if (d < head_dim) value_block(dtype, heads, 1, p, scores, start + d, keys, head_dim - d, f, out + d);
 }
 
 /* `heads` query heads from `first` on, of one K/V head, and one tile of keys whose K and V rows start at `start`. */
-BW_INLINE void tile_heads(bw_dtype dtype, const int heads, const problem *p, room *r, int64_t first, int64_t start,
+BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const problem *p, room *r, int64_t first, int64_t start,
                           int64_t keys, fetch f) {
+    if (heads > HEADS_AT_ONCE) return;
     const int64_t stride = p->num_kv_heads * p->head_dim;
     const float *q = r->q + first * p->padded_dim;
     for (int64_t j = 0; j < keys; j += BW_SIMD_FLOATS) {
@@ -233,12 +235,8 @@ BW_INLINE void tile_heads(bw_dtype dtype, const int heads, const problem *p, roo
 BW_INLINE void tile_group(bw_dtype dtype, const problem *p, room *r, int64_t first, int64_t start, int64_t keys,
                           fetch f) {
     for (int64_t h = 0; h < p->group; h += HEADS_AT_ONCE, f.wanted = false) {
-        switch (p->group - h) {
-            case 1: tile_heads(dtype, 1, p, r, first + h, start, keys, f); break;
-            case 2: tile_heads(dtype, 2, p, r, first + h, start, keys, f); break;
-            case 3: tile_heads(dtype, 3, p, r, first + h, start, keys, f); break;
-            default: tile_heads(dtype, 4, p, r, first + h, start, keys, f); break;
-        }
+        int64_t heads = bw_min64(HEADS_AT_ONCE, p->group - h);
+        BW_COUNT_SWITCH(heads, tile_heads, dtype, p, r, first + h, start, keys, f);
     }
 }
 
@@ -260,74 +258,52 @@ BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *
     }
 }
 
-/* What one task found, to row `row` of the output or, a `part` (fp32), of the scratch, where keys that weigh nothing
- * leave zeros: other splits may have others. */
-BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, bool part, int64_t row) {
-    void *to = part ? p->launch->scratch : p->launch->operand[BW_ATTENTION_OUT];
-    for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
-        const bw_vf factor = bw_vf_set(part && r->sum[head] == 0.0f ? 0.0f : 1.0f / r->sum[head]);
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
-            bw_vf x = bw_vf_load(r->out + head * p->padded_dim + d) * factor;
-            bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->head_dim + d, x, p->head_dim - d);
-        }
-    }
-}
-
-static void run_stretch(const problem *p, const stretch *s, room *r) {
-    BW_DTYPE_SWITCH(p->launch->precision->cache, attend, p, s, r);
-}
-
-static void store_output(const problem *p, const stretch *s, const room *r) {
-    BW_DTYPE_SWITCH(p->launch->precision->cache, store_heads, p, s, r, false, s->entry);
-}
-
-static void simple_share(void *context, int rank, int ranks) {
-    (void)ranks;
-    const problem *p = context;
-    room r = room_of(p, rank);
-    int64_t tasks = p->batch * p->num_kv_heads;
-    for (int64_t task; (task = bw_pool_next(p->launch->device->pool)) < tasks;) {
-        int64_t entry = task / p->num_kv_heads, head = task % p->num_kv_heads;
-        stretch s = {entry, head, head + 1, 0, entry_length(p, entry)};
-        run_stretch(p, &s, &r);
-        store_output(p, &s, &r);
-    }
-}
-
-static bw_status simple_launch(const bw_launch *launch) {
-    problem p = problem_of(launch);
-    bw_pool_run(launch->device->pool, simple_share, &p);
-    return BW_OK;
-}
-
 /* The scratch of splitkv: (splits, B, H, D) partial outputs, then (splits, B, H) logarithms of their sums. */
 BW_INLINE float *logarithms(const problem *p) {
     return (float *)p->launch->scratch + p->splits * p->batch * p->num_heads * p->head_dim;
 }
 
-static void store_partial(const problem *p, const stretch *s, const room *r, int64_t split) {
-    int64_t row = split * p->batch + s->entry;
-    store_heads(BW_FP32, p, s, r, true, row);
-    for (int64_t head = 0; head < p->num_heads; head++) {
-        logarithms(p)[row * p->num_heads + head] = r->largest[head] + logf(r->sum[head]);
+/* What a task found, to row `row` of `to`: the output, or the scratch, where keys that weigh nothing leave zeros, as
+ * other splits may have others. */
+BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, int64_t row, void *to) {
+    for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
+        const bw_vf factor = bw_vf_set(p->splits > 1 && r->sum[head] == 0.0f ? 0.0f : 1.0f / r->sum[head]);
+        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
+            bw_vf x = bw_vf_load(r->out + head * p->padded_dim + d) * factor;
+            bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->head_dim + d, x, p->head_dim - d);
+        }
+        if (p->splits > 1) logarithms(p)[row * p->num_heads + head] = r->largest[head] + logf(r->sum[head]);
     }
 }
 
-static void split_share(void *context, int rank, int ranks) {
+/* Not inlined, so that its loops keep to the registers. */
+static __attribute__((noinline)) void attend_stretch(const problem *p, const stretch *s, room *r) {
+    BW_DTYPE_SWITCH(p->launch->precision->cache, attend, p, s, r);
+}
+
+static void attend_share(void *context, int rank, int ranks) {
     (void)ranks;
     const problem *p = context;
+    const bw_dtype dtype = p->launch->precision->cache;
     room r = room_of(p, rank);
-    int64_t tasks = p->batch * p->splits;
-    for (int64_t task; (task = bw_pool_next(p->launch->device->pool)) < tasks;) {
-        int64_t entry = task / p->splits, split = task % p->splits, length = entry_length(p, entry);
-        stretch s = {entry, 0, p->num_kv_heads, length * split / p->splits, length * (split + 1) / p->splits};
-        run_stretch(p, &s, &r);
-        if (p->splits == 1) {
-            store_output(p, &s, &r);
+    int64_t a_split = p->num_kv_heads / p->heads_a_task, an_entry = a_split * p->splits;
+    for (int64_t task; (task = bw_pool_next(p->launch->device->pool)) < p->batch * an_entry;) {
+        int64_t entry = task / an_entry, split = task % an_entry / a_split, head = task % a_split * p->heads_a_task;
+        int64_t length = entry_length(p, entry);
+        stretch s = {entry, head, head + p->heads_a_task, length * split / p->splits, length * (split + 1) / p->splits};
+        attend_stretch(p, &s, &r);
+        if (p->splits > 1) {
+            store_heads(BW_FP32, p, &s, &r, split * p->batch + entry, p->launch->scratch);
         } else {
-            store_partial(p, &s, &r, split);
+            BW_DTYPE_SWITCH(dtype, store_heads, p, &s, &r, entry, p->launch->operand[BW_ATTENTION_OUT]);
         }
     }
+}
+
+static bw_status simple_launch(const bw_launch *launch) {
+    problem p = problem_of(launch, false);
+    bw_pool_run(launch->device->pool, attend_share, &p);
+    return BW_OK;
 }
 
 /* Output row (entry, head) as the mean of its partial outputs, weighted by their sums. */
@@ -357,8 +333,8 @@ static void combine_share(void *context, int rank, int ranks) {
 }
 
 static bw_status splitkv_launch(const bw_launch *launch) {
-    problem p = problem_of(launch);
-    bw_pool_run(launch->device->pool, split_share, &p);
+    problem p = problem_of(launch, true);
+    bw_pool_run(launch->device->pool, attend_share, &p);
     if (p.splits > 1) bw_pool_run(launch->device->pool, combine_share, &p);
     return BW_OK;
 }
@@ -383,24 +359,14 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 }
 
 static const bw_variant rows[] = {
-    {.name = "simple",
-     .text = "one task for each batch entry and K/V head",
-     .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .workspace_bytes = workspace_bytes,
-     .launch = simple_launch},
-    {.name = "splitkv",
-     .text = "keys split among the threads, partial results combined",
-     .prediction = {.changes = "keys split among the threads, partial results combined",
-                    .predicted = 1.8,
-                    .because = "one K/V head is one task: of two threads one had nothing to do"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .scratch_bytes = splitkv_scratch,
-     .workspace_bytes = workspace_bytes,
-     .extra_cost = splitkv_cost,
-     .launch = splitkv_launch},
+    BW_CPU_ROW("simple", simple, .text = "one task for each batch entry and K/V head",
+               .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
+               .workspace_bytes = workspace_bytes),
+    BW_CPU_ROW("splitkv", splitkv, .text = "keys split among the threads, partial results combined",
+               .prediction = {.changes = "keys split among the threads, partial results combined",
+                              .predicted = 1.8,
+                              .because = "one K/V head is one task: of two threads one had nothing to do"},
+               .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {

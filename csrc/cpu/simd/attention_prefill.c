@@ -108,14 +108,14 @@ BW_INLINE void multiply_keys(bw_dtype dtype, const problem *p, const tile *t, ro
     }
 }
 
-/* out += scores v for keys [key, key + keys). */
+/* out = scores v, or, but for the first keys, out += scores v, for keys [key, key + keys). */
 BW_INLINE void multiply_values(bw_dtype dtype, const problem *p, const tile *t, room *r, int64_t key, int64_t keys) {
     for (int64_t d = 0; d < p->head_dim; d += BW_MICRO_COLUMNS) {
         int64_t wide = bw_min64(BW_MICRO_COLUMNS, p->head_dim - d);
         int vectors = bw_micro_vectors(wide);
         bw_pack_steps(dtype, p->launch->operand[BW_ATTENTION_V], key_start(p, t, key) + d,
                       p->num_kv_heads * p->head_dim, wide, keys, vectors, r->panel);
-        bw_micro_rows(t->rows, vectors, r->scores, r->panel, keys, r->out + d, BW_MICRO_STRIDE, true);
+        bw_micro_rows(t->rows, vectors, r->scores, r->panel, keys, r->out + d, BW_MICRO_STRIDE, key > 0);
     }
 }
 
@@ -130,24 +130,8 @@ BW_INLINE void store_out(bw_dtype dtype, const problem *p, const tile *t, const 
     }
 }
 
-static void clear_out(const problem *p, const tile *t, room *r) {
-    for (int64_t i = 0; i < t->rows; i++) {
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
-            bw_vf_store(r->out + i * BW_MICRO_STRIDE + d, bw_vf_set(0.0f));
-        }
-    }
-}
-
-/* Of row i's `keys` scores the first `valid` are attended; the others weigh nothing. */
-static void update_softmax_row(const problem *p, room *r, int64_t i, int64_t valid, int64_t keys) {
-    float *row = r->scores + i * BW_MICRO_STRIDE;
-    bw_softmax_update(row, valid, r->out + i * BW_MICRO_STRIDE, p->head_dim, &r->largest[i], &r->sum[i]);
-    for (int64_t j = valid; j < keys; j++) row[j] = 0.0f;
-}
-
 BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room *r) {
     load_queries(dtype, p, t, r);
-    clear_out(p, t, r);
     for (int64_t i = 0; i < t->rows; i++) {
         r->largest[i] = -INFINITY;
         r->sum[i] = 0.0f;
@@ -156,9 +140,11 @@ BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room 
     for (int64_t key = 0; key < end; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, end - key);
         multiply_keys(dtype, p, t, r, key, keys);
-        for (int64_t i = 0; i < t->rows; i++) {
-            int64_t valid = key_limit(p, t->row + i) - key;
-            update_softmax_row(p, r, i, bw_min64(bw_max64(0, valid), keys), keys);
+        for (int64_t i = 0; i < t->rows; i++) { /* keys behind `valid` weigh nothing */
+            float *scores = r->scores + i * BW_MICRO_STRIDE, *out = r->out + i * BW_MICRO_STRIDE;
+            int64_t valid = bw_min64(bw_max64(0, key_limit(p, t->row + i) - key), keys);
+            bw_softmax_update(scores, valid, out, key > 0 ? p->head_dim : 0, &r->largest[i], &r->sum[i]);
+            for (int64_t j = valid; j < keys; j++) scores[j] = 0.0f;
         }
         multiply_values(dtype, p, t, r, key, keys);
     }
@@ -234,7 +220,6 @@ BW_INLINE void softmax_row(bw_dtype dtype, const problem *p, int64_t index) {
 
 /* Pass 3: out = P v. */
 BW_INLINE void value_tile(bw_dtype dtype, const problem *p, const tile *t, room *r) {
-    clear_out(p, t, r);
     for (int64_t key = 0; key < p->kv_len; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, p->kv_len - key);
         for (int64_t i = 0; i < t->rows; i++) {
@@ -298,16 +283,12 @@ static const bw_variant rows[] = {
      .workspace_bytes = workspace_bytes,
      .extra_cost = unfused_cost,
      .launch = unfused_launch},
-    {.name = "flash",
-     .text = "one pass over the keys for each tile of queries, scores stay in the caches",
-     .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
-                    .predicted = 1.3,
-                    .because =
-                        "the same products by the same tiles; 16 MiB of scores a head are neither written nor read"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .workspace_bytes = workspace_bytes,
-     .launch = flash_launch},
+    BW_CPU_ROW("flash", flash, .text = "one pass over the keys for each tile of queries, scores stay in the caches",
+               .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
+                              .predicted = 1.3,
+                              .because = "the same products by the same tiles; 16 MiB of scores a head are neither "
+                                         "written nor read"},
+               .workspace_bytes = workspace_bytes),
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_prefill) = {

@@ -37,15 +37,19 @@ static product product_of(const bw_launch *launch) {
 
 BW_INLINE void put(bw_dtype dtype, const product *p, int64_t at, float value) {
     bw_vf x = bw_vf_set(value);
-    if (p->c) x = x + bw_vf_load_as_part(dtype, p->c, at, 1);
-    bw_vf_store_as_part(dtype, p->d, at, x, 1);
+    if (p->c) x = x + bw_vf_load_as_upto(dtype, p->c, at, 1);
+    bw_vf_store_as_upto(dtype, p->d, at, x, 1);
 }
 
 BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, int64_t last) {
     for (int64_t at = first; at < last; at++) {
         int64_t row = at / p->n * p->k, column = at % p->n * p->k;
         bw_vf total = bw_vf_set(0.0f);
-        for (int64_t k = 0; k < p->k; k += BW_SIMD_FLOATS) {
+        int64_t k = 0;
+        for (; k + BW_SIMD_FLOATS <= p->k; k += BW_SIMD_FLOATS) {
+            total = bw_vf_fma(bw_vf_load_as(dtype, p->a, row + k), bw_vf_load_as(dtype, p->b, column + k), total);
+        }
+        if (k < p->k) {
             total = bw_vf_fma(bw_vf_load_as_upto(dtype, p->a, row + k, p->k - k),
                               bw_vf_load_as_upto(dtype, p->b, column + k, p->k - k), total);
         }
@@ -91,7 +95,7 @@ static bw_status naive_launch(const bw_launch *launch) {
 }
 
 /* `rows` rows of A (fp32) against `columns` rows of B from `column` on. */
-BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, const product *p, const float *a,
+BW_INLINE void gemv_block(const int rows, bw_dtype dtype, const int columns, const product *p, const float *a,
                           int64_t column) {
     bw_vf total[GEMV_ROWS_MAX][4];
 #pragma GCC unroll 8
@@ -109,9 +113,9 @@ BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, con
         }
     }
     for (int j = 0; j < columns && k < p->k; j++) {
-        bw_vf b = bw_vf_load_as_part(dtype, p->b, (column + j) * p->k + k, (int)(p->k - k));
+        bw_vf b = bw_vf_load_as_upto(dtype, p->b, (column + j) * p->k + k, p->k - k);
         for (int i = 0; i < rows; i++) {
-            total[i][j] = bw_vf_fma(bw_vf_load_part(a + i * p->k + k, (int)(p->k - k)), b, total[i][j]);
+            total[i][j] = bw_vf_fma(bw_vf_load_as_upto(BW_FP32, a, i * p->k + k, p->k - k), b, total[i][j]);
         }
     }
     for (int i = 0; i < rows; i++) {
@@ -119,25 +123,17 @@ BW_INLINE void gemv_block(bw_dtype dtype, const int rows, const int columns, con
     }
 }
 
-BW_INLINE void gemv_rows(bw_dtype dtype, const int rows, const product *p, const float *a, int64_t first,
+BW_INLINE void gemv_rows(const int rows, bw_dtype dtype, const product *p, const float *a, int64_t first,
                          int64_t last) {
+    if (rows > GEMV_ROWS_MAX) return;
     const int columns = rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
     int64_t column = first;
-    for (; column + columns <= last; column += columns) gemv_block(dtype, rows, columns, p, a, column);
-    for (; column < last; column++) gemv_block(dtype, rows, 1, p, a, column);
+    for (; column + columns <= last; column += columns) gemv_block(rows, dtype, columns, p, a, column);
+    for (; column < last; column++) gemv_block(rows, dtype, 1, p, a, column);
 }
 
 BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, int64_t first, int64_t last) {
-    switch (p->m) {
-        case 1: gemv_rows(dtype, 1, p, a, first, last); break;
-        case 2: gemv_rows(dtype, 2, p, a, first, last); break;
-        case 3: gemv_rows(dtype, 3, p, a, first, last); break;
-        case 4: gemv_rows(dtype, 4, p, a, first, last); break;
-        case 5: gemv_rows(dtype, 5, p, a, first, last); break;
-        case 6: gemv_rows(dtype, 6, p, a, first, last); break;
-        case 7: gemv_rows(dtype, 7, p, a, first, last); break;
-        default: gemv_rows(dtype, 8, p, a, first, last); break;
-    }
+    BW_COUNT_SWITCH(p->m, gemv_rows, dtype, p, a, first, last);
 }
 
 /* Each thread converts A for itself: that is cheaper than waiting for another to do it. */
@@ -249,27 +245,20 @@ static const bw_variant rows[] = {
      .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
      .rounds_once = true,
      .launch = naive_launch},
-    {.name = "gemv",
-     .text = "up to 8 rows of A against each row of B, which is read once",
-     .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
-                    .predicted = 1.2,
-                    .because = "one row of A needs B once either way; rows side by side keep more of the memory busy",
-                    .at = "fp32 M=1 N=4096 K=4096"},
-     .precisions = BW_CPU_PRECISIONS,
-     .refuses = gemv_refuses,
-     .prefers = gemv_prefers,
-     .workspace_bytes = gemv_workspace,
-     .rounds_once = true,
-     .launch = gemv_launch},
-    {.name = "blocked",
-     .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-     .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-                    .predicted = 6.0,
-                    .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
-     .precisions = BW_CPU_PRECISIONS,
-     .workspace_bytes = blocked_workspace,
-     .rounds_once = true,
-     .launch = blocked_launch},
+    BW_CPU_ROW("gemv", gemv, .text = "up to 8 rows of A against each row of B, which is read once",
+               .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
+                              .predicted = 1.2,
+                              .because = "one row of A needs B once either way; rows side by side keep more of the "
+                                         "memory busy",
+                              .at = "fp32 M=1 N=4096 K=4096"},
+               .refuses = gemv_refuses, .prefers = gemv_prefers, .workspace_bytes = gemv_workspace),
+    BW_CPU_ROW("blocked", blocked,
+               .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
+               .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
+                                         "registers",
+                              .predicted = 6.0,
+                              .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
+               .workspace_bytes = blocked_workspace),
 };
 
 const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};

@@ -15,8 +15,7 @@ typedef int64_t row_stretch(const row_move *move, int64_t row, int64_t *from_row
 struct row_move {
     const bw_launch *launch;
     int64_t rows, row_bytes, chunk_rows;
-    const char *from[2];
-    char *to[2];
+    void *const *from, *const *to; /* K and V */
     row_stretch *stretch;
     bool large;
 };
@@ -50,23 +49,14 @@ static int64_t gather_stretch(const row_move *move, int64_t row, int64_t *from_r
     return bw_min64(page_size - token % page_size, kv_len - token);
 }
 
-/* Whole chunks of K (side 0) or V for each rank: the same stretch of both, where there are enough, so that a rank finds
- * them in the memory it is near to. What cannot be divided goes to the first ranks on one side, to the last on the
- * other.
- */
+/* Whole chunks of K (side 0) or V for each rank: the same stretch of both, so that a rank finds them in the memory it
+ * is near to. The chunks that cannot be divided go to the first ranks of K, to the last of V. */
 static void side_share(int64_t chunks, int side, int rank, int ranks, int64_t *first, int64_t *last) {
-    if (chunks < ranks) {
-        bw_pool_share(2 * chunks, rank, ranks, first, last);
-        *first = bw_max64(0, *first - side * chunks);
-        *last = bw_min64(chunks, *last - side * chunks);
-    } else if (side == 0) {
-        bw_pool_share(chunks, rank, ranks, first, last);
-    } else {
-        bw_pool_share(chunks, ranks - 1 - rank, ranks, first, last);
-        int64_t from_end = *first;
-        *first = chunks - *last;
-        *last = chunks - from_end;
-    }
+    bw_pool_share(chunks, side ? ranks - 1 - rank : rank, ranks, first, last);
+    if (side == 0) return;
+    int64_t from_end = *first;
+    *first = chunks - *last;
+    *last = chunks - from_end;
 }
 
 static void move_share(void *context, int rank, int ranks) {
@@ -79,20 +69,29 @@ static void move_share(void *context, int rank, int ranks) {
         while (row < end) {
             int64_t from_row, to_row;
             int64_t rows = bw_min64(move->stretch(move, row, &from_row, &to_row), end - row);
-            bw_copy_bytes(move->to[side] + to_row * move->row_bytes, move->from[side] + from_row * move->row_bytes,
-                          rows * move->row_bytes, move->large, walk);
+            bw_copy_bytes((char *)move->to[side] + to_row * move->row_bytes,
+                          (const char *)move->from[side] + from_row * move->row_bytes, rows * move->row_bytes,
+                          move->large, walk);
             row += rows;
         }
     }
     if (move->large) bw_stream_fence();
 }
 
-/* An operation's numbers: parameters, whose product of the first two is how many rows there are, and operands. */
+/* An operation's parameters, of which the first two say how many rows there are, and its operands: V follows K. */
 typedef struct kv_numbers {
-    int batch, tokens, heads, head_dim;
-    int from[2], to[2];
+    int batch, tokens, heads, head_dim, from_k, to_k;
     row_stretch *stretch;
 } kv_numbers;
+
+static const kv_numbers append_numbers = {BW_APPEND_BATCH,    BW_APPEND_SEQ_LEN, BW_APPEND_NUM_KV_HEADS,
+                                          BW_APPEND_HEAD_DIM, BW_APPEND_K,       BW_APPEND_K_CACHE,
+                                          append_stretch};
+static const kv_numbers gather_numbers = {BW_GATHER_BATCH,    BW_GATHER_KV_LEN,  BW_GATHER_NUM_KV_HEADS,
+                                          BW_GATHER_HEAD_DIM, BW_GATHER_K_CACHE, BW_GATHER_K,
+                                          gather_stretch};
+static const kv_numbers copy_numbers = {BW_COPY_BATCH, BW_COPY_KV_LEN, BW_COPY_NUM_KV_HEADS, BW_COPY_HEAD_DIM,
+                                        BW_COPY_K,     BW_COPY_K_COPY, copy_stretch};
 
 static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
     const int64_t *dims = launch->dims->value;
@@ -100,52 +99,31 @@ static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
         .launch = launch,
         .rows = dims[numbers->batch] * dims[numbers->tokens],
         .row_bytes = dims[numbers->heads] * dims[numbers->head_dim] * bw_elem_bytes(launch->precision->cache),
+        .from = launch->operand + numbers->from_k,
+        .to = launch->operand + numbers->to_k,
         .stretch = numbers->stretch};
-    for (int side = 0; side < 2; side++) {
-        move.from[side] = launch->operand[numbers->from[side]];
-        move.to[side] = launch->operand[numbers->to[side]];
-    }
     move.chunk_rows = bw_max64(1, CHUNK_BYTES / move.row_bytes);
     move.large = bw_is_large(2 * move.rows * move.row_bytes);
     return move;
 }
 
-static const kv_numbers append_numbers = {
-    BW_APPEND_BATCH,    BW_APPEND_SEQ_LEN,          BW_APPEND_NUM_KV_HEADS,
-    BW_APPEND_HEAD_DIM, {BW_APPEND_K, BW_APPEND_V}, {BW_APPEND_K_CACHE, BW_APPEND_V_CACHE},
-    append_stretch};
-static const kv_numbers gather_numbers = {BW_GATHER_BATCH,
-                                          BW_GATHER_KV_LEN,
-                                          BW_GATHER_NUM_KV_HEADS,
-                                          BW_GATHER_HEAD_DIM,
-                                          {BW_GATHER_K_CACHE, BW_GATHER_V_CACHE},
-                                          {BW_GATHER_K, BW_GATHER_V},
-                                          gather_stretch};
-static const kv_numbers copy_numbers = {BW_COPY_BATCH,    BW_COPY_KV_LEN,         BW_COPY_NUM_KV_HEADS,
-                                        BW_COPY_HEAD_DIM, {BW_COPY_K, BW_COPY_V}, {BW_COPY_K_COPY, BW_COPY_V_COPY},
-                                        copy_stretch};
-
 /* `prepare` chooses the walk that large copies take. */
-#define BW_KV_TABLE(operation, numbers)                                                                        \
-    static bw_status operation##_launch(const bw_launch *launch) {                                             \
-        row_move move = move_of(launch, &numbers);                                                             \
-        bw_pool_run(launch->device->pool, move_share, &move);                                                  \
-        return BW_OK;                                                                                          \
-    }                                                                                                          \
-    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {             \
-        (void)set_count, (void)state;                                                                          \
-        row_move move = move_of(sets, &numbers);                                                               \
-        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                                \
-        return BW_OK;                                                                                          \
-    }                                                                                                          \
-    static const bw_variant operation##_rows[] = {{.name = "rows",                                             \
-                                                   .text = "stretches of adjacent rows, all threads; large "   \
-                                                           "destinations are written past the caches",         \
-                                                   .prediction = {.changes = "the only variant: stretches of " \
-                                                                             "adjacent rows, all threads"},    \
-                                                   .precisions = BW_CPU_PRECISIONS,                            \
-                                                   .prepare = operation##_prepare,                             \
-                                                   .launch = operation##_launch}};                             \
+#define BW_KV_TABLE(operation, numbers)                                                                               \
+    static bw_status operation##_launch(const bw_launch *launch) {                                                    \
+        row_move move = move_of(launch, &numbers);                                                                    \
+        bw_pool_run(launch->device->pool, move_share, &move);                                                         \
+        return BW_OK;                                                                                                 \
+    }                                                                                                                 \
+    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {                    \
+        (void)set_count, (void)state;                                                                                 \
+        row_move move = move_of(sets, &numbers);                                                                      \
+        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                                       \
+        return BW_OK;                                                                                                 \
+    }                                                                                                                 \
+    static const bw_variant operation##_rows[] = {                                                                    \
+        BW_CPU_ROW("rows", operation, .prepare = operation##_prepare,                                                 \
+                   .text = "stretches of adjacent rows, all threads; large destinations are written past the caches", \
+                   .prediction = {.changes = "the only variant: stretches of adjacent rows, all threads"})};          \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};
 
 BW_KV_TABLE(kv_append, append_numbers)

@@ -13,10 +13,9 @@ enum {
     BW_MICRO_COLUMNS = 2 * BW_SIMD_FLOATS
 };
 
-typedef void (*bw_micro)(const float *a, const float *b, int64_t depth, float *out, int64_t out_stride, bool add);
-
-BW_INLINE void bw_micro_body(const int rows, const int vectors, const float *a, const float *b, int64_t depth,
+BW_INLINE void bw_micro_tile(const int rows, const int vectors, const float *a, const float *b, int64_t depth,
                              float *out, int64_t out_stride, bool add) {
+    if (rows > BW_MICRO_ROWS) return;
     bw_vf total[BW_MICRO_ROWS][2];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
@@ -44,37 +43,15 @@ BW_INLINE void bw_micro_body(const int rows, const int vectors, const float *a, 
     }
 }
 
-#define BW_MICRO_DEFINE(rows)                                                                                      \
-    static void bw_micro_##rows##_1(const float *a, const float *b, int64_t depth, float *out, int64_t out_stride, \
-                                    bool add) {                                                                    \
-        bw_micro_body(rows, 1, a, b, depth, out, out_stride, add);                                                 \
-    }                                                                                                              \
-    static void bw_micro_##rows##_2(const float *a, const float *b, int64_t depth, float *out, int64_t out_stride, \
-                                    bool add) {                                                                    \
-        bw_micro_body(rows, 2, a, b, depth, out, out_stride, add);                                                 \
+/* Not inlined into its callers, so that its loops keep to the registers. */
+static __attribute__((noinline, unused)) void bw_micro_run(int rows, int vectors, const float *a, const float *b,
+                                                           int64_t depth, float *out, int64_t out_stride, bool add) {
+    if (vectors == 1) {
+        BW_COUNT_SWITCH(rows, bw_micro_tile, 1, a, b, depth, out, out_stride, add);
+    } else {
+        BW_COUNT_SWITCH(rows, bw_micro_tile, 2, a, b, depth, out, out_stride, add);
     }
-
-#define BW_MICRO_ROW(rows) {bw_micro_##rows##_1, bw_micro_##rows##_2},
-
-#define BW_MICRO_LIST_4(X) X(1) X(2) X(3) X(4)
-#define BW_MICRO_LIST_6(X) BW_MICRO_LIST_4(X) X(5) X(6)
-#define BW_MICRO_LIST_8(X) BW_MICRO_LIST_6(X) X(7) X(8)
-#define BW_MICRO_LIST_12(X) BW_MICRO_LIST_8(X) X(9) X(10) X(11) X(12)
-
-#if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx512
-#define BW_MICRO_LIST BW_MICRO_LIST_12
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx2
-#define BW_MICRO_LIST BW_MICRO_LIST_6
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_neon
-#define BW_MICRO_LIST BW_MICRO_LIST_8
-#else
-#define BW_MICRO_LIST BW_MICRO_LIST_4
-#endif
-
-BW_MICRO_LIST(BW_MICRO_DEFINE)
-
-static const bw_micro bw_micro_table[][2] = {BW_MICRO_LIST(BW_MICRO_ROW)};
-_Static_assert(sizeof bw_micro_table / sizeof bw_micro_table[0] == BW_MICRO_ROWS, "one kernel per number of rows");
+}
 
 /* Any number of rows against one panel of b: stretches of nearly equal height, none above BW_MICRO_ROWS. */
 BW_INLINE void bw_micro_rows(int64_t rows, int vectors, const float *a, const float *b, int64_t depth, float *out,
@@ -83,8 +60,8 @@ BW_INLINE void bw_micro_rows(int64_t rows, int vectors, const float *a, const fl
     for (int i = 0; i < stretches; i++) {
         int64_t first, last;
         bw_pool_share(rows, i, stretches, &first, &last);
-        bw_micro_table[last - first - 1][vectors - 1](a + first * BW_MICRO_STRIDE, b, depth, out + first * out_stride,
-                                                      out_stride, add);
+        bw_micro_run((int)(last - first), vectors, a + first * BW_MICRO_STRIDE, b, depth, out + first * out_stride,
+                     out_stride, add);
     }
 }
 
@@ -99,8 +76,8 @@ BW_INLINE void bw_unpack(bw_dtype dtype, const void *data, int64_t first, int64_
     for (; i + BW_SIMD_FLOATS <= count; i += BW_SIMD_FLOATS) {
         bw_vf_store(out + i, bw_vf_load_as(dtype, data, first + i));
     }
-    if (i < count)
-        bw_vf_store_part(out + i, bw_vf_load_as_part(dtype, data, first + i, (int)(count - i)), (int)(count - i));
+    if (i == count) return;
+    bw_vf_store_as_upto(BW_FP32, out, i, bw_vf_load_as_upto(dtype, data, first + i, count - i), count - i);
 }
 
 /* Packs rows as the columns of b: row j, `stride` elements after row j - 1, becomes column j. Columns from `count` up

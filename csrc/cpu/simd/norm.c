@@ -36,12 +36,8 @@ static bw_status norm_launch(const bw_launch *launch) {
 }
 
 static const bw_variant rows[] = {
-    {.name = "rows",
-     .text = "a token at a time, tokens shared among the threads",
-     .prediction = {.changes = "the only variant: a token at a time, tokens shared among the threads"},
-     .precisions = BW_CPU_PRECISIONS,
-     .rounds_once = true,
-     .launch = norm_launch},
+    BW_CPU_ROW("rows", norm, .text = "a token at a time, tokens shared among the threads",
+               .prediction = {.changes = "the only variant: a token at a time, tokens shared among the threads"}),
 };
 
 const bw_variant_table BW_CPU_TABLE(rmsnorm) = {rows, sizeof rows / sizeof rows[0], NULL};

@@ -24,30 +24,32 @@
         return __VA_ARGS__;                       \
     }
 
-#define BW_ISA_ID_avx512 1
-#define BW_ISA_ID_avx2 2
-#define BW_ISA_ID_neon 3
-#define BW_ISA_ID_portable 4
-#define BW_ISA_ID_JOIN(isa) BW_ISA_ID_##isa
-#define BW_ISA_ID_OF(isa) BW_ISA_ID_JOIN(isa)
+/* The first line of an instruction set's header: how many floats a vector has, and how many rows of a product stay in
+ * registers (micro.h). bw_vh has as many 16-bit elements as bw_vf has floats. */
+#define BW_VECTORS(floats, rows)                                     \
+    enum { BW_SIMD_FLOATS = floats, BW_MICRO_ROWS = rows };          \
+    typedef float bw_vf __attribute__((vector_size(4 * floats)));    \
+    typedef uint32_t bw_vu __attribute__((vector_size(4 * floats))); \
+    typedef int32_t bw_vi __attribute__((vector_size(4 * floats)));  \
+    typedef uint16_t bw_vh __attribute__((vector_size(2 * floats)));
 
-#if BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx512
-#include "cpu/simd/vectors/avx512.h"
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_avx2
-#include "cpu/simd/vectors/avx2.h"
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_neon
-#include "cpu/simd/vectors/neon.h"
-#elif BW_ISA_ID_OF(BW_ISA) == BW_ISA_ID_portable
-#include "cpu/simd/vectors/portable.h"
-#else
-#error "no vector header for this BW_ISA"
-#endif
+#define BW_QUOTE(text) #text
+#define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
+/* clang-format off */
+#include BW_QUOTE_EXPANDED(cpu/simd/vectors/BW_ISA.h)
+/* clang-format on */
 
-enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS };
-typedef uint32_t bw_vu __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
-typedef int32_t bw_vi __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
+/* A part of a vector goes through an array of 16-bit elements, or of floats where nothing else loads those. */
+enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_SIMD_FLOATS : 2 * BW_SIMD_FLOATS };
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
+
+/* A variant that rounds once, in all these precisions: its launches are <function>_launch's. */
+#define BW_CPU_ROW(variant_name, function, ...)                                                                  \
+    {                                                                                                            \
+        .name = variant_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
+        __VA_ARGS__                                                                                              \
+    }
 
 /* function(BW_FP32, ...) with the dtype as a literal; types of precisions outside BW_CPU_PRECISIONS never get here. */
 #define BW_DTYPE_SWITCH(dtype, function, ...)                    \
@@ -58,6 +60,27 @@ typedef int32_t bw_vi __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
             case BW_BF16: function(BW_BF16, __VA_ARGS__); break; \
             default: abort();                                    \
         }                                                        \
+    } while (0)
+
+/* function(count, ...) with the count, 1 to 12, as a literal, so that its loops are unrolled; a function that takes
+ * fewer returns at once for the others. */
+#define BW_COUNT_SWITCH(count, function, ...)          \
+    do {                                               \
+        switch (count) {                               \
+            case 1: function(1, __VA_ARGS__); break;   \
+            case 2: function(2, __VA_ARGS__); break;   \
+            case 3: function(3, __VA_ARGS__); break;   \
+            case 4: function(4, __VA_ARGS__); break;   \
+            case 5: function(5, __VA_ARGS__); break;   \
+            case 6: function(6, __VA_ARGS__); break;   \
+            case 7: function(7, __VA_ARGS__); break;   \
+            case 8: function(8, __VA_ARGS__); break;   \
+            case 9: function(9, __VA_ARGS__); break;   \
+            case 10: function(10, __VA_ARGS__); break; \
+            case 11: function(11, __VA_ARGS__); break; \
+            case 12: function(12, __VA_ARGS__); break; \
+            default: abort();                          \
+        }                                              \
     } while (0)
 
 /* Of the types above; a constant where `dtype` is one. */
@@ -97,28 +120,23 @@ BW_INLINE void bw_vh_store(void *p, bw_vh x) {
     memcpy(p, &x, sizeof x);
 }
 
-#if !BW_SIMD_PARTS
-BW_INLINE bw_vf bw_vf_load_part(const float *p, int n) {
-    float part[BW_SIMD_FLOATS] = {0};
-    memcpy(part, p, (size_t)n * sizeof *p);
-    return bw_vf_load(part);
-}
-
-BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
-    float part[BW_SIMD_FLOATS];
-    bw_vf_store(part, x);
-    memcpy(p, part, (size_t)n * sizeof *p);
-}
-#endif
-
 #if !BW_SIMD_STREAMS
 BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
     bw_vf_store(p, x);
 }
+#endif
 
 BW_INLINE void bw_stream_fence(void) {
-}
+#if BW_SIMD_STREAMS
+    _mm_sfence();
 #endif
+}
+
+/* bw_float_to_bf16 without branches. */
+BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
+    const bw_vu bits = (bw_vu)x, rounded = bits + (0x7fffu + ((bits >> 16) & 1u));
+    return bw_vu_narrow(bw_vu_if_nan(x, bits | 0x400000u, rounded) >> 16);
+}
 
 BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
     const void *p = bw_at(dtype, data, index);
@@ -140,38 +158,34 @@ BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x
     }
 }
 
-/* n of 1 .. BW_SIMD_FLOATS elements; the lanes beyond read as zero, and nothing beyond is touched. */
-BW_INLINE bw_vf bw_vf_load_as_part(bw_dtype dtype, const void *data, int64_t index, int n) {
-    const void *p = bw_at(dtype, data, index);
-    if (dtype == BW_FP32) return bw_vf_load_part(p, n);
-    uint16_t part[BW_SIMD_FLOATS] = {0}; /* room for elements of one or two bytes */
-    memcpy(part, p, (size_t)n * bw_elem_bytes(dtype));
-    return bw_vf_load_as(dtype, part, 0);
-}
-
-BW_INLINE void bw_vf_store_as_part(bw_dtype dtype, void *data, int64_t index, bw_vf x, int n) {
-    void *p = bw_at_mutable(dtype, data, index);
-    if (dtype == BW_FP32) {
-        bw_vf_store_part(p, x, n);
-        return;
-    }
-    uint16_t part[BW_SIMD_FLOATS];
-    bw_vf_store_as(dtype, part, 0, x);
-    memcpy(p, part, (size_t)n * bw_elem_bytes(dtype));
-}
-
-/* Whole or part, for loops whose last step is short. */
+/* Up to a whole vector of the `left` elements that there are; lanes beyond read as zero, and nothing beyond is touched.
+ */
 BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t index, int64_t left) {
     if (left >= BW_SIMD_FLOATS) return bw_vf_load_as(dtype, data, index);
-    return bw_vf_load_as_part(dtype, data, index, (int)left);
+    const void *p = bw_at(dtype, data, index);
+#if BW_SIMD_PARTS
+    if (dtype == BW_FP32) return bw_vf_load_part(p, (int)left);
+#endif
+    uint16_t part[BW_PART_HALVES] = {0};
+    memcpy(part, p, (size_t)(left * bw_elem_bytes(dtype)));
+    return bw_vf_load_as(dtype, part, 0);
 }
 
 BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw_vf x, int64_t left) {
     if (left >= BW_SIMD_FLOATS) {
         bw_vf_store_as(dtype, data, index, x);
-    } else {
-        bw_vf_store_as_part(dtype, data, index, x, (int)left);
+        return;
     }
+    void *p = bw_at_mutable(dtype, data, index);
+#if BW_SIMD_PARTS
+    if (dtype == BW_FP32) {
+        bw_vf_store_part(p, x, (int)left);
+        return;
+    }
+#endif
+    uint16_t part[BW_PART_HALVES];
+    bw_vf_store_as(dtype, part, 0, x);
+    memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
 }
 
 BW_INLINE float bw_vf_sum(bw_vf x) {
@@ -190,6 +204,18 @@ BW_INLINE float bw_vf_largest(bw_vf x) {
         for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
     }
     return lanes[0];
+}
+
+BW_INLINE bw_vu bw_vu_load(const void *p) {
+    bw_vu x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+BW_INLINE uint32_t bw_vu_sum(bw_vu x) {
+    uint32_t sum = 0;
+    for (int i = 0; i < BW_SIMD_FLOATS; i++) sum += x[i];
+    return sum;
 }
 
 /* e^x for x <= 0, within 2 units in the last place; 0 below -75, which is nothing beside the 1 of a softmax's largest

@@ -15,30 +15,18 @@
 enum { PATTERN_ELEMS = 64, READ_PAGES = 8, READ_WINDOW = READ_PAGES * BW_PAGE_BYTES };
 _Static_assert((int)BW_STREAM_SEGMENT_BYTES == (int)BW_PAGE_BYTES, "a checksum is a page's");
 
-typedef struct stream_task {
+/* Bytes [first, last) of the arrays, whole segments: one rank's share. */
+typedef struct part {
     const bw_launch *launch;
     bw_walk walk;
-} stream_task;
+    bool large; /* all of it */
+    int64_t first, last;
+} part;
 
-/* Whole segments for each rank, in bytes; the last share ends where the array does. */
-BW_INLINE void share_bytes(int64_t bytes, int rank, int ranks, int64_t *first, int64_t *last) {
-    bw_pool_share_units(bytes, BW_STREAM_SEGMENT_BYTES, rank, ranks, first, last);
-}
+typedef void part_work(const part *part);
 
 BW_INLINE int64_t stream_bytes(const bw_launch *launch) {
     return launch->dims->value[BW_STREAM_ELEMENTS] * bw_elem_bytes(launch->precision->activation);
-}
-
-BW_INLINE bw_vu load_words(const char *p) {
-    bw_vu x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-BW_INLINE uint32_t sum_words(bw_vu x) {
-    uint32_t sum = 0;
-    for (int i = 0; i < BW_SIMD_FLOATS; i++) sum += x[i];
-    return sum;
 }
 
 /* `left` bytes of the share follow p; what is beyond them belongs to others, and is not asked for. */
@@ -49,9 +37,9 @@ static uint32_t segment_sum(const char *p, int64_t left) {
             __builtin_prefetch(p + bw_min64(line + BW_LINEAR_AHEAD, left - 1), 0, 2);
         }
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) total[j] += load_words(p + i + j * BW_SIMD_BYTES);
+        for (int j = 0; j < 8; j++) total[j] += bw_vu_load(p + i + j * BW_SIMD_BYTES);
     }
-    return sum_words(((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7])));
+    return bw_vu_sum(((total[0] + total[1]) + (total[2] + total[3])) + ((total[4] + total[5]) + (total[6] + total[7])));
 }
 
 /* A window's segments together; `ahead` bytes further on comes the next one. */
@@ -63,19 +51,17 @@ static void window_sums(const char *p, int64_t ahead, uint32_t *sums) {
             const char *at = p + page * BW_PAGE_BYTES + line;
             __builtin_prefetch(at + ahead);
 #pragma GCC unroll 4
-            for (int i = 0; i < BW_LINE_BYTES; i += BW_SIMD_BYTES) total[page] += load_words(at + i);
+            for (int i = 0; i < BW_LINE_BYTES; i += BW_SIMD_BYTES) total[page] += bw_vu_load(at + i);
         }
     }
-    for (int page = 0; page < READ_PAGES; page++) sums[page] = sum_words(total[page]);
+    for (int page = 0; page < READ_PAGES; page++) sums[page] = bw_vu_sum(total[page]);
 }
 
-static void read_share(void *context, int rank, int ranks) {
-    const stream_task *task = context;
-    const char *a = task->launch->operand[BW_STREAM_READ_A];
-    uint32_t *checksum = task->launch->operand[BW_STREAM_READ_CHECKSUM];
-    int64_t i, last;
-    share_bytes(stream_bytes(task->launch), rank, ranks, &i, &last);
-    for (; task->walk == BW_WALK_PAGES && i + READ_WINDOW <= last; i += READ_WINDOW) {
+static void read_part(const part *p) {
+    const char *a = p->launch->operand[BW_STREAM_READ_A];
+    uint32_t *checksum = p->launch->operand[BW_STREAM_READ_CHECKSUM];
+    int64_t i = p->first, last = p->last;
+    for (; p->walk == BW_WALK_PAGES && i + READ_WINDOW <= last; i += READ_WINDOW) {
         window_sums(a + i, i + 2 * READ_WINDOW <= last ? READ_WINDOW : 0, checksum + i / BW_STREAM_SEGMENT_BYTES);
     }
     for (; i + BW_STREAM_SEGMENT_BYTES <= last; i += BW_STREAM_SEGMENT_BYTES) {
@@ -110,22 +96,16 @@ BW_INLINE void write_pattern(bw_dtype dtype, char *to, int64_t bytes, bool large
     memcpy(to + i, pattern, (size_t)(bytes - i));
 }
 
-static void write_share(void *context, int rank, int ranks) {
-    const stream_task *task = context;
-    char *b = task->launch->operand[BW_STREAM_WRITE_B];
-    int64_t bytes = stream_bytes(task->launch), first, last;
-    share_bytes(bytes, rank, ranks, &first, &last);
-    BW_DTYPE_SWITCH(task->launch->precision->activation, write_pattern, b + first, last - first, bw_is_large(bytes));
+static void write_part(const part *p) {
+    char *b = p->launch->operand[BW_STREAM_WRITE_B];
+    BW_DTYPE_SWITCH(p->launch->precision->activation, write_pattern, b + p->first, p->last - p->first, p->large);
 }
 
-static void copy_share(void *context, int rank, int ranks) {
-    const stream_task *task = context;
-    const char *a = task->launch->operand[BW_STREAM_COPY_A];
-    char *b = task->launch->operand[BW_STREAM_COPY_B];
-    int64_t bytes = stream_bytes(task->launch), first, last;
-    share_bytes(bytes, rank, ranks, &first, &last);
-    bw_copy_bytes(b + first, a + first, last - first, bw_is_large(bytes), task->walk);
-    if (bw_is_large(bytes)) bw_stream_fence();
+static void copy_part(const part *p) {
+    const char *a = p->launch->operand[BW_STREAM_COPY_A];
+    char *b = p->launch->operand[BW_STREAM_COPY_B];
+    bw_copy_bytes(b + p->first, a + p->first, p->last - p->first, p->large, p->walk);
+    if (p->large) bw_stream_fence();
 }
 
 BW_INLINE bw_vf triad(bw_dtype dtype, const void *a, const void *b, int64_t i) {
@@ -146,13 +126,14 @@ BW_INLINE void triad_line(bw_dtype dtype, const void *a, const void *b, void *c,
     }
 }
 
-/* Elements [i, last) of a large triad, as far as they are whole lines; returns where it stopped. */
-BW_INLINE int64_t triad_lines(bw_dtype dtype, const bw_launch *launch, int64_t i, int64_t last, bw_walk walk) {
-    const void *a = launch->operand[BW_STREAM_TRIAD_A], *b = launch->operand[BW_STREAM_TRIAD_B];
-    void *c = launch->operand[BW_STREAM_TRIAD_C];
+BW_INLINE void triad_stretch(bw_dtype dtype, const part *p) {
+    const void *a = p->launch->operand[BW_STREAM_TRIAD_A], *b = p->launch->operand[BW_STREAM_TRIAD_B];
+    void *c = p->launch->operand[BW_STREAM_TRIAD_C];
     const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, page = BW_PAGE_BYTES / elem;
-    const int64_t window = BW_COPY_WINDOW / elem, ahead = BW_LINEAR_AHEAD / elem;
-    for (; walk == BW_WALK_PAGES && i + window <= last; i += window) {
+    const int64_t window = BW_COPY_WINDOW / elem, ahead = BW_LINEAR_AHEAD / elem, last = p->last / elem;
+    const bool large = p->large, pages = large && p->walk == BW_WALK_PAGES;
+    int64_t i = p->first / elem;
+    for (; pages && i + window <= last; i += window) {
         const int64_t next = i + 2 * window <= last ? window : 0;
         for (int64_t at = i; at < i + page; at += line) {
 #pragma GCC unroll 4
@@ -163,38 +144,40 @@ BW_INLINE int64_t triad_lines(bw_dtype dtype, const bw_launch *launch, int64_t i
             }
         }
     }
-    for (; i + line <= last; i += line) {
+    for (; large && i + line <= last; i += line) {
         const int64_t later = bw_min64(i + ahead, last - 1);
         __builtin_prefetch(bw_at(dtype, a, later), 0, 2);
         __builtin_prefetch(bw_at(dtype, b, later), 0, 2);
         triad_line(dtype, a, b, c, i);
     }
-    bw_stream_fence();
-    return i;
-}
-
-BW_INLINE void triad_stretch(bw_dtype dtype, const stream_task *task, int64_t i, int64_t last, bool large) {
-    const bw_launch *launch = task->launch;
-    const void *a = launch->operand[BW_STREAM_TRIAD_A], *b = launch->operand[BW_STREAM_TRIAD_B];
-    const bw_vf factor = bw_vf_set(BW_STREAM_TRIAD_FACTOR);
-    if (large) i = triad_lines(dtype, launch, i, last, task->walk);
+    if (large) bw_stream_fence();
     for (; i < last; i += BW_SIMD_FLOATS) {
         bw_vf x = bw_vf_load_as_upto(dtype, a, i, last - i), y = bw_vf_load_as_upto(dtype, b, i, last - i);
-        bw_vf_store_as_upto(dtype, launch->operand[BW_STREAM_TRIAD_C], i, x + factor * y, last - i);
+        bw_vf_store_as_upto(dtype, c, i, x + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * y, last - i);
     }
 }
 
-static void triad_share(void *context, int rank, int ranks) {
-    const stream_task *task = context;
-    int64_t bytes = stream_bytes(task->launch), elem = bw_elem_bytes(task->launch->precision->activation), first, last;
-    share_bytes(bytes, rank, ranks, &first, &last);
-    BW_DTYPE_SWITCH(task->launch->precision->activation, triad_stretch, task, first / elem, last / elem,
-                    bw_is_large(bytes));
+static void triad_part(const part *p) {
+    BW_DTYPE_SWITCH(p->launch->precision->activation, triad_stretch, p);
 }
 
-static bw_status run(const bw_launch *launch, bw_pool_task share, bw_walk walk) {
-    stream_task task = {launch, walk};
-    bw_pool_run(launch->device->pool, share, &task);
+typedef struct stream_task {
+    const bw_launch *launch;
+    part_work *work;
+    bw_walk walk;
+} stream_task;
+
+static void stream_share(void *context, int rank, int ranks) {
+    const stream_task *task = context;
+    int64_t bytes = stream_bytes(task->launch);
+    part p = {task->launch, task->walk, bw_is_large(bytes), 0, 0};
+    bw_pool_share_units(bytes, BW_STREAM_SEGMENT_BYTES, rank, ranks, &p.first, &p.last);
+    task->work(&p);
+}
+
+static bw_status run(const bw_launch *launch, part_work *work, bw_walk walk) {
+    stream_task task = {launch, work, walk};
+    bw_pool_run(launch->device->pool, stream_share, &task);
     return BW_OK;
 }
 
@@ -211,17 +194,8 @@ typedef struct trial {
     int64_t part_bytes, next_part;
 } trial;
 
-/* With inputs as cases have them: some processors write lines of zeros faster than others. */
-static void trial_fill(void *context, int rank, int ranks) {
-    const trial *self = context;
-    int64_t first, last;
-    share_bytes(TRIAL_PARTS * self->part_bytes, rank, ranks, &first, &last);
-    bw_input_key key = bw_input_key_make(0, 0);
-    self->device->kernels->fill(BW_FP32, key, first / 4, (last - first) / 4, self->memory + first);
-}
-
 /* One launch over the next part, which all operands share; the read's few checksums go to the end of the last part. */
-static double trial_ns(trial *self, bw_pool_task share, int operands, bw_walk walk) {
+static double trial_ns(trial *self, part_work *work, int operands, bw_walk walk) {
     int64_t bytes = self->part_bytes / operands / BW_PAGE_BYTES * BW_PAGE_BYTES;
     bw_dims dims = {.value = {[BW_STREAM_ELEMENTS] = bytes / bw_elem_bytes(BW_FP32)}};
     bw_launch launch = {.dims = &dims, .precision = bw_precision_get(BW_PRECISION_FP32), .device = self->device};
@@ -230,15 +204,15 @@ static double trial_ns(trial *self, bw_pool_task share, int operands, bw_walk wa
     if (operands == 1) launch.operand[BW_STREAM_READ_CHECKSUM] = self->memory + TRIAL_PARTS * self->part_bytes;
     self->next_part = (self->next_part + 1) % TRIAL_PARTS;
     int64_t start = bw_now_ns();
-    run(&launch, share, walk);
+    run(&launch, work, walk);
     return (double)(bw_now_ns() - start);
 }
 
-static bw_walk quicker_walk(trial *self, bw_pool_task share, int operands) {
+static bw_walk quicker_walk(trial *self, part_work *work, int operands) {
     double linear_ns[TRIAL_ROUNDS], pages_ns[TRIAL_ROUNDS];
     for (int i = 0; i < TRIAL_ROUNDS; i++) {
-        linear_ns[i] = trial_ns(self, share, operands, BW_WALK_LINEAR);
-        pages_ns[i] = trial_ns(self, share, operands, BW_WALK_PAGES);
+        linear_ns[i] = trial_ns(self, work, operands, BW_WALK_LINEAR);
+        pages_ns[i] = trial_ns(self, work, operands, BW_WALK_PAGES);
     }
     double least_ns = (1.0 - pages_save) * bw_median(linear_ns, TRIAL_ROUNDS);
     return bw_median(pages_ns, TRIAL_ROUNDS) < least_ns ? BW_WALK_PAGES : BW_WALK_LINEAR;
@@ -255,17 +229,19 @@ void BW_CPU_NAME(walks_choose)(bw_device *device) {
     void *memory = NULL;
     bw_status status =
         bw_memory_allocate(&device->memory, device->pool, TRIAL_PARTS * part + part / 1024, NULL, &memory);
+    /* Inputs as cases have them: some processors write lines of zeros faster than others. */
+    if (!status) status = bw_device_fill(device, BW_FP32, 0, 0, TRIAL_PARTS * part / 4, memory);
     if (status) {
         walks->known = bw_status_code(status) != BW_CODE_INTERRUPTED;
         bw_status_free(status);
+        if (memory) bw_memory_release(&device->memory, memory);
         return;
     }
     trial self = {.device = device, .memory = memory, .part_bytes = part};
     bw_pool_enter(device->pool);
-    bw_pool_run(device->pool, trial_fill, &self);
-    walks->read = quicker_walk(&self, read_share, 1);
-    walks->copy = quicker_walk(&self, copy_share, 2);
-    walks->triad = quicker_walk(&self, triad_share, 3);
+    walks->read = quicker_walk(&self, read_part, 1);
+    walks->copy = quicker_walk(&self, copy_part, 2);
+    walks->triad = quicker_walk(&self, triad_part, 3);
     bw_pool_leave(device->pool);
     bw_memory_release(&device->memory, memory);
 }
@@ -284,35 +260,29 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
 
 #define BW_STREAM_LAUNCH(name, stem, walk)                    \
     static bw_status name##_launch(const bw_launch *launch) { \
-        return run(launch, stem##_share, walk);               \
+        return run(launch, stem##_part, walk);                \
     }
-#define BW_STREAM_ROW(variant_name, function, ...)                                                               \
-    {                                                                                                            \
-        .name = variant_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
-        __VA_ARGS__                                                                                              \
-    }
-
 #define BW_STREAM_TABLE(stem)                                                                                      \
     const bw_variant_table BW_CPU_TABLE(stream_##stem) = {stem##_rows, sizeof stem##_rows / sizeof stem##_rows[0], \
                                                           "fp32 elements=67108864"};
 
-/* The launches and the table of stream_<stem>, whose threads run <stem>_share; `gain` is what side by side is to bring.
+/* The launches and the table of stream_<stem>, whose threads run <stem>_part; `gain` is what side by side is to bring.
  */
-#define BW_STREAM(stem, does, pages, gain)                                                                        \
-    BW_STREAM_LAUNCH(stem##_linear, stem, BW_WALK_LINEAR)                                                         \
-    BW_STREAM_LAUNCH(stem##_pages, stem, BW_WALK_PAGES)                                                           \
-    BW_STREAM_LAUNCH(stem, stem, launch->device->walks.stem)                                                      \
-    static const bw_variant stem##_rows[] = {                                                                     \
-        BW_STREAM_ROW("linear", stem##_linear, .text = does ", each thread line by line",                         \
-                      .prediction = {.changes = "the baseline: each thread walks its share line by line"}),       \
-        BW_STREAM_ROW("pages", stem##_pages, .text = does ", each thread through " pages " pages side by side",   \
-                      .prediction = {.changes = "each thread walks " pages " pages side by side",                 \
-                                     .predicted = gain,                                                           \
-                                     .because = "one walk leaves memory idle that several pages keep busy"}),     \
-        BW_STREAM_ROW("vector", stem, .prepare = prepare, .text = does ", whichever walk is quicker here",        \
-                      .prediction = {.changes = "whichever of the two walks was quicker here, tried once",        \
-                                     .predicted = 1.0,                                                            \
-                                     .because = "it is one of the two: where memory is shared, the other one"})}; \
+#define BW_STREAM(stem, does, pages, gain)                                                                     \
+    BW_STREAM_LAUNCH(stem##_linear, stem, BW_WALK_LINEAR)                                                      \
+    BW_STREAM_LAUNCH(stem##_pages, stem, BW_WALK_PAGES)                                                        \
+    BW_STREAM_LAUNCH(stem, stem, launch->device->walks.stem)                                                   \
+    static const bw_variant stem##_rows[] = {                                                                  \
+        BW_CPU_ROW("linear", stem##_linear, .text = does ", each thread line by line",                         \
+                   .prediction = {.changes = "the baseline: each thread walks its share line by line"}),       \
+        BW_CPU_ROW("pages", stem##_pages, .text = does ", each thread through " pages " pages side by side",   \
+                   .prediction = {.changes = "each thread walks " pages " pages side by side",                 \
+                                  .predicted = gain,                                                           \
+                                  .because = "one walk leaves memory idle that several pages keep busy"}),     \
+        BW_CPU_ROW("vector", stem, .prepare = prepare, .text = does ", whichever walk is quicker here",        \
+                   .prediction = {.changes = "whichever of the two walks was quicker here, tried once",        \
+                                  .predicted = 1.0,                                                            \
+                                  .because = "it is one of the two: where memory is shared, the other one"})}; \
     BW_STREAM_TABLE(stem)
 
 BW_STREAM(read, "vector sums of 4096-byte segments", "8", 1.35)
@@ -321,6 +291,6 @@ BW_STREAM(triad, "vector arithmetic in fp32" PAST_CACHES, "4", 1.17)
 
 BW_STREAM_LAUNCH(write, write, BW_WALK_LINEAR)
 static const bw_variant write_rows[] = {
-    BW_STREAM_ROW("vector", write, .text = "vector stores" PAST_CACHES,
-                  .prediction = {.changes = "the only variant: vector stores" PAST_CACHES})};
+    BW_CPU_ROW("vector", write, .text = "vector stores" PAST_CACHES,
+               .prediction = {.changes = "the only variant: vector stores" PAST_CACHES})};
 BW_STREAM_TABLE(write)

@@ -45,15 +45,9 @@ static uint32_t sum_words(const void *data, int64_t bytes) {
     bw_vu total[4] = {0};
     int64_t i = 0;
     for (; i + 4 * BW_SIMD_BYTES <= bytes; i += 4 * BW_SIMD_BYTES) {
-        for (int j = 0; j < 4; j++) {
-            bw_vu x;
-            memcpy(&x, p + i + j * BW_SIMD_BYTES, sizeof x);
-            total[j] += x;
-        }
+        for (int j = 0; j < 4; j++) total[j] += bw_vu_load(p + i + j * BW_SIMD_BYTES);
     }
-    bw_vu all = total[0] + total[1] + total[2] + total[3];
-    uint32_t sum = 0;
-    for (int j = 0; j < BW_SIMD_FLOATS; j++) sum += all[j];
+    uint32_t sum = bw_vu_sum(total[0] + total[1] + total[2] + total[3]);
     for (; i + 4 <= bytes; i += 4) {
         uint32_t word;
         memcpy(&word, p + i, sizeof word);
@@ -88,9 +82,6 @@ static const bw_variant_table *const tables[] = {
     BW_OPERATIONS(BW_ROW)
 #undef BW_ROW
 };
-
-#define BW_QUOTE(text) #text
-#define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
 
 const bw_cpu_kernels BW_CPU_NAME(kernels) = {
     .isa = BW_QUOTE_EXPANDED(BW_ISA),

@@ -3,11 +3,9 @@
 
 #include <immintrin.h>
 
-enum { BW_SIMD_FLOATS = 16, BW_MICRO_ROWS = 12 };
+BW_VECTORS(16, 12)
 #define BW_SIMD_STREAMS 1 /* has non-temporal stores */
 #define BW_SIMD_PARTS 1   /* loads and stores parts of a vector */
-typedef float bw_vf __attribute__((vector_size(64)));
-typedef __m256i bw_vh; /* as many 16-bit elements as bw_vf has floats */
 
 BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), _mm512_fmadd_ps(a, b, c))
 BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), _mm512_max_ps(a, b))
@@ -22,27 +20,15 @@ BW_INLINE bw_vf bw_vf_zip_high(bw_vf a, bw_vf b) {
     return _mm512_permutex2var_ps(a, order, b);
 }
 
+BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p),
+             (bw_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16))
+BW_PRIMITIVE(bw_vh, bw_vu_narrow, (bw_vu x), (bw_vh)_mm512_cvtepi32_epi16((__m512i)x))
+BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no),
+             (bw_vu)_mm512_mask_mov_epi32((__m512i)no, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), (__m512i)yes))
 BW_PRIMITIVE(bw_vf, bw_vf_load_fp16, (const uint16_t *p), _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)))
-BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
-
-BW_INLINE bw_vf bw_vf_load_bf16(const uint16_t *p) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-
-BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
-    __m512i bits = _mm512_castps_si512(x);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
-}
-
+BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), (bw_vh)_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high),
-             _mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1)))
-
-/* n of 1 .. BW_SIMD_FLOATS: the others read as zero, and stay unwritten. */
+             (bw_vf)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)low), (__m256i)high, 1))
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p))
 
 BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
@@ -51,8 +37,4 @@ BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
 
 BW_INLINE void bw_stream_vector(void *p, bw_vf x) {
     _mm512_stream_ps(p, x);
-}
-
-BW_INLINE void bw_stream_fence(void) {
-    _mm_sfence();
 }

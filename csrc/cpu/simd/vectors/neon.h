@@ -3,26 +3,17 @@
 
 #include <arm_neon.h>
 
-enum { BW_SIMD_FLOATS = 4, BW_MICRO_ROWS = 8 };
-#define BW_SIMD_STREAMS 0
+BW_VECTORS(4, 8)
 #define BW_SIMD_PARTS 0
-typedef float32x4_t bw_vf;
-typedef uint16x4_t bw_vh;
+#define BW_SIMD_STREAMS 0
 
 BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), vfmaq_f32(c, a, b))
 BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), vmaxq_f32(a, b))
 BW_PRIMITIVE(bw_vf, bw_vf_zip_low, (bw_vf a, bw_vf b), vzip1q_f32(a, b))
 BW_PRIMITIVE(bw_vf, bw_vf_zip_high, (bw_vf a, bw_vf b), vzip2q_f32(a, b))
+BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p), vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)))
+BW_PRIMITIVE(bw_vh, bw_vu_narrow, (bw_vu x), vmovn_u32(x))
+BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no), vbslq_u32(vceqq_f32(x, x), no, yes))
 BW_PRIMITIVE(bw_vf, bw_vf_load_fp16, (const uint16_t *p), vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))))
 BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), vreinterpret_u16_f16(vcvt_f16_f32(x)))
-BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p), vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)))
-
-BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
-    uint32x4_t bits = vreinterpretq_u32_f32(x);
-    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
-    uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
-}
-
 BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high), vreinterpretq_f32_u16(vcombine_u16(low, high)))
