@@ -11,7 +11,6 @@ import pytest
 import bwprof
 from bwprof.analysis.diagnosis.diagnose import diagnose_rows
 from bwprof.importers.next_steps import suggest_commands
-from bwprof.text.formatting import escape_markdown
 
 ROOFS: dict[str, Any] = {"peak_gb_s": 4800.0, "ceiling_gb_s": 4300.0, "measured_tflops": 700.0, "timer_floor_us": 1.5}
 IN_VAIN: dict[str, Any] = {"time_ms": 1.0, "peak_gb_s": 4800.0, "load_efficiency_pct": 12.5}
@@ -202,12 +201,6 @@ def test_ncu_gets_the_base_name_of_a_kernel(kernel: str, name: str | None) -> No
 def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
     row = {"operation": "gemm", "M": size, "N": 4, "K": 4, "time_ms": 1.0, "timer": "cuda_event"}
     assert not any("-p" in step.command.split() for step in suggest_commands(diagnose_rows(row)[0]))
-
-
-def test_names_are_escaped_in_markdown() -> None:
-    assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
-    assert escape_markdown("[x](y) _z_ a_b") == r"\[x\](y) \_z\_ a_b"
-    assert escape_markdown("`c` \\") == r"\`c\` " + "\\\\"
 
 
 def test_true_is_refused_as_a_size() -> None:

@@ -136,7 +136,7 @@ def test_hostile_text_stays_text_in_a_page() -> None:
 
 
 def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
-    whole = to_markdown(build_document(read_runs(hostile_frame()), HOSTILE[0]), lambda picture: picture.name)
+    whole = to_markdown(build_document(read_runs(hostile_frame()), HOSTILE[0]))
     text, codes = re.subn(r"^(`{3,})\n.*?^\1$", "", whole, flags=re.MULTILINE | re.DOTALL)
     assert codes == 1
     assert not re.search(r"<[A-Za-z/!?]", text)
@@ -157,6 +157,9 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
         ("1. no list", "1\\. no list"),
         ("- no list", "\\- no list"),
         ("a_b and _c_", "a_b and \\_c\\_"),
+        ("copy<float>(a*)", r"copy&lt;float>(a\*)"),
+        ("[x](y)", r"\[x\](y)"),
+        ("`c` \\", r"\`c\` " + "\\\\"),
         ("x < 3 & y > 2", "x < 3 & y > 2"),
         ("AT&T; <b>", "AT&amp;T; &lt;b>"),
         ("https://example.org", "https&#58;//example.org"),
@@ -165,7 +168,7 @@ def test_hostile_text_stays_text_in_markdown(no_pictures: None) -> None:
 )
 def test_markup_is_escaped_in_markdown(value: str, escaped: str) -> None:
     document = text_document.Document("t", "s", (text_document.Section("n", "N", (text_document.Paragraph(value),)),))
-    assert to_markdown(document, lambda _: "").splitlines()[-1] == escaped
+    assert to_markdown(document).splitlines()[-1] == escaped
 
 
 def test_markdown_has_the_sections_of_the_page(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
     (formatting.format_bytes, (1050453760,), {}, "1002 MiB"),
     (formatting.format_path, ("results/run 1",), {}, "results/run 1"),
     (formatting.format_path, ("r\udce9sultats",), {}, "$'r\\351sultats'"),
-    (formatting.escape_markdown, ("copy<float>(a*, b*)",), {}, "copy\\<float>(a\\*, b\\*)"),
     (parsing.escape_controls, ("a\x1b[31mb",), {}, "a\\x1b[31mb"),
     (parsing.join_words, (["a", "b", "c"],), {}, "a, b and c"),
     (parsing.join_words, (["a"],), {}, "a"),

@@ -13,7 +13,7 @@ from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, dia
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli.options import CALLER_FIGURES, ONLY, add_caller_figures, command, select_rows
 from bwprof.cli.output import choose_targets, emit, json_text
-from bwprof.cli.render import markdown, print_document
+from bwprof.cli.render import print_document
 from bwprof.importers import detect
 from bwprof.importers.next_steps import NextCommand, suggest_commands, suggest_rocprof
 from bwprof.text import document as doc
@@ -66,7 +66,7 @@ def main_diagnose(options: argparse.Namespace) -> int:
         "json": lambda: json_text(
             {"source": options.results, "without_measurement": unmeasured, "cases": [_to_dict(*case) for case in cases]}
         ),
-        "md": lambda: markdown(_document(cases, unmeasured, everything=True)),
+        "md": lambda: doc.to_markdown(_document(cases, unmeasured, everything=True)),
     }
     document = _document(cases, unmeasured, everything=options.all)
     return emit(targets, texts, None if targets else lambda screen: print_document(screen, document))
@@ -74,12 +74,7 @@ def main_diagnose(options: argparse.Namespace) -> int:
 
 def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> doc.Document:
     """Make the answers, the evidence and the next steps; without `everything` no more than can be read."""
-    answered = list(cases)
-    if not everything and len(cases) > _ANSWERS:  # those that take longest, in their order
-        figures = [[finite_or_none(case.row.get(name)) for name in ("time_ms", "count")] for case, _ in cases]
-        times = [(time or 0.0) * (1.0 if count is None else count) for time, count in figures]
-        by_time = sorted(range(len(cases)), key=lambda place: -times[place])
-        answered = [cases[place] for place in sorted(by_time[:_ANSWERS])]
+    answered = list(cases) if everything else _find_longest(cases)
     notes = {
         f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others": answered != cases,
         "nothing was measured": not cases,
@@ -94,6 +89,16 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
     ]
     present = tuple(block for block in lead if block is not None)
     return doc.Document("Why is it slow?", "", doc.present_sections(sections), present)
+
+
+def _find_longest(cases: Sequence[_Case]) -> list[_Case]:
+    """Return the cases that take longest, in their order."""
+    if len(cases) <= _ANSWERS:
+        return list(cases)
+    figures = [[finite_or_none(case.row.get(name)) for name in ("time_ms", "count")] for case, _ in cases]
+    times = [(time or 0.0) * (1.0 if count is None else count) for time, count in figures]
+    by_time = sorted(range(len(cases)), key=lambda place: -times[place])
+    return [cases[place] for place in sorted(by_time[:_ANSWERS])]
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:

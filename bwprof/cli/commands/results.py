@@ -12,7 +12,7 @@ from bwprof.analysis.summarize import VIEWS, check_view
 from bwprof.cli.guard import GATE_FAILED, OK
 from bwprof.cli.options import RESULT, RESULTS, command, load_rows, typed
 from bwprof.cli.output import FORMS, check_writable, choose_targets, emit, json_text
-from bwprof.cli.render import markdown, print_document, print_lines, print_step, print_summary, print_view
+from bwprof.cli.render import print_document, print_lines, print_step, print_summary, print_view
 from bwprof.results.schema import RowDict
 from bwprof.text import document as doc
 from bwprof.text.formatting import format_path, plural
@@ -56,7 +56,7 @@ def main_analyze(options: argparse.Namespace) -> int:
     answer = Answer(with_limits(data), options.top)
     texts = {
         "json": lambda: json_text(answer.to_dict(with_checklist=options.checklist)),
-        "md": lambda: markdown(_document(answer, checklist=options.checklist, on_screen=False)),
+        "md": lambda: doc.to_markdown(_document(answer, checklist=options.checklist, on_screen=False)),
     }
     return emit(
         targets,
