@@ -20,7 +20,7 @@ REGISTRY = {op["name"]: op for op in _core.operations()}
 ROUNDOFF = {t["name"]: t["roundoff"] for t in _core.dtypes()}
 RESULT = {p["name"]: p["result"] for p in _core.precisions()}
 F32 = ROUNDOFF["fp32"]
-# The distance between neighbouring numbers near zero, which are subnormal: the smallest of them.
+# The distance between neighboring numbers near zero, which are subnormal: the smallest of them.
 SPACING = {"fp32": 2.0**-149, "tf32": 2.0**-136, "fp16": 2.0**-24, "bf16": 2.0**-133}
 
 FLOATS = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16}  # those that NumPy has

@@ -212,7 +212,7 @@ def test_true_is_refused_as_a_size() -> None:
 def test_a_bound_is_not_below_what_the_better_variant_reached(precision: str) -> None:
     data = bwprof.load_example("h200")
     rows = data[(data["case"] == "prefill_attention") & (data["precision"] == precision)].set_index("variant")
-    found = verdict_of({**rows.loc["unfused"].to_dict(), "variant": "unfused"}, "materialised")
+    found = verdict_of({**rows.loc["unfused"].to_dict(), "variant": "unfused"}, "materialized")
     assert found["expected_gain"] >= rows["time_ms"]["unfused"] / rows["time_ms"]["flash"]
 
 

@@ -52,7 +52,7 @@ def test_every_operation_has_a_reference_and_shapes():
 
 def kernel_params(*families: str) -> list[Any]:
     """Return a parameter per kernel: variants of the operations (of these families), precisions and devices. Those with
-    the same references are neighbours.
+    the same references are neighbors.
     """
     found = [
         (operation, precision, variant["name"], (backend, isa))
@@ -243,7 +243,7 @@ def test_prefill_follows_scores_that_rise_and_fall_over_many_tiles(precision, he
             assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
 
 
-# Quiet and signalling, of either sign; a number added to the exponent of some makes a number of them.
+# Quiet and signaling, of either sign; a number added to the exponent of some makes a number of them.
 NANS = {
     "fp32": (np.uint32, (0x7FC00000, 0x7FC00001, 0x7F800001, 0x7FD55555, 0xFFAAAAAA, 0xFFFFFFFF)),
     "fp16": (np.uint16, (0x7E00, 0x7E01, 0x7C01, 0xFEAA, 0xFFFF)),

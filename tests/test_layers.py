@@ -47,7 +47,7 @@ FLOORS = {
     "cuda/profiling": {"cuda/launch", "cuda/libraries", "cuda/runtime", "cuda/timing"},
     "cuda/backend.c": {"cuda/devices", "cuda/libraries", "cuda/profiling", "cuda/runtime", "cuda/timing"},
 }
-# Files that know nothing of their neighbours on the same floor but what bears their own name.
+# Files that know nothing of their neighbors on the same floor but what bears their own name.
 APART = {"ops/families"}
 LONGEST_FILE, LARGEST_FOLDER = 600, 15
 # The parts of a case (csrc/measure/case), and which of them each may include; only `case` puts them together.

@@ -70,9 +70,9 @@ def test_an_interval_that_is_wide_on_one_side_is_undecided(
 
 
 def test_processes_far_apart_are_undecided() -> None:
-    learnt = bwprof.compare(baseline(0.2), run(a=0.5))
-    assert of(learnt, "a")["verdict"] == "undecided"
-    assert set(learnt["verdict"]) == {"undecided"}, "nor do those that look alike"
+    learned = bwprof.compare(baseline(0.2), run(a=0.5))
+    assert of(learned, "a")["verdict"] == "undecided"
+    assert set(learned["verdict"]) == {"undecided"}, "nor do those that look alike"
 
 
 @pytest.mark.parametrize("fail_on", ["slower", "any", "5%", "20%", "never"])

@@ -173,13 +173,13 @@ static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     }
     if (!self->device || at < self->user_count) Py_RETURN_NONE; /* a signal's handler runs within such a call */
     if (add_user(self, true) < 0) return NULL;
-    int signalled = 0;
-    for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
+    int signaled = 0;
+    for (free_if_unused(self); self->device && signaled == 0; free_if_unused(self)) {
         core_pause(1000);
-        signalled = PyErr_CheckSignals();
+        signaled = PyErr_CheckSignals();
     }
     core_case_let_go(self);
-    if (signalled < 0) return NULL;
+    if (signaled < 0) return NULL;
     Py_RETURN_NONE;
 }
 

@@ -150,14 +150,14 @@ def _verdicts(case: str, lines: Iterable[tuple[str, str, str]]) -> doc.Section |
 
 
 def _evidence_text(verdict: HypothesisVerdict, *, refuted: bool) -> str:
-    judgement, needs = verdict.judgement, verdict.judgement.needs
+    judgment, needs = verdict.judgment, verdict.judgment.needs
     if verdict.verdict == "refuted" and not refuted:
         return ""
     countable = any(need.option or need.preset for need in needs)
-    if needs and not countable and not any(map(str.isdigit, judgement.evidence)):
+    if needs and not countable and not any(map(str.isdigit, judgment.evidence)):
         return "no counter of this device is read for it"
-    parts = [judgement.evidence]
-    parts += [f"at most {gain_text(judgement.gain)} as fast"] if judgement.gain >= 1.005 else []
+    parts = [judgment.evidence]
+    parts += [f"at most {gain_text(judgment.gain)} as fast"] if judgment.gain >= 1.005 else []
     parts += [f"helps: {', '.join(verdict.hypothesis.fixes)}"] if verdict.verdict == "supported" else []
     parts += [f"missing: {', '.join(map(str, needs))}"] if needs else []
     return "; ".join(filter(None, parts))
@@ -187,16 +187,16 @@ def _more_cases(count: int) -> doc.Paragraph | None:
 def _to_dict(case: Diagnosis, commands: Sequence[NextCommand]) -> dict[str, Any]:
     verdicts = []
     for verdict in case.verdicts:
-        hypothesis, judgement = verdict.hypothesis, verdict.judgement
+        hypothesis, judgment = verdict.hypothesis, verdict.judgment
         facts = {
             "hypothesis": hypothesis.name,
             "verdict": verdict.verdict,
-            "evidence": judgement.evidence,
+            "evidence": judgment.evidence,
             "threshold": hypothesis.threshold,
             "because": hypothesis.because,
             "fixes": list(hypothesis.fixes),
-            "expected_gain": None if math.isnan(judgement.gain) else judgement.gain,
-            "needs": [need._asdict() for need in judgement.needs],
+            "expected_gain": None if math.isnan(judgment.gain) else judgment.gain,
+            "needs": [need._asdict() for need in judgment.needs],
         }
         verdicts.append(facts)
     return {

@@ -53,7 +53,7 @@ def format_summary(comparison: Comparison) -> str:
     main = (SLOWER, FASTER, SAME)
     words = [*main, *(word for word in VERDICTS if comparison.counts[word] and word not in main)]
     counts = ", ".join(f"{comparison.counts[word]} {_spell(word)}" for word in words)
-    if _count_learnt(comparison):
+    if _count_learned(comparison):
         least = smallest_threshold(comparison.gate, comparison.tries)
         count = max(len(line.base.processes) for line in comparison.tested)
         gate = f"thresholds learned from {count} processes, from {100 * least:g} %"
@@ -77,18 +77,18 @@ def _spell(verdict: str) -> str:
     return verdict.replace("_", " ")
 
 
-def _count_learnt(comparison: Comparison) -> int:
+def _count_learned(comparison: Comparison) -> int:
     return sum(line.test.between_processes for line in comparison.lines)
 
 
 def describe_chance(comparison: Comparison) -> str:
     """Describe the chance of a false alarm; "" where it is unknown."""
-    learnt = _count_learnt(comparison)
-    if not learnt:
+    learned = _count_learned(comparison)
+    if not learned:
         return ""
     more = ", before a second process is measured" if comparison.confirmed else ""
     return (
-        f"chance that any of {learnt} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
+        f"chance that any of {learned} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
         f"(Sidak's correction, normal noise){more}"
     )
 

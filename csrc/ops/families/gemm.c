@@ -11,7 +11,7 @@
 #include "ops/operand.h"
 #include "ops/reference.h"
 
-enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
+enum { TILE = 16 }; /* a reference row is up to so many neighboring columns of one row of D: A's row serves them all */
 
 static const bw_param params[] = {
     BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1),

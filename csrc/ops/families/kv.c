@@ -14,7 +14,7 @@
     BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8), \
         BW_PARAM("head_dim", "elements", "elements of one head", 1, 65536, .fallback = 128)
 
-/* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
+/* Logical pages are scattered over the physical ones, neighbors far apart: page p lies at (step p + offset) mod
  * count. */
 static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
     int64_t step = bw_spread_step(count);

@@ -311,7 +311,7 @@ static bw_status run_rounds(const lt_case *state, lt_search *search, lt_candidat
 
 /* Of the last two, which were timed equally well: where noise could have decided, the library does, so that the same
  * case gets the same algorithm the next time. */
-static const lt_candidate *favourite(const lt_candidate *sorted, int count) {
+static const lt_candidate *favorite(const lt_candidate *sorted, int count) {
     bool tie = count > 1 && sorted[1].ms <= sorted[0].ms * (1.0 + tie_share);
     return tie && sorted[1].rank < sorted[0].rank ? &sorted[1] : &sorted[0];
 }
@@ -331,7 +331,7 @@ static bw_status choose(lt_case *state, const bw_launch *sets, int64_t set_count
         BW_GOTO(bw_fail(BW_CODE_UNAVAILABLE, "%s offers no algorithm for this shape (%d found, none of them ran)",
                         state->library->path, count));
     }
-    adopt(state, favourite(candidates, count));
+    adopt(state, favorite(candidates, count));
 cleanup:
     bw_replay_close(&search.replay);
     return status;

@@ -46,7 +46,7 @@ static const bw_variant rows[] = {
                        .because = "the loop stores nothing, so no load had to wait for a store that might alias it"}),
     VARIANT(coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
             .prediction =
-                {.changes = "a warp an element: lanes read neighbours in memory, not rows that lie K apart",
+                {.changes = "a warp an element: lanes read neighbors in memory, not rows that lie K apart",
                  .predicted = 8.0,
                  .because =
                      "a load touches 1 line instead of 32; adding up the lanes' sums and L2 take a part of that back"}),
