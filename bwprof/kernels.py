@@ -176,10 +176,9 @@ def base_name(symbol: str) -> str:
 def _list_devices(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
     """List the backends, each with the number of a device."""
     backend, index = hardware.parse_device(device)
-    listed = _core.backends()
     if backend is None and index is not None:
         backend = hardware.choose_device(device=device).backend
-    return [(row, index or 0) for row in listed if backend in (None, row["name"])]
+    return [(row, index or 0) for row in _core.backends() if backend in (None, row["name"])]
 
 
 def _rows_on(

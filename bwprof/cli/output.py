@@ -48,8 +48,7 @@ def choose_targets(options: argparse.Namespace, *inputs: str | None) -> dict[str
     """
     values = {kind: getattr(options, kind, None) for kind in ("csv", "json", "md")}
     targets = {kind: "-" if value is True else value for kind, value in values.items() if value not in (None, False)}
-    flags = {kind: f"--{kind}" if values[kind] is True else f"--{kind} -" for kind in targets}
-    _check_stdout([flags[kind] for kind, name in targets.items() if name == "-"])
+    _check_stdout([f"--{kind}" if values[kind] is True else f"--{kind} -" for kind in targets if targets[kind] == "-"])
     files = _files_of(targets)
     _check_distinct(files)
     for option, name in files.items():

@@ -422,8 +422,7 @@ def _card_from_numbers(text: str, streams: Streams | None) -> Card:
         name = registry.precision_name(name)
         if not name or not value:
             raise ValueError(f"device is '{quote_text(text)}': '{quote_text(part)}' is no NAME=NUMBER")
-        if name not in (*_NUMBERS, *rates):
-            allowed = (*_NUMBERS, *rates)
+        if name not in (allowed := (*_NUMBERS, *rates)):
             raise ValueError(describe_unknown("number of a device", name, allowed, where=f"'{quote_text(text)}'"))
         if name in numbers:
             raise ValueError(f"device is '{quote_text(text)}': {name} is given twice")

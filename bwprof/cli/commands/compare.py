@@ -178,9 +178,8 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
     if len(places) < len(comparison.lines):
         screen.print(f"{len(comparison.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
-        title = "The smallest change that is found 95 times in 100" + (
-            ", and confirmed" if options.confirm is not False else ""
-        )
+        more = ", and confirmed" if options.confirm is not False else ""
+        title = f"The smallest change that is found 95 times in 100{more}"
         print_frame(screen, title, report.power_table(comparison), numbers=report.POWER_NUMBERS)
         print_lines(screen, [report.POWER_NOTE])
     screen.print()

@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
 from typing import Any
 
 from bwprof.analysis import values
@@ -93,12 +94,10 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
 
 def _find_longest(cases: Sequence[_Case]) -> list[_Case]:
     """Return the cases that take longest, in their order."""
-    if len(cases) <= _ANSWERS:
-        return list(cases)
     figures = [[finite_or_none(case.row.get(name)) for name in ("time_ms", "count")] for case, _ in cases]
     times = [(time or 0.0) * (1.0 if count is None else count) for time, count in figures]
-    by_time = sorted(range(len(cases)), key=lambda place: -times[place])
-    return [cases[place] for place in sorted(by_time[:_ANSWERS])]
+    longest = nlargest(_ANSWERS, range(len(cases)), key=times.__getitem__)
+    return [cases[place] for place in sorted(longest)]
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:

@@ -149,9 +149,7 @@ def _write_ab(table: ABTable, targets: dict[str, str]) -> bool:
 def judge_rows(table: ABTable, options: argparse.Namespace) -> int:
     """Judge the rows whose sides could go on by --fail-on; returns the exit code."""
     code = OK
-    for row in table.rows:
-        if row["stopped"] == ab_session.FAILED:
-            continue
+    for row in [row for row in table.rows if row["stopped"] != ab_session.FAILED]:
         message = ""
         exceeds = ab_session.exceeds_limit(row["ratio"], row["ratio_hi"], row["verdict"], options.fail_on)
         if exceeds:
@@ -175,9 +173,7 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
 def _print_ab(table: ABTable) -> None:
     screen = make_console(sys.stdout)
     lines = []
-    for row in table.rows:
-        if row["ratio"] is None:
-            continue
+    for row in [row for row in table.rows if row["ratio"] is not None]:
         case = f"{row['case']} (hot)" if row["cache"] == "hot" else row["case"]
         specs = {"a_time_ms": ".4g", "b_time_ms": ".4g", "ratio": ".4f", "ratio_lo": ".4f", "ratio_hi": ".4f"}
         figures = ["-" if row[name] is None else format(row[name], spec) for name, spec in specs.items()]
