@@ -460,6 +460,7 @@ def test_a_case_is_slower_only_if_both_tries_are() -> None:
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
     assert broken.lines[0].verdict == "slower"
     assert broken.lines[0].reason.endswith(" failed: gone")
+    assert broken.second_tries == {0: True}
 
 
 def test_a_single_try_needs_a_larger_change() -> None:

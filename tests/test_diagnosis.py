@@ -258,6 +258,7 @@ def test_launches_and_clocks() -> None:
     assert verdicts({"time_ms": 6e-3, "timer_floor_us": 0.6})["launch_bound"] == REFUTED
     assert verdicts({"time_ms": 6e-3})["launch_bound"] == CANNOT_TELL
     assert verdicts({"time_ms": 1.0, "wall_ms": 2.0})["launch_bound"] == SUPPORTED
+    assert verdicts({"time_ms": 0.9e-3, "timer_floor_us": 0.6})["launch_bound"] == SUPPORTED
     hot = {"device": "NVIDIA H200", "time_ms": 1.0, "throttle": "sw_thermal", "sm_clock_mhz": 1485.0}
     assert verdict_of(hot, "clock_held_down")["expected_gain"] == pytest.approx(1980 / 1485)
     assert verdicts(hot | {"dram_pct": 90.0})["clock_held_down"] == REFUTED, "memory has a clock of its own"
@@ -274,6 +275,7 @@ def test_traffic_and_intermediates() -> None:
     stored = twice | {"algorithmic_bytes_read": 29 * 10**8, "algorithmic_bytes_written": 10**8}
     assert verdicts(stored)["materialized"] == SUPPORTED
     assert verdicts(stored)["cache_thrash"] == REFUTED
+    assert verdicts(stored | {"algorithmic_bytes_read": 14 * 10**8})["materialized"] == REFUTED, "1.5 times, not more"
     only_reads = {name: value for name, value in twice.items() if name != "bytes_written"}
     assert verdicts(only_reads)["cache_thrash"] == CANNOT_TELL
 
@@ -337,11 +339,14 @@ def test_rows_without_a_measurement_are_open() -> None:
     assert (sentence.startswith("a: "), sentence.endswith("failed (no room).")) == (True, True)
     hot = {"cache": "hot", "time_ms": 1.0, "pct_attainable": 300.0}
     assert verdicts(hot)["memory_bound"] == CANNOT_TELL
+    assert RowFigures({"time_ms": 1.0, "flops": 0}).arithmetic.pct == 0.0
+    assert RowFigures({"time_ms": 1.0, "pct_attainable": 0.5}).memory.pct == 0.5
 
 
 def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled() -> None:
     (outcome,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
     assert all(text in outcome for text in ("not limited by", "the memory's bandwidth", "missing: ", "stall_reasons"))
+    assert "throttle" not in outcome, "no option measures it"
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
 

@@ -372,6 +372,11 @@ def test_a_report_of_a_models_run_is_its_answer(tmp_path: Path, capsys: pytest.C
     assert "decode b=1 c=4096 qkv" in capsys.readouterr().out
 
 
+def test_zero_seconds_are_a_limit() -> None:
+    with pytest.raises(ValueError, match="unknown model 'none'"):
+        bwprof.model_step("none", max_seconds=0)
+
+
 def test_without_a_memory_nothing_fits_or_does_not() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100")
     assert (found.steps["fits"].iloc[0], found.room.empty) == (None, True)

@@ -310,6 +310,7 @@ def test_the_points_behind_a_row() -> None:
     assert ROOFS.behind(100_000_000, 0) == (POINTS[1],)
     assert ROOFS.behind(50_000_000, 0) == POINTS[:2]
     assert set(ROOFS.behind(40_000_000, 10_000_000)) == {*POINTS[:2], *POINTS[4:]}
+    assert ROOFS.behind(1, 0) == (POINTS[0],)
     assert ROOFS.behind(0, 0) == ROOFS.behind(1, 1, hot=True) == ()
     marked = ROOFS.beaten(ROOFS.behind(100_000_000, 0), 0.2)
     assert [point.beaten for point in marked.points] == [0.0, 0.2, 0.0, 0.0, 0.0, 0.0]

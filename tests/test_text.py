@@ -38,6 +38,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
     (parsing.join_words, (["a"],), {}, "a"),
     (parsing.parse_count, ("4Ki", "kv_len"), {}, 4096),
     (parsing.parse_int, ("4Ki", "kv_len"), {}, 4096),
+    (parsing.parse_bytes, (2**63 - 1, "bytes_read"), {}, 2**63 - 1),
     (parsing.as_list, (3, "M"), {}, [3]),
     (parsing.as_list, ("4Ki", "M"), {}, ["4Ki"]),
     (parsing.as_list, (range(2), "M"), {}, [0, 1]),
@@ -114,3 +115,13 @@ def test_two_times_differ_beyond_intervals_and_gate() -> None:
 def test_groups_of_a_case_are_distinguished_by_their_variants() -> None:
     rows = [{"case": "prefill", "precision": "fp16", "variant": name} for name in ("unfused", "flash")]
     assert pairs.distinguish_groups(pairs.group_precisions(rows)) == ["unfused", "flash"]
+    caches = [{"case": "decode", "precision": "fp16", "variant": "flash", "cache": name} for name in ("cold", "hot")]
+    groups = pairs.group_precisions(caches)
+    assert pairs.distinguish_groups(groups, hot=False) == ["", "(hot)"]
+    assert pairs.distinguish_groups(groups[1:], hot=False) == [""]
+
+
+@pytest.mark.parametrize("value", [2**63, -1, True])
+def test_bytes_out_of_range_are_refused(value: int) -> None:
+    with pytest.raises(ValueError, match=r"^bytes_read is "):
+        parsing.parse_bytes(value, "bytes_read")

@@ -172,6 +172,16 @@ def test_a_shift_is_the_same_in_every_quantile() -> None:
     assert not found.is_longer(0.03, -1)
 
 
+def test_the_interval_of_a_shift_has_the_variation_between_processes() -> None:
+    """Student's t of four degrees of freedom is 2.7764; a mean of three has a third of the variance, a difference twice
+    that.
+    """
+    side = [[math.exp(step)] * 30 for step in (-0.01, 0.0, 0.01)]
+    found = measure_shift(side, side, None, 0.05)
+    assert found is not None
+    assert found.high == pytest.approx([2.7764 * 0.01 * math.sqrt(2 / 3)] * 5, rel=1e-4)
+
+
 @pytest.mark.parametrize(("base", "new"), [(1, 1), (5, 1), (5, 5)])
 def test_suites_with_states_raise_no_alarm_and_hide_no_change(base: int, new: int) -> None:
     """Of 24 cases a few have two states, and as many have two states and are slower."""
