@@ -50,7 +50,6 @@ def choose_targets(options: argparse.Namespace, *inputs: str | None) -> dict[str
     targets = {kind: "-" if value is True else value for kind, value in values.items() if value not in (None, False)}
     _check_stdout([f"--{kind}" if values[kind] is True else f"--{kind} -" for kind in targets if targets[kind] == "-"])
     files = _files_of(targets)
-    _check_distinct(files)
     for option, name in files.items():
         kind = option.removeprefix("--")
         if kind != "md" and Path(name).suffix.lower() != f".{kind}":
@@ -58,6 +57,7 @@ def choose_targets(options: argparse.Namespace, *inputs: str | None) -> dict[str
         _check_inputs(option, name, inputs)
         if not _is_step_summary(kind, name):
             check_new(option, name, force=options.force)
+    _check_distinct(files)
     return targets
 
 

@@ -76,9 +76,9 @@ def main_plot(options: argparse.Namespace) -> int:
 
     kind, files = _kind_and_files(options)
     _check_options(options, kind or COMPARISON)
-    _check_output(options, kind)
     default = 300 if kind == COMPARISON else 150
     how = {"dpi": default if options.dpi is None else check_dpi(options.dpi, "--dpi"), "dark": options.dark}
+    _check_output(options, kind)
     if options.output_dir is not None and kind is None:
         return _draw_all(options, files, how)
     targets = _targets(options, kind or COMPARISON)
