@@ -38,6 +38,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
     (parsing.join_words, (["a"],), {}, "a"),
     (parsing.parse_count, ("4Ki", "kv_len"), {}, 4096),
     (parsing.parse_int, ("4Ki", "kv_len"), {}, 4096),
+    (formatting.format_short, (123456789012.0, ".0f"), {}, "123456789012"),
     (parsing.parse_bytes, (2**63 - 1, "bytes_read"), {}, 2**63 - 1),
     (parsing.as_list, (3, "M"), {}, [3]),
     (parsing.as_list, ("4Ki", "M"), {}, ["4Ki"]),
@@ -125,3 +126,11 @@ def test_groups_of_a_case_are_distinguished_by_their_variants() -> None:
 def test_bytes_out_of_range_are_refused(value: int) -> None:
     with pytest.raises(ValueError, match=r"^bytes_read is "):
         parsing.parse_bytes(value, "bytes_read")
+
+
+def test_ranges_have_a_largest_count_and_numbers_have_none() -> None:
+    assert len(parsing.parse_counts("1..10000:+1", "M")) == 10_000
+    with pytest.raises(ValueError, match="holds 10001 values"):
+        parsing.parse_counts("1..10001:+1", "M")
+    numbers = [1] * 200_000
+    assert parsing.expand_ranges(numbers, "M") == numbers
