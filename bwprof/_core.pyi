@@ -86,7 +86,7 @@ def bandwidth_gb_s(bytes: SupportsFloat, seconds: SupportsFloat) -> float:
 
 def statistics(samples_ns: Buffer, /) -> dict[str, Any]:
     """From float64 samples in the order taken: median_ns, lo_ns, hi_ns (95 % CI of the median: order statistics of the
-    medians of blocks, wider where neighbours resemble each other), min_ns, noise (interquartile range / median),
+    medians of blocks, wider where neighbors resemble each other), min_ns, noise (interquartile range / median),
     count."""
 
 def current_device(backend: str, /) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, errors, hardware, registry
 from bwprof.analysis.occupancy_model import ARCHITECTURES, occupancy
-from bwprof.text.formatting import format_gain
 from bwprof.text.listing import Listing, format_html_table, format_table
 from bwprof.text.parsing import quote_text
 
@@ -156,38 +155,6 @@ def variants(
     return Variants(sorted(rows, key=lambda row: order.index(row["operation"])))
 
 
-def format_kernel(row: Mapping[str, Any]) -> str:
-    """Format a row of `variants` as a line, without the variant's own texts."""
-    if row["registers"] is None:
-        isa = f"{row['instruction_set']}: " if row["instruction_set"] else ""
-        return f"{row['precision']}: {isa}{row['reason']}"
-    parts = (
-        f"{row['registers']} registers",
-        f"{_cell(row, 'shared')} bytes of shared memory (static + dynamic)",
-        f"{row['local_bytes']} bytes of local memory",
-        f"{row['threads']} threads",
-        f"occupancy {_cell(row, 'theoretical_pct') or 'not known'}"
-        + (f" ({row['limiter']})" if row["limiter"] else ""),
-        *filter(None, (row["note"], row["reason"])),
-    )
-    name = f"{row['kernel']} ({row['symbol']})" if row["symbol"] else "a kernel"
-    return f"{row['precision']}: {name}: {', '.join(parts)}"
-
-
-def format_variant(variant: Mapping[str, Any]) -> str:
-    """Format what a variant changes compared with the one before it, and the predicted gain.
-
-    Examples
-    --------
-    >>> format_variant({"changes": "wide loads", "predicted": 3.0, "because": "fewer loads", "at": "fp16 M=1"})
-    'changes: wide loads; predicted 3.00x at fp16 M=1: fewer loads'
-    """
-    text = f"changes: {variant['changes']}"
-    if variant["predicted"] is None:
-        return text
-    return f"{text}; predicted {format_gain(variant['predicted'])} at {variant['at']}: {variant['because']}"
-
-
 def base_name(symbol: str) -> str:
     """Return the source name of a mangled C++ symbol, without namespaces and template arguments.
 
@@ -209,10 +176,9 @@ def base_name(symbol: str) -> str:
 def _list_devices(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
     """List the backends, each with the number of a device."""
     backend, index = hardware.parse_device(device)
-    listed = _core.backends()
     if backend is None and index is not None:
         backend = hardware.choose_device(device=device).backend
-    return [(row, index or 0) for row in listed if backend in (None, row["name"])]
+    return [(row, index or 0) for row in _core.backends() if backend in (None, row["name"])]
 
 
 def _rows_on(

@@ -236,7 +236,7 @@ def _option_names() -> list[str]:
 
 
 def _check_names(params: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
-    """Raise ValueError for unknown parameters, misspelt options among them, and for labels with a column's name."""
+    """Raise ValueError for unknown parameters, misspelled options among them, and for labels with a column's name."""
     known = {name: None for operation in registry.operations() for name in registry.param_names(operation["name"])}
     for name in params:
         if name not in known:

@@ -70,7 +70,7 @@ def compile_checks(csrc: Path, folder: Path, compiler: Sequence[str], flags: Seq
     often_run = (*(csrc / layer for layer in _BUILT_FROM["layers"]), NATIVE / "fake.c")
 
     def compile_one(source: Path, target: Path) -> None:
-        # What runs once and for a moment takes longer to optimise.
+        # What runs once and for a moment takes longer to optimize.
         level = "-O1" if any(map(source.is_relative_to, often_run)) else "-O0"
         call([*compiler, *_LANGUAGE, level, *include, *flags, "-c", str(source), "-o", str(target)])
 

@@ -14,7 +14,7 @@ from bwprof.plot.canvas import DARK, Drawing
 
 
 def render(picture: Drawing, *, dark: bool = False) -> Axes:
-    """A picture laid out as it is drawn, in a figure of its own size, at 72 dots an inch; no pixel is coloured."""
+    """A picture laid out as it is drawn, in a figure of its own size, at 72 dots an inch; no pixel is colored."""
     ground = DARK if dark else "white"
     figure = Figure(figsize=picture.size, layout="constrained", dpi=72, facecolor=ground)
     FigureCanvasAgg(figure)

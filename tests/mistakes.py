@@ -1,7 +1,7 @@
 """Wrong results, one mistake each, for whatever checks results to find.
 
 Outputs are worked out in NumPy float64 from a case's own inputs at its real size, changed as a kernel's mistake would
-change them (a key left out, taken twice, read from its neighbour's place ...), rounded once, and handed to `verify`.
+change them (a key left out, taken twice, read from its neighbor's place ...), rounded once, and handed to `verify`.
 That is the hardest case: a kernel's own rounding would add to what is seen.
 """
 
@@ -181,7 +181,7 @@ class Product:
 
 
 def move_mutations(case: Any, tokens: list[int], page: int = PAGE) -> Iterator[Mutation]:
-    """Tokens, and pages of them, left out or written with their neighbour's values. Each output is taken as rows of one
+    """Tokens, and pages of them, left out or written with their neighbor's values. Each output is taken as rows of one
     token: its last axes are heads and head_dim."""
     outputs = {operand["name"]: operand for operand in case.operands if operand["role"] != "in"}
     right = {name: np.frombuffer(data, np.uint8).copy() for name, data in case.run({}).items()}

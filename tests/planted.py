@@ -341,7 +341,7 @@ def throttled(draw: Draw) -> Row:
     }
 
 
-def synchronising(draw: Draw) -> Row:
+def synchronizing(draw: Draw) -> Row:
     waits = draw.waits(barrier=draw.between(40, 65), long_scoreboard=draw.between(10, 25))
     return kernel(
         draw, draw.between(10, 55), 1.0, stall_reasons=waits, shared_bytes=16384, theoretical_occupancy_pct=75
@@ -381,9 +381,9 @@ KERNELS: tuple[tuple[Callable[[Draw], Row], str, set[str]], ...] = (
     (dependent_loads, "latency_bound", set()),
     (few_warps, "low_occupancy", {"latency_bound"}),
     (thrashing, "cache_thrash", {"memory_bound"}),
-    (unfused, "materialised", {"memory_bound"}),
+    (unfused, "materialized", {"memory_bound"}),
     (throttled, "clock_held_down", {"compute_bound"}),
-    (synchronising, "barriers", set()),
+    (synchronizing, "barriers", set()),
     (shared_loads, "shared_memory_bound", set()),
 )
 

@@ -13,7 +13,7 @@ from precisions import TYPES
 
 from bwprof import _core
 
-# The distance between neighbouring numbers near zero, which are subnormal: the smallest of them.
+# The distance between neighboring numbers near zero, which are subnormal: the smallest of them.
 SPACING = {name: kind.spacing for name, kind in TYPES.items() if kind.spacing}
 
 REGISTRY = {op["name"]: op for op in _core.operations()}

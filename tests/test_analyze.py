@@ -16,10 +16,11 @@ from rows import pair, row
 from words import numbers
 
 import bwprof
-from bwprof.analysis.answer import Answer, group_strengths, markdown
+from bwprof.analysis.answer import Answer, group_strengths
 from bwprof.cli import main
 from bwprof.cli.commands.results import print_answer
 from bwprof.results import frame
+from bwprof.text.document import format_markdown_table, make_frame_table
 
 ROOFS = {"attainable_gb_s": 1000.0, "flops": 0, "bound": "memory"}
 
@@ -295,7 +296,9 @@ def test_strengths_in_few_lines() -> None:
 
 
 def test_markdown_cells() -> None:
-    assert markdown(pd.DataFrame({"a|b": ["x|y", None]})).splitlines() == ["| a\\|b |", "|---|", "| x\\|y |", "|  |"]
+    table = make_frame_table(pd.DataFrame({"a|b": ["x|y", None]}))
+    assert format_markdown_table(table).splitlines() == ["| a\\|b |", "|---|", "| x\\|y |", "| - |"]
+    assert format_markdown_table(make_frame_table(pd.DataFrame({"a": []}))) == ""
 
 
 @pytest.mark.parametrize("form", ["--json", "--md"])

@@ -82,6 +82,7 @@ def test_costs_compare() -> None:
     assert one == bwprof.cost("gemm", M=1, N=8, K=8)
     assert len({one, bwprof.cost("gemm", M=1, N=8, K=8), bwprof.cost("gemm", M=2, N=8, K=8)}) == 2
     assert one != dict(one)
+    assert one != dict(one)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5])
@@ -132,6 +133,7 @@ def test_cost_of_arrays_of_shapes() -> None:
         ({"MM": [1]}, "did you mean 'M'"),
         ({"M": [2**31 - 1], "N": 2**31 - 1, "K": 2**31 - 1}, "overflow"),
         ({"M": [1], "kv_lens": [1]}, "kv_lens goes with scalar parameters only"),
+        ({"M": [1], "variant": "naive"}, "variant is 'naive': it needs a backend"),
     ],
 )
 def test_bad_arrays_of_shapes_are_refused(given: dict[str, object], said: str) -> None:

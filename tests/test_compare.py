@@ -114,8 +114,8 @@ def test_less_bandwidth_and_more_traffic_are_worse() -> None:
     assert found["verdict"].tolist()[:3] == ["slower", "faster", "same"]
     assert of(found, "a")["change_pct"] == pytest.approx(100 * (1 / 1.1 - 1))
     assert of(found, "a")["threshold_pct"] == pytest.approx(100 * (1 / 1.03 - 1))
-    learnt = bwprof.compare(baseline(), run(a=0.10), metric="bandwidth_gb_s")
-    assert learnt["verdict"].tolist()[:2] == ["slower", "same"]
+    learned = bwprof.compare(baseline(), run(a=0.10), metric="bandwidth_gb_s")
+    assert learned["verdict"].tolist()[:2] == ["slower", "same"]
     more = bwprof.compare(
         [timed("a", 1.0, traffic_ratio=1.0), timed("b", 1.0, traffic_ratio=1.0), timed("c", 1.0)],
         [timed("a", 1.0, traffic_ratio=1.2), timed("b", 1.0, traffic_ratio=1.01), timed("c", 1.0, traffic_ratio=1.0)],
@@ -237,8 +237,8 @@ def test_intervals_that_are_missing_or_infinite() -> None:
     found = bwprof.compare([timed("a", 1.0)], [timed("a", 2.0, **endless)])
     assert (found["verdict"].iloc[0], found["threshold_pct"].iloc[0]) == ("undecided", math.inf)
     assert found["reason"].notna().all()
-    learnt = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
-    assert of(learnt, "a")["verdict"] == "undecided", "twice the time is not the same"
+    learned = bwprof.compare(baseline(), [timed("a", 2.0, **endless)])
+    assert of(learned, "a")["verdict"] == "undecided", "twice the time is not the same"
 
 
 def test_rows_with_equal_keys_are_compared_in_order() -> None:
@@ -460,6 +460,7 @@ def test_a_case_is_slower_only_if_both_tries_are() -> None:
     broken = found.after_second_try({0: timed("a", 1.0, status="failed", reason="gone", time_ms=None)})
     assert broken.lines[0].verdict == "slower"
     assert broken.lines[0].reason.endswith(" failed: gone")
+    assert broken.second_tries == {0: True}
 
 
 def test_a_single_try_needs_a_larger_change() -> None:

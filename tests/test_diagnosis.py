@@ -258,6 +258,7 @@ def test_launches_and_clocks() -> None:
     assert verdicts({"time_ms": 6e-3, "timer_floor_us": 0.6})["launch_bound"] == REFUTED
     assert verdicts({"time_ms": 6e-3})["launch_bound"] == CANNOT_TELL
     assert verdicts({"time_ms": 1.0, "wall_ms": 2.0})["launch_bound"] == SUPPORTED
+    assert verdicts({"time_ms": 0.9e-3, "timer_floor_us": 0.6})["launch_bound"] == SUPPORTED
     hot = {"device": "NVIDIA H200", "time_ms": 1.0, "throttle": "sw_thermal", "sm_clock_mhz": 1485.0}
     assert verdict_of(hot, "clock_held_down")["expected_gain"] == pytest.approx(1980 / 1485)
     assert verdicts(hot | {"dram_pct": 90.0})["clock_held_down"] == REFUTED, "memory has a clock of its own"
@@ -272,8 +273,9 @@ def test_traffic_and_intermediates() -> None:
     assert verdict_of(twice, "cache_thrash")["expected_gain"] == pytest.approx(3.0)
     assert verdicts(twice)["memory_bound"] == SUPPORTED
     stored = twice | {"algorithmic_bytes_read": 29 * 10**8, "algorithmic_bytes_written": 10**8}
-    assert verdicts(stored)["materialised"] == SUPPORTED
+    assert verdicts(stored)["materialized"] == SUPPORTED
     assert verdicts(stored)["cache_thrash"] == REFUTED
+    assert verdicts(stored | {"algorithmic_bytes_read": 14 * 10**8})["materialized"] == REFUTED, "1.5 times, not more"
     only_reads = {name: value for name, value in twice.items() if name != "bytes_written"}
     assert verdicts(only_reads)["cache_thrash"] == CANNOT_TELL
 
@@ -337,11 +339,14 @@ def test_rows_without_a_measurement_are_open() -> None:
     assert (sentence.startswith("a: "), sentence.endswith("failed (no room).")) == (True, True)
     hot = {"cache": "hot", "time_ms": 1.0, "pct_attainable": 300.0}
     assert verdicts(hot)["memory_bound"] == CANNOT_TELL
+    assert RowFigures({"time_ms": 1.0, "flops": 0}).arithmetic.pct == 0.0
+    assert RowFigures({"time_ms": 1.0, "pct_attainable": 0.5}).memory.pct == 0.5
 
 
 def test_open_answers_name_what_is_missing_and_every_open_verdict_can_be_settled() -> None:
     (outcome,) = [row.sentence for row in diagnose_rows({"case": "a", "time_ms": 1.0, "dram_pct": 30.0})]
     assert all(text in outcome for text in ("not limited by", "the memory's bandwidth", "missing: ", "stall_reasons"))
+    assert "throttle" not in outcome, "no option measures it"
     found = bwprof.diagnose({"case": "a", "time_ms": 1.0})
     assert (found.loc[found["verdict"] == CANNOT_TELL, "needs"] != "").all()
 
@@ -411,7 +416,7 @@ def test_recorded_rows() -> None:
         outcome = entry.of(SUPPORTED)
         first[row["case"], row["precision"], row["variant"]] = outcome[0].hypothesis.name if outcome else "-"
         if row["variant"] == "unfused":
-            stored.append(max(outcome, key=lambda one: one.judgement.gain).hypothesis.name)
+            stored.append(max(outcome, key=lambda one: one.judgment.gain).hypothesis.name)
     for (case, _, _), name in first.items():
         if case.startswith(("stream", "decode_gemm", "kv_")) or case == "decode_attention_32k":
             assert name == "memory_bound"
@@ -419,8 +424,8 @@ def test_recorded_rows() -> None:
             assert name == "compute_bound"
         if case == "decode_attention_batch8":
             assert name == "latency_bound"
-    assert stored == ["materialised"] * 3
-    assert first["prefill_attention", "fp32", "unfused"] == "materialised"
+    assert stored == ["materialized"] * 3
+    assert first["prefill_attention", "fp32", "unfused"] == "materialized"
     assert first["prefill_gemm_small", "fp32", "cublaslt"] == "-"
     assert first["ffn_gemm", "fp32", "cublaslt"] == "-", "nothing that was counted limits it"
 
@@ -445,21 +450,21 @@ def test_random_rows_never_raise() -> None:
 def test_compulsory_bytes_alone_do_not_show_intermediates() -> None:
     """Stated bytes exclude intermediates; counted DRAM bytes beside them decide."""
     known = {"time_ms": 1.0, "bytes_read": 10**9, "bytes_written": 10**9}
-    assert verdicts(known)["materialised"] == CANNOT_TELL
-    assert "times" not in verdict_of(known, "materialised")["evidence"]
+    assert verdicts(known)["materialized"] == CANNOT_TELL
+    assert "times" not in verdict_of(known, "materialized")["evidence"]
     little = known | {"dram_bytes_read": 1.1e9, "dram_bytes_written": 1e9}
-    assert "1.05 times" in verdict_of(little, "materialised")["evidence"]
-    assert verdicts(little)["materialised"] == REFUTED
+    assert "1.05 times" in verdict_of(little, "materialized")["evidence"]
+    assert verdicts(little)["materialized"] == REFUTED
     much = known | {"dram_bytes_read": 9e9, "dram_bytes_written": 1e9}
-    assert verdicts(much)["materialised"] == CANNOT_TELL
+    assert verdicts(much)["materialized"] == CANNOT_TELL
     own = known | {"algorithmic_bytes_read": 10**9, "algorithmic_bytes_written": 10**9}
-    assert verdicts(own)["materialised"] == REFUTED
+    assert verdicts(own)["materialized"] == REFUTED
 
 
 def test_bytes_of_a_function_do_not_show_intermediates() -> None:
     """Neither stated bytes nor counted ones that replace them decide."""
     row = bwprof.measure(lambda: None, bytes_read=10**6, bytes_written=10**6, **NOTHING)
-    assert verdicts(row)["materialised"] == CANNOT_TELL
+    assert verdicts(row)["materialized"] == CANNOT_TELL
     checks = checklist(row).set_index("Item")["Result"]
     assert [result for item, result in checks.items() if str(item).startswith("fused")] == ["unknown"]
 
@@ -471,7 +476,7 @@ def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.Monk
     outcome = {"backend": "cuda", "device": "NVIDIA H200", "time_ms": 2.0, "dram_gb_s": 2500.0, "flags": ""}
     for known in ({}, {"bytes_read": 10**9}):
         row = dict(bwprof.measure(lambda: None, counters=True, **known, **NOTHING)) | outcome
-        for name in ("materialised", "cache_thrash"):
+        for name in ("materialized", "cache_thrash"):
             found = verdict_of(row, name)
             assert found["verdict"] == CANNOT_TELL
             assert "--bytes NAME=READ,WRITTEN" in found["needs"]
@@ -480,8 +485,8 @@ def test_counted_bytes_are_not_compared_with_themselves(monkeypatch: pytest.Monk
         dict(bwprof.measure(lambda: None, counters=True, bytes_read=3 * 10**9, bytes_written=10**9, **NOTHING))
         | outcome
     )
-    assert "1.25 times" in verdict_of(row, "materialised")["evidence"]
-    assert verdicts(row)["materialised"] == REFUTED
+    assert "1.25 times" in verdict_of(row, "materialized")["evidence"]
+    assert verdicts(row)["materialized"] == REFUTED
 
 
 def test_needs_on_an_amd_card_name_its_counters() -> None:

@@ -26,7 +26,7 @@ def test_a_copy_is_at_the_memorys_roof() -> None:
     (found,) = diagnose_rows(counted("stream_copy", elements=1 << 26))
     verdicts = {entry.hypothesis.name: entry.verdict for entry in found.verdicts}
     assert found.of(SUPPORTED)[0].hypothesis.name == "memory_bound"
-    for name in ("latency_bound", "compute_bound", "low_occupancy", "bank_conflicts", "cache_thrash", "materialised"):
+    for name in ("latency_bound", "compute_bound", "low_occupancy", "bank_conflicts", "cache_thrash", "materialized"):
         assert verdicts[name] == REFUTED, found.sentence
     assert bwprof.stalls(found.row).groups["Memory Dependency"] > 40
 

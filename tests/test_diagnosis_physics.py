@@ -11,7 +11,6 @@ import pytest
 import bwprof
 from bwprof.analysis.diagnosis.diagnose import diagnose_rows
 from bwprof.importers.next_steps import suggest_commands
-from bwprof.text.formatting import escape_markdown
 
 ROOFS: dict[str, Any] = {"peak_gb_s": 4800.0, "ceiling_gb_s": 4300.0, "measured_tflops": 700.0, "timer_floor_us": 1.5}
 IN_VAIN: dict[str, Any] = {"time_ms": 1.0, "peak_gb_s": 4800.0, "load_efficiency_pct": 12.5}
@@ -204,12 +203,6 @@ def test_sizes_that_no_sweep_can_measure_make_no_command(size: object) -> None:
     assert not any("-p" in step.command.split() for step in suggest_commands(diagnose_rows(row)[0]))
 
 
-def test_names_are_escaped_in_markdown() -> None:
-    assert escape_markdown("copy<float>(a*)") == r"copy\<float>(a\*)"
-    assert escape_markdown("[x](y) _z_ a_b") == r"\[x\](y) \_z\_ a_b"
-    assert escape_markdown("`c` \\") == r"\`c\` " + "\\\\"
-
-
 def test_true_is_refused_as_a_size() -> None:
     row = {"operation": "attention_prefill", "causal": True, "time_ms": 1.0, "timer": "cuda_event"}
     assert "causal=1" in suggest_commands(diagnose_rows(row)[0])[0].command
@@ -219,7 +212,7 @@ def test_true_is_refused_as_a_size() -> None:
 def test_a_bound_is_not_below_what_the_better_variant_reached(precision: str) -> None:
     data = bwprof.load_example("h200")
     rows = data[(data["case"] == "prefill_attention") & (data["precision"] == precision)].set_index("variant")
-    found = verdict_of({**rows.loc["unfused"].to_dict(), "variant": "unfused"}, "materialised")
+    found = verdict_of({**rows.loc["unfused"].to_dict(), "variant": "unfused"}, "materialized")
     assert found["expected_gain"] >= rows["time_ms"]["unfused"] / rows["time_ms"]["flash"]
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import resolve_card
-from bwprof.analysis.prediction.efficiency import Neighbours, transfer_times
+from bwprof.analysis.prediction.catalog import resolve_card
+from bwprof.analysis.prediction.efficiency import Neighbors, transfer_times
 from bwprof.roofs.model import RoofPoint, Roofs
 
 GRID = {"M": [1, 8, 64, 512], "N": [1024, 4096, 16384], "K": [1024, 4096, 16384]}
@@ -41,7 +41,7 @@ def errors(model: object, truth: pd.DataFrame, device: str) -> np.ndarray:
     return (found["time_ms"] / truth["time_ms"] - 1).to_numpy(float)
 
 
-def test_shapes_between_those_learnt_from() -> None:
+def test_shapes_between_those_learned_from() -> None:
     model = bwprof.efficiency(measured())
     assert np.abs(errors(model, measured(), "H200")).max() < 0.05
     assert np.abs(errors(model, measured(**BETWEEN), "H200")).max() < 0.08
@@ -91,12 +91,12 @@ def test_learned_times_have_an_interval() -> None:
     )
     assert (frame["time_ms_lo"] < frame["time_ms"]).all()
     assert (frame["time_ms"] < frame["time_ms_hi"]).all()
-    learnt, near, far = frame["time_ms_hi"] / frame["time_ms_lo"]
-    assert learnt < 1.2
+    learned, near, far = frame["time_ms_hi"] / frame["time_ms_lo"]
+    assert learned < 1.2
     assert near < 1.4
     assert far > 1.1 * near
     elsewhere = bwprof.predict("gemm", device="L4", precision="fp16", efficiency=model, M=64, N=4096, K=4096)
-    assert (elsewhere["time_ms_hi"] / elsewhere["time_ms_lo"])[0] > learnt
+    assert (elsewhere["time_ms_hi"] / elsewhere["time_ms_lo"])[0] > learned
     assert frame["variant"].tolist() == ["true"] * 3
     assert "36 rows on H200" in frame["reason"][0]
 
@@ -174,14 +174,14 @@ def test_an_unmeasured_operation_takes_the_median_of_the_others() -> None:
     rows = measured()
     model = bwprof.efficiency(rows)
     row = bwprof.predict("kv_copy", device="H200", precision="fp16", efficiency=model).iloc[0]
-    middle = float(np.median(model.learnt["gemm", "fp16", None].efficiency))
+    middle = float(np.median(model.learned["gemm", "fp16", None].efficiency))
     alone = bwprof.predict("kv_copy", device="H200", precision="fp16", efficiency=middle).iloc[0]
     assert row["time_ms"] == pytest.approx(alone["time_ms"])
     assert row["time_ms_hi"] / row["time_ms_lo"] > 1.3
     assert all(text in row["reason"] for text in ("kv_copy", f"{middle:.0%} of the nearer roof"))
 
 
-def test_rows_in_doubt_are_not_learnt_from() -> None:
+def test_rows_in_doubt_are_not_learned_from() -> None:
     rows = measured()
     doubted = rows.copy()
     doubted["time_ms"] *= 0.01
@@ -220,7 +220,7 @@ def test_roofs_that_came_with_the_rows_are_the_devices_own() -> None:
     points = (RoofPoint("read", 1.0, 1 << 20, 3e-6), RoofPoint("read", 1.0, 1 << 30, 1.1e-3))
     roofs = Roofs("Test GPU", "", "", "0", 1e-6, points, measured="then")
     rows = measured().assign(device="Test GPU")
-    with pytest.raises(ValueError, match=r"^Test GPU .*catalogue.*device="):
+    with pytest.raises(ValueError, match=r"^Test GPU .*catalog.*device="):
         bwprof.efficiency(rows)
     assert bwprof.efficiency(rows, device=roofs).card.streams.floor_seconds == 1e-6
     rows.attrs = {"run": {"roofs": roofs.to_dict()}}
@@ -287,7 +287,7 @@ def test_what_arithmetic_cannot_need_is_not_hidden_behind_memory() -> None:
 def test_parameters_unlike_all_others_are_doubted() -> None:
     """Points that differ in size alone do not vary a parameter: 5 powers of two add a tenth of doubt."""
     x = np.linspace(0, 20, 41)[:, None]
-    found = Neighbours(x, np.zeros((41, 1)), 0.1 * x[:, 0])
+    found = Neighbors(x, np.zeros((41, 1)), 0.1 * x[:, 0])
     _, doubt, _ = found(np.array([[10.0], [10.0]]), np.array([[0.0], [5.0]]))
     assert doubt[0] < 0.01
     assert doubt[1] == pytest.approx(0.1, rel=0.02)
@@ -297,7 +297,7 @@ def test_between_points_and_far_from_them() -> None:
     """Values between points follow a smooth function; far away they are the median, with the whole spread as error."""
     x = np.linspace(0, 20, 21)[:, None]
     values = np.sin(x[:, 0] / 5)
-    found = Neighbours(x, np.zeros((21, 1)), values)
+    found = Neighbors(x, np.zeros((21, 1)), values)
     between, error, nearest = found(np.array([[3.5], [10.2]]), np.zeros((2, 1)))
     assert between == pytest.approx(np.sin(np.array([3.5, 10.2]) / 5), abs=0.02)
     assert nearest.tolist() == [4, 10] or nearest.tolist() == [3, 10]
@@ -308,7 +308,7 @@ def test_between_points_and_far_from_them() -> None:
 
 def test_more_points_than_the_limit() -> None:
     x = np.linspace(0, 20, 1000)[:, None]
-    found = Neighbours(x, np.zeros((1000, 1)), np.sin(x[:, 0]))
+    found = Neighbors(x, np.zeros((1000, 1)), np.sin(x[:, 0]))
     assert found.count == 400
     values, _, nearest = found(np.array([[7.0]]), np.zeros((1, 1)))
     assert values[0] == pytest.approx(math.sin(7), abs=0.05)
@@ -336,8 +336,8 @@ def test_rows_without_their_run_give_nearly_the_same_times(name: str, device: st
 
     Cards reach shares of their data sheets that differ by some percent. Predictions may change by little more.
     """
-    *learnt, rows = _learn_rows(name)
-    own, scaled = (bwprof.predict(rows, device=device, efficiency=model) for model in learnt)
+    *learned, rows = _learn_rows(name)
+    own, scaled = (bwprof.predict(rows, device=device, efficiency=model) for model in learned)
     assert (scaled["attainable_gb_s"] / own["attainable_gb_s"]).to_numpy() == pytest.approx(1, rel=0.06)
     ratio = scaled["time_ms"] / own["time_ms"]
     assert ratio.median() == pytest.approx(1, abs=0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,3 +150,20 @@ def test_rows_of_other_shapes_keep_their_bytes() -> None:
     assert step.steps["read_bytes"][0] - old.steps["read_bytes"][0] == (taken - one) * 14336 * 2
     assert old.time_ms is not None
     assert old.formats["time_ms"].notna().sum() == 1
+
+
+def test_sizes_and_bytes_of_experts_in_a_gguf_file() -> None:
+    """A token reads 2 of 8 experts: a quarter of their bytes. A size may be listed for each layer."""
+    sizes = {"embedding_length": 64, "attention.head_count": [4, 4], "block_count": 2, "feed_forward_length": 128}
+    sizes |= {"expert_count": 8, "expert_used_count": 2, "vocab_size": 100}
+    fields = {"general.architecture": "llama", **{f"llama.{name}": size for name, size in sizes.items()}}
+    experts = SimpleNamespace(name="blk.0.ffn_up_exps.weight", n_bytes=800, shape=[64, 128, 8])
+
+    def read_field(key: str) -> SimpleNamespace | None:
+        return SimpleNamespace(contents=lambda: fields[key]) if key in fields else None
+
+    reader = SimpleNamespace(tensors=[experts], get_field=read_field)
+    model = checkpoints._gguf_architecture(reader, "moe")
+    assert (model.num_heads, model.experts, model.experts_per_token) == (4, 8, 2)
+    assert (model.window, model.window_layers, model.vocab) == (0, 0, 100)
+    assert checkpoints._bytes_read_by_token(experts, model) == 200

@@ -194,11 +194,11 @@ def test_another_device_of_the_same_name_is_marked(tmp_path: Path) -> None:
 
 
 def test_labels_named_like_a_column_get_a_prefix(tmp_path: Path) -> None:
-    write(tmp_path, 1, [timed("a", "fp32", 1.0, ratio="16:9", colour="red"), timed("b", "fp32", 1.0)])
+    write(tmp_path, 1, [timed("a", "fp32", 1.0, ratio="16:9", color="red"), timed("b", "fp32", 1.0)])
     found = history(tmp_path)
     assert found["label_ratio"].tolist()[0] == "16:9"
-    assert found["colour"].tolist()[0] == "red"
-    assert pd.isna(found["colour"][1])
+    assert found["color"].tolist()[0] == "red"
+    assert pd.isna(found["color"][1])
 
 
 def test_history_writes_nothing(tmp_path: Path) -> None:

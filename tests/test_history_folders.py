@@ -104,7 +104,7 @@ def test_each_unreadable_run_is_logged_once(tmp_path: Path, caplog: pytest.LogCa
     assert not caplog.records
 
 
-def test_many_unreadable_runs_are_summarised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_unreadable_runs_are_summarized(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(9):
         (tmp_path / f"odd-{number}").mkdir()
         (tmp_path / f"odd-{number}" / "results.json").write_text("{}")

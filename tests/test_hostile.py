@@ -40,7 +40,7 @@ from bwprof.runs.progress import BarProgress
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ESCAPE = "\x1b]0;title\x07"  # sets a terminal's title
-SPELT = r"\x1b]0;title\x07"
+SPELLED = r"\x1b]0;title\x07"
 ONE = ["gemm", *TINY, "-p", "M=1", "--precision", "fp32"]
 
 
@@ -104,7 +104,7 @@ def test_control_characters_of_arguments_are_escaped(capsys: pytest.CaptureFixtu
     for arguments in (["gem" + ESCAPE], ["--suite", f"{ESCAPE}.toml"], [f"--{ESCAPE}"], ["--resume", ESCAPE]):
         assert main_sweep(arguments) == 2
         err = capsys.readouterr().err
-        assert SPELT in err
+        assert SPELLED in err
         assert "\x1b" not in err
 
 
@@ -118,7 +118,7 @@ def test_control_characters_of_a_foreign_run_are_escaped(tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "\u202e" not in out
-    assert out.count(SPELT) >= 3
+    assert out.count(SPELLED) >= 3
     assert report_main([str(tmp_path / f"{ESCAPE}.csv")]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
@@ -137,7 +137,7 @@ def test_control_characters_in_data_are_escaped_on_a_terminal(
     shown = Terminal()
     monkeypatch.setattr(sys, "stdout", shown)
     assert main_sweep([*arguments, "--quiet"]) == 0
-    assert SPELT in shown.getvalue()
+    assert SPELLED in shown.getvalue()
     assert "\x1b" not in shown.getvalue()
 
 
@@ -150,7 +150,7 @@ def test_control_characters_of_a_case_are_escaped_in_the_bar(monkeypatch: pytest
     bar.row(row(f"b{ESCAPE}", "fp32", gb_s=None, status="failed", reason=ESCAPE))
     bar.end()
     assert "\x1b]0" not in screen.getvalue()
-    assert SPELT in screen.getvalue()
+    assert SPELLED in screen.getvalue()
 
 
 # ---- signals

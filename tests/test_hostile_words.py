@@ -1,4 +1,4 @@
-"""Words of others: spelt where they are printed, no formulas where they are written as CSV, never obeyed."""
+"""Words of others: spelled where they are printed, no formulas where they are written as CSV, never obeyed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_result_near_zero_may_err_by_half_a_subnormal_number():
 
 def kernel_params(operations: Collection[str] = OPERATIONS) -> list[Any]:
     """Return a parameter per kernel: variants of the operations, precisions and devices. Those with the same references
-    are neighbours.
+    are neighbors.
     """
     found = [
         (operation, precision, variant["name"], (backend, isa))
@@ -232,7 +232,7 @@ def test_prefill_follows_scores_that_rise_and_fall_over_many_tiles(precision, he
             assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
 
 
-# Quiet and signalling, of either sign; a number added to the exponent of some makes a number of them.
+# Quiet and signaling, of either sign; a number added to the exponent of some makes a number of them.
 NANS = {
     "fp32": (np.uint32, (0x7FC00000, 0x7FC00001, 0x7F800001, 0x7FD55555, 0xFFAAAAAA, 0xFFFFFFFF)),
     "fp16": (np.uint16, (0x7E00, 0x7E01, 0x7C01, 0xFEAA, 0xFFFF)),

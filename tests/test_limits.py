@@ -320,6 +320,8 @@ def test_all_rows_are_compared_with_one_rate() -> None:
     assert not roofs_limiter.find_beaten({"tflops": 1072.0, "measured_tflops": 718.0, "peak_tflops": 1071.0})
     assert roofs_limiter.find_beaten({"tflops": 1072.0, "measured_tflops": 718.0})
     assert roofs_limiter.explain_beaten({"tflops": 750.0, "measured_tflops": 718.0}) is None
+    half = roofs_limiter.explain_beaten({"flops": 4e11, "time_ms": 0.5, "measured_tflops": 718.0})
+    assert str(half).startswith("111 % of"), "800 TFLOP/s"
 
 
 def test_a_rows_grade() -> None:

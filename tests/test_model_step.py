@@ -14,7 +14,7 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import Streams, bundled_streams, resolve_card
+from bwprof.analysis.prediction.catalog import Streams, bundled_streams, resolve_card
 from bwprof.cli.commands import model as model_command
 from bwprof.cli.commands import results as report_command
 from bwprof.cli.render import print_step
@@ -372,6 +372,11 @@ def test_a_report_of_a_models_run_is_its_answer(tmp_path: Path, capsys: pytest.C
     assert "decode b=1 c=4096 qkv" in capsys.readouterr().out
 
 
+def test_zero_seconds_are_a_limit() -> None:
+    with pytest.raises(ValueError, match="unknown model 'none'"):
+        bwprof.model_step("none", max_seconds=0)
+
+
 def test_without_a_memory_nothing_fits_or_does_not() -> None:
     found = bwprof.model_step("llama-3.1-8b", device="bandwidth=1000,fp16=100")
     assert (found.steps["fits"].iloc[0], found.room.empty) == (None, True)
@@ -479,8 +484,8 @@ def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) 
     assert kept.left_out["time_ms"].tolist() == pytest.approx(step.left_out["time_ms"].tolist(), rel=1e-12)
 
 
-def test_efficiency_is_learnt_from_the_roofs_of_the_prediction() -> None:
-    """The catalogue's streams of that card are not used."""
+def test_efficiency_is_learned_from_the_roofs_of_the_prediction() -> None:
+    """The catalog's streams of that card are not used."""
     own = replace(roofs(), device="NVIDIA H200")
     rows = bwprof.predict("gemm", device=own, precision="fp16", efficiency=0.5, M=1, N=[4096, 8192], K=[2048, 4096])
     rows["status"] = "ok"

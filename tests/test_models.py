@@ -190,6 +190,7 @@ def test_largest_batch_and_longest_context() -> None:
     weights = workload.weight_bytes(model, "fp16")
     left = 72_000_000_000 - weights
     assert workload.Fit(weights, 0, 80_000_000_000, 0.1).usable == 72_000_000_000
+    assert [workload.Fit(70, kv, 80, 0.1).fits for kv in (2, 3)] == [True, False]
     assert workload.largest_batch(model, "fp16", 4096, left) == left // (4096 * 131_072)
     assert workload.longest_context(model, "fp16", 16, left) == left // (16 * 131_072)
     small = workload.Fit(weights, 0, 17_000_000_000, 0.1).usable - weights
@@ -515,6 +516,8 @@ def test_gguf(tmp_path: Path) -> None:
     assert stored.total_bytes in step.steps["weight_bytes"].tolist()
     assert "Q6_K" in str(step)
     assert workload.ModelRequest.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
+    empty = replace(asked, stored=workload.StoredWeights(0, {"F32": {"tensors": 0}}, {}))
+    assert workload.ModelRequest.from_dict(json.loads(json.dumps(empty.to_dict()))) == empty
 
 
 def test_a_damaged_gguf_file_is_refused(tmp_path: Path) -> None:

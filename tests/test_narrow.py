@@ -269,7 +269,7 @@ def test_variants_of_a_precision_with_kernels_beside_one_without(capsys: pytest.
 
 @pytest.mark.parametrize("k", [32, 33, 100])
 def test_a_product_of_q4_0_weights(k: int) -> None:
-    """Floats are quantised row by row; what comes out is the product with what was stored."""
+    """Floats are quantized row by row; what comes out is the product with what was stored."""
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((3, k)).astype(np.float16), rng.standard_normal((5, k)).astype(np.float32)
     with bwprof.Case("gemm", precision="q4_0", device="cpu", M=3, N=5, K=k) as case:

@@ -552,7 +552,7 @@ def test_a_page_as_text(tmp_path: Path) -> None:
     assert any("rounded" in note for note in found.attrs["notes"])
 
 
-VECTORISED = "vectorized_elementwise_kernel"
+VECTORIZED = "vectorized_elementwise_kernel"
 
 
 @pytest.mark.parametrize(
@@ -572,18 +572,18 @@ VECTORISED = "vectorized_elementwise_kernel"
         ("((((", "(((("),
         ("x" * 100, "x" * 61 + "..."),
         (
-            f"void at::native::{VECTORISED}<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)",
-            f"{VECTORISED}<4, FillFunctor<float>, ...>",
+            f"void at::native::{VECTORIZED}<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)",
+            f"{VECTORIZED}<4, FillFunctor<float>, ...>",
         ),
         (
-            f"void {VECTORISED}<4, CUDAFunctor_add<float>, array<char *, 3>>(int)",
-            f"{VECTORISED}<4, CUDAFunctor_add<float>, ...>",
+            f"void {VECTORIZED}<4, CUDAFunctor_add<float>, array<char *, 3>>(int)",
+            f"{VECTORIZED}<4, CUDAFunctor_add<float>, ...>",
         ),
         (
-            f"void {VECTORISED}<4, BinaryFunctor<float, float, float, MulFunctor<float>>, array<char *, 3>>(int)",
-            f"{VECTORISED}<BinaryFunctor<MulFunctor>, ...>",
+            f"void {VECTORIZED}<4, BinaryFunctor<float, float, float, MulFunctor<float>>, array<char *, 3>>(int)",
+            f"{VECTORIZED}<BinaryFunctor<MulFunctor>, ...>",
         ),
-        (f"void {VECTORISED}<4, at::native::Half, std::array<x, 1>>(int)", f"{VECTORISED}<4, Half, array<x, 1>>"),
+        (f"void {VECTORIZED}<4, at::native::Half, std::array<x, 1>>(int)", f"{VECTORIZED}<4, Half, array<x, 1>>"),
         (f"void k<int<{', '.join(['1'] * 60)}>>(int)", "k<int>"),  # no C++
         ("void a_namespace_of_a_long_name::and_another_one::copy<unsigned int, (int)4>(int)", "copy<unsigned int, 4>"),
     ],

@@ -46,7 +46,7 @@ def mutable_globals(listing: str) -> list[str]:
     return found
 
 
-def test_mutable_globals_are_recognised() -> None:
+def test_mutable_globals_are_recognized() -> None:
     listing = """
 0000000000000000 l    df *ABS*\t0000000000000000 gcc.c
 0000000000000000 l     O .rodata\t0000000000000004 constant

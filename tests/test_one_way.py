@@ -262,12 +262,12 @@ def test_a_measured_function_is_not_called_again(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("word", "meant"), [("swep", "sweep"), ("repot", "report"), ("columms", "columns"), ("Info", "info")]
 )
-def test_a_misspelt_command(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_command(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([word, "x"]) == 2
     assert re.search(rf"'{word}'.*'{meant}'\?.*sweep", capsys.readouterr().err)
 
 
-def test_a_misspelt_operation_is_not_taken_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_operation_is_not_taken_for_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gem", "--dry-run"]) == 2
     assert {"operation", "gem", "gemm"} <= words_of(capsys.readouterr().err)
 
@@ -524,11 +524,11 @@ def test_lengths_in_the_shell(here: Any) -> None:
 
 # ---- precisions and commands by other names ----
 
-SPELT = {"fp8": "fp8_e4m3", "E4M3": "fp8_e4m3", "bfloat16": "bf16", "half": "fp16", "torch.float32": "fp32"}
-SPELT |= {"float8": "fp8_e4m3", "fp8e4m3": "fp8_e4m3", "F16": "fp16", "bf-16": "bf16", "I8": "int8", "int.8": "int8"}
+SPELLED = {"fp8": "fp8_e4m3", "E4M3": "fp8_e4m3", "bfloat16": "bf16", "half": "fp16", "torch.float32": "fp32"}
+SPELLED |= {"float8": "fp8_e4m3", "fp8e4m3": "fp8_e4m3", "F16": "fp16", "bf-16": "bf16", "I8": "int8", "int.8": "int8"}
 
 
-@pytest.mark.parametrize(("word", "name"), SPELT.items())
+@pytest.mark.parametrize(("word", "name"), SPELLED.items())
 def test_each_spelling_of_a_precision_gives_one_name(
     word: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

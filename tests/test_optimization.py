@@ -75,7 +75,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of the three runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "draw_svg", lambda *_, **__: None)
-        path = tmp_path_factory.mktemp("optimisation") / "OPTIMIZATION_REPORT.md"
+        path = tmp_path_factory.mktemp("optimization") / "OPTIMIZATION_REPORT.md"
         return write_report(runs(), path).path.read_text()
 
 
@@ -117,7 +117,7 @@ def test_its_tables(text: str) -> None:
     found = tables(text)
     assert [line[2:] for line in found["Fix"][:2]] == [["4x", "1x", "4.00x"], ["76.0 %", "95 %", "1.25x"]]
     assert [line[0] for line in found["Fix"]] == ["stored to fused", "run-3"] * 2
-    assert found["Fix"][0][1] == FIGURES["materialised"][0]
+    assert found["Fix"][0][1] == FIGURES["materialized"][0]
     assert found["Version"][:2] == [
         ["Baseline", "not measured", "200 GB/s", "25 %", "original", "1.00x"],
         ["fused", "not measured", "800 GB/s", "50 %", "variant: stored to fused", "4.00x"],
@@ -137,7 +137,7 @@ def test_its_figures_are_those_of_the_rows(text: str) -> None:
 
 def test_a_row_above_its_roof_has_no_gap(tmp_path: Path, no_pictures: None) -> None:
     rows = [bwprof.frame([step(0.06, "fused", 1)]), bwprof.frame([step(0.05, "fused", 2)])]  # the roof is 76 us
-    text = write_report(rows, tmp_path / "r.md", kind="optimisation").path.read_text()
+    text = write_report(rows, tmp_path / "r.md", kind="optimization").path.read_text()
     identify = facts(text, "Fix 1: run-2")["Identify"]
     assert (re.findall(r"[\d.]+", identify), "gap" in identify) == (["126.7", "90"], False)
     assert "Priority" not in tables(text)
@@ -164,7 +164,7 @@ def test_predictions_stand_beside_measurements(text: str) -> None:
 def test_the_registry_predicts_a_variant(tmp_path: Path, no_pictures: None) -> None:
     before, after = bwprof.operations()["gemm"]["variants"]["cpu"][:2]
     rows = [bwprof.frame([step(ms, found["name"], 1)]) for ms, found in ((BEFORE, before), (BETWEEN, after))]
-    text = write_report(rows, tmp_path / "r.md", kind="optimisation").path.read_text()
+    text = write_report(rows, tmp_path / "r.md", kind="optimization").path.read_text()
     name = f"{before['name']} to {after['name']}"
     assert tables(text)["Fix"][-1][:2] == [name, f"{after['predicted']:.2f}x at {after['at']}"]
     assert tables(text)["Version"][-1][4:] == [after["changes"], "4.00x"]
@@ -175,7 +175,7 @@ def test_the_registry_predicts_a_variant(tmp_path: Path, no_pictures: None) -> N
 
 def test_equal_times_teach_nothing(tmp_path: Path, no_pictures: None) -> None:
     same = [bwprof.frame([step(BEFORE, "stored", number)]) for number in (1, 2)]
-    text = write_report(same, tmp_path / "r.md", kind="optimisation").path.read_text()
+    text = write_report(same, tmp_path / "r.md", kind="optimization").path.read_text()
     assert tables(text)["Fix"][-1][5].startswith("no difference")
     assert facts(text, "Fix 1: run-2")["Implement"].startswith("not recorded")
 
@@ -183,7 +183,7 @@ def test_equal_times_teach_nothing(tmp_path: Path, no_pictures: None) -> None:
 def test_a_profilers_columns_are_in_the_report(tmp_path: Path, no_pictures: None) -> None:
     more = {"tile": "64x32", "block_threads": 256, "shared_bytes": 4096, "theoretical_occupancy_pct": 100.0}
     rows = [bwprof.frame([step(BEFORE, "stored", 1, **more)]), bwprof.frame([step(AFTER, "fused", 3, **more)])]
-    text = write_report(rows, tmp_path / "r.md", kind="optimisation").path.read_text()
+    text = write_report(rows, tmp_path / "r.md", kind="optimization").path.read_text()
     assert re.findall(r": (\w+)", facts(text, "Initial State")["Kernel"]) == ["64x32", "256", "4096"]
     assert facts(text, "Final Results")["Occupancy"] == "75% (75% of theoretical)"
 
@@ -232,7 +232,7 @@ def test_the_chosen_row_is_among_the_bottlenecks(tmp_path: Path, no_pictures: No
     assert [finding.label.split(" fp16")[0] for finding in found] == ["small", "other 0", "other 1"]
     assert fixed == found[:1]
     assert len(story(frames, case="other 2").fixed()[0]) == 3
-    text = write_report(frames, tmp_path / "r.md", kind="optimisation", case="small").path.read_text()
+    text = write_report(frames, tmp_path / "r.md", kind="optimization", case="small").path.read_text()
     identified = text.partition("## Bottlenecks Identified")[2].partition("## Fixes Applied")[0]
     assert "| small fp16" in identified.splitlines()[4]
     fixed_text = next(line for line in text.splitlines() if line.startswith("Of the "))
@@ -266,7 +266,7 @@ def test_goals_are_compared_with_the_last_run(tmp_path: Path, no_pictures: None)
         "verified": True,
         "tensor_pct": ">1",
     }
-    found = write_report(runs(), tmp_path / "r.md", kind="optimisation", goals=wanted)
+    found = write_report(runs(), tmp_path / "r.md", kind="optimization", goals=wanted)
     results = {goal.name: (goal.result, goal.figure) for goal in found.goals}
     figures = {goal.name: goal.figure for goal in found.goals}
     assert results == {
@@ -286,7 +286,7 @@ def test_goals_are_compared_with_the_last_run(tmp_path: Path, no_pictures: None)
 
 def test_one_wrong_result_fails_the_goal_verified(tmp_path: Path, no_pictures: None) -> None:
     wrong = step(0.5, "fused", 3, case="other", verified=False)
-    found = write_report(runs(wrong), tmp_path / "r.md", kind="optimisation", goals={"verified": True}, case="decode")
+    found = write_report(runs(wrong), tmp_path / "r.md", kind="optimization", goals={"verified": True}, case="decode")
     assert [(goal.figure, goal.passed) for goal in found.goals] == [("no", False)]
 
 

@@ -53,6 +53,13 @@ def test_one_slow_device_in_one_operation() -> None:
     assert first["worst_case"] == "a fp32"
 
 
+def test_a_time_of_zero_is_no_measurement() -> None:
+    found = bwprof.outliers([device("A"), device("B"), device("C"), device("D", 0.0)])
+    assert verdicts(found) == {
+        (name, operation): "undecided" if name == "D" else "same" for name in "ABCD" for operation in CASES
+    }
+
+
 def test_variants_of_a_case_count_each() -> None:
     """The variants of one case are 10 and 20 % slower: the median is 15 %."""
     runs = []

@@ -81,7 +81,7 @@ def test_a_missing_precision_is_explained_beside_the_dots() -> None:
 
 
 def looks(*precisions: str) -> dict[str, tuple[object, str]]:
-    """Colour and hatch of each precision's bar in a picture of these, which the legend must have, too."""
+    """Color and hatch of each precision's bar in a picture of these, which the legend must have, too."""
     rows = [row("a", name, gb_s=10.0 + number) for number, name in enumerate(precisions)]
     axes = plot_bars.comparison(frame.from_rows(rows))
     bars = {bar.get_width(): (bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}

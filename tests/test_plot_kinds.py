@@ -91,7 +91,7 @@ def test_overlapping_texts_are_found() -> None:
 
 
 def hollow_marks(axes: Axes) -> set[float]:
-    """How high the points stand whose marks are filled with the ground's colour."""
+    """How high the points stand whose marks are filled with the ground's color."""
     ground = axes.get_facecolor()
     lines = [line for line in axes.lines if line.get_marker() not in ("None", "|")]
     unfilled = [line for line in lines if mpl.colors.same_color(line.get_markerfacecolor(), ground)]
@@ -180,7 +180,7 @@ def test_predicted_rows_have_no_measured_ridge() -> None:
     data = bwprof.load_example("h200")
     assert "measured" in read_texts(render(plot.KINDS["ridge"].picture(data)))
     guessed = data.assign(status=pd.Series(["predicted"] * len(data), data.index, dtype="string"))
-    with pytest.raises(ValueError, match="catalogue"):
+    with pytest.raises(ValueError, match="catalog"):
         plot.KINDS["ridge"].picture(guessed)
 
 
@@ -529,8 +529,8 @@ def test_ridges_stand_at_their_years() -> None:
     axes = drawn("ridge")
     squares = [tuple(point) for line in axes.lines if line.get_marker() == "s" for point in line.get_xydata()]
     assert any(abs(y - 206.125) < 1e-3 and round(x) == 2023 for x, y in squares)
-    assert "measured" in read_texts(axes), "the recorded run is of a device of the catalogue"
+    assert "measured" in read_texts(axes), "the recorded run is of a device of the catalog"
     with pytest.raises(ValueError, match="'fp31'"):
         stream_curves.ridge(precisions=["fp31"])
-    with pytest.raises(ValueError, match=r"catalogue.*Test CPU"):
+    with pytest.raises(ValueError, match=r"catalog.*Test CPU"):
         stream_curves.ridge(pair("a", 100.0, 80.0))

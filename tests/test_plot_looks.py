@@ -1,4 +1,4 @@
-"""The looks of precisions: told apart by people with colour-blindness, and without colour; inks for any ground."""
+"""The looks of precisions: told apart by people with color-blindness, and without color; inks for any ground."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bwprof.plot.styles import ink, luminance, part_style, readable, style, styl
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009:
 # severity 1, for linear RGB.
 SIGHTS = {
-    "all colours": np.eye(3),
+    "all colors": np.eye(3),
     "protanopia": np.array(
         [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
     ),
@@ -33,7 +33,7 @@ SIGHTS = {
 XYZ = np.array(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
 )
-LEAST = 15.0  # CIE 1976 colour difference: 2.3 is just noticeable
+LEAST = 15.0  # CIE 1976 color difference: 2.3 is just noticeable
 
 
 def linear(color: str) -> NDArray[np.float64]:
@@ -56,25 +56,25 @@ def difference(one: str, other: str, sight: str) -> float:
 def test_the_simulation_confuses_red_and_green() -> None:
     """A red and a green of one lightness, which protanopes and deuteranopes confuse and others do not."""
     red, green = "#c04000", "#6a7300"
-    assert difference("#000000", "#ffffff", "all colours") == pytest.approx(100, abs=0.01)
-    assert difference(red, green, "all colours") > 50
+    assert difference("#000000", "#ffffff", "all colors") == pytest.approx(100, abs=0.01)
+    assert difference(red, green, "all colors") > 50
     assert difference(red, green, "deuteranopia") < 15
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_precisions_differ_in_colour(sight: str) -> None:
+def test_precisions_differ_in_color(sight: str) -> None:
     for one, other in combinations(map(style, registry.precision_names()[:9]), 2):  # more colors do not differ as much
         assert difference(one.color, other.color, sight) >= LEAST, (one, other)
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_parts_differ_in_colour_and_hatch(sight: str) -> None:
+def test_parts_differ_in_color_and_hatch(sight: str) -> None:
     for one, other in combinations([part_style(place) for place in range(7)], 2):
         assert difference(one[0], other[0], sight) >= LEAST, (one, other)
         assert one[1] != other[1]
 
 
-def test_precisions_differ_without_colour() -> None:
+def test_precisions_differ_without_color() -> None:
     found = styles([*registry.precision_names(), "mine", "yours", "theirs", "nobody's"])
     first = [*found.values()][:11]  # later ones repeat colors
     for looks in zip(*((look.color, look.hatch, look.marker) for look in first), strict=True):
@@ -90,7 +90,7 @@ def test_any_number_of_precisions_has_styles() -> None:
 
 
 @pytest.mark.parametrize("ground", ["white", "#121212"])
-def test_colours_contrast_with_light_and_dark_grounds(ground: str) -> None:
+def test_colors_contrast_with_light_and_dark_grounds(ground: str) -> None:
     for look in map(style, registry.precision_names()):
         one, other = sorted((luminance(look.color), luminance(ground)))
         assert (other + 0.05) / (one + 0.05) > 2.2, look
@@ -105,7 +105,7 @@ def test_luminance_is_that_of_wcag() -> None:
 
 
 def test_inks_follow_the_ground() -> None:
-    """The axes' own colour over the figure's; what is clear shows white paper."""
+    """The axes' own color over the figure's; what is clear shows white paper."""
     grounds = []
     for figure_color, axes_color in (("white", "white"), ("black", "none"), ("none", "none"), ("white", "#101010")):
         axes = Figure(facecolor=figure_color).add_subplot(facecolor=axes_color)

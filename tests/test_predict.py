@@ -15,8 +15,8 @@ import toy_roofs
 from precisions import PRECISIONS
 
 import bwprof
-from bwprof.analysis.prediction import catalogue
-from bwprof.analysis.prediction.catalogue import Streams
+from bwprof.analysis.prediction import catalog
+from bwprof.analysis.prediction.catalog import Streams
 from bwprof.analysis.prediction.predict import predict_rows
 from bwprof.results import schema
 from bwprof.roofs import limiter
@@ -86,7 +86,7 @@ def test_streams_are_those_of_the_roofs() -> None:
 
 def test_the_size_curve_is_scaled_by_bandwidth_and_latency() -> None:
     """At half the bandwidth a large stream takes twice as long, a small one little longer."""
-    found = json.loads((Path(catalogue.__file__).parents[2] / "data" / "streams.json").read_text())
+    found = json.loads((Path(catalog.__file__).parents[2] / "data" / "streams.json").read_text())
     curve = next(curve for curve in found["curves"] if curve["stream"] == "stream_read")
     small, large = curve["microseconds"][0], curve["microseconds"][-1]
     moving = curve["bytes"][0] * large / curve["bytes"][-1]

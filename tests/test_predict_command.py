@@ -81,9 +81,9 @@ def test_a_suite_and_a_measured_run(capsys: pytest.CaptureFixture[str], tmp_path
     assert main(["predict", "--suite", str(suite), "--csv", "-"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["case"] for row in rows] == ["small M=1", "small M=8", "moves"]
-    learnt = bwprof.predict("gemm", device="H200", precision="fp16", M=[1, 8, 64], N=[64, 512])
-    learnt["status"] = "ok"
-    bwprof.save(learnt, tmp_path / "run.json")
+    learned = bwprof.predict("gemm", device="H200", precision="fp16", M=[1, 8, 64], N=[64, 512])
+    learned["status"] = "ok"
+    bwprof.save(learned, tmp_path / "run.json")
     arguments = ["predict", "--suite", str(suite), "gemm", "--device", "L4", "--efficiency", str(tmp_path / "run.json")]
     assert main(arguments) == 0
     out = capsys.readouterr().out
@@ -108,7 +108,7 @@ def test_operations_without_the_precision_are_left_out(capsys: pytest.CaptureFix
     assert {"kv_copy", "q4_0"} <= words(err)
 
 
-def test_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--devices"]) == 0
     out = capsys.readouterr().out
     assert "RX-7900-XTX" in out

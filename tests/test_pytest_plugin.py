@@ -223,7 +223,7 @@ def test_other_thresholds_are_refused(argument: object) -> None:
         fixture.parse_threshold(argument)
 
 
-def test_a_misspelt_share_gets_a_suggestion() -> None:
+def test_a_misspelled_share_gets_a_suggestion() -> None:
     with pytest.raises(ValueError, match="did you mean 'attainable'"):
         fixture.parse_threshold("80% attainble")
 
@@ -428,7 +428,7 @@ def test_a_marked_test_is_skipped_where_its_device_is_absent(inside: pytest.Pyte
             assert bandwidth._device == "cpu"
 
         @pytest.mark.bandwidth(devise="cpu")
-        def test_misspelt(bandwidth):
+        def test_misspelled(bandwidth):
             pass
 
         @pytest.mark.bandwidth(device="gpu")

@@ -12,7 +12,7 @@ import bwprof
 from bwprof.llm import workload
 from bwprof.llm.model_step import load_model
 
-FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "data/quantised_models.json").read_text())
+FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "data/quantized_models.json").read_text())
 DEVICE = "bandwidth=3000,fp16=1000,memory=1000"
 SMALL = {
     "model_type": "llama",
@@ -119,7 +119,7 @@ def test_excluded_modules_stay_in_16_bits(left: list[str], count: int) -> None:
         assert stored.types["fp8"]["tensors"] == 14 - count
 
 
-def test_a_quantised_head() -> None:
+def test_a_quantized_head() -> None:
     """Products of q, k and v are separate if one of them is stored in another way."""
     gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True}
     _, stored = load_model(SMALL | {"quantization_config": gptq})
@@ -153,7 +153,7 @@ def test_the_scheme_gives_the_precision_of_the_cache() -> None:
     assert bwprof.model_step(config, weights="bf16", device=DEVICE).steps["kv"].tolist() == ["bf16"]
 
 
-def test_a_quantised_step_in_other_formats(tmp_path: Path) -> None:
+def test_a_quantized_step_in_other_formats(tmp_path: Path) -> None:
     """Times follow the stored bytes; a saved step is loaded unchanged."""
     config = config_of("llama-3.1-8b-w4a16")
     step = bwprof.model_step(config, weights=["stored", "fp16"], device=DEVICE, output=tmp_path / "step.json")
@@ -204,7 +204,7 @@ def test_a_token_adds_nothing_to_a_full_window() -> None:
         (compressed(FLOAT8 | {"strategy": "channel"}, sparsity_config={"format": "x"}), "sparsity_config"),
         (compressed({"num_bits": 4, "type": "int", "strategy": "channel"}, format="marlin-24"), "marlin-24"),
         ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:.*up_proj": {}}}, "gptq: .*dynamic"),
-        ({"quant_method": "mxfp4"}, "mxfp4: it quantises no matrix"),  # it is of experts alone
+        ({"quant_method": "mxfp4"}, "mxfp4: it quantizes no matrix"),  # it is of experts alone
     ],
 )
 def test_unknown_quantization_is_refused(quantization: Any, said: str) -> None:

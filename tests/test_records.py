@@ -54,8 +54,8 @@ def test_keys_of_a_csv_are_those_of_the_json(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_key_differ_by_labels_then_devices_then_turns() -> None:
-    labelled = [row("f", "", n=n) for n in (1, 2)]
-    ours, theirs = keys.unique_keys(labelled, list(reversed(labelled)))
+    labeled = [row("f", "", n=n) for n in (1, 2)]
+    ours, theirs = keys.unique_keys(labeled, list(reversed(labeled)))
     assert ours == list(reversed(theirs))
     assert len(set(ours)) == 2
     devices = [row("f", "fp16", device_uuid=uuid) for uuid in "ab"]
@@ -133,7 +133,7 @@ def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
 
 def test_files_frames_and_rows_are_sources(tmp_path: Path) -> None:
     data = frame.from_rows(pair("decode", 100, 90), {"run_id": "r1"}, [[1.0, 2.0], None])
-    wanted = [schema.normalise_row(found) for found in pair("decode", 100, 90)]
+    wanted = [schema.normalize_row(found) for found in pair("decode", 100, 90)]
     csv, json = (bwprof.save(data, tmp_path / f"results.{kind}") for kind in ("csv", "json"))
     for source in (data, json, str(csv), tmp_path, pair("decode", 100, 90), bwprof.rows(data), iter(bwprof.rows(data))):
         found = records_source.load_source(source)

@@ -20,7 +20,7 @@ PLAIN = set(string.ascii_letters + string.digits + "._-")
 times = st.floats(1e-9, 1e9, allow_nan=False)
 texts = st.text(max_size=30)
 rows = st.builds(
-    lambda case, precision, variant, time, more: schema.normalise_row(
+    lambda case, precision, variant, time, more: schema.normalize_row(
         row(case or "case", precision, variant=variant, time_ms=time, timer="graph") | more
     ),
     case=texts,

@@ -63,7 +63,7 @@ def page(browser: Browser, pages: dict[str, Path]) -> Browser:
 @pytest.mark.parametrize("name", ["run", "hostile"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_page_fits_and_is_quiet(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
-    """The colours follow the scheme while the page is open."""
+    """The colors follow the scheme while the page is open."""
     browser.media(scheme="dark")
     browser.resize(width, phone=width < 500)
     browser.open(pages[name])

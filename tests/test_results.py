@@ -43,7 +43,7 @@ def test_csv_output(tmp_path: Path) -> None:
     assert float(found["bandwidth_gb_s"]) == 123.456
     assert found["noise"] == "0.0"
     assert found["energy_j"] == "", "not measured is empty, not zero"
-    assert csv_file.read_csv(path) == [schema.normalise_row(original)]
+    assert csv_file.read_csv(path) == [schema.normalize_row(original)]
 
 
 def test_columns_are_those_of_the_schema() -> None:

@@ -107,7 +107,7 @@ def test_cases_of_many_lengths() -> None:
     found = dict(spec(1).params)
     one = Spec("a", "gemm", "fp32", found, lens, None, "cold", 0)
     other = Spec("a", "gemm", "fp32", found, (*lens[:-1], 7), None, "cold", 0)
-    described = schema.normalise_row(of(1, kv_lens=";".join(map(str, lens))))
+    described = schema.normalize_row(of(1, kv_lens=";".join(map(str, lens))))
     assert find_remaining([one, other], [described]) == ([0], [other], 0)
 
 

@@ -453,5 +453,6 @@ def test_pipes_binaries_and_missing_files_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no file below it"):
         parse_rocprof(tmp_path / "empty")
-    with pytest.raises(ValueError, match="peak_gb_s is -1"):
-        parse_rocprof(tmp_path / "binary.csv", peak_gb_s=-1)
+    for peak in (-1, 0):
+        with pytest.raises(ValueError, match=f"peak_gb_s is {peak}"):
+            parse_rocprof(tmp_path / "binary.csv", peak_gb_s=peak)

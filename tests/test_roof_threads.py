@@ -119,8 +119,8 @@ def test_a_gpu_has_no_threads_to_limit() -> None:
         (10.0, 10.0, 10.0, True),
         (10.0, 10.5, 10.0, True),  # a little of something else
         (10.0, 20.0, 10.0, False),
-        (10.0, 5.0, 5.0, True),  # beside a neighbour who had the CPU for half the time
-        (10.0, 10.0, 5.0, False),  # two threads beside two neighbours
+        (10.0, 5.0, 5.0, True),  # beside a neighbor who had the CPU for half the time
+        (10.0, 10.0, 5.0, False),  # two threads beside two neighbors
         (10.0, 0.1, 0.1, False),  # it waits for somebody else to do it
         (10.0, 10.0, 0.1, False),  # another thread does it
     ],

@@ -310,6 +310,7 @@ def test_the_points_behind_a_row() -> None:
     assert ROOFS.behind(100_000_000, 0) == (POINTS[1],)
     assert ROOFS.behind(50_000_000, 0) == POINTS[:2]
     assert set(ROOFS.behind(40_000_000, 10_000_000)) == {*POINTS[:2], *POINTS[4:]}
+    assert ROOFS.behind(1, 0) == (POINTS[0],)
     assert ROOFS.behind(0, 0) == ROOFS.behind(1, 1, hot=True) == ()
     marked = ROOFS.beaten(ROOFS.behind(100_000_000, 0), 0.2)
     assert [point.beaten for point in marked.points] == [0.0, 0.2, 0.0, 0.0, 0.0, 0.0]
@@ -317,7 +318,7 @@ def test_the_points_behind_a_row() -> None:
 
 
 def test_checks_tell_a_wrong_roof_from_a_busy_machine() -> None:
-    """Too quick is never a neighbour's doing; too slow says something only where nobody disturbed."""
+    """Too quick is never a neighbor's doing; too slow says something only where nobody disturbed."""
 
     def message(found: float, doubt: str = "", uncertainty: float = 0.0) -> list[bool]:
         check = RoofCheck("r", 1, 100.0, found, uncertainty, doubt)
@@ -387,7 +388,7 @@ def test_the_caches_limit_between_and_beyond_its_sizes() -> None:
     )
     found = replace(ROOFS, hot_points=hot)
     assert found.cache_gb_s(1_000_000) == pytest.approx(100.0)
-    assert found.cache_gb_s(2_000_000) == pytest.approx(300.0), "the better of its neighbours"
+    assert found.cache_gb_s(2_000_000) == pytest.approx(300.0), "the better of its neighbors"
     assert found.cache_gb_s(9_000_000) == pytest.approx(300.0)
     assert found.cache_gb_s(500_000) == pytest.approx(100.0)
     assert math.isnan(ROOFS.cache_gb_s(1_000_000))

@@ -226,7 +226,7 @@ def test_a_busy_machine_leaves_the_stored_roofs_unconfirmed(
 
 
 def test_a_busy_machine_does_not_hide_that_roofs_are_too_low(cpu: _core.Device, bench: Bench) -> None:
-    """Half the time beside neighbours is still a quarter less than what is stored: nothing makes a stream too quick."""
+    """Half the time beside neighbors is still a quarter less than what is stored: nothing makes a stream too quick."""
     bench.factor = 2.0
     obtain(cpu)
     bench.calls.clear()
@@ -320,7 +320,7 @@ def test_faster_hot_points_in_doubt_count(cpu: _core.Device, bench: Bench, monke
 def test_a_disturbed_survey_replaces_no_better_one(
     cpu: _core.Device, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A clean probe says too slow, and then neighbours come."""
+    """A clean probe says too slow, and then neighbors come."""
     first = obtain(cpu)
     before = stored_file()
     bench.factor, bench.busy_survey = 1.1, True

@@ -122,7 +122,7 @@ def test_a_damaged_file_is_ignored_with_a_warning(cache: Path, caplog: pytest.Lo
         "no points": {"points": None},
         "bad point": {"points": [{**point, "seconds": "fast"}]},
         "impossible point": {"points": [{**point, "seconds": -1.0}]},
-        "unknown field": {"colour": "red"},
+        "unknown field": {"color": "red"},
     }
     if text in made:
         text = json.dumps({**good, "roofs": {**good["roofs"], **made[text]}})

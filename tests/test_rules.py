@@ -27,7 +27,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("uncoalesced", {"load_efficiency": 49.9}, {"load_efficiency": 50.0}),
     ("extra_traffic", {"traffic_ratio": 1.11}, {"traffic_ratio": 1.1}),
     (
-        "materialised",
+        "materialized",
         {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 61},
         {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 60},
     ),
@@ -114,7 +114,7 @@ def test_thresholds_and_fixes() -> None:
     thresholds = {
         "uncoalesced": 50,
         "extra_traffic": 1.1,
-        "materialised": 1.5,
+        "materialized": 1.5,
         "at_memory_roof": 90,
         "low_bytes_in_flight": 50,
         "bank_conflicts": 10,

@@ -46,7 +46,7 @@ def test_by_hand() -> None:
 
 
 def test_a_climb_by_hand() -> None:
-    """101 to 110 in order: neighbours resemble each other as much as can be, so the ranks 2 and 9 of independent
+    """101 to 110 in order: neighbors resemble each other as much as can be, so the ranks 2 and 9 of independent
     samples, 7/18 of the range from its middle, are too near by the most that there is, sqrt(1.95 / 0.05) = sqrt(39)."""
     found = _core.statistics(array.array("d", range(101, 111)))
     half_width = np.sqrt(39.0) * 7 / 18 * 9

@@ -130,7 +130,7 @@ def test_temporary_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     assert sorted(found.name for found in tmp_path.iterdir()) == [young.name, locked_file.name, "rows.csv"]
 
 
-def test_a_rename_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_is_synchronized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = []
     real = os.fsync
 

@@ -118,7 +118,7 @@ def test_notebook_progress_is_short_text(found: Any) -> None:
     assert HOSTILE[:25] in seen.text
     assert len(page) < 300_000
     assert 'class="dataframe"' in page, "pandas' look"
-    assert not re.search(r"color|background|#[0-9a-f]{3}", page.replace(HOSTILE, "")), "the theme has the colours"
+    assert not re.search(r"color|background|#[0-9a-f]{3}", page.replace(HOSTILE, "")), "the theme has the colors"
 
 
 def test_long_messages_keep_their_first_and_last_lines() -> None:

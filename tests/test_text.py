@@ -33,12 +33,13 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
     (formatting.format_bytes, (1050453760,), {}, "1002 MiB"),
     (formatting.format_path, ("results/run 1",), {}, "results/run 1"),
     (formatting.format_path, ("r\udce9sultats",), {}, "$'r\\351sultats'"),
-    (formatting.escape_markdown, ("copy<float>(a*, b*)",), {}, "copy\\<float>(a\\*, b\\*)"),
     (parsing.escape_controls, ("a\x1b[31mb",), {}, "a\\x1b[31mb"),
     (parsing.join_words, (["a", "b", "c"],), {}, "a, b and c"),
     (parsing.join_words, (["a"],), {}, "a"),
     (parsing.parse_count, ("4Ki", "kv_len"), {}, 4096),
     (parsing.parse_int, ("4Ki", "kv_len"), {}, 4096),
+    (formatting.format_short, (123456789012.0, ".0f"), {}, "123456789012"),
+    (parsing.parse_bytes, (2**63 - 1, "bytes_read"), {}, 2**63 - 1),
     (parsing.as_list, (3, "M"), {}, [3]),
     (parsing.as_list, ("4Ki", "M"), {}, ["4Ki"]),
     (parsing.as_list, (range(2), "M"), {}, [0, 1]),
@@ -115,3 +116,21 @@ def test_two_times_differ_beyond_intervals_and_gate() -> None:
 def test_groups_of_a_case_are_distinguished_by_their_variants() -> None:
     rows = [{"case": "prefill", "precision": "fp16", "variant": name} for name in ("unfused", "flash")]
     assert pairs.distinguish_groups(pairs.group_precisions(rows)) == ["unfused", "flash"]
+    caches = [{"case": "decode", "precision": "fp16", "variant": "flash", "cache": name} for name in ("cold", "hot")]
+    groups = pairs.group_precisions(caches)
+    assert pairs.distinguish_groups(groups, hot=False) == ["", "(hot)"]
+    assert pairs.distinguish_groups(groups[1:], hot=False) == [""]
+
+
+@pytest.mark.parametrize("value", [2**63, -1, True])
+def test_bytes_out_of_range_are_refused(value: int) -> None:
+    with pytest.raises(ValueError, match=r"^bytes_read is "):
+        parsing.parse_bytes(value, "bytes_read")
+
+
+def test_ranges_have_a_largest_count_and_numbers_have_none() -> None:
+    assert len(parsing.parse_counts("1..10000:+1", "M")) == 10_000
+    with pytest.raises(ValueError, match="holds 10001 values"):
+        parsing.parse_counts("1..10001:+1", "M")
+    numbers = [1] * 200_000
+    assert parsing.expand_ranges(numbers, "M") == numbers

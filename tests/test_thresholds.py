@@ -86,11 +86,11 @@ def test_a_prior_is_what_the_cases_have_in_common() -> None:
 
 def test_the_threshold_of_one_case_follows_students_t() -> None:
     """Five processes with a standard deviation of 1 %: Student's t of 4 degrees times the noise of a difference."""
-    test = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, statistics.chance_per_case(1))
+    test = statistics.learned_test(Spread(1e-4, 4.0), (5, 1), 0.0, statistics.chance_per_case(1))
     noise = 0.01 * math.sqrt(1 / 5 + 1)
     assert test.noise == pytest.approx(noise)
     assert test.threshold == pytest.approx(2.776 * noise, rel=1e-3), "never within the 95 % interval"
-    of_many = statistics.learnt_test(Spread(1e-4, 4.0), (5, 1), 0.0, 0.001)
+    of_many = statistics.learned_test(Spread(1e-4, 4.0), (5, 1), 0.0, 0.001)
     assert of_many.threshold == pytest.approx(7.173 * noise, rel=1e-3)
     assert of_many.smallest() == pytest.approx((7.173 + 2.132) * noise, rel=1e-3)
     assert of_many.smallest(times=2) > of_many.smallest()
@@ -98,12 +98,12 @@ def test_the_threshold_of_one_case_follows_students_t() -> None:
 
 
 def test_thresholds_have_a_minimum() -> None:
-    quiet = statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001)
+    quiet = statistics.learned_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001)
     assert quiet.threshold == math.log1p(0.01)
-    assert statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001, least=0.04).threshold == math.log1p(0.04)
-    wide = statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), 0.02, 0.001)
+    assert statistics.learned_test(Spread(1e-8, 4.0), (5, 1), 0.0, 0.001, least=0.04).threshold == math.log1p(0.04)
+    wide = statistics.learned_test(Spread(1e-8, 4.0), (5, 1), 0.02, 0.001)
     assert wide.noise == pytest.approx(0.02, rel=1e-3)
-    assert math.isinf(statistics.learnt_test(Spread(1e-8, 4.0), (5, 1), math.inf, 0.001).threshold)
+    assert math.isinf(statistics.learned_test(Spread(1e-8, 4.0), (5, 1), math.inf, 0.001).threshold)
 
 
 def test_standard_error_of_an_interval() -> None:
@@ -143,7 +143,7 @@ def test_normal_noise_raises_few_false_alarms() -> None:
         of_all = statistics.fit_prior(known)
         slower = []
         for values, own in zip(noise, known, strict=True):
-            test = statistics.learnt_test(statistics.moderate_spread(own, of_all), (processes, 1), 0.0005, chance)
+            test = statistics.learned_test(statistics.moderate_spread(own, of_all), (processes, 1), 0.0005, chance)
             middle = sum(values[:processes]) / processes
             first, second = values[processes] - middle, values[processes + 1] - middle
             slower.append((first > test.threshold, second > test.threshold))
@@ -169,7 +169,7 @@ def test_two_processes_raise_few_false_alarms(processes: int, share: float, time
         of_all, slower = statistics.fit_prior(known), False
         for values, own in zip(noise, known, strict=True):
             wander = statistics.moderate_spread(own, of_all)
-            test = statistics.learnt_test(wander, (processes, 1), 0.0, statistics.chance_per_case(cases))
+            test = statistics.learned_test(wander, (processes, 1), 0.0, statistics.chance_per_case(cases))
             slower |= values[-1] - sum(values[:-1]) / processes > test.threshold
         alarms += slower
     assert alarms <= 0.08 * suites  # 5 %, and what chance adds to a hundred suites
@@ -184,7 +184,7 @@ def test_the_smallest_change_is_found_95_times_in_100() -> None:
         values = [draw.gauss(0, 0.01) for _ in range(processes + 1)]
         own = statistics.log_variance([math.exp(value) for value in values[:processes]])
         assert own is not None
-        test = statistics.learnt_test(own, (processes, 1), 0.0, 0.001)
+        test = statistics.learned_test(own, (processes, 1), 0.0, 0.001)
         found += values[-1] + test.smallest() - sum(values[:processes]) / processes > test.threshold
     assert found / cases == pytest.approx(0.95, abs=0.015)
 

@@ -44,6 +44,12 @@ def trace(folder: Path, events: list[Any], name: str = "trace.json", **about: An
 # ---- traces ----
 
 
+def test_a_tab_in_a_name_is_read(tmp_path):
+    path = trace(tmp_path, [kernel("a b")])
+    path.write_text(path.read_text().replace("a b", "a\tb"))
+    assert len(parse_chrome_trace(path)) == 1
+
+
 def test_a_trace_gives_a_row_for_each_kernel(tmp_path):
     events = [
         {"ph": "M", "name": "process_name", "args": {"name": "python"}},

@@ -100,12 +100,12 @@ def test_sparse_tensors_are_their_parts() -> None:
     assert bytes_of(x) == 2 * 10 * 8 + 10 * 4
 
 
-def test_quantised_weights_have_their_stored_bytes() -> None:
-    class Quantised(Toy):
+def test_quantized_weights_have_their_stored_bytes() -> None:
+    class Quantized(Toy):
         def __tensor_flatten__(self) -> tuple[list[str], None]:
             return ["values", "scale"], None
 
-    weight = Quantised(64, 32, dtype="bfloat16", size=2)
+    weight = Quantized(64, 32, dtype="bfloat16", size=2)
     weight.values, weight.scale = Toy(64, 16, dtype="uint8", size=1), Toy(64)  # type: ignore[attr-defined]
     assert bytes_of(weight) == 64 * 16 + 64 * 4
     packed = Toy(1024, 1, dtype="uint8", size=1)
@@ -295,7 +295,7 @@ def test_meta_tensors_are_counted(torch: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_sparse_and_quantised_tensors(torch: Any) -> None:
+def test_sparse_and_quantized_tensors(torch: Any) -> None:
     class Multiply(torch.nn.Module):
         def forward(self, a: Any, b: Any) -> Any:
             return torch.sparse.mm(a, b)
@@ -303,8 +303,8 @@ def test_sparse_and_quantised_tensors(torch: Any) -> None:
     sparse = torch.eye(64).to_sparse()
     row = profiled(Multiply(), sparse, torch.ones(64, 4))["(model)"]
     assert row.bytes_read == 64 * (2 * 8 + 4) + 64 * 4 * 4
-    quantised = torch.quantize_per_tensor(torch.ones(4, 64), 0.1, 0, torch.quint8)
-    row = profiled(torch.nn.Flatten(0), quantised)["(model)"]
+    quantized = torch.quantize_per_tensor(torch.ones(4, 64), 0.1, 0, torch.quint8)
+    row = profiled(torch.nn.Flatten(0), quantized)["(model)"]
     assert (row.status, row.bytes_read) == ("ok", 0)
 
 
@@ -389,12 +389,12 @@ def test_modules_that_run_as_one(torch: Any) -> None:
     assert rows["1"].bytes_read == 4 * (32 + 64 + 8 + 8), "direction, length, bias"
     assert (rows["2"].calls, rows["2"].bytes_read, rows["2"].bytes_written) == (1, 128, 128)
     assert rows["2"].share_pct < 100
-    quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8)
-    packed = profiled(quantised, x)["0"]
+    quantized = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8)
+    packed = profiled(quantized, x)["0"]
     assert (packed.operation, packed.calls, packed.flops) == ("Linear", 1, None)
     assert packed.bytes_read == 4 * 32 + 64 + 4 * 8, "weights of a byte each, a bias of four"
-    quantised[0].weight = None
-    unknown = profiled(quantised, x)["0"]
+    quantized[0].weight = None
+    unknown = profiled(quantized, x)["0"]
     assert (unknown.bytes_read, unknown.bytes_written, unknown.bandwidth_gb_s) == (None, None, None)
     assert "not known" in unknown.reason
 

@@ -70,9 +70,9 @@ def test_an_interval_that_is_wide_on_one_side_is_undecided(
 
 
 def test_processes_far_apart_are_undecided() -> None:
-    learnt = bwprof.compare(baseline(0.2), run(a=0.5))
-    assert of(learnt, "a")["verdict"] == "undecided"
-    assert set(learnt["verdict"]) == {"undecided"}, "nor do those that look alike"
+    learned = bwprof.compare(baseline(0.2), run(a=0.5))
+    assert of(learned, "a")["verdict"] == "undecided"
+    assert set(learned["verdict"]) == {"undecided"}, "nor do those that look alike"
 
 
 @pytest.mark.parametrize("fail_on", ["slower", "any", "5%", "20%", "never"])
@@ -170,6 +170,16 @@ def test_a_shift_is_the_same_in_every_quantile() -> None:
     assert found.high[0] - found.low[0] < 0.05
     assert found.is_longer(0.03)
     assert not found.is_longer(0.03, -1)
+
+
+def test_the_interval_of_a_shift_has_the_variation_between_processes() -> None:
+    """Student's t of four degrees of freedom is 2.7764; a mean of three has a third of the variance, a difference twice
+    that.
+    """
+    side = [[math.exp(step)] * 30 for step in (-0.01, 0.0, 0.01)]
+    found = measure_shift(side, side, None, 0.05)
+    assert found is not None
+    assert found.high == pytest.approx([2.7764 * 0.01 * math.sqrt(2 / 3)] * 5, rel=1e-4)
 
 
 @pytest.mark.parametrize(("base", "new"), [(1, 1), (5, 1), (5, 5)])

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -375,10 +374,14 @@ def test_every_variant_has_a_change_and_a_prediction(operation: dict[str, Any]) 
                 assert registry.complete_params(operation["name"], precision, params).items() >= params.items(), row
 
 
-def test_a_line_of_the_list(card: type[Card], snapshot: Callable[[str], None]) -> None:
-    snapshot(bwprof_kernels.format_kernel(variants(NAMES[0])[0]))
-    (first, *_) = variants("gemm", None, precision="q4_0")
-    assert bwprof_kernels.format_kernel(first).startswith("q4_0: ")
+def test_the_cells_of_a_kernel(card: type[Card]) -> None:
+    rows = variants(NAMES[0])
+    cells = rows.cells(rows[0])
+    assert (cells["kernel"], cells["registers"], cells["threads"]) == ("kv_move_kernel", "64", "256")
+    assert (cells["shared"], cells["local"]) == ("512 + 1024", "24"), "bytes: static + dynamic, of a thread"
+    assert (cells["occupancy"], cells["limiter"]) == ("50 %", "registers")
+    assert (rows[0]["precision"], rows[0]["symbol"]) == ("fp32", PREPARED["symbol"])
+    assert variants("gemm", None, precision="q4_0")[0]["precision"] == "q4_0"
 
 
 # ---- on a GPU ----

@@ -49,10 +49,10 @@ def test_every_view_and_columns_of_ones_own(rows: pd.DataFrame) -> None:
     groups = {column.name: column.group for column in schema.all_columns()}
     counted = {name for name, group in groups.items() if group in ("counters", "metrics")}
     assert set(bwprof.view(rows, "counters")) == {"case", "precision", "variant"} | counted
-    labelled = rows.assign(rack="r7")
-    assert list(bwprof.view(labelled, "all")) == [*schema.column_names(), "rack"]
-    assert list(bwprof.view(labelled, columns=["rack", "M"])) == ["rack", "M"]
-    assert bwprof.view(labelled[2:], columns="rack").index.tolist() == [2, 3], "the frame's index"
+    labeled = rows.assign(rack="r7")
+    assert list(bwprof.view(labeled, "all")) == [*schema.column_names(), "rack"]
+    assert list(bwprof.view(labeled, columns=["rack", "M"])) == ["rack", "M"]
+    assert bwprof.view(labeled[2:], columns="rack").index.tolist() == [2, 3], "the frame's index"
 
 
 def test_several_devices_have_a_column(rows: pd.DataFrame) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bwprof.analysis.bottleneck import strengths as strengths
     from bwprof.analysis.gains import improvement_table as improvement_table
     from bwprof.analysis.gains import speedup as speedup
-    from bwprof.analysis.prediction.catalogue import catalogue as catalogue
+    from bwprof.analysis.prediction.catalog import catalog as catalog
     from bwprof.analysis.prediction.efficiency import efficiency as efficiency
     from bwprof.analysis.prediction.predict import predict as predict
     from bwprof.analysis.prediction.predict import predict_rows as predict_rows
@@ -31,7 +31,7 @@ _NAMES = {
     "bwprof.analysis.bottleneck": "bottlenecks strengths",
     "bwprof.analysis.rules": "checklist",
     "bwprof.analysis.gains": "improvement_table speedup",
-    "bwprof.analysis.prediction.catalogue": "catalogue",
+    "bwprof.analysis.prediction.catalog": "catalog",
     "bwprof.analysis.prediction.efficiency": "efficiency",
     "bwprof.analysis.prediction.predict": "predict predict_rows",
     "bwprof.roofs.limiter": "attainable classify position ridge with_limits",

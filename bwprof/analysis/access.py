@@ -31,12 +31,12 @@ _TABLE: dict[str, tuple[tuple[float, float], ...]] = {
 
 _DESCRIPTIONS = {
     "sequential": "one walk through memory: every byte of a line is used",
-    "coalesced": "the threads of a warp read neighbouring elements: every byte of a sector is used",
-    "strided": "neighbouring threads read elements as far apart each time: the rest of each sector is moved unused",
+    "coalesced": "the threads of a warp read neighboring elements: every byte of a sector is used",
+    "strided": "neighboring threads read elements as far apart each time: the rest of each sector is moved unused",
     "uncoalesced": "the threads of a warp read addresses without an order: up to a sector for each",
     "random": "every access at an address of its own: a sector, or a line, for each element",
     "broadcast": "all threads of a warp read the same element: one sector for all of them",
-    "misaligned": "neighbouring elements that begin within a sector: one sector more for each request of a warp",
+    "misaligned": "neighboring elements that begin within a sector: one sector more for each request of a warp",
 }
 
 

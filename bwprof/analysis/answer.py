@@ -17,7 +17,7 @@ from bwprof.analysis.bottleneck import Finding
 from bwprof.analysis.rules import AT_ROOF, checklist, is_at_roof
 from bwprof.results.schema import CLASSIC_NAMES
 from bwprof.roofs.limiter import LIMITERS, ONE_ROOF_SHARE
-from bwprof.text.formatting import format_seconds, is_missing, plural
+from bwprof.text.formatting import format_seconds, plural
 
 _MAX_FLAGS = 3  # flags that a line names
 _NO_ROOFS = "the device's roofs were not measured (measure without --no-roofs)"
@@ -243,26 +243,6 @@ def group_strengths(data: Any) -> list[str]:
         )
         for word, cases in groups.items()
     ]
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """Format a frame of words as a table in Markdown.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> print(markdown(pd.DataFrame({"Kernel": ["copy"], "Status": ["good"]})))
-    | Kernel | Status |
-    |---|---|
-    | copy | good |
-    """
-    lines: list[Any] = [table.columns, *table.itertuples(index=False)]
-    cells = [
-        ["" if is_missing(cell) else str(cell).replace("|", "\\|").replace("\n", " ") for cell in line]
-        for line in lines
-    ]
-    head, *rows = (f"| {' | '.join(row)} |" for row in cells)
-    return "\n".join([head, "|" + "---|" * len(table.columns), *rows])
 
 
 def _has_classic_columns(data: pd.DataFrame) -> bool:

@@ -159,7 +159,7 @@ class BandwidthAnalysis:
         peak_gb_s : float
             The memory's theoretical bandwidth, GB/s.
         **optional
-            The other attributes. With `precision`, the catalogue gives the device's arithmetic peak. A bound that does
+            The other attributes. With `precision`, the catalog gives the device's arithmetic peak. A bound that does
             not follow from FLOPs and arithmetic peak is that of `bwprof.diagnose` for the longest launch.
 
         Raises
@@ -190,7 +190,7 @@ class BandwidthAnalysis:
                 mean = float(np.average(scale * numbers(data, column)[known], weights=weights))
                 optional.setdefault(name, mean)
         if optional.get("precision") is not None and "peak_tflops" not in optional:
-            optional["peak_tflops"] = _catalogue_rate(str(words(longest, "device").iloc[0]), optional["precision"])
+            optional["peak_tflops"] = _catalog_rate(str(words(longest, "device").iloc[0]), optional["precision"])
         analysis = cls(moved["bytes_read"], moved["bytes_written"], duration_s, peak_gb_s, **optional)
         if analysis.found_bound is None:
             object.__setattr__(analysis, "bound", _diagnosed_bound(longest.assign(peak_gb_s=analysis.peak_gb_s)))
@@ -445,12 +445,12 @@ def _bounds(data: pd.DataFrame) -> Any:
     return bounds
 
 
-def _catalogue_rate(device: str, precision: str) -> float | None:
-    """Return a device's arithmetic peak in a precision; None where the catalogue has none."""
-    from bwprof.analysis.prediction import catalogue
+def _catalog_rate(device: str, precision: str) -> float | None:
+    """Return a device's arithmetic peak in a precision; None where the catalog has none."""
+    from bwprof.analysis.prediction import catalog
 
-    entry = catalogue.find(device)
-    rate = math.nan if entry is None else catalogue.card_from_entry(entry).dense(check_precision(precision))[0]
+    entry = catalog.find(device)
+    rate = math.nan if entry is None else catalog.card_from_entry(entry).dense(check_precision(precision))[0]
     return rate if rate > 0 else None
 
 

@@ -309,7 +309,7 @@ _TIMES = ("time_ms", "time_ms_lo", "time_ms_hi")
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """Two neighbours along a parameter: `slow` takes more time than its work explains."""
+    """Two neighbors along a parameter: `slow` takes more time than its work explains."""
 
     name: str
     fast: RowDict

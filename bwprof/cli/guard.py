@@ -143,7 +143,7 @@ def is_closed(stream: TextIO) -> bool:
 def data_stream(option: str = "") -> TextIO:
     """Return the standard output for the data of `option`; ValueError where it was closed.
 
-    A file and a pipe get data as they are; on a terminal control characters are spelt out.
+    A file and a pipe get data as they are; on a terminal control characters are spelled out.
     """
     if option and is_closed(sys.stdout):
         raise ValueError(f"{option}: the standard output is closed")

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -47,18 +48,22 @@ def choose_targets(options: argparse.Namespace, *inputs: str | None) -> dict[str
     """
     values = {kind: getattr(options, kind, None) for kind in ("csv", "json", "md")}
     targets = {kind: "-" if value is True else value for kind, value in values.items() if value not in (None, False)}
-    flags = {kind: f"--{kind}" if values[kind] is True else f"--{kind} -" for kind in targets}
-    _check_stdout([flags[kind] for kind, name in targets.items() if name == "-"])
-    for kind, name in targets.items():
-        if name == "-":
-            continue
+    _check_stdout([f"--{kind}" if values[kind] is True else f"--{kind} -" for kind in targets if targets[kind] == "-"])
+    files = _files_of(targets)
+    for option, name in files.items():
+        kind = option.removeprefix("--")
         if kind != "md" and Path(name).suffix.lower() != f".{kind}":
-            raise ValueError(f"--{kind} {quote_text(name)}: the name must end in .{kind}")
-        _check_distinct(f"--{kind}", name, {other: path for other, path in targets.items() if kind == "md" != other})
-        _check_inputs(f"--{kind}", name, inputs)
+            raise ValueError(f"{option} {quote_text(name)}: the name must end in .{kind}")
+        _check_inputs(option, name, inputs)
         if not _is_step_summary(kind, name):
-            check_new(f"--{kind}", name, force=options.force)
+            check_new(option, name, force=options.force)
+    _check_distinct(files)
     return targets
+
+
+def _files_of(targets: Mapping[str, str]) -> dict[str, str]:
+    """Return the files among targets, by the option that names them."""
+    return {f"--{kind}": name for kind, name in targets.items() if name != "-"}
 
 
 def _check_stdout(flags: Sequence[str]) -> None:
@@ -69,11 +74,12 @@ def _check_stdout(flags: Sequence[str]) -> None:
         raise ValueError(f"{' and '.join(flags)} cannot both have the standard output")
 
 
-def _check_distinct(option: str, name: str, targets: Mapping[str, str]) -> None:
-    for kind, path in targets.items():
-        if path != "-" and os.path.realpath(path) == os.path.realpath(name):
-            first, second = (f"{flag} {quote_text(text)}" for flag, text in ((f"--{kind}", path), (option, name)))
-            raise ValueError(f"{first} and {second} cannot both have the same file")
+def _check_distinct(files: Mapping[str, str]) -> None:
+    """Raise ValueError where two options name the same file."""
+    for pair in combinations(files.items(), 2):
+        if len({os.path.realpath(name) for _, name in pair}) == 1:
+            both = " and ".join(f"{option} {quote_text(name)}" for option, name in pair)
+            raise ValueError(f"{both} cannot both have the same file")
 
 
 def _check_inputs(option: str, name: str | Path, inputs: Sequence[str | None]) -> None:
@@ -88,7 +94,7 @@ def check_picture(option: str, name: str, *, force: bool, targets: Mapping[str, 
 
     canvas.check_ending(Path(name))
     check_new(option, name, force=force)
-    _check_distinct(option, name, targets or {})
+    _check_distinct({**_files_of(targets or {}), option: name})
 
 
 def check_new(option: str, name: str, *, force: bool) -> None:
@@ -256,28 +262,33 @@ def choose_run_targets(options: argparse.Namespace, run_id: str, *, folder: Path
     _check_stdout(piped)
     if piped and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
         _log.warning("the standard output is the null device: what goes there is lost")
-    targets = Targets(folder)
     output = DEFAULT_OUTPUT if options.output is None else Path(options.output)
-    kind = output.suffix.lower()
-    if folder is None and kind in (".json", ".csv") and not output.is_dir():
-        targets.files[kind[1:]].append(output)
-    elif folder is None:
-        targets.folder = output / run_id
-    if targets.folder is not None:
-        targets.files["csv"].append(targets.folder / reader.CSV_NAME)
-        targets.files["json"].append(targets.folder / reader.JSON_NAME)
+    targets = _default_targets(output, run_id, folder)
     for kind, name in names.items():
         if name is not None:
             targets.files[kind].append(data_stream() if name == "-" else Path(name))
-    _check_files(options, targets, run_id if folder is not None else None)
+    _check_files(options, targets)
+    if not options.force:
+        _check_content(targets, run_id if folder is not None else None)
     return targets
 
 
-def _check_files(options: argparse.Namespace, targets: Targets, resumed: str | None) -> None:
-    """Leave each file once; ValueError for one of two kinds, one that is read, and one that would be replaced.
+def _default_targets(output: Path, run_id: str, folder: Path | None) -> Targets:
+    """Return the file that `output` is, or else the files in the run's folder, a new one of `output` if None."""
+    kind = output.suffix.lower().removeprefix(".")
+    if folder is None and kind in ("json", "csv") and not output.is_dir():
+        targets = Targets()
+        targets.files[kind].append(output)
+        return targets
+    of_run = output / run_id if folder is None else folder
+    targets = Targets(of_run)
+    targets.files["csv"].append(of_run / reader.CSV_NAME)
+    targets.files["json"].append(of_run / reader.JSON_NAME)
+    return targets
 
-    A run that continues (`resumed`) may replace its own, and each run replaces the metrics for Prometheus.
-    """
+
+def _check_files(options: argparse.Namespace, targets: Targets) -> None:
+    """Leave each file once; raise ValueError for one of two kinds, and for one that is read."""
     owners: dict[str, str] = {}
     for kind, files in targets.files.items():
         for target in [path for path in files if isinstance(path, Path)]:
@@ -287,10 +298,17 @@ def _check_files(options: argparse.Namespace, targets: Targets, resumed: str | N
                 files.remove(target)
             elif is_file(target) and owners.setdefault(real, kind) != kind:
                 raise ValueError(f"{target} cannot be both the {_KINDS[owners[real]]} and the {_KINDS[kind]} file")
+
+
+def _check_content(targets: Targets, resumed: str | None) -> None:
+    """Raise ValueError for a file that would be replaced.
+
+    A run that continues (`resumed`) may replace its own, and each run replaces the metrics for Prometheus.
+    """
+    for kind, files in targets.files.items():
+        for target in [path for path in files if isinstance(path, Path) and has_content(path)]:
             is_own = target.parent == targets.folder or (kind == "prometheus" and _is_prometheus(target))
-            if options.force or is_own or not has_content(target):
-                continue
-            if resumed is None or not _is_of_run(target, resumed):
+            if not is_own and (resumed is None or not _is_of_run(target, resumed)):
                 raise ValueError(f"{target} exists already: name another file, or replace it with --force")
 
 

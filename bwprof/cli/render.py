@@ -95,11 +95,6 @@ def _print_block(screen: Console, block: Block | Section, indent: str) -> None:
         _print_grid(screen, block.headings, block.lines, block.numbers, title=block.caption)
 
 
-def markdown(content: Document) -> str:
-    """Write a document without pictures as Markdown."""
-    return document.to_markdown(content, lambda picture: picture.name)
-
-
 def print_step(data: pd.DataFrame, screen: Console) -> None:
     """Print what the rows of a model's step come to."""
     from bwprof.llm.result import ModelStep, spare_columns
@@ -124,8 +119,22 @@ def print_summary(data: pd.DataFrame, screen: Console) -> None:
 
 def _print_device(data: pd.DataFrame, screen: Console) -> None:
     lines, _ = summary_rows(data)
-    speeds = [name for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
-    measured = [name.removesuffix("_gb_s") for name in speeds if any(line[name] is not None for line in lines)]
+    measured = _measured_precisions(lines)
+    if measured or not lines:
+        _print_cases(lines, measured, screen)
+    notes = _notes(lines, len(data), min(screen.width, PLAIN_WIDTH), legend=bool(measured))
+    if notes:
+        screen.print("\n".join(notes))
+
+
+def _measured_precisions(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """List the precisions in which any line has a bandwidth."""
+    columns = [name for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
+    return [name.removesuffix("_gb_s") for name in columns if any(line[name] is not None for line in lines)]
+
+
+def _print_cases(lines: Sequence[dict[str, Any]], measured: Sequence[str], screen: Console) -> None:
+    """Print the table of cases, with the pair of precisions and all others that are measured."""
     precisions = (*PAIR, *(name for name in measured if name not in PAIR))
     gb_s, share = (schema.find_column(name).unit for name in ("bandwidth_gb_s", "pct_limit"))
     headers = ["case", "variant", *(f"{name.upper()}\n{gb_s}" for name in precisions)]
@@ -133,12 +142,8 @@ def _print_device(data: pd.DataFrame, screen: Console) -> None:
     # A narrow screen may leave the variants out, so the names of a case's lines have them.
     cases = Counter(line["case"] for line in lines) if screen.width < PLAIN_WIDTH else Counter[str]()
     rows = [_cells(line, precisions, with_variant=cases[line["case"]] > 1) for line in lines]
-    if measured or not lines:
-        numbers = [*headers[2:], *ratios]
-        print_table(screen, [*headers, *ratios, "limiter"], rows, numbers=numbers, spare=_SPARE)
-    notes = _notes(lines, len(data), min(screen.width, PLAIN_WIDTH), legend=bool(measured))
-    if notes:
-        screen.print("\n".join(notes))
+    numbers = [*headers[2:], *ratios]
+    print_table(screen, [*headers, *ratios, "limiter"], rows, numbers=numbers, spare=_SPARE)
 
 
 def _cells(line: dict[str, Any], precisions: Sequence[str], *, with_variant: bool) -> list[str]:

@@ -64,8 +64,8 @@ def _check_names(a: str, b: str) -> bool:
     heads = [text.partition(":")[0] for text in (a, b)]
     mixed = any(head in known for head in heads)
     for side, head, text in zip("AB", heads, (a, b), strict=True):
-        misspelt = mixed and nearest_name(head, known, likeness=0.7) is not None
-        if head not in known and (misspelt or not is_call(text)):
+        misspelled = mixed and nearest_name(head, known, likeness=0.7) is not None
+        if head not in known and (misspelled or not is_call(text)):
             problem = f"side {side}: {describe_unknown('operation', head, known)}"
             raise ValueError(f"{problem}; or a function, as module:function or file.py:function")
     if mixed and heads[0] != heads[1]:

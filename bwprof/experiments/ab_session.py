@@ -5,8 +5,8 @@ machine it scatters several times less than the median (J. Chen and J. Revels, R
 environments, 2016, arXiv:1608.04295).
 
 A block is A B B A or B A A B, by a coin. Linear drift cancels within a block. If the sides are equal, the coin makes
-the logarithm of a block's ratio as likely d as -d, even where the noise of neighbouring blocks is correlated: the
-argument is randomisation, not independence (R. A. Fisher, The Design of Experiments, 1935, on Darwin's pairs). So the
+the logarithm of a block's ratio as likely d as -d, even where the noise of neighboring blocks is correlated: the
+argument is randomization, not independence (R. A. Fisher, The Design of Experiments, 1935, on Darwin's pairs). So the
 units of the statistics are blocks, never samples. Buffers lie well or badly in the caches for as long as they live.
 Where sides get new buffers, a unit is the median of all blocks between two renewals.
 
@@ -79,7 +79,7 @@ def ratio_of(units: Sequence[float]) -> Ratio:
     count = len(values)
     if not count:
         return Ratio(math.nan, 0.0, math.inf, 0)
-    if count > _MAX_UNITS:  # merge neighbours: a longer block is a unit, too
+    if count > _MAX_UNITS:  # merge neighbors: a longer block is a unit, too
         size = -(-count // _MAX_UNITS)
         values = values[: count // size * size].reshape(-1, size).mean(axis=1)
     first, second = np.triu_indices(len(values))

@@ -175,7 +175,7 @@ def markdown(data: pd.DataFrame) -> str:
     sections = (Section("gains", "Predicted and measured", tuple(block for block in blocks if block)),)
     lead = document.make_frame_table(table(data), numbers=NUMBERS)
     page = Document(f"Variants: {title(data)}", "", sections, lead=(lead,) if lead else ())
-    return document.to_markdown(page, lambda picture: picture.name)
+    return document.to_markdown(page)
 
 
 def _join(data: pd.DataFrame, column: str) -> str:

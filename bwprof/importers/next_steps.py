@@ -68,7 +68,7 @@ def suggest_rocprof(diagnosis: Diagnosis) -> list[NextCommand]:
 
 
 def _open_needs(diagnosis: Diagnosis) -> list[Need]:
-    return list(dict.fromkeys(need for entry in diagnosis.of(CANNOT_TELL) for need in entry.judgement.needs))
+    return list(dict.fromkeys(need for entry in diagnosis.of(CANNOT_TELL) for need in entry.judgment.needs))
 
 
 def _command(command: str, needs: Sequence[Need], *, in_python: bool = False) -> list[NextCommand]:

@@ -36,10 +36,10 @@ def _families() -> dict[str, dict[str, Any]]:
 
 
 def read_config(path: Path) -> tuple[Architecture, StoredWeights | None]:
-    """Read a config.json; return the model and how its weights are stored, None if they are not quantised.
+    """Read a config.json; return the model and how its weights are stored, None if they are not quantized.
 
     ValueError for a file that is no config.json, an unknown architecture, a size out of range, and another file that
-    quantises the weights beside it; OSError for a file that cannot be read.
+    quantizes the weights beside it; OSError for a file that cannot be read.
     """
     source = quote_text(path)
     try:
@@ -58,7 +58,7 @@ def read_config(path: Path) -> tuple[Architecture, StoredWeights | None]:
     for other in filter(os.path.lexists, others):
         if not any(config.get(field) for field in _FIELDS):
             raise ValueError(
-                f"{quote_text(other)} quantises the weights of {source} and is not read: write it as "
+                f"{quote_text(other)} quantizes the weights of {source} and is not read: write it as "
                 f"quantization_config of config.json; {_ESTIMATE}"
             )
     return model, read_weights(model, config, source)
@@ -229,7 +229,7 @@ class _Layout(NamedTuple):
 
 
 def read_weights(model: Architecture, config: Mapping[str, Any], source: str = "config") -> StoredWeights | None:
-    """Read how a config.json stores the model's weights; None if it does not quantise them.
+    """Read how a config.json stores the model's weights; None if it does not quantize them.
 
     ValueError for an unknown method, or an unknown field of one; the message names it and the `source`.
     """
@@ -250,7 +250,7 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(describe_unknown("quant_method of quantization_config", method, METHODS, meant=""))
     if model.layers > _MAX_LAYERS:
-        raise ValueError(f"a quantised model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
+        raise ValueError(f"a quantized model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
     try:
         layouts = _read_layouts(METHODS[method], config)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
@@ -258,14 +258,14 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
         kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
     except (AttributeError, LookupError, TypeError, re.error) as error:
         raise ValueError(f"quantization_config of {method}: missing, or not read: {quote_text(error)}") from None
-    unquantised = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
+    unquantized = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
 
     def layout_of_module(module: str) -> _Layout:
         named = (layout for names, layout in layouts if names.have(module) or "Linear" in names.literal)
         return plain if excluded.have(module) else next(named, plain)
 
     def layout_of(tensor: str, layer: int) -> _Layout:
-        if tensor in unquantised:
+        if tensor in unquantized:
             return plain
         names = [name if tensor == _HEAD else f"model.layers.{layer}.{name}" for name in _MODULES[tensor]]
         each = [layout_of_module(name) for name in names]
@@ -273,7 +273,7 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
 
     weights = _count_weights(model, plain, layout_of, kv)
     if not any(layout.label in weights.types for _, layout in layouts):
-        raise ValueError(f"quantization_config of {method}: it quantises no matrix of this architecture")
+        raise ValueError(f"quantization_config of {method}: it quantizes no matrix of this architecture")
     return weights
 
 

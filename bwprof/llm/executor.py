@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from bwprof import registry
 from bwprof._core import __version__
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
-from bwprof.analysis.prediction.catalogue import Card, Streams, resolve_card
+from bwprof.analysis.prediction.catalog import Card, Streams, resolve_card
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.predict import (
@@ -187,7 +187,7 @@ class PiecesExecutor:
 
 
 def card_of_run(run: Mapping[str, Any]) -> Card | None:
-    """Return the device that a run's predictions used: of its roofs, else of its catalogue entry and scaled streams."""
+    """Return the device that a run's predictions used: of its roofs, else of its catalog entry and scaled streams."""
     try:
         if run.get("roofs"):
             roofs = _read_roofs(run)

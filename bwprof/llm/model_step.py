@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bwprof import environment, hardware
-from bwprof.analysis.prediction import catalogue
+from bwprof.analysis.prediction import catalog
 from bwprof.hardware import Device
 from bwprof.llm import architecture, checkpoints, executor, workload
 from bwprof.llm.architecture import Architecture
@@ -169,8 +169,8 @@ def model_step(
             save(frame, output)
         return ModelStep.from_frame(frame)
     if efficiency is not None:
-        raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalogue")
-    choice = hardware.choose_device(backend, *catalogue.split_devices(device))
+        raise ValueError("efficiency goes with predictions: predict=True, or a device of the catalog")
+    choice = hardware.choose_device(backend, *catalog.split_devices(device))
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
     part = DevicePart(choice, executor.list_all_pieces(request, choice.backend), run | {"model": request.to_dict()})
@@ -198,7 +198,7 @@ def choose_targets(
 
     ValueError for an unknown device, a prediction without a device, and both a device and roofs.
     """
-    devices = catalogue.split_devices(device)
+    devices = catalog.split_devices(device)
     present = [name for name in devices if not (isinstance(name, str) and _is_elsewhere(name))]
     if not devices:
         raise ValueError("device is empty: at least one is needed")
@@ -217,15 +217,15 @@ def choose_targets(
 
 
 def _is_elsewhere(device: str) -> bool:
-    """Return whether a name is in the catalogue, or numbers; ValueError if it is no device of this machine either."""
+    """Return whether a name is in the catalog, or numbers; ValueError if it is no device of this machine either."""
     try:
         kind, index = hardware.parse_device(device)
         # "4090" is no number of a device here.
         unknown_number = kind is None and all(row["index"] != index for row in hardware.devices())
-        return unknown_number and bool(catalogue.find_similar(device))
+        return unknown_number and bool(catalog.find_similar(device))
     except ValueError as error:
         try:
-            catalogue.resolve_card(device)
+            catalog.resolve_card(device)
         except ValueError as other:
             raise ValueError(f"{error}; for a prediction: {other}") from None
         return True

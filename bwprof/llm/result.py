@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bwprof.analysis.prediction.catalogue import CUSTOM_DEVICE
+from bwprof.analysis.prediction.catalog import CUSTOM_DEVICE
 from bwprof.llm import executor, figures
 from bwprof.llm.figures import BOTH, FormatComparison, StepFigures
 from bwprof.llm.workload import AS_STORED, DECODE, LABELS, ModelRequest, OmittedWork
@@ -26,7 +26,7 @@ from bwprof.text.terminal import PLAIN_WIDTH, make_console, new_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bwprof.analysis.prediction.catalogue import Card
+    from bwprof.analysis.prediction.catalog import Card
 
 _Lines = list[dict[str, Any]]
 
@@ -41,7 +41,7 @@ class ModelStep:
         (launches of the step), step_batch, context, weights, kv.
     model : Architecture
     time_ms, tokens_s, mbu_pct : float or None
-        The first step's time, new tokens per second of all its sequences, and model bandwidth utilisation, %. None if
+        The first step's time, new tokens per second of all its sequences, and model bandwidth utilization, %. None if
         the time is unknown, or the model does not fit.
     others : list of ModelStep
         The steps on further devices, which only `steps` and `frame` include.

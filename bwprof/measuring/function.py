@@ -118,7 +118,7 @@ def check_label(name: str, value: Any) -> None:
 
 
 def check_spelling(names: Iterable[str], options: Iterable[str]) -> None:
-    """Raise ValueError for a label that is spelt almost like an option."""
+    """Raise ValueError for a label that is spelled almost like an option."""
     known = list(options)
     for name in names:
         near = nearest_name(name, known, likeness=0.84)
@@ -175,7 +175,7 @@ def measure(
         Floating-point operations of one call.
     stream : optional
         The stream of `fn`: an int (cudaStream_t), or an object with ``__cuda_stream__``, ``cuda_stream`` or ``ptr``.
-        Default: PyTorch's current stream if PyTorch has initialised CUDA, else the legacy default stream.
+        Default: PyTorch's current stream if PyTorch has initialized CUDA, else the legacy default stream.
     name : str, optional
         `operation` in the row. Default: the function's name.
     counters : bool
@@ -234,7 +234,7 @@ def measure(
     Raises
     ------
     ValueError
-        For a value out of range, a label spelt almost like an option or unfit for its column, and a function that
+        For a value out of range, a label spelled almost like an option or unfit for its column, and a function that
         enqueues nothing on the GPU or its stream (event pairs cannot detect that).
     TypeError
         For a wrong type, and a function that returns before its work is done: a coroutine, a generator, a future.

@@ -54,7 +54,7 @@ _TWO = "one operation over two parameters: bwprof sweep OPERATION -p NAME=1,2,4 
 _BOTH = "cases timed in fp32 and in fp16; of other precisions: bwprof plot speedup RUN --from P --to P"
 _MODEL = "a model's run: bwprof model NAME, and the folder that it writes"
 _ROOFS = "a run's folder or .json, measured with roofs (without --no-roofs): a CSV does not hold them"
-_DEVICE = "a device of the catalogue (bwprof predict --devices); the catalogue alone: bwprof plot ridge"
+_DEVICE = "a device of the catalog (bwprof predict --devices); the catalog alone: bwprof plot ridge"
 KINDS = {
     "comparison": PictureKind(comparison, "effective bandwidth per case and precision, below its roof"),
     "roofline": PictureKind(roofline, "arithmetic rate over intensity, below measured and theoretical roofs", _FLOPS),

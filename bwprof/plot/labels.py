@@ -105,7 +105,7 @@ def name_points(
     points: Sequence[tuple[float, float]],
     lines: Sequence[tuple[float, float]] = (),
 ) -> None:
-    """Write names (text, point, colour) beside their points, the important ones first, and keep points clear."""
+    """Write names (text, point, color) beside their points, the important ones first, and keep points clear."""
     ground = {"boxstyle": "square,pad=0.08", "facecolor": ink(ax).ground, "edgecolor": "none", "alpha": 0.75}
     leader = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 0.0, "shrinkB": 2.0}
     place: dict[str, Any] = {"xytext": (0.0, 0.0), "textcoords": "offset points", "va": "bottom", "ha": "left"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colours of Okabe and Ito, and a marker each; without a colour, that of minor text.
+# The colors of Okabe and Ito, and a marker each; without a color, that of minor text.
 _VERDICTS = {
     "slower": ("#D55E00", "v"),
     "same": ("", "o"),
@@ -363,7 +363,7 @@ def _draw_changes(ax: Axes, rows: pd.DataFrame, *, texts: bool) -> None:
         if texts and number >= len(changes) - _MOST_MARKS:
             parts = (re.sub(r" .* -> ", " ", part) for part in dict.fromkeys("; ".join(marks).split("; ")))
             text = "\n".join(cut(part, _LONGEST) for part in parts)  # "driver 2" of "driver 1 -> 2"
-            height = -2 - 9 * (number % 3)  # texts of neighbours are below each other
+            height = -2 - 9 * (number % 3)  # texts of neighbors are below each other
             place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             look: dict[str, Any] = {"fontsize": 6.5, "color": styles.ink(ax).text, "va": "top", "parse_math": False}
             ax.annotate(text, (naive, 1.0), xytext=(2, height), **place, **look)

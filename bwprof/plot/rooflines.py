@@ -29,7 +29,7 @@ _MOST_NAMES = 30  # cases with a name: those with the longest times
 _LONGEST_PRECISION = 16  # letters
 _ONE_SPOT = 3.0  # points between marks of which one would hide the other
 _Point = tuple[float, float]
-_Name = tuple[str, _Point, str]  # text, point, colour
+_Name = tuple[str, _Point, str]  # text, point, color
 
 
 class _RoofPoint(NamedTuple):

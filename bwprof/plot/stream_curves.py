@@ -151,21 +151,21 @@ class _Ridge(NamedTuple):
 
 @draws
 def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str] | None = None) -> Drawing:
-    """Draw the ridges (FLOP/B) of the catalogue's devices over their years, of theoretical rates.
+    """Draw the ridges (FLOP/B) of the catalog's devices over their years, of theoretical rates.
 
     Below its ridge an operation waits for memory: a higher ridge needs more FLOPs for each byte.
 
     Parameters
     ----------
     data : pandas.DataFrame, path or rows, optional
-        Results of a device of the catalogue; its measured ridges are marked.
+        Results of a device of the catalog; its measured ridges are marked.
     precisions : sequence of str, optional
         The precisions of the arithmetic; by default FP32, FP16 and FP8.
 
     Raises
     ------
     ValueError
-        For a precision without rates in the catalogue, and for results of devices that the catalogue lacks.
+        For a precision without rates in the catalog, and for results of devices that the catalog lacks.
 
     Examples
     --------
@@ -173,11 +173,11 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
     >>> bwprof.plot.ridge().get_ylabel()
     'ridge (FLOP/B)'
     """
-    from bwprof.analysis.prediction import catalogue
+    from bwprof.analysis.prediction import catalog
 
-    known = catalogue.arithmetic_types()
+    known = catalog.arithmetic_types()
     names = ("fp32", "fp16", "fp8_e4m3") if precisions is None else parse_names("precisions", precisions)
-    chosen = [registry.check_precision(name, known, "arithmetic of the catalogue") for name in names]
+    chosen = [registry.check_precision(name, known, "arithmetic of the catalog") for name in names]
     if not chosen:
         raise ValueError("precisions is empty: at least one is needed")
     measured = {} if data is None else _measured_ridges(inputs.read_rows(data)[0], chosen)
@@ -188,20 +188,20 @@ def ridge(data: Any = None, ax: Axes | None = None, *, precisions: Sequence[str]
         ax.set_xlabel("year")
         ax.set_ylabel("ridge (FLOP/B)")
         title = "The ridge by year: FLOPs a byte must feed before arithmetic limits"
-        styles.add_title(ax, title, ["theoretical dense rates and bandwidths of the catalogue"], room)
+        styles.add_title(ax, title, ["theoretical dense rates and bandwidths of the catalog"], room)
         styles.finish_axes(ax, grid="y")
 
     return Drawing((SIZE[0], 5.6), (INNER[0], 4.6), draw)
 
 
 def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict[tuple[str, str], float]:
-    """Return the median measured ridges by the device's id in the catalogue and by precision."""
-    from bwprof.analysis.prediction import catalogue
+    """Return the median measured ridges by the device's id in the catalog and by precision."""
+    from bwprof.analysis.prediction import catalog
 
     ridges: dict[tuple[str, str], list[float]] = defaultdict(list)
     others: dict[str, None] = {}
     for row in (row for row in rows if not inputs.is_predicted(row)):
-        entry = catalogue.find(str(row["device"])) if row.get("device") else None
+        entry = catalog.find(str(row["device"])) if row.get("device") else None
         bend = measured_or_none(row.get("ridge"))
         if entry is None:
             others[str(row.get("device"))] = None
@@ -210,16 +210,16 @@ def _measured_ridges(rows: Sequence[RowDict], precisions: Sequence[str]) -> dict
     if not ridges:
         names = ", ".join(cut(name, _LONGEST) for name in list(others)[:5]) or "none"
         names += f" and {len(others) - 5} more" if len(others) > 5 else ""
-        raise ValueError(f"no device of the rows is in the catalogue with a ridge (devices: {names})")
+        raise ValueError(f"no device of the rows is in the catalog with a ridge (devices: {names})")
     return {key: median(bends) for key, bends in ridges.items()}
 
 
 def _read_ridges(precisions: Sequence[str], measured: Mapping[tuple[str, str], float]) -> list[_Ridge]:
-    """Return the ridges of the catalogue's devices; those of a year are sorted by their highest one."""
-    from bwprof.analysis.prediction import catalogue
+    """Return the ridges of the catalog's devices; those of a year are sorted by their highest one."""
+    from bwprof.analysis.prediction import catalog
 
     years: dict[int, list[tuple[Any, dict[str, float]]]] = defaultdict(list)
-    for entry in catalogue.entries():
+    for entry in catalog.entries():
         rates = {name: float(entry.tflops[name]) for name in precisions if name in entry.tflops}
         bends = {name: float(ridge_of(rate, float(entry.bandwidth_gb_s))) for name, rate in rates.items()}
         years[entry.year] += [(entry, bends)] if bends else []

@@ -1,4 +1,4 @@
-"""Looks of pictures: colours, hatches and markers of precisions; titles, legends, marks and texts on any ground."""
+"""Looks of pictures: colors, hatches and markers of precisions; titles, legends, marks and texts on any ground."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The colour, hatch and marker of a precision in every picture."""
+    """The color, hatch and marker of a precision in every picture."""
 
     color: str
     hatch: str
@@ -44,7 +44,7 @@ _LOOKS = [
     replace(_STYLES[place - turn], color=own.color) for turn in range(len(_STYLES)) for place, own in enumerate(_STYLES)
 ]
 
-# Parts of a whole: Paul Tol's bright colours, and hatches.
+# Parts of a whole: Paul Tol's bright colors, and hatches.
 _PART_COLORS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 _PART_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++")
 
@@ -70,14 +70,14 @@ def styles(precisions: Iterable[str]) -> dict[str, Style]:
 
 
 def part_style(place: int) -> tuple[str, str]:
-    """Return the colour and the hatch of a part of a whole; 49 parts differ."""
+    """Return the color and the hatch of a part of a whole; 49 parts differ."""
     count = len(_PART_COLORS)
     return _PART_COLORS[place % count], _PART_HATCHES[(place + place // count) % count]
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Colours that are readable on a ground: text, minor text, grid lines, warnings, and the ground itself."""
+    """Colors that are readable on a ground: text, minor text, grid lines, warnings, and the ground itself."""
 
     text: str
     soft: str
@@ -89,12 +89,12 @@ class Ink:
 _ON_LIGHT = ("#222222", "#555555", "#DDDDDD", "#B00020")
 _ON_DARK = ("#EEEEEE", "#BBBBBB", "#444444", "#FF8A80")
 
-# The colour on a dark ground of each colour on white paper; white letters on bars stay white.
+# The color on a dark ground of each color on white paper; white letters on bars stay white.
 ON_DARK = {**dict(zip(_ON_LIGHT, _ON_DARK, strict=True)), "#FFFFFF": DARK}
 
 
 def ink(ax: Axes, *, outside: bool = False) -> Ink:
-    """Return the colours for text on axes, or `outside` them on their figure."""
+    """Return the colors for text on axes, or `outside` them on their figure."""
     from matplotlib.colors import to_hex, to_rgba
 
     figure: Any = ax.figure
@@ -109,12 +109,12 @@ def ink(ax: Axes, *, outside: bool = False) -> Ink:
 
 
 def readable(color: Any) -> str:
-    """Return white where it is readable on a colour, with a contrast of 4.5; else black."""
+    """Return white where it is readable on a color, with a contrast of 4.5; else black."""
     return "#FFFFFF" if luminance(color) <= 0.1833 else "#000000"
 
 
 def luminance(color: Any) -> float:
-    """Return a colour's relative luminance, 0 to 1, as WCAG 2 defines it."""
+    """Return a color's relative luminance, 0 to 1, as WCAG 2 defines it."""
     from matplotlib.colors import to_rgb
 
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
@@ -122,7 +122,7 @@ def luminance(color: Any) -> float:
 
 
 def finish_axes(ax: Axes, *, grid: Literal["x", "y", "both", ""] = "") -> None:
-    """Set frame, grid and text colours of finished axes."""
+    """Set frame, grid and text colors of finished axes."""
     inner, outer = ink(ax), ink(ax, outside=True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(outer.soft)
@@ -193,7 +193,7 @@ def explain_bars(rows: Iterable[Mapping[str, Any]], colors: Ink) -> list[Any]:
 def draw_bar(
     ax: Axes, left: float, middle: float, width: float, height: float, color: str, *, hollow: bool = False, **look: Any
 ) -> str:
-    """Draw a horizontal bar, with an outline alone where it is `hollow`, and return the colour of its face."""
+    """Draw a horizontal bar, with an outline alone where it is `hollow`, and return the color of its face."""
     from matplotlib.patches import Rectangle
 
     ground = ink(ax).ground
@@ -231,7 +231,7 @@ def write_after(ax: Axes, text: str, end: tuple[float, float], color: str, *, ga
 
 
 def add_legend(ax: Axes, handles: Sequence[Any], **options: Any) -> None:
-    """Add a legend in the colours of its axes, whose texts are not parsed as formulas."""
+    """Add a legend in the colors of its axes, whose texts are not parsed as formulas."""
     inner = ink(ax)
     defaults = {"fontsize": 8, "framealpha": 0.9, "borderaxespad": 0.3, "columnspacing": 1.4}
     colors = {"facecolor": inner.ground, "edgecolor": "none", "labelcolor": inner.text}

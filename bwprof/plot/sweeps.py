@@ -240,7 +240,7 @@ def _draw_streams(ax: Axes, found: Sequence[_Line], y: Column) -> list[Any]:
 
 
 def _draw_cliffs(ax: Axes, found: Sequence[_Line], x: Column, y: Column) -> list[Any]:
-    """Draw rings around rows that take more time than their neighbours' work explains."""
+    """Draw rings around rows that take more time than their neighbors' work explains."""
     swept, alarm = x.name in schema.param_names() or not x.group, styles.ink(ax).alarm
     rows = [cliff.slow for line in found if swept for cliff in find_cliffs_along(line.rows, x.name)]
     look: dict[str, Any] = {"marker": "o", "markersize": 10, "markeredgecolor": alarm}
@@ -309,7 +309,7 @@ def _crossing(line: _Line, capacity: float) -> float | None:
     return None
 
 
-_COLORS = "cividis"  # readable for people with colour-blindness
+_COLORS = "cividis"  # readable for people with color-blindness
 _MOST_CELLS = 60  # in one direction
 
 
@@ -453,7 +453,7 @@ class _Heatmap:
         return predicted if len(predicted) < len(self.cells) else []
 
     def draw(self, ax: Axes, room: canvas.Inches) -> None:
-        """Draw the cells, their marks and numbers, and the scale of their colours."""
+        """Draw the cells, their marks and numbers, and the scale of their colors."""
         import numpy as np
         from matplotlib import colormaps
         from matplotlib.colors import Normalize

@@ -142,7 +142,7 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def parts_of(tensor: Any) -> list[Any]:
-    """Return the dense tensors of a sparse, nested or quantised one; itself for any other."""
+    """Return the dense tensors of a sparse, nested or quantized one; itself for any other."""
     if hasattr(type(tensor), "__tensor_flatten__"):
         inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
         return [part for one in inner for part in parts_of(one)]
@@ -163,7 +163,7 @@ def bytes_of(tensor: Any) -> int:
 
 
 def weights_of(module: Any) -> list[Any]:
-    """Return a module's tensors: parameters, buffers, packed weights, and the scales of quantised ones."""
+    """Return a module's tensors: parameters, buffers, packed weights, and the scales of quantized ones."""
     own = [*module.parameters(), *module.buffers()]
     states = [getattr(one, name, None) for one in own for name in ("quant_state", "SCB")]
     scales = [one if is_tensor(one) else list(getattr(one, "__dict__", {}).values()) for one in states]
@@ -171,7 +171,7 @@ def weights_of(module: Any) -> list[Any]:
 
 
 def packed_in(module: Any) -> list[Any]:
-    """Return the weights of PyTorch's own quantised modules, which are no parameters; none where they are unknown."""
+    """Return the weights of PyTorch's own quantized modules, which are no parameters; none where they are unknown."""
     tensors = []
     with suppress(AttributeError, RuntimeError, TypeError):
         tensors = [module.weight(), module.bias()] if hasattr(module, "_packed_params") else []
@@ -245,7 +245,7 @@ def count_moved(before: CallState, output: Any, *, looked_up: int | None = None,
 
 
 def _precision_of(tensor: Any) -> str | None:
-    """Return a tensor's floating or quantised type as rows spell it; None for any other."""
+    """Return a tensor's floating or quantized type as rows spell it; None for any other."""
     name = str(tensor.dtype).removeprefix("torch.")
     return _OTHER_TYPES.get(name, registry.precision_name(name) if "float" in name else None)
 

@@ -270,7 +270,7 @@ def profile(
     runs, warmup : int
         Timed calls, and calls before them.
     units : iterable of types
-        Modules to watch as one, with all inside; `torch.nn.MultiheadAttention`, quantised, parametrised and compiled
+        Modules to watch as one, with all inside; `torch.nn.MultiheadAttention`, quantized, parametrized and compiled
         ones always are.
     timer : {"kernels", "events"}, optional
         On a GPU: timestamps of kernels, which `torch.profiler` collects (default, where available), or pairs of events

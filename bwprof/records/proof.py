@@ -88,7 +88,7 @@ class BandwidthReport:
         """
         if not hasattr(row, "keys") or type(row).__name__ == "DataFrame":
             raise TypeError(f"row is {repr_short(row)}: a row is needed, of bwprof.measure or bwprof.rows(frame)")
-        values = schema.normalise_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
+        values = schema.normalize_row({str(name): row[name] for name in row.keys()})  # noqa: SIM118 - pandas' iterates values
         missing = next((name for name in _FIGURES if values[name] is None), "")
         if missing:  # also a number that no measurement gives
             why = "".join(f": {quote_text(values[name])}" for name in ("status", "reason") if values[name])
@@ -126,7 +126,7 @@ class BandwidthReport:
             if number is None or number < 0 or (number == 0 and name == "time_ms"):
                 raise ValueError(f"{name} is {repr_short(values[name])}: {what} is needed")
         values |= {name: parse_bytes(values[name], name) for name in ("bytes_read", "bytes_written")}
-        row = schema.normalise_row(values)
+        row = schema.normalize_row(values)
         report = _drop_missing({name: row[name] for name in values})
         folder = _make_folder(run_id, root)
         with lock(folder / reader.BUNDLE_NAME):

@@ -26,7 +26,7 @@ _KERNEL = {
     "shared_bytes": "bytes of shared memory a block",
     "registers": "registers a thread",
 }
-_LEARNT = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}
+_LEARNED = {"faster": "it helped", "slower": "it made it slower", "same": "no difference beyond noise"}
 _METHOD = (
     "Profile: every row is measured, verified and compared with the roofs of its device.",
     "Rank: the 3 rows that lose the most time against their roof, each with its cause; this one is among them, if it "
@@ -205,12 +205,12 @@ def _learnings(story: Story) -> Section | None:
         roof = NOT_MEASURED if math.isnan(step.by_roof) else f"up to {_times(step.by_roof)}"
         by_bytes = "the same bytes" if step.by_bytes == 1 else _times(step.by_bytes)
         verdict = step.verdict.verdict
-        learnt = _LEARNT.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
+        learned = _LEARNED.get(verdict, f"nothing: {verdict.replace('_', ' ')}")
         if verdict == "faster" and step.by_roof > 1:
             share = 100 * (1 - 1 / step.speedup) / (1 - 1 / step.by_roof)
-            learnt += f": {format_short(min(share, 999), '.0f')} % of the time that was lost is won back"
-        lines.append((step.name, predicted, roof, by_bytes, _times(step.speedup), learnt))
-    headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learnt")
+            learned += f": {format_short(min(share, 999), '.0f')} % of the time that was lost is won back"
+        lines.append((step.name, predicted, roof, by_bytes, _times(step.speedup), learned))
+    headings = ("Fix", "Predicted before", "Predicted by the roof", "Predicted by bytes", "Measured", "Learned")
     return make_section("learnings", "Key Learnings", make_table(headings, lines, wordy=True))
 
 

@@ -143,7 +143,7 @@ FIGURES = {
     "host_bound": ("share of the time that kernels run", " %"),
     "uncoalesced": ("load efficiency", " %"),
     "bank_conflicts": ("wavefronts that are conflicts", " %"),
-    "materialised": ("bytes over the compulsory ones", "x"),
+    "materialized": ("bytes over the compulsory ones", "x"),
     "extra_traffic": ("counted over needed bytes", "x"),
     "low_bytes_in_flight": ("stalls that wait for memory", " %"),
     "low_occupancy": ("occupancy", " %"),
@@ -345,7 +345,7 @@ class Story:
 def read_story(runs: Sequence[ReportRun], *, case: str | None = None, precision: str | None = None) -> Story:
     """Read the optimization that runs are the steps of; they need one device, and a case in common."""
     if len(runs) < 2:
-        raise ValueError("an optimisation has two runs at least: the one before, and one for each change")
+        raise ValueError("an optimization has two runs at least: the one before, and one for each change")
     first, *others = (load_source(run.data, name=run.name) for run in runs)
     partners = [
         {id(pair.base): pair.new for pair in pair_cases(first, other) if pair.base is not None} for other in others

@@ -43,7 +43,7 @@ _ATTRIBUTES = {"viewBox", "transform", "clip-path", "patternUnits"}
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}\b")
 _FONTS = re.compile(r"font-family:[^;]*;? ?")
-_VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by colour
+_VARIABLES = {light.lower(): f"--ink{number}" for number, light in enumerate(ON_DARK)}  # of a page, by color
 _LONGEST_WORD = 32  # letters of a cell that stays in one line
 _LEAST_SEARCHED = 9  # lines of a table with a search field
 _MANY = 9  # columns of a table without room for sentences
@@ -60,7 +60,7 @@ class WrittenReport:
     pictures : tuple of pathlib.Path
         The files beside a report in Markdown.
     goals : tuple
-        The goals of an optimisation, with their values.
+        The goals of an optimization, with their values.
     """
 
     path: Path
@@ -98,15 +98,15 @@ def write_report(
         Run folders, files of results, frames. Of several each later one is compared with the first.
     path : path
         The file, ending in .html or .md.
-    kind : {"run", "optimisation"}, optional
-        "optimisation" goes from the first run, through one for each change, to the last. By default a file with the
-        name optimisation_report (or optimization_report) is one, and all others are of runs.
+    kind : {"run", "optimization"}, optional
+        "optimization" goes from the first run, through one for each change, to the last. By default a file with the
+        name optimization_report is one, and all others are of runs.
     title : str, optional
         The title.
     goals : path or mapping, optional
-        The goals of an optimisation, as {"bandwidth_gb_s": ">200"}, or a TOML file of such lines.
+        The goals of an optimization, as {"bandwidth_gb_s": ">200"}, or a TOML file of such lines.
     case, precision : str, optional
-        The row of an optimisation; by default the one that lost the most time in the first run.
+        The row of an optimization; by default the one that lost the most time in the first run.
     force : bool
         Replace existing files.
 
@@ -122,7 +122,7 @@ def write_report(
     FileExistsError
         For an existing file without `force`.
     TypeError, ValueError
-        For wrong runs, goals or endings, and for an optimisation whose runs have no case in common.
+        For wrong runs, goals or endings, and for an optimization whose runs have no case in common.
     OSError
         When the file cannot be written, if possible before the work; an older file stays.
 
@@ -144,14 +144,14 @@ def write_report(
         parse_name(title, "title")
     read = read_runs(runs)
     results: tuple[Goal, ...] = ()
-    if chosen == "optimisation":
+    if chosen == "optimization":
         from bwprof.report.optimization import build_optimization
 
         report, results = build_optimization(read, goals=goals, title=title, case=case, precision=precision)
     else:
         for name, value in (("goals", goals), ("case", case), ("precision", precision)):
             if value is not None:
-                raise ValueError(f"{name} is of an optimisation: kind='optimisation' is needed, or leave it out")
+                raise ValueError(f"{name} is of an optimization: kind='optimization' is needed, or leave it out")
         report = build_document(read, title)
     return WrittenReport(target, _write(report, target, force=force), results)
 
@@ -186,12 +186,10 @@ def _check_folder(target: Path) -> None:
 def choose_kind(kind: str | None, target: Path) -> str:
     """Return the kind of report, by default by the name of its file."""
     if kind is not None and not isinstance(kind, str):
-        raise TypeError(f"kind is {repr_short(kind)}: allowed are run, optimisation")
-    if kind not in (None, "run", "optimisation", "optimization"):
-        raise ValueError(describe_unknown("kind", kind, ("run", "optimisation")))
-    names = ("optimisation_report", "optimization_report")
-    by_name = "optimisation" if target.stem.lower() in names else "run"
-    return (kind or by_name).replace("optimization", "optimisation")
+        raise TypeError(f"kind is {repr_short(kind)}: allowed are run, optimization")
+    if kind not in (None, "run", "optimization"):
+        raise ValueError(describe_unknown("kind", kind, ("run", "optimization")))
+    return kind or ("optimization" if target.stem.lower() == "optimization_report" else "run")
 
 
 def _write(report: Document, target: Path, *, force: bool) -> tuple[Path, ...]:
@@ -246,7 +244,7 @@ def _clean(element: ElementTree.Element, prefix: str) -> None:
 
 
 def _attributes(element: ElementTree.Element, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the attributes of an element on a page, with colours as the page's variables; white letters stay white."""
+    """Yield the attributes of an element on a page, with colors as the page's variables; white letters stay white."""
 
     def use_variable(found: re.Match[str]) -> str:
         variable = "" if letters and found[0].lower() == "#ffffff" else _VARIABLES.get(found[0].lower())
@@ -275,7 +273,7 @@ def _attributes(element: ElementTree.Element, prefix: str) -> Iterator[tuple[str
 
 
 def _inks(*, dark: bool) -> str:
-    """Return the declarations of a page's colours, on a light or a `dark` ground."""
+    """Return the declarations of a page's colors, on a light or a `dark` ground."""
     return "; ".join(f"{_VARIABLES[light.lower()]}: {(on if dark else light).lower()}" for light, on in ON_DARK.items())
 
 

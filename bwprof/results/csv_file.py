@@ -37,7 +37,7 @@ def header_line(more: Sequence[str] = ()) -> str:
 
 def row_line(row: RowDict, more: Sequence[str] = ()) -> str:
     """Return a row's line; missing cells are empty."""
-    values = schema.normalise_row(row)
+    values = schema.normalize_row(row)
     return _format_lines([[values.get(name) for name in (*schema.column_names(), *more)]])
 
 
@@ -66,9 +66,9 @@ def csv_text(rows: Iterable[RowDict]) -> str:
 
 def classic_text(rows: Iterable[RowDict]) -> str:
     """Return the rows with a time in the nine classic columns, for older tools; see `bwprof.save`."""
-    normalised = [schema.normalise_row(row) for row in rows]
-    timed = [row for row in normalised if row["status"] in (None, "ok") and row["time_ms"] is not None]
-    groups = pairs.group_precisions(timed, normalised)
+    normalized = [schema.normalize_row(row) for row in rows]
+    timed = [row for row in normalized if row["status"] in (None, "ok") and row["time_ms"] is not None]
+    groups = pairs.group_precisions(timed, normalized)
     names = zip(pairs.label_groups(groups, hot=False), groups, strict=True)
     name_of = {id(row): name for name, group in names for row in group.rows.values()}
     lines: list[Iterable[Any]] = [schema.CLASSIC_NAMES]
@@ -244,7 +244,7 @@ def _parse_line(header: list[str], values: list[str], by: str, source: str) -> R
     for name, kind in schema.column_kinds().items() if by == ";" else ():
         if kind != "text" and _DECIMAL_COMMA.fullmatch(row.get(name) or ""):
             row[name] = row[name].replace(",", ".")
-    return complete_row(schema.normalise_row(row), bare="status" not in header, source=source)
+    return complete_row(schema.normalize_row(row), bare="status" not in header, source=source)
 
 
 def _guess_values(cells: list[str | None]) -> list[Any]:

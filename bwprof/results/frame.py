@@ -27,7 +27,7 @@ def from_rows(
     `attrs` hold the run's metadata, read-only. Columns of your own follow, in types that pandas chooses. Raw samples
     (ns per launch, a list per row) are not in the frame, but `bwprof.save` writes them.
     """
-    listed = [schema.normalise_row(row) for row in rows]
+    listed = [schema.normalize_row(row) for row in rows]
     data = {column.name: _column([row[column.name] for row in listed], column.kind) for column in schema.all_columns()}
     for name in schema.extra_names(listed):
         values = [row.get(name) for row in listed]
@@ -114,7 +114,7 @@ def to_rows(data: Any) -> list[RowDict]:
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
     columns = {name: _to_values(frame.iloc[:, place], name) for place, name in enumerate(names)}
-    # As `schema.normalise_row` orders them.
+    # As `schema.normalize_row` orders them.
     ordered = {name: columns.get(name, [None] * len(frame)) for name in dict.fromkeys((*schema.column_names(), *names))}
     rows = [_as_read(dict(zip(ordered, values, strict=True))) for values in zip(*ordered.values(), strict=True)]
     for row in rows:

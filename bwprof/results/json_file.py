@@ -42,7 +42,7 @@ def to_json_row(row: RowDict, samples: Sequence[float] | None) -> dict[str, Any]
         raise ValueError(f"a column cannot be called {schema.SAMPLES}: the raw samples have that name")
     known = schema.column_kinds()
     values = {
-        name: value for name, value in schema.normalise_row(row).items() if value is not None or name not in known
+        name: value for name, value in schema.normalize_row(row).items() if value is not None or name not in known
     }
     values[schema.SAMPLES] = [round(value, 3) for value in samples] if samples is not None else None
     return {schema.escape_surrogates(name): to_json_value(value) for name, value in values.items()}
@@ -141,7 +141,7 @@ def parse_row(item: Any, source: str) -> tuple[RowDict, list[float] | None]:
     """Return a document's row and its raw samples; ValueError for anything else."""
     check_row(item)
     samples = schema.parse_samples(item.pop(schema.SAMPLES, None))
-    return csv_file.complete_row(schema.normalise_row(item), bare=False, source=source), samples
+    return csv_file.complete_row(schema.normalize_row(item), bare=False, source=source), samples
 
 
 def check_row(row: Any) -> None:

@@ -327,7 +327,7 @@ def read_bundle(document: Any, source: str) -> Content:
             if missing:
                 raise ValueError(f"{', '.join(missing)} is missing")
             bare = "status" not in report
-            row = csv_file.complete_row(schema.normalise_row(report), bare=bare, source=source)
+            row = csv_file.complete_row(schema.normalize_row(report), bare=bare, source=source)
         except ValueError as error:
             raise ValueError(f"{source}, report {number}: {error}") from None
         rows.append(row | {"precision": registry.precision_name(report["precision"] or "")})

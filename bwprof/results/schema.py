@@ -265,7 +265,7 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
         raise ValueError(f"column {name}: {repr_short(value)} is not {KIND_TEXTS[kind]}") from None
 
 
-def normalise_row(row: RowDict) -> RowDict:
+def normalize_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
     result = {column.name: parse_cell(column.name, row.get(column.name), column.kind) for column in all_columns()}
     own = {clean_text(name): clean_value(value) for name, value in row.items() if name not in result}

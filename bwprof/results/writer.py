@@ -150,7 +150,7 @@ class Store:
         An interrupt at any point leaves a whole row, and the files marked as stale.
         """
         self._stale_csv = True
-        self.rows[number].update(schema.normalise_row(self.rows[number] | values))
+        self.rows[number].update(schema.normalize_row(self.rows[number] | values))
 
     def _record(self, row: RowDict, samples: list[float] | None, *, repeated: bool = False) -> None:
         """Write a new row to all files."""
@@ -234,8 +234,8 @@ class Store:
 
 
 def _tidied(row: RowDict) -> RowDict:
-    """Normalise a row in place: callers see what was written."""
-    values = schema.normalise_row(row)
+    """Normalize a row in place: callers see what was written."""
+    values = schema.normalize_row(row)
     row.clear()
     row.update(values)
     return row

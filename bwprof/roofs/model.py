@@ -228,7 +228,7 @@ class Roofs:
         """Return the GB/s of the fastest hot stream near this many bytes; NaN where it is unknown.
 
         The mix is ignored: a cache may move bytes both ways at once, so mixes cannot be interpolated. The better of the
-        neighbouring sizes counts: a cache's bandwidth has peaks.
+        neighboring sizes counts: a cache's bandwidth has peaks.
         """
         return max((point.gb_s for point in self._hot_around(total_bytes)), default=math.nan)
 
@@ -270,7 +270,7 @@ class Roofs:
 
     def _around(self, read_fraction: float) -> list[_Curve]:
         """Return the one or two curves that a mix lies on or between."""
-        return _find_neighbours(self._curves, lambda curve: curve.read_fraction, read_fraction)
+        return _find_neighbors(self._curves, lambda curve: curve.read_fraction, read_fraction)
 
     def _interpolate(self, bytes_read: int, bytes_written: int, size: float) -> float:
         """Return the GB/s of a mix at a size; inf: the largest. Seconds per byte are linear in the read fraction."""
@@ -318,7 +318,7 @@ def _first_doubt(points: Iterable[RoofPoint]) -> str:
 class _Curve:
     """One stream over size.
 
-    Between neighbouring sizes, time is linear in the bytes. Fewer bytes never take longer: a smaller size takes at most
+    Between neighboring sizes, time is linear in the bytes. Fewer bytes never take longer: a smaller size takes at most
     the time of a larger one.
     """
 
@@ -330,11 +330,11 @@ class _Curve:
 
     def around(self, total_bytes: float) -> list[RoofPoint]:
         """Return the one or two measured points that a size lies on or between."""
-        return _find_neighbours(self.measured, _size_of, total_bytes)
+        return _find_neighbors(self.measured, _size_of, total_bytes)
 
     def seconds_per_byte(self, total_bytes: float, floor_seconds: float) -> float:
         """Return the seconds per byte at a size; above the largest size: those of the largest."""
-        near = _find_neighbours(self._points, _size_of, total_bytes)
+        near = _find_neighbors(self._points, _size_of, total_bytes)
         low, high = near[0], near[-1]
         if total_bytes >= high.total_bytes:
             return high.seconds / high.total_bytes
@@ -350,7 +350,7 @@ def _size_of(point: RoofPoint) -> int:
     return point.total_bytes
 
 
-def _find_neighbours(items: list[T], key: Callable[[T], float], value: float) -> list[T]:
+def _find_neighbors(items: list[T], key: Callable[[T], float], value: float) -> list[T]:
     """Return the one or two sorted items that a value lies on or between; outside the items the nearest one."""
     at = bisect_left(items, value, key=key)
     if 0 < at < len(items) and key(items[at]) != value:

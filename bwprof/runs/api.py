@@ -189,7 +189,7 @@ class CallRequest:
     caches: tuple[str, ...]
     backend: str | None
     device: hardware.Device
-    known: tuple[str, ...]  # names of all options, to find misspelt ones
+    known: tuple[str, ...]  # names of all options, to find misspelled ones
     grid: frozenset[str] = frozenset()  # parameters of grid=, which may have any name
     rel_ci: float | None = None
     max_seconds: float | None = None

@@ -171,7 +171,7 @@ class RunLoop:
 
         At the end, CPU rows that other processes disturbed are measured once more, for a limited time. The undisturbed
         or later row stays; a CSV file holds the first one until the run ends. However the run ends, each row is
-        compared with the fastest reference stream of all rows: a neighbour that was busy from the start is only visible
+        compared with the fastest reference stream of all rows: a neighbor that was busy from the start is only visible
         once it stops.
         """
         begun, limits = time.monotonic(), self.limits
@@ -286,7 +286,7 @@ def is_disturbed(row: RowDict) -> bool:
 def choose_better(first: RowDict, second: RowDict) -> RowDict:
     """Return the later of two tries of a case, unless it failed, or was disturbed and the first was not.
 
-    Speed and spread decide nothing: that would favour times that are too short, or too sure. The row's `reason` names
+    Speed and spread decide nothing: that would favor times that are too short, or too sure. The row's `reason` names
     the other try.
     """
     chosen, other = (first, second) if rank_doubt(second) > rank_doubt(first) else (second, first)

@@ -447,9 +447,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     z = 1.959963984540054
     share = successes / trials
     scale = 1 + z * z / trials
-    centre = (share + z * z / (2 * trials)) / scale
+    center = (share + z * z / (2 * trials)) / scale
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / scale
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 PARTS: dict[str, Callable[[Bench], PartReport]] = {

@@ -169,7 +169,7 @@ _FIRST = re.compile(r"^(\s*)([-+#=>]|\d+[.)])(?=\s|$|[-=#])")
 _LINK = re.compile(r"(?i)\b(https?|ftp|mailto)(:)|(www)(\.)|(?<=\w)(@)(?=\w)")
 
 
-def to_markdown(document: Document, link: Callable[[SvgPicture], str]) -> str:
+def to_markdown(document: Document, link: Callable[[SvgPicture], str] = lambda picture: picture.name) -> str:
     """Return a document as Markdown; `link` returns a picture's address."""
     parts = [f"# {_text(document.title)}", _text(document.subtitle), *(_block(block, link) for block in document.lead)]
     for section in document.sections:
@@ -184,14 +184,18 @@ def _section(section: Section, link: Callable[[SvgPicture], str], level: int) ->
     return parts
 
 
-def _text(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape markup of Markdown and HTML in a line of text."""
-    escaped = " ".join(to_printable(text).split())
+    escaped = " ".join(text.split())
     escaped = _HTML.sub(lambda match: "&lt;" if match[0] == "<" else "&amp;", escaped)
     escaped = _SPECIAL.sub(r"\\\g<0>", escaped)
     escaped = _UNDERSCORE.sub(r"\\_", escaped)
     # Addresses in measured names must not become links.
     return _LINK.sub(lambda match: match[0].translate({ord(letter): f"&#{ord(letter)};" for letter in ":.@"}), escaped)
+
+
+def _text(text: str) -> str:
+    return escape_markdown(to_printable(text))
 
 
 def _line(text: str) -> str:
@@ -211,12 +215,23 @@ def _block(block: Block, link: Callable[[SvgPicture], str]) -> str:
         fence = "`" * (max([2, *map(len, _TICKS.findall(block.text))]) + 1)
         return "\n".join([fence + block.language, *lines, fence])
     if isinstance(block, DocumentTable):
-        return _table(block)
+        return format_markdown_table(block)
     caption = f"\n\n{_line(block.caption)}" if block.caption else ""
     return f"![{_text(block.text)}]({link(block)}){caption}"
 
 
-def _table(table: DocumentTable) -> str:
+def format_markdown_table(table: DocumentTable | None) -> str:
+    """Return a table as Markdown; "" for None.
+
+    Examples
+    --------
+    >>> print(format_markdown_table(make_table(["kernel", "ms"], [["copy<float>", 2]], numbers=["ms"])))
+    | kernel | ms |
+    |---|---:|
+    | copy&lt;float> | 2 |
+    """
+    if table is None:
+        return ""
     rule = "|".join("---:" if heading in table.numbers else "---" for heading in table.headings)
     lines = [_row(table.headings), f"|{rule}|", *map(_row, table.lines)]
     head = f"{_line(table.caption)}\n\n" if table.caption else ""

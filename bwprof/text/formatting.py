@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from os import PathLike
 from typing import Any
 
 from bwprof.text.parsing import CONTROLS, check_frame, quote_text
 
 _LONGEST_NUMBER = 12  # characters in a table
-_MARKUP = re.compile(r"[\\`*<\[\]]|(?<!\w)_|_(?!\w)")  # an underscore within a word is no markup
-
-
-def escape_markdown(text: str) -> str:
-    """Escape what is markup in a line of Markdown, such as a kernel's `<float>`."""
-    return _MARKUP.sub(r"\\\g<0>", text)
 
 
 def format_path(path: str | PathLike[str]) -> str:

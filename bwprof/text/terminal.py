@@ -42,7 +42,7 @@ def escape_stream(stream: TextIO) -> TextIO:
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console that escapes control characters; with colours on a terminal only, elsewhere 120 wide."""
+    """Return a console that escapes control characters; with colors on a terminal only, elsewhere 120 wide."""
     from rich.console import Console
 
     class OurConsole(Console):

@@ -62,7 +62,7 @@ static inline int64_t bw_gcd(int64_t a, int64_t b) {
     return a;
 }
 
-/* A step that visits each of `count` places once (it is coprime to the count) and spreads neighbours evenly: near the
+/* A step that visits each of `count` places once (it is coprime to the count) and spreads neighbors evenly: near the
  * golden section. */
 static inline int64_t bw_spread_step(int64_t count) {
     int64_t step = bw_max64(1, (int64_t)((double)count * 0.6180339887498949));

@@ -473,7 +473,7 @@ static const char *const timers[] = {"monotonic", NULL};
 
 const bw_backend bw_cpu_backend = {
     .name = "cpu",
-    .text = "this machine's processors: C kernels, threaded and vectorised",
+    .text = "this machine's processors: C kernels, threaded and vectorized",
     .built = true,
     .timers = timers,
     .runs_on_host = true,

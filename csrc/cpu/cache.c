@@ -34,7 +34,7 @@ static bool evict(const char *lines) {
 #endif
 }
 
-/* The median of a few parts, of which a neighbour stretches one or two. Each line's address follows from what is in the
+/* The median of a few parts, of which a neighbor stretches one or two. Each line's address follows from what is in the
  * one before, which is 0: nothing can fetch it ahead. */
 static double chase_ns(const char *lines) {
     double part_ns[PARTS];

@@ -28,6 +28,6 @@ void bw_memory_release(bw_memory *memory, void *pointer);
 void bw_memory_close(bw_memory *memory); /* unmaps everything */
 
 /* The rank that a page of `page_bytes` from byte `start` on belongs to: whoever has its middle in an even share of the
- * part that it lies in, as kernels share their operands. Pages too large for that are spread over the ranks, neighbours
+ * part that it lies in, as kernels share their operands. Pages too large for that are spread over the ranks, neighbors
  * far apart. */
 int bw_memory_owner(const bw_set_layout *layout, int64_t start, int64_t page_bytes, int ranks);

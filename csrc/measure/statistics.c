@@ -84,7 +84,7 @@ static double rank_of(const double *sorted, int64_t count, double value) {
     return 0.5 * (double)(values_below(sorted, count, value, false) + values_below(sorted, count, value, true));
 }
 
-/* How much neighbours resemble each other: about their correlation, from the von Neumann ratio of the ranks, which
+/* How much neighbors resemble each other: about their correlation, from the von Neumann ratio of the ranks, which
  * single late samples do not hide. 0 for independent values and for equal ones. */
 static double resemblance_of(const double *values, const double *sorted, int64_t count) {
     double steps = 0.0, spread = 0.0, before = 0.0;
@@ -98,7 +98,7 @@ static double resemblance_of(const double *values, const double *sorted, int64_t
     return found + resemblance_bias * fmax(found, 0.0) / (double)count;
 }
 
-/* By how much an interval of `count` values is too narrow if neighbours resemble each other as much as they may. */
+/* By how much an interval of `count` values is too narrow if neighbors resemble each other as much as they may. */
 static double widening(double found, int64_t count) {
     double most = found + resemblance_errors / sqrt((double)count);
     most = fmin(fmax(most, 0.0), resemblance_most);

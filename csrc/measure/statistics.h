@@ -18,7 +18,7 @@ typedef struct bw_statistics {
 
 /* Of samples in the order taken; count >= 1, scratch for bw_statistics_scratch(count) doubles.
  *
- * The interval comes from order statistics of the medians of blocks. Blocks grow while the medians of neighbours still
+ * The interval comes from order statistics of the medians of blocks. Blocks grow while the medians of neighbors still
  * resemble each other, as far as ten blocks are left; for the resemblance that remains, or that so few blocks cannot
  * rule out, the interval is widened. If the samples lie in two states, of which either may have the median, it
  * holds both; if they drift, all that they drift through. */

@@ -156,17 +156,17 @@ static void case_dealloc(PyObject *object) {
  * a signal ends the wait: the case is then as it was. */
 static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     case_object *self = (case_object *)object;
-    int signalled = 0;
+    int signaled = 0;
     if (find_user(self)) {
         return PyErr_Format(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
     }
     self->closers++;
-    for (free_if_unused(self); self->device && signalled == 0; free_if_unused(self)) {
+    for (free_if_unused(self); self->device && signaled == 0; free_if_unused(self)) {
         core_pause(1000);
-        signalled = PyErr_CheckSignals();
+        signaled = PyErr_CheckSignals();
     }
     self->closers--;
-    if (signalled < 0) return NULL;
+    if (signaled < 0) return NULL;
     Py_RETURN_NONE;
 }
 

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <bwprof.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>

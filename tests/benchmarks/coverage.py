@@ -1,5 +1,5 @@
 """How often the 95 % confidence interval of a whole measurement holds the true median, by simulation: the code of
-csrc/measure, stop rule and all, on a toy clock whose launches resemble their neighbours, have two modes, or drift.
+csrc/measure, stop rule and all, on a toy clock whose launches resemble their neighbors, have two modes, or drift.
 
     python3 tests/benchmarks/coverage.py [--csrc DIR] [--trials 300]
 

@@ -107,7 +107,7 @@ __global__ void scattered_kernel(const float *in, float *out) {
     out[i * lanes] = in[i];
 }
 
-// A load from shared memory for each multiply-add, of neighbouring words: no conflicts.
+// A load from shared memory for each multiply-add, of neighboring words: no conflicts.
 __global__ void shared_loads_kernel(float *out, float factor, int steps) {
     __shared__ float tile[2 * threads];
     for (int i = threadIdx.x; i < 2 * threads; i += blockDim.x) tile[i] = (float)i;

@@ -38,7 +38,7 @@ RUNGS: tuple[tuple[str, str, dict[str, int], str], ...] = (
     ("gemm", "shared", PRODUCTS, "bank_conflicts"),
     ("gemm", "padded", PRODUCTS, "shared_memory_bound"),
     ("gemm", "cublaslt", {"M": 8192, "N": 8192, "K": 8192}, "compute_bound"),
-    ("attention_prefill", "unfused", PREFILL, "materialised"),
+    ("attention_prefill", "unfused", PREFILL, "materialized"),
     ("attention_prefill", "strided", PREFILL, "uncoalesced"),
     ("attention_prefill", "shared", PREFILL, "bank_conflicts"),
     # A query a warp: a shuffle, a load from shared memory and its address for each multiply-add. On an H200 the

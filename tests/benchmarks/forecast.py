@@ -1,7 +1,7 @@
 """How well one device's measured rows forecast another's: forecast.py A_LEARN A_TEST B_LEARN B_TEST
 
 The four are runs (folders or files) of two devices; those to learn from may be several, joined by commas. Efficiencies
-are learnt from one device's and carried over to the other by the catalogue alone, on shapes that were not learnt from,
+are learned from one device's and carried over to the other by the catalog alone, on shapes that were not learned from,
 in both directions. Printed are the errors of times: median and 90th percentile per operation and precision, in all, and
 for the sums over a decode step of the model whose shapes are in the test set. Last, the same of all shapes together, an
 eighth at a time left out of learning: what more layouts to learn from bring.
@@ -19,7 +19,7 @@ import pandas as pd
 from common import show
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import Card
+from bwprof.analysis.prediction.catalog import Card
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.results import schema
 
@@ -42,7 +42,7 @@ FORECAST = Model(
     (152064, 3584),
     (28, 4, 128),
 )
-LEARNT = Model(
+LEARNED = Model(
     "Llama-3.1-8B",
     32,
     {(4096, 4096): 2, (1024, 4096): 2, (14336, 4096): 2, (4096, 14336): 1},
@@ -78,10 +78,11 @@ def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return whole
 
 
-def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame, repeated: pd.DataFrame) -> None:
-    """Print how far off what was learnt is, on its own device and on another."""
-    model = bwprof.efficiency(learnt)
-    show(f"\n{learnt['device'].iloc[0]} -> {other['device'].iloc[0]}: {model.rows} rows learnt, {len(other)} forecast")
+def forecast(learned: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame, repeated: pd.DataFrame) -> None:
+    """Print how far off what was learned is, on its own device and on another."""
+    model = bwprof.efficiency(learned)
+    own, elsewhere = learned["device"].iloc[0], other["device"].iloc[0]
+    show(f"\n{own} -> {elsewhere}: {model.rows} rows learned, {len(other)} forecast")
     mine = errors(model, same, model.card)
     theirs = errors(model, other, str(other["device"].iloc[0]))
     own = by_kernel(mine)[["median_pct", "p90_pct"]]
@@ -89,12 +90,12 @@ def forecast(learnt: pd.DataFrame, same: pd.DataFrame, other: pd.DataFrame, repe
     show(shown.round(1).to_string())
     show("all: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(theirs).items()))
     show("all, own device: " + ", ".join(f"{name} {value:.3g}" for name, value in figures(mine).items()))
-    steps(theirs, FORECAST, "shapes not learnt from")
-    steps(errors(model, repeated, str(repeated["device"].iloc[0])), LEARNT, "shapes learnt from")
+    steps(theirs, FORECAST, "shapes not learned from")
+    steps(errors(model, repeated, str(repeated["device"].iloc[0])), LEARNED, "shapes learned from")
 
 
 def folds(here: pd.DataFrame, there: pd.DataFrame, count: int = 8) -> None:
-    """Print how far off shapes of another device are that were left out, each once, of what is learnt on this one."""
+    """Print how far off shapes of another device are that were left out, each once, of what is learned on this one."""
     names = ["operation", *schema.param_names()]
     there = there.sort_values("time_ms").drop_duplicates([*names, "precision"])  # of variants the fastest is forecast
     shapes = [frame[names].astype(object).fillna("").astype(str).agg("|".join, axis=1) for frame in (here, there)]

@@ -109,7 +109,7 @@ def tests_of(base: np.ndarray, within: Sequence[float]) -> list[ChangeTest]:
     known = [one for one in spreads if one is not None]
     of_all, chance = statistics.fit_prior(known), statistics.chance_per_case(len(known))
     return [
-        statistics.learnt_test(statistics.moderate_spread(one, of_all), (len(base), 1), width, chance)
+        statistics.learned_test(statistics.moderate_spread(one, of_all), (len(base), 1), width, chance)
         for one, width in zip(known, within, strict=True)
     ]
 

@@ -3,7 +3,7 @@
 stream.c is compiled on the spot (cc -O3 -march=native -fopenmp) and runs with the same threads on as many bytes,
 walking over as many sets of arrays as our cold launches do, with the same kind of stores (past the cache), once with
 plain loops and once with a few pages interleaved: processors differ in which of these is quicker. The sides take turns,
-and what is compared is the median over the rounds, and the best: a neighbour disturbs all alike.
+and what is compared is the median over the rounds, and the best: a neighbor disturbs all alike.
 NumPy's copy, with one thread and ordinary stores (which read a line before they write it), is there for comparison.
 
     python tests/benchmarks/stream.py --mib 256 --rounds 5

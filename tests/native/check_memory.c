@@ -38,7 +38,7 @@ static void middles_decide(int op_index) {
     expect_owners("offsets", &layout, 0, 2, owners, 15);
 }
 
-/* Pages larger than a share: each rank gets as many, and neighbours are not given to one half of the ranks. */
+/* Pages larger than a share: each rank gets as many, and neighbors are not given to one half of the ranks. */
 static void small_sets_are_spread(int op_index) {
     (void)op_index;
     const bw_set_layout layout = {.set_bytes = MIB, .parts = 2, .starts = {0, MIB / 2}};

@@ -47,7 +47,7 @@ static bool load(library *out) {
 }
 
 static void expect_closed(const library *library, const char *when) {
-    CHECK(library->state->live == 0, "%s: initialised %lld times too often", when, (long long)library->state->live);
+    CHECK(library->state->live == 0, "%s: initialized %lld times too often", when, (long long)library->state->live);
     CHECK(open_libraries == 0, "%s: %lld libraries left open", when, (long long)open_libraries);
 }
 

@@ -62,7 +62,7 @@ static void a_stream_that_fails_costs_itself_only(int op_index) {
     bw_measurement_free(&m);
 }
 
-/* 50 streams in a second: a neighbour that comes half-way is seen, one that looks in is not, one that was there all the
+/* 50 streams in a second: a neighbor that comes half-way is seen, one that looks in is not, one that was there all the
  * time is when the next measurement finds it gone. */
 static void a_drift_is_seen(int op_index) {
     (void)op_index;

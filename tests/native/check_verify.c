@@ -81,7 +81,7 @@ static void nan_gives_an_infinite_error(int op_index) {
     close_case(&f);
 }
 
-/* A launch that writes nothing leaves the poison; one that writes its neighbour's rows is wrong in every row. */
+/* A launch that writes nothing leaves the poison; one that writes its neighbor's rows is wrong in every row. */
 static void idle_and_shifted_kernels_fail(int op_index) {
     for (int shifted = 0; shifted < 2; shifted++) {
         fixture f;
@@ -271,7 +271,7 @@ static void a_small_value_is_checked_by_its_own_rounding(int op_index) {
     close_case(&f);
 }
 
-/* Half the distance to a value's neighbours: by hand, at both ends of a power of two and among subnormal numbers. */
+/* Half the distance to a value's neighbors: by hand, at both ends of a power of two and among subnormal numbers. */
 static void half_units_by_hand(int op_index) {
     (void)op_index;
     static const struct {

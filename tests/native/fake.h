@@ -17,7 +17,7 @@ typedef enum fake_plant {
     FAKE_WRONG_ELEMENT, /* element plant_element of reference row plant_row */
     FAKE_NAN,           /* the same place, all bits set */
     FAKE_NOTHING,       /* the launch writes nothing */
-    FAKE_SHIFTED,       /* every row holds its neighbour's values */
+    FAKE_SHIFTED,       /* every row holds its neighbor's values */
     FAKE_SET_ZERO       /* replays launch on the first set only */
 } fake_plant;
 

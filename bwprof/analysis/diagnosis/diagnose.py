@@ -21,7 +21,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
     REFUTED,
     SUPPORTED,
     Hypothesis,
-    Judgement,
+    Judgment,
     Need,
     leave_open,
     near_memory,
@@ -53,8 +53,8 @@ COLUMNS = ("case", "hypothesis", "verdict", "evidence", "threshold", "fixes", "e
 VERDICTS = (SUPPORTED, CANNOT_TELL, REFUTED)  # as they are ranked
 MEMORY, CLOCK = "memory_bound", "clock_held_down"
 _ROOFS = (MEMORY, "compute_bound")
-_ON_HOST = (*_ROOFS, "launch_bound", "materialised", CLOCK)  # hypotheses that need no counters
-_OF_OPERATORS = (*_ROOFS, "materialised")  # operators are no launches
+_ON_HOST = (*_ROOFS, "launch_bound", "materialized", CLOCK)  # hypotheses that need no counters
+_OF_OPERATORS = (*_ROOFS, "materialized")  # operators are no launches
 _HOST = "nothing is counted on a CPU"
 
 # What provides a figure on an AMD card.
@@ -70,15 +70,15 @@ _AGAIN = Need("figures that agree", "measure again", "")
 
 
 class HypothesisVerdict(NamedTuple):
-    """A hypothesis and the judgement on it."""
+    """A hypothesis and the judgment on it."""
 
     hypothesis: Hypothesis
-    judgement: Judgement
+    judgment: Judgment
 
     @property
     def verdict(self) -> str:
         """supported, refuted or cannot tell."""
-        return self.judgement.verdict
+        return self.judgment.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +114,23 @@ class Diagnosis:
             return f"{name}: {self._describe_open()}."
         first, *rest = causes
         also = f", and by {join_words([entry.hypothesis.cause for entry in rest])}" if rest else ""
-        gain = f"; without that at most {gain_text(first.judgement.gain)} as fast"
+        gain = f"; without that at most {gain_text(first.judgment.gain)} as fast"
         if first.hypothesis.name == MEMORY:
             more = "larger launches, or several as one, reach more"
             gain = f"; {more if self.figures.small else 'only fewer bytes make it faster'}"
-        elif not first.judgement.gain >= judges.WORTH:
+        elif not first.judgment.gain >= judges.WORTH:
             gain = ""
-        return f"{name}: limited by {first.hypothesis.cause} ({first.judgement.evidence}){also}{gain}."
+        return f"{name}: limited by {first.hypothesis.cause} ({first.judgment.evidence}){also}{gain}."
 
     def _describe_open(self) -> str:
         """Describe a row of which no hypothesis is supported."""
         unsettled = self.of(CANNOT_TELL)
-        if len(unsettled) == len(self.verdicts) and len({entry.judgement for entry in unsettled}) == 1:
-            return unsettled[0].judgement.evidence
+        if len(unsettled) == len(self.verdicts) and len({entry.judgment for entry in unsettled}) == 1:
+            return unsettled[0].judgment.evidence
         far = [entry.hypothesis.cause for entry in self.of(REFUTED) if entry.hypothesis.name in _ROOFS]
         parts = [_describe_position(self.figures), f"not limited by {' or '.join(far)}" if far else ""]
-        missing = _list_missing([need for entry in unsettled for need in entry.judgement.needs if need.has_source])
-        if any(entry.judgement.evidence == _HOST for entry in unsettled):
+        missing = _list_missing([need for entry in unsettled for need in entry.judgment.needs if need.has_source])
+        if any(entry.judgment.evidence == _HOST for entry in unsettled):
             parts.append(f"more cannot be told: {_HOST}")
         else:
             parts.append(f"more cannot be told yet, missing: {missing}" if missing else "nothing else stands out")
@@ -194,12 +194,12 @@ def diagnose(data: Any, *, latency_us: float | None = None) -> pd.DataFrame:
     return frame
 
 
-def _table_line(row: Diagnosis, hypothesis: Hypothesis, judgement: Judgement) -> tuple[Any, ...]:
-    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgement.verdict != CANNOT_TELL else ""
-    threshold, evidence = f"{hypothesis.threshold}: {hypothesis.because}", judgement.evidence + doubt
-    fixes = "; ".join(hypothesis.fixes) if judgement.verdict == SUPPORTED else ""
-    needs = "; ".join(map(str, judgement.needs))
-    return row.case, hypothesis.name, judgement.verdict, evidence, threshold, fixes, judgement.gain, needs
+def _table_line(row: Diagnosis, hypothesis: Hypothesis, judgment: Judgment) -> tuple[Any, ...]:
+    doubt = f" (in doubt: {', '.join(row.doubts)})" if row.doubts and judgment.verdict != CANNOT_TELL else ""
+    threshold, evidence = f"{hypothesis.threshold}: {hypothesis.because}", judgment.evidence + doubt
+    fixes = "; ".join(hypothesis.fixes) if judgment.verdict == SUPPORTED else ""
+    needs = "; ".join(map(str, judgment.needs))
+    return row.case, hypothesis.name, judgment.verdict, evidence, threshold, fixes, judgment.gain, needs
 
 
 def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnosis]:
@@ -217,7 +217,7 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     for name, row in zip(_row_names(frame), rows, strict=True):
         figures = RowFigures(row, latency)
         verdicts = [HypothesisVerdict(hypothesis, _judge(hypothesis, figures)) for hypothesis in HYPOTHESES]
-        verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgement.follows))
+        verdicts.sort(key=lambda entry: (VERDICTS.index(entry.verdict), entry.judgment.follows))
         diagnoses.append(Diagnosis(name, figures, tuple(verdicts)))
     return diagnoses
 
@@ -251,7 +251,7 @@ def _describe_position(figures: RowFigures) -> str:
     return f"between roof and latency ({figures.memory.text})" if verdict == CANNOT_TELL else ""
 
 
-def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
+def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgment:
     """Judge a hypothesis, but not by figures that are missing or cannot be right."""
     status, reason = figures.word("status"), figures.word("reason")
     if status not in ("", "ok"):
@@ -261,13 +261,13 @@ def _judge(hypothesis: Hypothesis, figures: RowFigures) -> Judgement:
         return leave_open(f"contradictory: {'; '.join(wrong)}", _AGAIN)
     if figures.on_host and hypothesis.name not in (_OF_OPERATORS if figures.is_operator else _ON_HOST):
         return leave_open(_HOST)
-    judgement = hypothesis.judge(figures)
-    needs = judgement.needs
+    judgment = hypothesis.judge(figures)
+    needs = judgment.needs
     if figures.on_host:
         needs = tuple(need for need in needs if not need.preset)
     elif figures.of_amd:  # neither bwprof nor ncu counts on AMD cards
         needs = tuple(_ROCPROF.get(need, Need(need.figure, "", "")) for need in needs)
-    return dataclasses.replace(judgement, needs=needs)
+    return dataclasses.replace(judgment, needs=needs)
 
 
 def _list_missing(needs: list[Need]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from bwprof import _core, registry
 from bwprof.analysis import values
 from bwprof.analysis.occupancy_model import ARCHITECTURES, MOST_THREADS, max_warps, occupancy
-from bwprof.analysis.prediction import catalogue
+from bwprof.analysis.prediction import catalog
 from bwprof.measuring.grade import AS_COUNTED
 from bwprof.text.formatting import is_missing
 from bwprof.text.parsing import measured_or_nan
@@ -174,7 +174,7 @@ class RowFigures:
 
     def _read_launch(self) -> None:
         """Read the device, and the occupancy that registers, shared memory and threads allow."""
-        self.card = _find_card(self.word("device"))  # None where the catalogue does not have it
+        self.card = _find_card(self.word("device"))  # None where the catalog does not have it
         arch = self.word("compute_capability") or (self.card.arch if self.card else "")
         self.arch = arch if arch in ARCHITECTURES else ""
         self.units = first(self.number("multiprocessors"), float((self.card and self.card.units) or math.nan))
@@ -262,7 +262,7 @@ def _runs_on_host(backend: str) -> bool:
     return backend in registry.backend_names() and bool(_core.backend_facts(backend)["runs_on_host"])
 
 
-_find_card = lru_cache(maxsize=64)(catalogue.find)
+_find_card = lru_cache(maxsize=64)(catalog.find)
 
 
 def first(*numbers: float) -> float:

@@ -53,7 +53,7 @@ class Need(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """A verdict and its evidence; `gain` is the speed-up at most, NaN where that is not known."""
 
     verdict: str
@@ -76,7 +76,7 @@ class Hypothesis:
     threshold: str
     because: str
     fixes: tuple[str, ...]
-    judge: Callable[[RowFigures], Judgement]
+    judge: Callable[[RowFigures], Judgment]
 
 
 # Near a roof, and far from it: of a measured stream, and of theory, of which plain streams reach 85 to 95 %.
@@ -94,25 +94,25 @@ ISSUE = Need("issue_pct", "--metrics sm", "compute")
 PIPES = Need("tensor_pct, fma_pct, sm_pct", "--metrics tensor,fma,sm", "compute")
 
 
-def support(evidence: str, gain: float = math.nan) -> Judgement:
+def support(evidence: str, gain: float = math.nan) -> Judgment:
     """Return a supported verdict."""
-    return Judgement(SUPPORTED, evidence, max(1.0, gain) if gain <= _CREDIBLE else math.nan)
+    return Judgment(SUPPORTED, evidence, max(1.0, gain) if gain <= _CREDIBLE else math.nan)
 
 
-def refute(evidence: str) -> Judgement:
+def refute(evidence: str) -> Judgment:
     """Return a refuted verdict."""
-    return Judgement(REFUTED, evidence)
+    return Judgment(REFUTED, evidence)
 
 
-def leave_open(evidence: str, *needs: Need) -> Judgement:
+def leave_open(evidence: str, *needs: Need) -> Judgment:
     """Return an open verdict, with the figures that would settle it."""
-    return Judgement(CANNOT_TELL, evidence, needs=needs)
+    return Judgment(CANNOT_TELL, evidence, needs=needs)
 
 
 def conclude(
     verdict: str, evidence: str, gain: float = math.nan, *, between: str = "", need: Need | None = None
-) -> Judgement:
-    """Turn the verdict of a band into a judgement; `between` and `need` describe an open one."""
+) -> Judgment:
+    """Turn the verdict of a band into a judgment; `between` and `need` describe an open one."""
     if verdict == SUPPORTED:
         return support(evidence, gain)
     return refute(evidence) if verdict == REFUTED else leave_open(evidence + between, *((need,) if need else ()))

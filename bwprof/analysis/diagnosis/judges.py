@@ -21,7 +21,7 @@ from bwprof.analysis.diagnosis.hypothesis import (
     SUPPORTED,
     WAITING,
     Band,
-    Judgement,
+    Judgment,
     Need,
     at_roof,
     busiest_pipe,
@@ -85,7 +85,7 @@ SPILLED = Band(5.0, 1.0)  # percent of the traffic
 THRASH = find_rule("extra_traffic").threshold
 THRASH_FAR = 1.5  # likewise for a kernel that latency limits
 WORTH = 1.05  # speed-ups below this are harmless
-STORED = find_rule("materialised").threshold
+STORED = find_rule("materialized").threshold
 _LEAST_EXCESS = 256 * 1024  # bytes for code, page tables and descriptors
 _TRAFFIC_MATTERS = Band(60.0, 40.0)  # percent of DRAM's roof
 _TRAFFIC_WAITS = 30.0  # percent of the stalls that wait for memory
@@ -103,7 +103,7 @@ def _join(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def memory_bound(figures: RowFigures) -> Judgement:
+def memory_bound(figures: RowFigures) -> Judgment:
     """Compare the bytes that DRAM moved with the bandwidth roof."""
     if figures.hot:
         return leave_open("inputs lie in the cache: DRAM does not limit", Need("a cold row", "--cache cold", ""))
@@ -122,7 +122,7 @@ def memory_bound(figures: RowFigures) -> Judgement:
     return conclude(verdict, evidence, ratio(100, figures.memory.pct), between=_NEITHER)
 
 
-def compute_bound(figures: RowFigures) -> Judgement:
+def compute_bound(figures: RowFigures) -> Judgment:
     """Compare the arithmetic pipes, or the FLOPs, with what they can do."""
     pipe, pct = next(iter(figures.pipes.items()), ("", math.nan))
     parts = [f"{name} pipe {value:.3g} %" for name, value in figures.pipes.items()]
@@ -142,7 +142,7 @@ def compute_bound(figures: RowFigures) -> Judgement:
     return _busy_unit(figures, evidence) if busiest >= NEAR_PIPE.yes else _no_busy_unit(figures, evidence, pipe, pct)
 
 
-def _busy_unit(figures: RowFigures, evidence: str) -> Judgement:
+def _busy_unit(figures: RowFigures, evidence: str) -> Judgment:
     """Judge a unit that is busy: a pipe of arithmetic other than FMA and tensor cores, or no arithmetic."""
     busiest, issued, shared = figures.busy("sm_pct"), figures.busy("issue_pct"), figures.shared_busy
     memory = figures.waiting("short_scoreboard", "mio_throttle", "lg_throttle", "tex_throttle", "long_scoreboard")
@@ -159,7 +159,7 @@ def _busy_unit(figures: RowFigures, evidence: str) -> Judgement:
     return support(f"{evidence}: a pipe other than FMA and tensor cores", 100 / busiest)
 
 
-def _no_busy_unit(figures: RowFigures, evidence: str, pipe: str, pct: float) -> Judgement:
+def _no_busy_unit(figures: RowFigures, evidence: str, pipe: str, pct: float) -> Judgment:
     """Judge a row of which no unit is known to be busy."""
     busiest = figures.busy("sm_pct")
     has_rate = figures.has("arithmetic_intensity") or figures.has("measured_tflops")  # of all pipes, not of some
@@ -175,7 +175,7 @@ def _no_busy_unit(figures: RowFigures, evidence: str, pipe: str, pct: float) -> 
     return leave_open(evidence + _NEITHER, *(() if pipe else (PIPES,)))
 
 
-def issue_bound(figures: RowFigures) -> Judgement:
+def issue_bound(figures: RowFigures) -> Judgment:
     """Check for schedulers that issue in nearly every cycle while no pipe is busy."""
     issued = figures.busy("issue_pct")
     if at_roof(figures):
@@ -193,7 +193,7 @@ def issue_bound(figures: RowFigures) -> Judgement:
     return conclude(verdict, evidence, figures.bounded(ratio(100, issued)), between=_NEITHER)
 
 
-def latency_bound(figures: RowFigures) -> Judgement:
+def latency_bound(figures: RowFigures) -> Judgment:
     """Check for warps that wait for memory far from both roofs: too few bytes are in flight."""
     if at_roof(figures):
         return refute(f"{at_roof(figures)}: waiting is what a roof looks like")
@@ -222,7 +222,7 @@ def latency_bound(figures: RowFigures) -> Judgement:
     return _judge_flight(figures, evidence) or support(evidence, figures.bounded(gain_without(share)))
 
 
-def _judge_flight(figures: RowFigures, evidence: str) -> Judgement | None:
+def _judge_flight(figures: RowFigures, evidence: str) -> Judgment | None:
     """Leave latency open where L2 may be full, or where enough bytes are in flight; None elsewhere."""
     if not figures.has("l2_pct") and figures.l2_gb_s > BY_L2 * figures.number("peak_gb_s"):
         need = Need("l2_pct", "--metrics caches", "full")
@@ -245,7 +245,7 @@ def _flight_text(figures: RowFigures) -> str:
     )
 
 
-def launch_bound(figures: RowFigures) -> Judgement:
+def launch_bound(figures: RowFigures) -> Judgment:
     """Compare the time with an empty launch's, and the kernels' time with the wall time."""
     time_us, floor_us = 1e3 * figures.number("time_ms"), figures.number("timer_floor_us")
     share = first(
@@ -270,8 +270,8 @@ def launch_bound(figures: RowFigures) -> Judgement:
     return conclude(verdict, evidence, gain, between=": neither a launch nor far from one", need=EMPTY)
 
 
-def clock_is_reduced(figures: RowFigures) -> Judgement:
-    """Check for a clock below the highest, by the driver's reason or by the catalogue."""
+def clock_is_reduced(figures: RowFigures) -> Judgment:
+    """Check for a clock below the highest, by the driver's reason or by the catalog."""
     reason = figures.word("throttle")
     clock, most = figures.number("sm_clock_mhz"), figures.highest_mhz
     slower = ratio(clock, most)
@@ -294,7 +294,7 @@ def clock_is_reduced(figures: RowFigures) -> Judgement:
     return leave_open(f"{at or 'the clock is not known'}{by_ncu}", Need("throttle", "a row of bwprof", ""))
 
 
-def low_occupancy(figures: RowFigures) -> Judgement:
+def low_occupancy(figures: RowFigures) -> Judgment:
     """Check for few resident warps, resources as the reason, and stalls that more warps would hide."""
     pct = figures.number("occupancy_pct")
     if math.isnan(pct):
@@ -325,7 +325,7 @@ def low_occupancy(figures: RowFigures) -> Judgement:
     return support(evidence, figures.bounded(ratio(100.0, pct)))
 
 
-def small_grid(figures: RowFigures) -> Judgement:
+def small_grid(figures: RowFigures) -> Judgment:
     """Check for fewer blocks than the device holds, or a last round that is mostly empty."""
     waves = figures.waves if figures.waves > 0 else math.nan
     blocks, units = figures.number("grid_blocks"), figures.units
@@ -352,7 +352,7 @@ def small_grid(figures: RowFigures) -> Judgement:
     return support(f"{evidence}: {what}", figures.bounded(rounds / waves))
 
 
-def barriers(figures: RowFigures) -> Judgement:
+def barriers(figures: RowFigures) -> Judgment:
     """Check for warps that wait for each other."""
     share = figures.waiting("barrier", "membar")
     if math.isnan(share):
@@ -363,7 +363,7 @@ def barriers(figures: RowFigures) -> Judgement:
     return conclude(BARRIERS.place(share), evidence, figures.bounded(gain_without(share)))
 
 
-def uncoalesced(figures: RowFigures) -> Judgement:
+def uncoalesced(figures: RowFigures) -> Judgment:
     """Check for sectors of which a warp uses little."""
     known = (
         (figures.number("load_efficiency_pct", "load_efficiency"), "loads"),
@@ -379,7 +379,7 @@ def uncoalesced(figures: RowFigures) -> Judgement:
     return harmless or conclude(verdict, evidence, gain, between=": partly in vain")
 
 
-def _judge_lines(figures: RowFigures) -> Judgement | None:
+def _judge_lines(figures: RowFigures) -> Judgment | None:
     """Judge the lines that a load touches, which take the L1 cache a turn each; None where they are few."""
     lines, sectors = figures.number("lines_per_load"), figures.number("sectors_per_load")
     if not lines > MOST_LINES or not sectors < 2 * lines:
@@ -394,7 +394,7 @@ def _judge_lines(figures: RowFigures) -> Judgement | None:
     return leave_open(evidence, _L1) if math.isnan(busy) else None
 
 
-def _judge_harmless(figures: RowFigures, evidence: str) -> Judgement | None:
+def _judge_harmless(figures: RowFigures, evidence: str) -> Judgment | None:
     """Judge useless traffic where another roof limits, or where no warp waits for it; None elsewhere."""
     near, waiting = at_roof(figures), figures.waiting(*_OF_MEMORY)
     if near_memory(figures) == SUPPORTED:
@@ -406,7 +406,7 @@ def _judge_harmless(figures: RowFigures, evidence: str) -> Judgement | None:
     return None
 
 
-def _judge_sectors(figures: RowFigures) -> Judgement:
+def _judge_sectors(figures: RowFigures) -> Judgment:
     """Judge sectors of a request where their use was not counted."""
     most = largest(figures.number("sectors_per_load"), figures.number("sectors_per_store"))
     if math.isnan(most):
@@ -438,7 +438,7 @@ def _element_bytes(precision: str) -> float:
     return stored["bits"] / 8 if stored else 0.0
 
 
-def bank_conflicts(figures: RowFigures) -> Judgement:
+def bank_conflicts(figures: RowFigures) -> Judgment:
     """Check for conflicts as a share of all accesses to shared memory, and for warps that wait for them."""
     conflicts, turns = figures.number("bank_conflicts"), figures.number("shared_wavefronts")
     share = 100 * ratio(conflicts, turns) if figures.has("bank_conflicts") else figures.number("lds_bank_conflict_pct")
@@ -463,7 +463,7 @@ def bank_conflicts(figures: RowFigures) -> Judgement:
     return conclude(verdict, evidence, gain)
 
 
-def shared_memory_bound(figures: RowFigures) -> Judgement:
+def shared_memory_bound(figures: RowFigures) -> Judgment:
     """Check for warps that wait for shared memory without conflicts: too many loads for their products."""
     if at_roof(figures):
         return refute(at_roof(figures))
@@ -489,7 +489,7 @@ def shared_memory_bound(figures: RowFigures) -> Judgement:
     return _without_conflicts(figures, verdict, evidence, ratio(100.0, busy) if is_busy else gain_without(waiting))
 
 
-def _without_conflicts(figures: RowFigures, verdict: str, evidence: str, gain: float) -> Judgement:
+def _without_conflicts(figures: RowFigures, verdict: str, evidence: str, gain: float) -> Judgment:
     """Judge waiting for shared memory by whether bank conflicts explain it."""
     conflicts = bank_conflicts(figures)
     if conflicts.verdict == SUPPORTED:
@@ -499,7 +499,7 @@ def _without_conflicts(figures: RowFigures, verdict: str, evidence: str, gain: f
     return leave_open(evidence, *conflicts.needs)
 
 
-def divergence(figures: RowFigures) -> Judgement:
+def divergence(figures: RowFigures) -> Judgment:
     """Check for warps of which few threads take part in an instruction."""
     active = figures.number("active_threads")
     if math.isnan(active):
@@ -518,7 +518,7 @@ def divergence(figures: RowFigures) -> Judgement:
     return support(evidence, figures.bounded(ratio(WARP, active)))
 
 
-def spills(figures: RowFigures) -> Judgement:
+def spills(figures: RowFigures) -> Judgment:
     """Compare local memory's traffic with all traffic."""
     local = figures.local_bytes
     if math.isnan(local):
@@ -537,7 +537,7 @@ def spills(figures: RowFigures) -> Judgement:
     return harmless or conclude(verdict, evidence, figures.bounded(gain_without(share), useless=True))
 
 
-def cache_thrash(figures: RowFigures) -> Judgement:
+def cache_thrash(figures: RowFigures) -> Judgment:
     """Check for DRAM traffic beyond the bytes that the kernel has to move."""
     excess = figures.traffic_ratio
     if figures.hot or math.isnan(excess):
@@ -553,7 +553,7 @@ def cache_thrash(figures: RowFigures) -> Judgement:
     return _judge_traffic(figures, evidence, excess)
 
 
-def _judge_traffic(figures: RowFigures, evidence: str, excess: float) -> Judgement:
+def _judge_traffic(figures: RowFigures, evidence: str, excess: float) -> Judgment:
     """Judge whether excess traffic costs time: DRAM is busy, or warps wait for it."""
     busy, waiting = figures.memory.pct, figures.waiting("long_scoreboard")
     verdict = _TRAFFIC_MATTERS.place(busy)
@@ -567,7 +567,7 @@ def _judge_traffic(figures: RowFigures, evidence: str, excess: float) -> Judgeme
     return leave_open(evidence, *(need for need, pct in ((BANDWIDTH, busy), (STALLS, waiting)) if math.isnan(pct)))
 
 
-def materialised(figures: RowFigures) -> Judgement:
+def materialized(figures: RowFigures) -> Judgment:
     """Check for intermediates that are written and read again."""
     stored, real = ratio(figures.algorithmic, figures.moved), ratio(figures.counted, figures.moved)
     if math.isnan(stored):

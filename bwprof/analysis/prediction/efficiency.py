@@ -18,8 +18,8 @@ import numpy as np
 
 from bwprof import registry
 from bwprof.analysis import values
-from bwprof.analysis.prediction import catalogue
-from bwprof.analysis.prediction.catalogue import Card, Streams, card_from_entry, card_from_roofs, resolve_card
+from bwprof.analysis.prediction import catalog
+from bwprof.analysis.prediction.catalog import Card, Streams, card_from_entry, card_from_roofs, resolve_card
 from bwprof.analysis.prediction.workload import Estimate, Workload, estimate_by_share, make_workload, roofs_seconds
 from bwprof.results import schema
 from bwprof.roofs.limiter import find_beaten_rows, read_numbers
@@ -112,7 +112,7 @@ class _KernelFit:
     precision: str
     variants: Array
     model: _Model
-    between: Neighbours
+    between: Neighbors
     work: Workload = field(repr=False)
     taken: Array = field(repr=False)
     efficiency: Array = field(repr=False)
@@ -137,7 +137,7 @@ class Efficiency:
     """
 
     card: Card
-    learnt: Mapping[tuple[str, str, str | None], _KernelFit]
+    learned: Mapping[tuple[str, str, str | None], _KernelFit]
     rows: int
 
     @property
@@ -146,7 +146,7 @@ class Efficiency:
         return self.card.streams
 
     def __repr__(self) -> str:
-        operations = dict.fromkeys(operation for operation, _, _ in self.learnt)
+        operations = dict.fromkeys(operation for operation, _, _ in self.learned)
         return f"<bwprof.efficiency of {self.card.name}: {self.rows} rows of {', '.join(operations)}>"
 
     def frame(self) -> pd.DataFrame:
@@ -163,14 +163,14 @@ class Efficiency:
         names = ["operation", "precision", "rows", "efficiency", "error_pct"]
         lines = [
             (*key[:2], fit.rows, np.median(fit.efficiency), 100 * math.expm1(_NINE_OF_TEN * fit.between.error))
-            for key, fit in self.learnt.items()
+            for key, fit in self.learned.items()
             if key[2] is None
         ]
         return pd.DataFrame(lines, columns=names)
 
     def estimate(self, work: Workload, card: Card, stream: Array) -> Estimate:
         """Estimate the times of shapes on a device; `stream` are the times of streams of their bytes."""
-        if not any(operation == work.operation for operation, _, _ in self.learnt):
+        if not any(operation == work.operation for operation, _, _ in self.learned):
             return self._estimate_by_others(work, card, stream)
         fit, doubt, source = self._find_fit(work)
         memory, arithmetic = roofs_seconds(work, self.card)
@@ -196,7 +196,7 @@ class Efficiency:
 
     def _estimate_by_others(self, work: Workload, card: Card, stream: Array) -> Estimate:
         """Estimate the times of an unknown operation by the efficiencies of all others."""
-        every = np.concatenate([fit.efficiency for (_, _, variant), fit in self.learnt.items() if variant is None])
+        every = np.concatenate([fit.efficiency for (_, _, variant), fit in self.learned.items() if variant is None])
         low, middle, high = np.quantile(np.minimum(every, 1.0), (0.05, 0.5, 0.95))
         source = f"no row of {work.operation} was learned from, so {middle:.0%} of the nearer roof, as the others on "
         source += f"{self.card.name}, and an empty launch"
@@ -204,9 +204,9 @@ class Efficiency:
 
     def _find_fit(self, work: Workload) -> tuple[_KernelFit, float, str]:
         """Find the fit of an operation in its precision, else in that of the nearest size; its error; its source."""
-        known = {key[1]: fit for key, fit in self.learnt.items() if key[::2] == (work.operation, work.variant)}
+        known = {key[1]: fit for key, fit in self.learned.items() if key[::2] == (work.operation, work.variant)}
         if not known:
-            variants = [str(key[2]) for key in self.learnt if key[0] == work.operation and key[2] is not None]
+            variants = [str(key[2]) for key in self.learned if key[0] == work.operation and key[2] is not None]
             names = dict.fromkeys(variants)
             raise ValueError(describe_unknown(f"variant of {work.operation} learned", work.variant, names))
         if work.precision in known:
@@ -226,7 +226,7 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
         Rows of one device from `bwprof.sweep` or `bwprof.load`; cold ones that ran are used. More shapes of an
         operation and precision give better predictions.
     device : str, bwprof.Roofs or Card, optional
-        The device, where the rows do not name it, or where neither the catalogue nor the rows have its figures.
+        The device, where the rows do not name it, or where neither the catalog nor the rows have its figures.
 
     Returns
     -------
@@ -257,18 +257,18 @@ def efficiency(frame: pd.DataFrame, device: str | Roofs | Card | None = None) ->
     if rows.empty:
         raise ValueError("nothing to learn from: no row that ran, cold and without doubt, is of a known operation")
     card = _measured_card(frame, rows, device)
-    learnt: dict[tuple[str, str, str | None], _KernelFit] = {}
+    learned: dict[tuple[str, str, str | None], _KernelFit] = {}
     for (operation, precision), members in rows.groupby(["operation", "precision"], sort=False, observed=True):
         name, kind = str(operation), str(precision)
         best = members.sort_values("time_ms")
         variants = [str(variant) for variant in members["variant"].dropna().unique()]
-        learnt[name, kind, None] = _fit_kernel(best, name, kind, card)
+        learned[name, kind, None] = _fit_kernel(best, name, kind, card)
         for variant in variants:
-            own = learnt[name, kind, None]
+            own = learned[name, kind, None]
             if len(variants) > 1:
                 own = _fit_kernel(best[best["variant"] == variant], name, kind, card)
-            learnt[name, kind, variant] = own
-    fits = {key: _borrow_from_others(key, learnt, card) for key in learnt}
+            learned[name, kind, variant] = own
+    fits = {key: _borrow_from_others(key, learned, card) for key in learned}
     return Efficiency(card, fits, sum(fit.rows for key, fit in fits.items() if key[2] is None))
 
 
@@ -279,12 +279,12 @@ def _size_distance(work: Workload, precision: str) -> float:
 
 
 def _borrow_from_others(
-    key: tuple[str, str, str | None], learnt: Mapping[tuple[str, str, str | None], _KernelFit], card: Card
+    key: tuple[str, str, str | None], learned: Mapping[tuple[str, str, str | None], _KernelFit], card: Card
 ) -> _KernelFit:
     """Return a kernel's fit; for few rows that of the most similar precision with many, shifted, if it fits better."""
-    own = learnt[key]
+    own = learned[key]
     least = _MANY_MORE * max(own.rows, _FEW / 2)
-    others = [other for at, other in learnt.items() if at[::2] == key[::2] and other.rows >= least]
+    others = [other for at, other in learned.items() if at[::2] == key[::2] and other.rows >= least]
     if own.rows >= _FEW or not others:
         return own
     other = min(others, key=lambda other: _size_distance(own.work, other.precision))
@@ -333,9 +333,9 @@ def _measured_card(frame: pd.DataFrame, rows: pd.DataFrame, device: object) -> C
         raise ValueError(f"the frame's attrs['run']['roofs'] are {repr_short(roofs)}: an object is needed")
     if roofs.get("device") == names[0] and roofs.get("points"):
         return card_from_roofs(Roofs.from_dict(dict(roofs)))
-    entry = catalogue.find(names[0])
+    entry = catalog.find(names[0])
     if entry is None:
-        raise ValueError(f"{names[0]} is not in the catalogue: pass its roofs, or numbers, as device=")
+        raise ValueError(f"{names[0]} is not in the catalog: pass its roofs, or numbers, as device=")
     return card_from_entry(entry)
 
 
@@ -347,7 +347,7 @@ def _fit_kernel(rows: pd.DataFrame, operation: str, precision: str, card: Card) 
     taken = rows["time_ms"].to_numpy(float) * 1e-3
     model = _Model.fit(taken, memory, arithmetic, work.written, card)
     expected = model.seconds(memory, arithmetic * model.busy(work.written))
-    between = Neighbours(*_features(work), np.log(taken / expected))
+    between = Neighbors(*_features(work), np.log(taken / expected))
     variants = rows["variant"].astype(object).where(rows["variant"].notna(), None).to_numpy()
     efficiency = np.maximum(memory, arithmetic) / taken
     return _KernelFit(precision, variants[between.sample], model, between, work, taken, efficiency)
@@ -488,7 +488,7 @@ def _matern(left: Array, right: Array) -> Array:
     return squares
 
 
-class Neighbours:
+class Neighbors:
     """Interpolate values between points.
 
     `sizes`, of shape (points, s), are the logarithms (base 2) on which the values mainly depend; `params`, of shape
@@ -501,8 +501,8 @@ class Neighbours:
             spaced = np.unique(np.linspace(0, len(values) - 1, _MOST).astype(int))
             self.sample = np.lexsort(sizes.T)[spaced]
             sizes, params, values = sizes[self.sample], params[self.sample], values[self.sample]
-        self._centre = sizes.mean(0), params.mean(0)
-        self._sizes, self._params = sizes - self._centre[0], params - self._centre[1]
+        self._center = sizes.mean(0), params.mean(0)
+        self._sizes, self._params = sizes - self._center[0], params - self._center[1]
         self._median = float(np.median(values))
         self._values = values - self._median
         self.count = len(values)
@@ -520,7 +520,7 @@ class Neighbours:
         # The error of a left-out point that nine of ten stay below is less sensitive to one bad point.
         self.error = max(float(np.quantile(np.abs(left_out), 0.9)) / 1.645, 0.005)
 
-    def shifted(self, by: float, error: float) -> Neighbours:
+    def shifted(self, by: float, error: float) -> Neighbors:
         """Return the same with values greater by `by`, which has an error of its own."""
         shifted = copy.copy(self)
         shifted._median += by
@@ -558,8 +558,8 @@ class Neighbours:
         weights = self._weights.astype(np.float32)
         for start in range(0, count, _CHUNK):
             part = slice(start, start + _CHUNK)
-            theirs = (sizes[part] - self._centre[0]).astype(np.float32)
-            others = (params[part] - self._centre[1]).astype(np.float32)
+            theirs = (sizes[part] - self._center[0]).astype(np.float32)
+            others = (params[part] - self._center[1]).astype(np.float32)
             likeness = self._kernel(theirs, others, *mine)
             values[part] = likeness @ weights
             nearest[part] = likeness.argmax(1)

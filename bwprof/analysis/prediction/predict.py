@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bwprof import _core, registry
-from bwprof.analysis.prediction import DEFAULT_EFFICIENCY, catalogue
-from bwprof.analysis.prediction.catalogue import Card, resolve_card, split_devices
+from bwprof.analysis.prediction import DEFAULT_EFFICIENCY, catalog
+from bwprof.analysis.prediction.catalog import Card, resolve_card, split_devices
 from bwprof.analysis.prediction.efficiency import Efficiency
 from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.workload import (
@@ -61,7 +61,7 @@ def predict(
     op : str, sequence of str or DataFrame
         Operations of `bwprof.operations()`; or rows, whose operations, precisions and parameters are predicted.
     device : str, bwprof.Roofs or Card
-        An id of `bwprof.analysis.catalogue()` ("H100-SXM"), numbers ("bandwidth=3200,fp16=400": GB/s, TFLOP/s; also
+        An id of `bwprof.analysis.catalog()` ("H100-SXM"), numbers ("bandwidth=3200,fp16=400": GB/s, TFLOP/s; also
         memory= in GB, clock= in MHz, units=, floor= in us), or the measured roofs of a device. "h100" takes the nearest
         id and logs it. Several devices are a list or a text with commas; a case's rows stand together.
     precision : str or sequence of str
@@ -198,8 +198,8 @@ def interleave_devices(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def resolve_card_for_model(device: str | Roofs | Card, model: float | Efficiency) -> Card:
     """Return the device as a model's predictions use it, and log the id that stands for another name."""
-    if isinstance(device, str) and "=" not in device and catalogue.find(device) is None:
-        taken, *others = (entry.id for entry in catalogue.find_similar(device) or [catalogue.find_entry(device)])
+    if isinstance(device, str) and "=" not in device and catalog.find(device) is None:
+        taken, *others = (entry.id for entry in catalog.find_similar(device) or [catalog.find_entry(device)])
         rest = f", not {', '.join(others)}" if others else ""
         _log.warning("device '%s' is %s here%s", quote_text(device), taken, rest)
     return resolve_card(device, model.streams if isinstance(model, Efficiency) else None)

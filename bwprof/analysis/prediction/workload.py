@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bwprof import costs, registry
-from bwprof.analysis.prediction.catalogue import Card
+from bwprof.analysis.prediction.catalog import Card
 from bwprof.costs import Cost
 from bwprof.text.parsing import expand_ranges, is_range, repr_short
 

@@ -93,10 +93,10 @@ def main_compare(options: argparse.Namespace) -> int:
     base, new = (load_source(name, folder=options.dir) for name in (options.base, options.new))
     if options.only:
         base, new = (rows.only(tuple(options.only)) for rows in (base, new))
-    tries = 2 if options.confirm is not False else 1
-    how = {"gate": options.gate, "across": options.across, "metric": options.metric, "tries": tries}
+    confirm = options.confirm is not False
+    how = {"gate": options.gate, "across": options.across, "metric": options.metric, "tries": 2 if confirm else 1}
     comparison = compare_sources(base, new, **how)
-    if options.confirm is not False and fail_on != "never":
+    if confirm and fail_on != "never":
         comparison = confirm_changes(comparison, new, fail_on, quiet=options.quiet)
     gate = comparison.apply_gate(fail_on)
     heads = [_gate_line(comparison, gate)] if gate.fail_on != "never" else []
@@ -114,9 +114,15 @@ def main_compare(options: argparse.Namespace) -> int:
             regressions.save_ratios(comparison.frame(), options.plot)
     if options.github:
         sys.stdout.writelines(f"{line}\n" for line in report.github_lines(comparison, gate, options.new))
+    return _exit_code(comparison, gate, code)
+
+
+def _exit_code(comparison: Comparison, gate: Gate, written: int) -> int:
+    """Return the gate's exit code, or that of the files where the gate passes."""
     if gate.failed:
         return GATE_FAILED
-    return INCOMPLETE if gate.unsettled or (fail_on != "never" and not comparison.judged) else code
+    unjudged = gate.fail_on != "never" and not comparison.judged
+    return INCOMPLETE if gate.unsettled or unjudged else written
 
 
 def _gate_line(comparison: Comparison, gate: Gate) -> str:
@@ -172,9 +178,8 @@ def _print(comparison: Comparison, heads: Sequence[str], screen: Console, option
     if len(places) < len(comparison.lines):
         screen.print(f"{len(comparison.lines) - len(places)} unchanged (--all shows them)")
     if options.power:
-        title = "The smallest change that is found 95 times in 100" + (
-            ", and confirmed" if options.confirm is not False else ""
-        )
+        more = ", and confirmed" if options.confirm is not False else ""
+        title = f"The smallest change that is found 95 times in 100{more}"
         print_frame(screen, title, report.power_table(comparison), numbers=report.POWER_NUMBERS)
         print_lines(screen, [report.POWER_NOTE])
     screen.print()

@@ -19,12 +19,12 @@ from bwprof.kernels import Variants, variants
 from bwprof.results import schema
 from bwprof.results.json_file import to_json_value
 from bwprof.selftest.parts import Cell, PartReport
+from bwprof.text.document import format_markdown_table, make_table
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import describe_unknown
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
 
@@ -46,13 +46,9 @@ def main_columns(options: argparse.Namespace) -> int:
     rows = [[column.name, column.unit, column.group, column.better, column.text] for column in columns]
 
     def markdown() -> str:
-        import pandas as pd
-
-        from bwprof.analysis import answer
-
-        parts = ["# Columns", "Made by `bwprof columns --md`.", answer.markdown(pd.DataFrame(rows, columns=headings))]
-        flags = pd.DataFrame(list(schema.FLAGS.items()), columns=["flag", "what it says"])
-        return "\n\n".join([*parts, "## Words of the column `flags`", answer.markdown(flags)]) + "\n"
+        parts = ["# Columns", "Made by `bwprof columns --md`.", format_markdown_table(make_table(headings, rows))]
+        flags = format_markdown_table(make_table(["flag", "what it says"], schema.FLAGS.items()))
+        return "\n\n".join([*parts, "## Words of the column `flags`", flags]) + "\n"
 
     facts = [{name: getattr(column, name) for name in schema.COLUMN_FACTS} for column in columns]
     return emit(
@@ -123,8 +119,6 @@ def main_operations(options: argparse.Namespace) -> int:
 
 
 def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
-    from bwprof.analysis.answer import markdown
-
     made = "Made by `bwprof operations --md`. `bwprof variants` lists the kernels of each operation."
     parts = ["# Operations", made, _LEGEND.strip()]
     for operation in operations:
@@ -133,7 +127,7 @@ def _operations_markdown(operations: Sequence[Mapping[str, Any]]) -> str:
         formulas = [f"* {name}: `{formula}`" for name, formula in operation["formulas"].items()]
         precisions = ", ".join(operation["precisions"])
         facts = [f"* intensity: {_intensity_text(operation)} FLOP/B", f"* precisions: {precisions}"]
-        parts += ["\n".join([*formulas, *facts]), markdown(_params(operation))]
+        parts += ["\n".join([*formulas, *facts]), format_markdown_table(make_table(*_params(operation)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -144,36 +138,34 @@ def show_operations(operations: Sequence[Mapping[str, Any]], screen: Console) ->
         for name, text in operation["formulas"].items():
             sys.stdout.write(f"  {name} = {text}\n")
         sys.stdout.write(f"  intensity (FLOP/B): {_intensity_text(operation)}\n")
-        for part in (_params(operation), _variants(operation)):
-            print_table(screen, list(part.columns), part.itertuples(index=False))
+        for headings, lines in (_params(operation), _variants(operation)):
+            print_table(screen, headings, lines)
         sys.stdout.write("\n")
 
 
-def _params(operation: Mapping[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [
-        {
-            "parameter": param["name"],
-            "unit": param["unit"],
-            "default": str(param["default_from"] or param["default"]),
-            "allowed": f"{param['minimum']} to {param['maximum']}",
-            "what it is": param["text"],
-        }
+def _params(operation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and lines of the table of parameters."""
+    lines = [
+        [
+            param["name"],
+            param["unit"],
+            str(param["default_from"] or param["default"]),
+            f"{param['minimum']} to {param['maximum']}",
+            param["text"],
+        ]
         for param in operation["params"]
     ]
-    return pd.DataFrame(rows)
+    return ["parameter", "unit", "default", "allowed", "what it is"], lines
 
 
-def _variants(operation: Mapping[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = [
+def _variants(operation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and lines of the table of variants."""
+    lines = [
         [backend, row["name"], ", ".join(row["precisions"]), row["text"]]
         for backend, variants in operation["variants"].items()
         for row in variants
     ]
-    return pd.DataFrame(rows, columns=["backend", "variant", "precisions", "what it does"])
+    return ["backend", "variant", "precisions", "what it does"], lines
 
 
 def _intensities(operation: Mapping[str, Any]) -> dict[str, float]:

@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 from collections.abc import Iterable, Sequence
+from heapq import nlargest
 from typing import Any
 
 from bwprof.analysis import values
@@ -13,7 +14,7 @@ from bwprof.analysis.diagnosis.diagnose import Diagnosis, HypothesisVerdict, dia
 from bwprof.analysis.diagnosis.hypothesis import CANNOT_TELL
 from bwprof.cli.options import CALLER_FIGURES, ONLY, add_caller_figures, command, select_rows
 from bwprof.cli.output import choose_targets, emit, json_text
-from bwprof.cli.render import markdown, print_document
+from bwprof.cli.render import print_document
 from bwprof.importers import detect
 from bwprof.importers.next_steps import NextCommand, suggest_commands, suggest_rocprof
 from bwprof.text import document as doc
@@ -66,7 +67,7 @@ def main_diagnose(options: argparse.Namespace) -> int:
         "json": lambda: json_text(
             {"source": options.results, "without_measurement": unmeasured, "cases": [_to_dict(*case) for case in cases]}
         ),
-        "md": lambda: markdown(_document(cases, unmeasured, everything=True)),
+        "md": lambda: doc.to_markdown(_document(cases, unmeasured, everything=True)),
     }
     document = _document(cases, unmeasured, everything=options.all)
     return emit(targets, texts, None if targets else lambda screen: print_document(screen, document))
@@ -74,12 +75,7 @@ def main_diagnose(options: argparse.Namespace) -> int:
 
 def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> doc.Document:
     """Make the answers, the evidence and the next steps; without `everything` no more than can be read."""
-    answered = list(cases)
-    if not everything and len(cases) > _ANSWERS:  # those that take longest, in their order
-        figures = [[finite_or_none(case.row.get(name)) for name in ("time_ms", "count")] for case, _ in cases]
-        times = [(time or 0.0) * (1.0 if count is None else count) for time, count in figures]
-        by_time = sorted(range(len(cases)), key=lambda place: -times[place])
-        answered = [cases[place] for place in sorted(by_time[:_ANSWERS])]
+    answered = list(cases) if everything else _find_longest(cases)
     notes = {
         f"these {_ANSWERS} of {len(cases)} cases take longest: --all, or --only, shows the others": answered != cases,
         "nothing was measured": not cases,
@@ -94,6 +90,14 @@ def _document(cases: Sequence[_Case], unmeasured: int, *, everything: bool) -> d
     ]
     present = tuple(block for block in lead if block is not None)
     return doc.Document("Why is it slow?", "", doc.present_sections(sections), present)
+
+
+def _find_longest(cases: Sequence[_Case]) -> list[_Case]:
+    """Return the cases that take longest, in their order."""
+    figures = [[finite_or_none(case.row.get(name)) for name in ("time_ms", "count")] for case, _ in cases]
+    times = [(time or 0.0) * (1.0 if count is None else count) for time, count in figures]
+    longest = nlargest(_ANSWERS, range(len(cases)), key=times.__getitem__)
+    return [cases[place] for place in sorted(longest)]
 
 
 def _answers(cases: Sequence[_Case]) -> list[str]:
@@ -145,14 +149,14 @@ def _verdicts(case: str, lines: Iterable[tuple[str, str, str]]) -> doc.Section |
 
 
 def _evidence_text(verdict: HypothesisVerdict, *, refuted: bool) -> str:
-    judgement, needs = verdict.judgement, verdict.judgement.needs
+    judgment, needs = verdict.judgment, verdict.judgment.needs
     if verdict.verdict == "refuted" and not refuted:
         return ""
     countable = any(need.option or need.preset for need in needs)
-    if needs and not countable and not any(map(str.isdigit, judgement.evidence)):
+    if needs and not countable and not any(map(str.isdigit, judgment.evidence)):
         return "no counter of this device is read for it"
-    parts = [judgement.evidence]
-    parts += [f"at most {gain_text(judgement.gain)} as fast"] if judgement.gain >= 1.005 else []
+    parts = [judgment.evidence]
+    parts += [f"at most {gain_text(judgment.gain)} as fast"] if judgment.gain >= 1.005 else []
     parts += [f"helps: {', '.join(verdict.hypothesis.fixes)}"] if verdict.verdict == "supported" else []
     parts += [f"missing: {', '.join(map(str, needs))}"] if needs else []
     return "; ".join(filter(None, parts))
@@ -182,16 +186,16 @@ def _more_cases(count: int) -> doc.Paragraph | None:
 def _to_dict(case: Diagnosis, commands: Sequence[NextCommand]) -> dict[str, Any]:
     verdicts = []
     for verdict in case.verdicts:
-        hypothesis, judgement = verdict.hypothesis, verdict.judgement
+        hypothesis, judgment = verdict.hypothesis, verdict.judgment
         facts = {
             "hypothesis": hypothesis.name,
             "verdict": verdict.verdict,
-            "evidence": judgement.evidence,
+            "evidence": judgment.evidence,
             "threshold": hypothesis.threshold,
             "because": hypothesis.because,
             "fixes": list(hypothesis.fixes),
-            "expected_gain": None if math.isnan(judgement.gain) else judgement.gain,
-            "needs": [need._asdict() for need in judgement.needs],
+            "expected_gain": None if math.isnan(judgment.gain) else judgment.gain,
+            "needs": [need._asdict() for need in judgment.needs],
         }
         verdicts.append(facts)
     return {

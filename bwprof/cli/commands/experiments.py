@@ -88,14 +88,7 @@ def main_ab(options: argparse.Namespace) -> int:
     rule = ab_session.StopRule(options.rel_ci, options.max_seconds, options.gate, registry.check_seed(options.seed))
     names = (options.a, complete_b(options.b, options.a, places))
     choice = hardware.choose_device(options.backend, options.device)
-    cases = SweepRequest(
-        kv_lens=options.kv_lens,
-        precisions=options.precision or (),
-        caches=options.cache or (),
-        timer=options.timer,
-        seed=rule.seed,
-    )
-    works = ab.make_tasks(*names, shared.read_params(options.param), cases, choice.backend)
+    works = ab.make_tasks(*names, shared.read_params(options.param), _read_cases(options), choice.backend)
     table = ABTable.start(choice, rule, options.argv)
 
     def report(text: str) -> None:
@@ -103,7 +96,7 @@ def main_ab(options: argparse.Namespace) -> int:
             sys.stderr.write(f"bwprof: {text}\n")
 
     report(f"measuring {choice.backend}:{choice.index} {choice.name} ({choice.reason})")
-    status = "complete"
+    stopped = False
     try:
         with ExitStack() as stack:
             make, same_place = stack.enter_context(open_places(places, choice, options.interrupts, report))
@@ -112,24 +105,34 @@ def main_ab(options: argparse.Namespace) -> int:
                 report(f"{number} of {len(pairs)}: {pair.case}{' (hot)' if pair.cache == 'hot' else ''}")
                 ab_run.measure_pair(pair, rule, table, options.interrupts.check, ab_run.compare_nothing)
     except (StoppedError, KeyboardInterrupt):
-        status = "interrupted"
-    if status == "complete" and _failed_rows(table):
-        status = "failed"
-    table.finish(status)
+        stopped = True
+    failed = [row for row in table.rows if row["stopped"] == ab_session.FAILED]
+    table.finish("interrupted" if stopped else "failed" if failed else "complete")
     complete = _write_ab(table, targets)
-    if status == "interrupted":
-        measured = plural(sum(row["pairs"] for row in table.rows), "pair")
-        left = len(works) - len(table.rows)
-        more = f"; {left} of {len(works)} comparisons were not begun" if left else ""
-        sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
+    if stopped:
+        _report_interruption(table, len(works))
         return INTERRUPTED if complete else INCOMPLETE
-    sys.stderr.writelines(f"bwprof: error: {row['case']}: {row['reason']}\n" for row in _failed_rows(table))
+    sys.stderr.writelines(f"bwprof: error: {row['case']}: {row['reason']}\n" for row in failed)
     code = OK if options.fail_on is None else judge_rows(table, options)
-    return code if complete and status == "complete" else INCOMPLETE
+    return code if complete and not failed else INCOMPLETE
 
 
-def _failed_rows(table: ABTable) -> list[dict[str, Any]]:
-    return [row for row in table.rows if row["stopped"] == ab_session.FAILED]
+def _read_cases(options: argparse.Namespace) -> SweepRequest:
+    return SweepRequest(
+        kv_lens=options.kv_lens,
+        precisions=options.precision or (),
+        caches=options.cache or (),
+        timer=options.timer,
+        seed=registry.check_seed(options.seed),
+    )
+
+
+def _report_interruption(table: ABTable, comparisons: int) -> None:
+    """Print on standard error what an interrupted table has, and lacks."""
+    measured = plural(sum(row["pairs"] for row in table.rows), "pair")
+    left = comparisons - len(table.rows)
+    more = f"; {left} of {comparisons} comparisons were not begun" if left else ""
+    sys.stderr.write(f"bwprof: interrupted: what was measured until then, {measured}, is kept{more}\n")
 
 
 def _write_ab(table: ABTable, targets: dict[str, str]) -> bool:
@@ -146,9 +149,7 @@ def _write_ab(table: ABTable, targets: dict[str, str]) -> bool:
 def judge_rows(table: ABTable, options: argparse.Namespace) -> int:
     """Judge the rows whose sides could go on by --fail-on; returns the exit code."""
     code = OK
-    for row in table.rows:
-        if row["stopped"] == ab_session.FAILED:
-            continue
+    for row in [row for row in table.rows if row["stopped"] != ab_session.FAILED]:
         message = ""
         exceeds = ab_session.exceeds_limit(row["ratio"], row["ratio_hi"], row["verdict"], options.fail_on)
         if exceeds:
@@ -172,9 +173,7 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
 def _print_ab(table: ABTable) -> None:
     screen = make_console(sys.stdout)
     lines = []
-    for row in table.rows:
-        if row["ratio"] is None:
-            continue
+    for row in [row for row in table.rows if row["ratio"] is not None]:
         case = f"{row['case']} (hot)" if row["cache"] == "hot" else row["case"]
         specs = {"a_time_ms": ".4g", "b_time_ms": ".4g", "ratio": ".4f", "ratio_lo": ".4f", "ratio_hi": ".4f"}
         figures = ["-" if row[name] is None else format(row[name], spec) for name, spec in specs.items()]
@@ -278,8 +277,8 @@ def _write_ablation(
     texts = _ablation_texts(data)
     trouble: OSError | str | None = None
     stopped = False
-    piped = {kind: name for kind, name in targets.items() if name == "-" or is_stream(Path(name))}
-    written = write_each({kind: name for kind, name in targets.items() if kind not in piped}, texts)
+    files, piped = _split_targets(targets)
+    written = write_each(files, texts)
     try:
         with interrupts.at_once():
             written |= write_each(piped, texts)
@@ -295,6 +294,12 @@ def _write_ablation(
     for kind in lost:
         rescue(kind, texts[kind]())
     return written == targets.keys(), stopped, trouble
+
+
+def _split_targets(targets: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files, and the streams, whose reader may block."""
+    piped = {kind: name for kind, name in targets.items() if name == "-" or is_stream(Path(name))}
+    return {kind: name for kind, name in targets.items() if kind not in piped}, piped
 
 
 def _describe_rest(data: pd.DataFrame) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bwprof.cli.guard import OK
 from bwprof.cli.options import CALLER_FIGURES, FILES, MARKDOWN, Command, add_caller_figures, command, run_group
 from bwprof.cli.output import choose_targets, emit, json_text
-from bwprof.cli.render import markdown, print_cells, print_document
+from bwprof.cli.render import print_cells, print_document
 from bwprof.importers import detect
 from bwprof.importers.chrome import parse_chrome_trace
 from bwprof.importers.ncu.command import PRESETS, ncu_capture, ncu_command
@@ -62,29 +62,40 @@ def select_kernels(data: pd.DataFrame, text: str | None) -> pd.DataFrame:
 
 def _show(data: pd.DataFrame, screen: Console) -> None:
     """Print where a frame is from, its launches, and its notes."""
-    from bwprof.importers.frames import COLUMNS
-
     grouped = "count" in data.columns
     launches = launches_text(data["count"].sum() if grouped else len(data))
     tool = f"{data.attrs.get('tool', '')} {data.attrs.get('page', '')}".strip()
     kernels = plural(data["kernel"].nunique(), "kernel")
     screen.print(f"{quote_text(data.attrs.get('source', ''))}: {launches} of {kernels} ({tool})")
     if grouped or len(data) > _MOST_LAUNCHES:
-        names = [name for name in (_OF_TIMES if grouped else _OF_LAUNCHES) if name in data.columns]
-        units = {column.name: column.unit for column in COLUMNS}
-        rows = _records(data.head(_MOST_LINES))
-        cells = {name: [_format_value(row.get(name), units[name]) for row in rows] for name in names}
-        print_cells(screen, cells, names[:2], ["case"])
-        if len(data) > _MOST_LINES:
-            screen.print(f"... and {plural(len(data) - _MOST_LINES, 'row')} more: --csv FILE has all")
+        _print_lines(data, _OF_TIMES if grouped else _OF_LAUNCHES, screen)
     else:
-        for row in _records(data):
-            name = str(row.get("kernel") or "a kernel without a name")
-            short = f"{row.get('case') or name} (a name of {len(name)} letters: --json)"
-            screen.print(f"launch {row.get('launch')}: {name if len(name) <= _LONGEST else short}", soft_wrap=True)
-        print_document(screen, doc.Document("", "", (), tuple(filter(None, [launch_table(_records(data))]))))
+        _print_launches(data, screen)
     for note in data.attrs.get("notes", ()):
         screen.print(f"note: {note}")
+
+
+def _print_lines(data: pd.DataFrame, columns: Sequence[str], screen: Console) -> None:
+    """Print a line for each of the first rows."""
+    from bwprof.importers.frames import COLUMNS
+
+    names = [name for name in columns if name in data.columns]
+    units = {column.name: column.unit for column in COLUMNS}
+    rows = _records(data.head(_MOST_LINES))
+    cells = {name: [_format_value(row.get(name), units[name]) for row in rows] for name in names}
+    print_cells(screen, cells, names[:2], ["case"])
+    if len(data) > _MOST_LINES:
+        screen.print(f"... and {plural(len(data) - _MOST_LINES, 'row')} more: --csv FILE has all")
+
+
+def _print_launches(data: pd.DataFrame, screen: Console) -> None:
+    """Print the names of a few launches, and a table of all their figures."""
+    rows = _records(data)
+    for row in rows:
+        name = str(row.get("kernel") or "a kernel without a name")
+        short = f"{row.get('case') or name} (a name of {len(name)} letters: --json)"
+        screen.print(f"launch {row.get('launch')}: {name if len(name) <= _LONGEST else short}", soft_wrap=True)
+    print_document(screen, doc.Document("", "", (), tuple(filter(None, [launch_table(rows)]))))
 
 
 def launches_text(count: float) -> str:
@@ -127,7 +138,6 @@ def _format_value(value: Any, unit: str) -> str:
 
 def as_text(data: pd.DataFrame, kind: str) -> str:
     """Write a frame as csv, json or md."""
-    from bwprof.analysis.answer import markdown
     from bwprof.importers import frames
 
     if kind != "md":
@@ -135,7 +145,7 @@ def as_text(data: pd.DataFrame, kind: str) -> str:
     known = [column.name for column in frames.COLUMNS if column.name in data.columns]
     if {"case", "kernel"} <= set(known) and data["kernel"].str.len().max() > _LONGEST:
         known.remove("kernel")  # "case" has its short name
-    return markdown(data[known]) + "\n"
+    return doc.format_markdown_table(doc.make_frame_table(data[known])) + "\n"
 
 
 class ProfilerReader(NamedTuple):
@@ -256,7 +266,7 @@ def main_ncu_compare(options: argparse.Namespace) -> int:
     texts = {
         "csv": lambda: to_csv(data),
         "json": lambda: json_text(facts | {"rows": json.loads(data.to_json(orient="records"))}),
-        "md": lambda: markdown(_pairs_document(data, everything=options.all)),
+        "md": lambda: doc.to_markdown(_pairs_document(data, everything=options.all)),
     }
     return emit(
         targets,

@@ -93,18 +93,7 @@ def main_model(options: argparse.Namespace) -> int:
             f"MODEL is missing: a config.json, a .gguf file, or one of {', '.join(architecture.list_models())}"
         )
     with options.interrupts.at_once():  # a file may be a pipe
-        question = model_step.make_request(
-            options.model,
-            batches=options.batch,
-            contexts=options.context,
-            weights=options.weights or (),
-            kvs=options.kv or (),
-            memory_bytes=options.memory,
-            **{name: getattr(options, name) for name in ("prefill", "layout", "chain", "reserve")},
-        )
-        path = Path(options.model) / "config.json" if Path(options.model).is_dir() else Path(options.model)
-        if path.is_file():
-            options.suite = str(path)  # which no output may replace
+        question = _make_request(options)
         roofs: RoofsArgument = "auto" if options.roofs_argument is None else options.roofs_argument
         predicted = model_step.choose_targets(options.device, roofs, predict=options.predict)
         if predicted is not None:
@@ -114,6 +103,28 @@ def main_model(options: argparse.Namespace) -> int:
         if options.efficiency is not None:
             raise ValueError("--efficiency goes with predictions: --predict, or a --device that is not at hand")
         choice = hardware.choose_device(options.backend, options.device)
+    return _measure(options, question, choice)
+
+
+def _make_request(options: argparse.Namespace) -> ModelRequest:
+    """Read the model, and protect its file from the outputs."""
+    question = model_step.make_request(
+        options.model,
+        batches=options.batch,
+        contexts=options.context,
+        weights=options.weights or (),
+        kvs=options.kv or (),
+        memory_bytes=options.memory,
+        **{name: getattr(options, name) for name in ("prefill", "layout", "chain", "reserve")},
+    )
+    path = Path(options.model) / "config.json" if Path(options.model).is_dir() else Path(options.model)
+    if path.is_file():
+        options.suite = str(path)  # which no output may replace
+    return question
+
+
+def _measure(options: argparse.Namespace, question: ModelRequest, choice: hardware.Choice) -> int:
+    """Measure the launches of the steps, or print them with --dry-run."""
     if choice.warning:
         _log.warning("%s", choice.warning)
     plan = llm_executor.make_plan(llm_executor.list_pieces(question), max_seconds=options.max_seconds)

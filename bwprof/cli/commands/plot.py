@@ -76,14 +76,9 @@ def main_plot(options: argparse.Namespace) -> int:
 
     kind, files = _kind_and_files(options)
     _check_options(options, kind or COMPARISON)
-    if options.output is not None and options.output_dir is not None:
-        raise ValueError("-o and --output-dir exclude each other: a file, or a folder of them")
-    if options.format is not None and options.output_dir is None:
-        raise ValueError("--format is of the files in --output-dir: the ending of -o says its own, leave it out")
     default = 300 if kind == COMPARISON else 150
     how = {"dpi": default if options.dpi is None else check_dpi(options.dpi, "--dpi"), "dark": options.dark}
-    if kind is None and options.output is None and options.output_dir is None:
-        raise ValueError("the following arguments are required: -o/--output, or --output-dir")
+    _check_output(options, kind)
     if options.output_dir is not None and kind is None:
         return _draw_all(options, files, how)
     targets = _targets(options, kind or COMPARISON)
@@ -120,6 +115,16 @@ def _check_options(options: argparse.Namespace, kind: str) -> None:
     for option, name in typed(options, {*_KEYWORDS.values(), "panels", "case", "only"}).items():
         if option not in allowed:
             raise ValueError(f"{name} is no option of the kind {kind}: leave it out")
+
+
+def _check_output(options: argparse.Namespace, kind: str | None) -> None:
+    """Raise ValueError for options of the output that exclude each other, and where one is missing."""
+    if options.output is not None and options.output_dir is not None:
+        raise ValueError("-o and --output-dir exclude each other: a file, or a folder of them")
+    if options.format is not None and options.output_dir is None:
+        raise ValueError("--format is of the files in --output-dir: the ending of -o says its own, leave it out")
+    if kind is None and options.output is None and options.output_dir is None:
+        raise ValueError("the following arguments are required: -o/--output, or --output-dir")
 
 
 def _targets(options: argparse.Namespace, kind: str) -> list[Path]:

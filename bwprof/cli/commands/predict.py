@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
 from bwprof.analysis.prediction import predict
-from bwprof.analysis.prediction.catalogue import split_devices
+from bwprof.analysis.prediction.catalog import split_devices
 from bwprof.analysis.prediction.workload import PredictedCase
 from bwprof.cli.commands.sweep import read_request
 from bwprof.cli.guard import OK
@@ -97,9 +97,9 @@ _COLUMNS = ("device", "reason", "operation", "precision")
 
 
 def _print(data: pd.DataFrame, screen: Console) -> None:
-    learnt = bool(data["time_ms_lo"].notna().any())
+    learned = bool(data["time_ms_lo"].notna().any())
     words = ["case", "precision", *(["device"] if data["device"].nunique() > 1 else [])]
-    numbers = [name for name in _NUMBERS if learnt or name != "between"]
+    numbers = [name for name in _NUMBERS if learned or name != "between"]
     bounds = predict.is_lower_bound(data)
     lines = []
     for row, is_bound in zip(data.to_dict(orient="records"), bounds, strict=True):
@@ -110,7 +110,7 @@ def _print(data: pd.DataFrame, screen: Console) -> None:
     print_lines(screen, _reasons(data))
     if bounds.any():
         print_lines(screen, [_LEAST])
-    if learnt:
+    if learned:
         screen.print("between: where 90 % of times should lie, by what was learned")
 
 
@@ -134,10 +134,10 @@ def _reasons(data: pd.DataFrame) -> list[str]:
 
 
 def _print_devices() -> int:
-    from bwprof.analysis.prediction.catalogue import arithmetic_types, catalogue
+    from bwprof.analysis.prediction.catalog import arithmetic_types, catalog
 
     screen = make_console(sys.stdout)
-    rows = catalogue()
+    rows = catalog()
     rates = arithmetic_types()
     heads = ["id", "year", "GB/s", *rates, "GB", "L2 MiB", "units"]
     names = ["id", "year", "bandwidth_gb_s", *rates, "memory_gb", "l2_mib", "units"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from bwprof.analysis.summarize import VIEWS, check_view
 from bwprof.cli.guard import GATE_FAILED, OK
 from bwprof.cli.options import RESULT, RESULTS, command, load_rows, typed
 from bwprof.cli.output import FORMS, check_writable, choose_targets, emit, json_text
-from bwprof.cli.render import markdown, print_document, print_lines, print_step, print_summary, print_view
+from bwprof.cli.render import print_document, print_lines, print_step, print_summary, print_view
 from bwprof.results.schema import RowDict
 from bwprof.text import document as doc
 from bwprof.text.formatting import format_path, plural
@@ -54,15 +55,12 @@ def main_analyze(options: argparse.Namespace) -> int:
     if options.peak is not None:
         data = fill_peak(data, options.peak, options.results)
     answer = Answer(with_limits(data), options.top)
+    document = partial(_document, answer, checklist=options.checklist)
     texts = {
         "json": lambda: json_text(answer.to_dict(with_checklist=options.checklist)),
-        "md": lambda: markdown(_document(answer, checklist=options.checklist, on_screen=False)),
+        "md": lambda: doc.to_markdown(document(on_screen=False)),
     }
-    return emit(
-        targets,
-        texts,
-        lambda screen: print_document(screen, _document(answer, checklist=options.checklist, on_screen=True)),
-    )
+    return emit(targets, texts, lambda screen: print_document(screen, document(on_screen=True)))
 
 
 def _document(answer: Answer, *, checklist: bool, on_screen: bool) -> doc.Document:
@@ -163,9 +161,8 @@ def main_report(options: argparse.Namespace) -> int:
     if options.checklist:
         from bwprof.analysis.rules import checklist
 
-        print_document(
-            screen, doc.Document("", "", doc.present_sections([_checklist(checklist(data), on_screen=True)]))
-        )
+        section = _checklist(checklist(data), on_screen=True)
+        print_document(screen, doc.Document("", "", doc.present_sections([section])))
     elif data.attrs.get("run", {}).get("model") is not None:
         print_step(data, screen)
     else:

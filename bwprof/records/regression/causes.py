@@ -63,7 +63,7 @@ def _find_traffic(base: RowDict, new: RowDict, slower: bool) -> str:
 def _traffic(row: RowDict) -> tuple[float | None, str]:
     parts = [finite_or_none(row.get(name)) for name in ("dram_bytes_read", "dram_bytes_written")]
     total = positive_number(math.fsum(part for part in parts if part is not None)) if None not in parts else None
-    return (row.get("traffic_ratio"), "x the modelled bytes") if total is None else (total / 1e6, "MB")
+    return (row.get("traffic_ratio"), "x the modeled bytes") if total is None else (total / 1e6, "MB")
 
 
 def _find_algorithm(base: RowDict, new: RowDict) -> str:

@@ -254,10 +254,10 @@ def _list_notes(base: Baseline, new: Baseline, lines: Sequence[CaseVerdict]) -> 
     run_id = base.run.get("run_id")
     if run_id is not None and run_id == new.run.get("run_id") and not base.processes:
         notes.append("both sides are the same run: there is nothing to find")
-    learnt = [line.test.between_processes for line in lines if line.is_tested]
-    if not all(learnt):
+    learned = [line.test.between_processes for line in lines if line.is_tested]
+    if not all(learned):
         notes.append(
-            f"variation between processes is unknown for {len(learnt) - sum(learnt)} of {plural(len(learnt), 'case')}: "
+            f"variation between processes is unknown for {learned.count(False)} of {plural(len(learned), 'case')}: "
             "a case counts as changed where the intervals do not overlap and the medians differ by more than "
             f"{100 * DEFAULT_GATE:g} % (--gate). A state that lasts for a whole process looks like a change: "
             "a baseline of several processes (bwprof baseline save NAME --repeat 5) learns it, --confirm measures again"

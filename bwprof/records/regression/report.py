@@ -12,6 +12,7 @@ from bwprof.records.regression.comparison import Comparison, Gate
 from bwprof.records.regression.statistics import FAMILY_CHANCE, smallest_threshold
 from bwprof.records.regression.verdicts import FASTER, ONE_SIDED, SAME, SLOWER, UNDECIDED, VERDICTS, CaseVerdict
 from bwprof.results.pairs import DEFAULT_GATE
+from bwprof.text.document import escape_markdown, format_markdown_table, make_frame_table
 from bwprof.text.parsing import escape_controls, quote_text
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def format_summary(comparison: Comparison) -> str:
     main = (SLOWER, FASTER, SAME)
     words = [*main, *(word for word in VERDICTS if comparison.counts[word] and word not in main)]
     counts = ", ".join(f"{comparison.counts[word]} {_spell(word)}" for word in words)
-    if _count_learnt(comparison):
+    if _count_learned(comparison):
         least = smallest_threshold(comparison.gate, comparison.tries)
         count = max(len(line.base.processes) for line in comparison.tested)
         gate = f"thresholds learned from {count} processes, from {100 * least:g} %"
@@ -76,18 +77,18 @@ def _spell(verdict: str) -> str:
     return verdict.replace("_", " ")
 
 
-def _count_learnt(comparison: Comparison) -> int:
+def _count_learned(comparison: Comparison) -> int:
     return sum(line.test.between_processes for line in comparison.lines)
 
 
 def describe_chance(comparison: Comparison) -> str:
     """Describe the chance of a false alarm; "" where it is unknown."""
-    learnt = _count_learnt(comparison)
-    if not learnt:
+    learned = _count_learned(comparison)
+    if not learned:
         return ""
     more = ", before a second process is measured" if comparison.confirmed else ""
     return (
-        f"chance that any of {learnt} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
+        f"chance that any of {learned} cases is called slower without being so: at most {100 * FAMILY_CHANCE:g} % "
         f"(Sidak's correction, normal noise){more}"
     )
 
@@ -191,17 +192,16 @@ def describe_undecided(comparison: Comparison, places: Sequence[int]) -> str:
 
 def format_markdown(comparison: Comparison, heads: Sequence[str], gate: Gate) -> str:
     """Format a pull request's comment: the summary, what failed the gate, what else differs, the rest folded."""
-    from bwprof.analysis.answer import markdown
 
     def table(places: Sequence[int]) -> str:
-        return markdown(verdict_table(comparison, places)).replace("<", "&lt;")
+        return format_markdown_table(make_frame_table(verdict_table(comparison, places)))
 
     listed = sort_lines(comparison, everything=False)
     changed = two_sided(comparison, listed)
     same = [place for place in sort_lines(comparison, everything=True) if place not in set(listed)]
     one_sided = [place for place in listed if place not in set(changed)]
     base, new = (quote_text(name).replace("`", "'") for name in (comparison.base, comparison.new))
-    details = [f"- {_escape(line)}" for line in detail_lines(comparison, listed)]
+    details = [f"- {escape_markdown(line)}" for line in detail_lines(comparison, listed)]
     folded = [
         f"<details><summary>{len(places)} {title}</summary>\n\n{table(places)}\n\n</details>"
         for places, title in ((same, "the same"), (one_sided, "on one side alone"))
@@ -209,13 +209,13 @@ def format_markdown(comparison: Comparison, heads: Sequence[str], gate: Gate) ->
     ]
     parts = [
         f"### bwprof: {_describe_outcome(comparison, gate) if heads else 'comparison'}",
-        *heads[:1],
-        f"{_escape(format_summary(comparison))}.",
+        *map(escape_markdown, heads[:1]),
+        f"{escape_markdown(format_summary(comparison))}.",
         f"`{base}` → `{new}`",
-        table(changed) if changed else "",
+        table(changed),
         "\n".join(details),
         *folded,
-        *map(_escape, (*comparison.notes, describe_chance(comparison))),
+        *map(escape_markdown, (*comparison.notes, describe_chance(comparison))),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -229,10 +229,6 @@ def _describe_outcome(comparison: Comparison, gate: Gate) -> str:
         "cases are undecided": gate.undecided,
     }
     return next((text for text, applies in outcomes.items() if applies), "no case failed the gate")
-
-
-def _escape(text: str) -> str:
-    return text.replace("<", "&lt;").replace("|", "\\|")
 
 
 def github_lines(comparison: Comparison, gate: Gate, file: str) -> list[str]:

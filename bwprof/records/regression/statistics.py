@@ -36,7 +36,7 @@ _MOST_FREEDOM = 1e4  # from here on Student's t is normal to 4 digits
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _ERRORS = 3.0  # standard errors of a quantile's rank, in either direction
-_BLOCKS = (5, 10, 20)  # numbers of blocks of neighbouring, similar samples; the largest error of them counts
+_BLOCKS = (5, 10, 20)  # numbers of blocks of neighboring, similar samples; the largest error of them counts
 _FEWEST = 20  # samples of a process
 _AGREEMENT = 0.002  # between the samples' median and the row's time: others are samples of another measurement
 
@@ -136,7 +136,7 @@ def smallest_threshold(gate: float | None, tries: int) -> float:
     return max(LEAST, gate) if gate is not None else LEAST if tries > 1 else LEAST_ONCE
 
 
-def learnt_test(
+def learned_test(
     variation: Spread, processes: tuple[int, int], within: float, chance: float, *, least: float = LEAST
 ) -> ChangeTest:
     """Make the test of a case whose variation between processes, `variation`, is known and moderated.

@@ -344,7 +344,7 @@ def _make_test(line: CaseVerdict, terms: Terms) -> ChangeTest:
     counts = len(base.processes), len(new.processes)
     within = statistics.standard_error(new.low, new.high)
     least = math.expm1(terms.least(counts[1]))
-    return statistics.learnt_test(terms.variation, counts, within, terms.chance, least=least)
+    return statistics.learned_test(terms.variation, counts, within, terms.chance, least=least)
 
 
 def _reach(value: MetricValue) -> tuple[float, float]:

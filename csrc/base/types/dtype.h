@@ -39,7 +39,7 @@ typedef enum bw_dtype {
 typedef enum bw_dtype_kind {
     BW_KIND_NONE,
     BW_KIND_FLOAT, /* generated elements are hashed values, rounded to the type */
-    BW_KIND_BITS,  /* narrow: the bits are hashed themselves, so that nothing must quantise */
+    BW_KIND_BITS,  /* narrow: the bits are hashed themselves, so that nothing must quantize */
     BW_KIND_INDEX  /* whole numbers that are no values: an operand's fixed type */
 } bw_dtype_kind;
 
@@ -83,10 +83,10 @@ BW_C bw_status bw_dtype_find(const char *name, bw_dtype *out);
 /* Bytes that `elems` elements take, whole blocks; -1 when that overflows. */
 BW_C int64_t bw_dtype_bytes(bw_dtype dtype, int64_t elems);
 
-/* Half the distance between neighbouring values near 1: the largest relative error of one rounding. */
+/* Half the distance between neighboring values near 1: the largest relative error of one rounding. */
 BW_C double bw_dtype_roundoff(bw_dtype dtype);
 
-/* Half the distance between `value` and its neighbours in this type: the largest error of rounding to it. */
+/* Half the distance between `value` and its neighbors in this type: the largest error of rounding to it. */
 BW_C double bw_dtype_half_unit(bw_dtype dtype, double value);
 
 /* Element `index` of an array of this type, as a double; every type but int64 is exact in it. */

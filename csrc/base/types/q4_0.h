@@ -21,7 +21,7 @@ BW_HD void bw_q4_0_decode(const void *block, float *out) {
     }
 }
 
-BW_HD uint8_t bw_q4_0_quantised(float value, float inverse_scale) {
+BW_HD uint8_t bw_q4_0_quantized(float value, float inverse_scale) {
     const float q = value * inverse_scale + 8.5f; /* clamped as a float: NaN is no whole number */
     return (uint8_t)(q > 0.0f ? q < 15.0f ? q : 15.0f : 0.0f);
 }
@@ -44,8 +44,8 @@ BW_HD void bw_q4_0_encode(const float *values, void *out) {
     const float inverse = (bits & 0x7fffu) ? 1.0f / scale : 0.0f; /* a block of what FP16 cannot scale is zeros */
     memcpy(out, &bits, sizeof bits);
     for (int j = 0; j < BW_Q4_0_HALF; j++) {
-        bytes[j] = (uint8_t)(bw_q4_0_quantised(values[j], inverse) |
-                             bw_q4_0_quantised(values[j + BW_Q4_0_HALF], inverse) << 4);
+        bytes[j] = (uint8_t)(bw_q4_0_quantized(values[j], inverse) |
+                             bw_q4_0_quantized(values[j + BW_Q4_0_HALF], inverse) << 4);
     }
 }
 

@@ -17,7 +17,7 @@ static const struct {
     int major, minor;
     int fp32, tf32, fp16, bf16;
     bool halved_on_geforce;
-} catalogue[] = {
+} catalog[] = {
     {8, 0, 128, 1024, 2048, 2048, false}, {8, 6, 256, 512, 1024, 1024, true},    {8, 9, 256, 512, 1024, 1024, true},
     {9, 0, 256, 2048, 4096, 4096, false}, {10, 0, 256, 4096, 8192, 8192, false}, {12, 0, 256, 512, 1024, 1024, true},
 };
@@ -25,19 +25,19 @@ static const struct {
 static void look_up_tflops(bw_device_facts *facts, int64_t clock_khz) {
     const bw_own_facts *own = facts->own;
     for (int i = 0; i < BW_DTYPE_COUNT; i++) facts->peak_tflops[i] = NAN;
-    snprintf(facts->tflops_source, sizeof facts->tflops_source, "compute capability %d.%d is not in the catalogue",
+    snprintf(facts->tflops_source, sizeof facts->tflops_source, "compute capability %d.%d is not in the catalog",
              own->major, own->minor);
-    for (size_t i = 0; i < sizeof catalogue / sizeof catalogue[0]; i++) {
-        if (catalogue[i].major != own->major || catalogue[i].minor != own->minor || clock_khz <= 0) continue;
+    for (size_t i = 0; i < sizeof catalog / sizeof catalog[0]; i++) {
+        if (catalog[i].major != own->major || catalog[i].minor != own->minor || clock_khz <= 0) continue;
         bool geforce = strstr(facts->name, "GeForce") || strstr(facts->name, "TITAN");
         double scale = (double)facts->units * (double)clock_khz * 1e3 / 1e12;
-        double tensor_scale = catalogue[i].halved_on_geforce && geforce ? scale / 2 : scale;
-        facts->peak_tflops[BW_FP32] = catalogue[i].fp32 * scale;
-        facts->peak_tflops[BW_TF32] = catalogue[i].tf32 * tensor_scale;
-        facts->peak_tflops[BW_FP16] = catalogue[i].fp16 * tensor_scale;
-        facts->peak_tflops[BW_BF16] = catalogue[i].bf16 * tensor_scale;
+        double tensor_scale = catalog[i].halved_on_geforce && geforce ? scale / 2 : scale;
+        facts->peak_tflops[BW_FP32] = catalog[i].fp32 * scale;
+        facts->peak_tflops[BW_TF32] = catalog[i].tf32 * tensor_scale;
+        facts->peak_tflops[BW_FP16] = catalog[i].fp16 * tensor_scale;
+        facts->peak_tflops[BW_BF16] = catalog[i].bf16 * tensor_scale;
         snprintf(facts->tflops_source, sizeof facts->tflops_source,
-                 "catalogue: dense FLOP per SM and cycle x %d SMs x %lld MHz (maximum SM clock)", facts->units,
+                 "catalog: dense FLOP per SM and cycle x %d SMs x %lld MHz (maximum SM clock)", facts->units,
                  (long long)(clock_khz / 1000));
     }
 }

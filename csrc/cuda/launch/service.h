@@ -15,7 +15,7 @@ typedef struct bw_cuda_piece {
 bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int64_t count, void *out);
 bw_status bw_cuda_launch_empty(bw_device *device);
 bw_status bw_cuda_launch_hold(bw_device *device, cudaStream_t stream, int64_t ns); /* waits, and does nothing */
-bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes); /* initialised */
+bw_status bw_cuda_launch_flush(bw_device *device, cudaStream_t stream, void *memory, int64_t bytes); /* initialized */
 bw_status bw_cuda_gather(bw_device *device, const void *pieces, int64_t count, void *packed); /* both on the device */
 
 BW_C_END

@@ -16,7 +16,7 @@ static const struct {
     int code;
     const char *advice;
 } advices[] = {
-    {15, "the driver is older than this CUPTI, or the GPU was not initialised: update the driver"},
+    {15, "the driver is older than this CUPTI, or the GPU was not initialized: update the driver"},
     {23, "another profiler holds CUPTI in this process: run without it"},
     {26,
      "another process uses the GPU's performance monitors (DCGM, ncu, nsys): stop it, or `dcgmi profiling --pause`"},

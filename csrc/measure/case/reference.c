@@ -27,7 +27,7 @@ void bw_reference_free(bw_reference *self) {
     *self = (bw_reference){.spec = self->spec};
 }
 
-/* A walk over rows [first, first + count): every row once, neighbours far apart wherever it ends. Groups of `parts`
+/* A walk over rows [first, first + count): every row once, neighbors far apart wherever it ends. Groups of `parts`
  * rows are walked over so many times, and each time another part of each is given out. */
 typedef struct walk {
     int64_t first, count, parts, groups, position, step, walked, pass, left;

@@ -9,7 +9,7 @@
 #include "base/types/input.h"
 #include "ops/operand.h"
 
-enum { TILE = 16 }; /* a reference row is up to so many neighbouring columns of one row of D: A's row serves them all */
+enum { TILE = 16 }; /* a reference row is up to so many neighboring columns of one row of D: A's row serves them all */
 
 static const bw_param params[] = {
     BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1, .small = 3),

@@ -14,7 +14,7 @@
 
 extern const bw_op bw_op_kv_gather;
 
-/* Logical pages are scattered over the physical ones, neighbours far apart: page p lies at (step p + offset) mod
+/* Logical pages are scattered over the physical ones, neighbors far apart: page p lies at (step p + offset) mod
  * count. */
 static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
     int64_t step = bw_spread_step(count);

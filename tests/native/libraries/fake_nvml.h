@@ -13,7 +13,7 @@ typedef struct fake_nvml_state {
     int fail_code;
     bool failed;
     char failed_call[64];
-    int64_t live;               /* initialised and not shut down */
+    int64_t live;               /* initialized and not shut down */
     unsigned long long reasons; /* the throttle word */
     unsigned power_type;        /* of the instantaneous power: 1 = unsigned */
 } fake_nvml_state;

@@ -99,7 +99,7 @@ BW_DEVICE void multiply_tiles(const product_view<T> &a, const product_view<T> &b
     }
 }
 
-// Calls store(row, column, low, high) for two neighbouring sums of the tile, the first in an even column.
+// Calls store(row, column, low, high) for two neighboring sums of the tile, the first in an even column.
 template <typename Store>
 BW_DEVICE void for_sums(const float (&acc)[4][4][4], Store store) {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;

@@ -41,7 +41,7 @@ BW_DEVICE void bw_from_float(float value, __nv_bfloat16 *out) {
     *out = __float2bfloat16_rn(value);
 }
 
-// Two neighbouring 16-bit elements in one register, the first in the low half.
+// Two neighboring 16-bit elements in one register, the first in the low half.
 BW_DEVICE float2 bw_unpack_pair(uint32_t bits, __half) {
     __half2 pair;
     memcpy(&pair, &bits, sizeof pair);

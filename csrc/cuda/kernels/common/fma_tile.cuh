@@ -1,6 +1,6 @@
 // A 64 x 64 tile of a matrix product through shared memory, accumulated in float: the plain kernels' work horse.
 //   acc[i][j] = sum over k of A(ty + 16 i, k) * B(tx + 16 j, k)        tx = thread % 16, ty = thread / 16
-// A and B are strided views; whichever index is contiguous in memory is the one that neighbouring threads read.
+// A and B are strided views; whichever index is contiguous in memory is the one that neighboring threads read.
 #pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
@@ -8,7 +8,7 @@
 // A thread has 4 x 4 sums: 8 loads from shared memory for 16 products. A row's 16 floats are a stretch of 64 bytes.
 constexpr int bw_tile_rows = 64, bw_tile_depth = 16, bw_tile_threads = 256;
 
-// Rows of 66 floats: stores by neighbouring k and loads by neighbouring rows both fall in different banks.
+// Rows of 66 floats: stores by neighboring k and loads by neighboring rows both fall in different banks.
 struct bw_tile_shared {
     float a[bw_tile_depth][bw_tile_rows + 2];
     float b[bw_tile_depth][bw_tile_rows + 2];
@@ -19,7 +19,7 @@ template <typename T>
 struct bw_tile_view {
     const T *first;
     int64_t rows, depth;
-    int64_t stride;  // between rows, or between k where rows are neighbours in memory
+    int64_t stride;  // between rows, or between k where rows are neighbors in memory
 };
 
 template <bool depth_contiguous, typename T>

@@ -24,7 +24,7 @@ BW_DEVICE float bw_softmax_reference(float top) {
     return top == -INFINITY ? 0.0f : top;
 }
 
-// A row of a C fragment lies in the four neighbouring lanes of a quad.
+// A row of a C fragment lies in the four neighboring lanes of a quad.
 BW_DEVICE float bw_quad_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(bw_all_lanes, value, 1));
     return fmaxf(value, __shfl_xor_sync(bw_all_lanes, value, 2));

@@ -68,7 +68,7 @@ BW_DEVICE void bw_tensor_transposed(uint32_t (&out)[4], T *tile, int row0, int p
     }
 }
 
-// The A fragment of weights that two neighbouring C fragments hold.
+// The A fragment of weights that two neighboring C fragments hold.
 template <typename T>
 BW_DEVICE void bw_tensor_weights(uint32_t (&out)[4], const float (&left)[4], const float (&right)[4], T type) {
     out[0] = bw_pack_pair(left[0], left[1], type);

@@ -1,6 +1,6 @@
 // The lower variants of gemm, each slower than `tiled` and simpler. One float sum an element of D in all of them.
-//   naive      a thread an element of D: its neighbours read rows of B that lie K elements apart, a memory line each
-//   coalesced  a warp an element of D: its lanes read neighbouring elements of the same two rows
+//   naive      a thread an element of D: its neighbors read rows of B that lie K elements apart, a memory line each
+//   coalesced  a warp an element of D: its lanes read neighboring elements of the same two rows
 //   shared     32 x 32 tiles through shared memory, read from memory once for 32 products; lanes read the same column
 //              of 32 rows, which all lie in one bank
 //   padded     rows of 33 floats: the same column of 32 rows lies in 32 banks

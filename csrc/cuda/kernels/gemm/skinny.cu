@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     }
 
     // A lane's sums are of rows r and r + 8 and of columns 2 j, 2 j + 1: halves r % 2, r % 2, 0 and 1 of a line. Those
-    // of the other half are with the neighbour, lane ^ 4: each keeps one row's and gives the other's away.
+    // of the other half are with the neighbor, lane ^ 4: each keeps one row's and gives the other's away.
     const bool odd = lane / 4 % 2 != 0;
     float *own = shared + (warp * rows + (odd ? tile : 0) + lane / 8) * columns + lane % 4;
 #pragma unroll

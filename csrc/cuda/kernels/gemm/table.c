@@ -40,7 +40,7 @@ static const bw_variant rows[] = {
             .prediction = {.changes = "the baseline: what the formula says, a thread an element of D"}),
     VARIANT(coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
             .prediction =
-                {.changes = "a warp an element: lanes read neighbours in memory, not rows that lie K apart",
+                {.changes = "a warp an element: lanes read neighbors in memory, not rows that lie K apart",
                  .predicted = 8.0,
                  .because =
                      "a load touches 1 line instead of 32; adding up the lanes' sums and L2 take a part of that back"}),

@@ -20,7 +20,7 @@ BW_DEVICE void bw_gemm_write_pair(T *to, float low, float high) {
     *(uint32_t *)to = bw_pack_pair(low, high, T());
 }
 
-// Two neighbours of row `row`, the first in an even column; those past the end are left out.
+// Two neighbors of row `row`, the first in an even column; those past the end are left out.
 template <typename T>
 BW_DEVICE void bw_gemm_store_pair(const T *c, T *d, int64_t row, int64_t column, int64_t n, float low, float high) {
     const int64_t at = row * n + column;
@@ -40,7 +40,7 @@ static inline const char *bw_gemm_tiles_refuse(const bw_dims *dims, int64_t rows
                                                                : nullptr;
 }
 
-// A block per tile of rows x columns; blocks that share rows of B are neighbours. The kernel takes (a, b, c, d, m, n,
+// A block per tile of rows x columns; blocks that share rows of B are neighbors. The kernel takes (a, b, c, d, m, n,
 // k, tiles_m).
 template <typename Kernel>
 static bw_status bw_gemm_choose_tiles(const bw_dims *dims, Kernel kernel, int64_t rows, int64_t columns, int threads,

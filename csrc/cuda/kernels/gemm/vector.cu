@@ -2,7 +2,7 @@
 // the loads from shared memory, and these are of 16 bytes, four to a step of K instead of eight.
 //   - memory is read 16 bytes a thread; the next tiles are under way while this one's products are taken, and two pairs
 //     of buffers leave one barrier a tile;
-//   - tiles lie in shared memory as K x rows, so that a thread's four neighbouring rows are one load;
+//   - tiles lie in shared memory as K x rows, so that a thread's four neighboring rows are one load;
 //   - rows that start anywhere (K no multiple of 16 bytes) are read element by element.
 #include "cuda/kernels/gemm/tiles.cuh"
 

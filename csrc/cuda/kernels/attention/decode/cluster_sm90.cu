@@ -35,7 +35,7 @@ struct cluster_memory {
     uint64_t barrier;
 };
 
-// The block's part of each item, to the block whose item it is. Eight neighbouring items a warp at a time.
+// The block's part of each item, to the block whose item it is. Eight neighboring items a warp at a time.
 template <typename Memory, int warps, int blocks>
 BW_DEVICE void push_items(Memory &memory, const typename Memory::cells_type &cells, int rank, int items) {
     const int lane = (int)threadIdx.x % 32, sharer = lane / 8;

@@ -171,7 +171,7 @@ BW_DEVICE void bw_add_scaled(float4 &sum, float4 part, float scale) {
 // warps hold the same heads (`static_shares` of them; else 0), everything is known when this is compiled.
 template <int cell_heads, int padded, int parts, int static_shares>
 struct bw_decode_cells {
-    static constexpr int stride = padded + bw_decode_cell_gap;  // keeps neighbouring rows in different banks
+    static constexpr int stride = padded + bw_decode_cell_gap;  // keeps neighboring rows in different banks
     static constexpr int batch = static_shares ? static_shares : 2;
     float *top, *sum, *out;  // [cell][cell_heads], [cell][cell_heads], [cell][cell_heads][stride]
     unsigned *ticket;        // the block's, for all its threads
@@ -185,7 +185,7 @@ struct bw_decode_cells {
         shares = static_shares ? static_shares : shares_;
         slot_bits = static_shares ? 0 : slot_bits_;
     }
-    // Four neighbouring values of a head's output over all cells, and what they stand on.
+    // Four neighboring values of a head's output over all cells, and what they stand on.
     __device__ __forceinline__ float4 total(int head, int dim, float2 &stand) const {
         const int step = (parts * cell_heads) << slot_bits;  // rows from one share to the next
         const int at0 = static_shares ? head : head / cell_heads * parts * cell_heads + head % cell_heads;
@@ -216,7 +216,7 @@ struct bw_decode_cells {
     }
 };
 
-// Four neighbouring elements of a row, at once where rows are `vectors`.
+// Four neighboring elements of a row, at once where rows are `vectors`.
 template <typename T>
 BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row, int dim, T *out) {
     if (row.vectors) {
@@ -441,7 +441,7 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     __syncthreads();
     bw_decode_store(cells, slots, place, row, out);
     if (place.splits == 1) return;
-    __syncwarp();  // no lane may poll for what its neighbours have yet to store
+    __syncwarp();  // no lane may poll for what its neighbors have yet to store
     const int combiners = min(place.splits - in_run, exchange.combiners);
     const int combiner = (int)*cells.ticket - (place.splits - combiners);
     if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, combiners, out);

@@ -9,7 +9,7 @@
 // other cache policies.)
 //   - a warp meets `tiles` x 16 keys at a time; as soon as a tile's keys are used, the next step's are asked for;
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
-//     neighbouring bytes;
+//     neighboring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
 //   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
 //   - where an entry's blocks have many long rows each, a part of its keys belongs to none of them: warps take these a

@@ -1,7 +1,7 @@
 // Keys as matrix instructions take them, for up to 8 query heads per K/V head: K and V go from memory straight into
 // registers, as the instructions' tall operand, and the group's heads are the 8 columns.
 //   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
-//     neighbouring bytes;
+//     neighboring bytes;
 //   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product.
 #pragma once
 
@@ -53,7 +53,7 @@ struct lane_query<chunks, true> {
 //   K: rows r and r + 8, of every 32 elements the eight from 8 c on: an m16n8k16 step takes the first four of them, the
 //      next one the others, from K and q alike
 //   V: keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9, of every 64 elements the eight from 8 r on: rows r and r + 8 of a tile,
-//      transposed, stand for two neighbours of these
+//      transposed, stand for two neighbors of these
 template <typename T, int padded>
 struct key_tile {
     static constexpr int k_chunks = padded / 32, v_chunks = padded / 64, k_chunk = 32, v_chunk = 64, per_load = 8;

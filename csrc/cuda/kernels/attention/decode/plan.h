@@ -102,7 +102,7 @@ constexpr int bw_decode_spare_steps(int padded) {
 }
 
 // Mirrored by the plan: how decode/fp32/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
-// each lane 4 neighbouring elements, two or three times where its lanes are not enough; its `steps` keys and `heads`
+// each lane 4 neighboring elements, two or three times where its lanes are not enough; its `steps` keys and `heads`
 // query heads make 8 or 16 scores at a time. Two blocks of 8 warps (4) run on a multiprocessor, each warp with a ring
 // of 8 to 16 KiB. More bytes on their way are slower: on an H200, 16 x 8192 keys of 160 elements, 32/8 heads, rings of
 // 12 KiB reach 98 % of a plain stream, of 18 KiB 94.5 %, of 24 KiB 93 %.

@@ -44,7 +44,7 @@ constexpr int tile_keys = 16, largest_warps = 4;
 template <int padded>
 constexpr int stages_for = padded <= 64 ? 4 : 3;
 
-// Two neighbouring elements of a row, zeros in place of those that are not `left`.
+// Two neighboring elements of a row, zeros in place of those that are not `left`.
 template <bool vectors, typename T>
 BW_DEVICE uint32_t load_pair(const T *from, int left) {
     if constexpr (vectors) return left > 0 ? *(const uint32_t *)from : 0;

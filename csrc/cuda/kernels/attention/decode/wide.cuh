@@ -86,7 +86,7 @@ BW_DEVICE void add_up(const wide_cells<padded, most_shares> &cells, int first, i
     }
 }
 
-// Four neighbours of a lane's values, added up over all keys.
+// Four neighbors of a lane's values, added up over all keys.
 template <typename T>
 BW_DEVICE void write_sum(float4 value, float weight, const bw_decode_place &place, int head_dim, int head, int step,
                          int quad, T *out) {
@@ -184,7 +184,7 @@ BW_DEVICE void finish_wide(const wide_cells<padded, most_shares> &cells, const b
         }
     });
     if (place.splits == 1) return;
-    __syncwarp();  // no lane may poll for what its neighbours have yet to store
+    __syncwarp();  // no lane may poll for what its neighbors have yet to store
     const int combiners = min(exchange.combiners, place.splits);
     const int combiner = (int)*cells.ticket - (place.splits - combiners);
     if (combiner >= 0) {

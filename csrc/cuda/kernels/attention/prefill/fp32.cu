@@ -11,7 +11,7 @@ namespace {
 
 constexpr int threads = 256;  // 16 x 16: rows and keys of a tile are multiples of 16
 
-// Rows are padded by 16 bytes: threads that read the same columns of neighbouring rows use different banks.
+// Rows are padded by 16 bytes: threads that read the same columns of neighboring rows use different banks.
 template <int padded, int rows, int keys>
 struct flash_layout {
     static constexpr int stride = padded + 4, weight_stride = keys + 4;

@@ -3,7 +3,7 @@
 //   strided  a lane walks its own key's row: the 32 lanes of a load touch 32 lines of memory
 //   shared   32 rows of K and V pass through shared memory, read from memory line by line, once for 8 queries; lanes
 //            walk their rows there, whose equal columns lie in one bank where head_dim is a multiple of 32
-//   padded   rows of head_dim + 1 floats: neighbours' equal columns lie in neighbouring banks
+//   padded   rows of head_dim + 1 floats: neighbors' equal columns lie in neighboring banks
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/shape.h"
 #include "cuda/kernels/common/softmax.cuh"

@@ -75,7 +75,7 @@ BW_DEVICE void multiply_values(const uint32_t (&weights)[blocks][eights / 2][4],
     }
 }
 
-// Rows first_row and first_row + 8 of a lane's output, normalised.
+// Rows first_row and first_row + 8 of a lane's output, normalized.
 template <int padded, typename T>
 BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stride, int64_t first_row, int64_t rows,
                           int head_dim) {

@@ -2,7 +2,7 @@
 // softmax, as in mma.cu. What 32-bit elements change:
 //   - mma takes 8 columns of head_dim, or 8 keys, at a time. Of which key is which of a step's 8 only the weights and V
 //     must agree: keys 2 c and 2 c + 1 are c and c + 4, so that C fragments of scores are A fragments of weights;
-//   - ldmatrix does not transpose them: a lane reads four neighbours of V at once, which are its column in four
+//   - ldmatrix does not transpose them: a lane reads four neighbors of V at once, which are its column in four
 //   products;
 //   - rows are padded by 16 bytes: both ways of reading find all banks.
 // FP32: products of common/split_tf32.cuh.
@@ -177,7 +177,7 @@ BW_DEVICE void multiply_values(const float (&weights)[blocks][keys / 8][4], cons
     }
 }
 
-// Rows first_row and first_row + 8 of a lane's output, normalised; `to` is row 0.
+// Rows first_row and first_row + 8 of a lane's output, normalized; `to` is row 0.
 template <bool exact, int padded>
 BW_DEVICE void store_rows(const bw_softmax_sums<padded, 2> &sums, float *to, int64_t stride, int64_t first_row,
                           int64_t rows, int head_dim, bool vectors) {

@@ -71,7 +71,7 @@ BW_DEVICE uint4 read_row(const float *rows, int row, int step) {
 
 // The block's query heads as A fragments: of each 16 heads and 8 elements what a lane needs, high parts and behind all
 // of them low ones; zeros in place of heads and elements that there are not. Of 16 elements, lane 4 r + c meets four
-// neighbours from 4 c on, of heads r and r + 8: two in the first product, two in the second.
+// neighbors from 4 c on, of heads r and r + 8: two in the first product, two in the second.
 template <int padded, int blocks>
 struct query_parts {
     static constexpr int count = blocks * padded * row_heads / 8, each = count / (32 * most_warps);

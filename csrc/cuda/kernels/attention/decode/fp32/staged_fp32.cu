@@ -1,7 +1,7 @@
 // attention_decode, FP32, on CUDA cores: up to 4 query heads per K/V head, of rows of up to 64 elements 8, and rows
 // that split_fp32.cu does not take.
 //   - a part of a warp (16 lanes for head_dim up to 64 and for 132 to 192, else all 32) holds a key, each lane 4
-//     neighbouring elements of every 4 x 16 or 4 x 32; a lane copies what it will use itself, a step or more ahead,
+//     neighboring elements of every 4 x 16 or 4 x 32; a lane copies what it will use itself, a step or more ahead,
 //     through shared memory: nobody waits for anybody;
 //   - a warp keeps 4 or 8 query heads in registers; a group's other heads are other warps', which read the same keys at
 //     about the same time, from the L2;
@@ -18,7 +18,7 @@ struct row_part {
     float value[Lanes::quads * 4];
 };
 
-// Four neighbouring elements, zeros in place of those that are not `left`.
+// Four neighboring elements, zeros in place of those that are not `left`.
 BW_DEVICE float4 load_four(const float *from, int left) {
     float value[4];
 #pragma unroll
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(Lanes::warps * 32, 2)
     const int slot_bits = one_slot ? 0 : work.slot_bits, shares = one_slot ? Lanes::warps : work.shares;
     const int warp = (int)threadIdx.x / 32, slot = warp & ((1 << slot_bits) - 1), share = warp >> slot_bits;
     const int part = (int)threadIdx.x % 32 / Lanes::lanes, lane = (int)threadIdx.x % Lanes::lanes;
-    // A step: each part of each share takes `steps` neighbouring keys.
+    // A step: each part of each share takes `steps` neighboring keys.
     const int step_pace = shares * Lanes::parts * Lanes::steps;
     const int first = (share * Lanes::parts + part) * Lanes::steps;
     float *ring =

@@ -65,7 +65,7 @@ def _read_datasheets() -> dict[str, Any]:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """List the devices of the catalogue, in its order."""
+    """List the devices of the catalog, in its order."""
     lists = ("aliases", "family", "checked", "unconfirmed")
     sheets = _read_datasheets()["device"]
     return tuple(Entry(**{**sheet, **{name: tuple(sheet.get(name, ())) for name in lists}}) for sheet in sheets)
@@ -132,7 +132,7 @@ def _words(name: str) -> list[str]:
     return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in _MAKERS]
 
 
-def catalogue() -> pd.DataFrame:
+def catalog() -> pd.DataFrame:
     """Tabulate the devices that `bwprof.predict` knows by name.
 
     Returns
@@ -145,8 +145,8 @@ def catalogue() -> pd.DataFrame:
 
     Examples
     --------
-    >>> from bwprof.analysis.prediction.catalogue import catalogue
-    >>> catalogue().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
+    >>> from bwprof.analysis.prediction.catalog import catalog
+    >>> catalog().set_index("id").loc["A100-80GB", ["bandwidth_gb_s", "fp16"]].tolist()
     [2039.0, 312.0]
     """
     import pandas as pd
@@ -397,7 +397,7 @@ def card_from_entry(entry: Entry, streams: Streams | None = None) -> Card:
 
 
 def card_from_roofs(roofs: Roofs) -> Card:
-    """Make a card from measured roofs; other figures come from the catalogue where it has the device."""
+    """Make a card from measured roofs; other figures come from the catalog where it has the device."""
     entry, name = find(roofs.device), roofs.device or CUSTOM_DEVICE
     known = card_from_entry(entry) if entry else Card(name, math.nan, {}, bundled_streams(), "")
     return replace(
@@ -418,8 +418,7 @@ def _card_from_numbers(text: str, streams: Streams | None) -> Card:
         name = registry.precision_name(name)
         if not name or not value:
             raise ValueError(f"device is '{quote_text(text)}': '{quote_text(part)}' is no NAME=NUMBER")
-        if name not in (*_NUMBERS, *rates):
-            allowed = (*_NUMBERS, *rates)
+        if name not in (allowed := (*_NUMBERS, *rates)):
             raise ValueError(describe_unknown("number of a device", name, allowed, where=f"'{quote_text(text)}'"))
         if name in numbers:
             raise ValueError(f"device is '{quote_text(text)}': {name} is given twice")
@@ -453,7 +452,7 @@ def _scale_streams(card: Card, floor: float | None) -> Card:
     """Scale a measured device's streams to a card: the bandwidth part by bandwidth, the latency part by the clock."""
     base = card.streams.as_measured
     origin = find(base.measured_on)
-    # The bandwidth of a device outside the catalogue is that of its largest read.
+    # The bandwidth of a device outside the catalog is that of its largest read.
     bandwidth = float(origin.bandwidth_gb_s if origin else base.ceiling_gb_s(1.0, 0.0))
     latency = (origin.clock_mhz if origin and origin.clock_mhz else math.nan) / card.clock_mhz
     latency = 1.0 if math.isnan(latency) else latency

@@ -1,4 +1,4 @@
-"""The catalogue of devices, and devices by numbers: figures, sources, unknown names."""
+"""The catalog of devices, and devices by numbers: figures, sources, unknown names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 
 import bwprof
-from bwprof.analysis.prediction.catalogue import catalogue, entries, find, resolve_card
+from bwprof.analysis.prediction.catalog import catalog, entries, find, resolve_card
 from bwprof.roofs.limiter import ridge
 
 IDS = (
@@ -17,7 +17,7 @@ IDS = (
 
 
 def test_every_device_has_sources() -> None:
-    frame = catalogue().set_index("id")
+    frame = catalog().set_index("id")
     assert list(frame.index) == IDS.split()
     assert frame["source"].str.contains("https://").all()
     assert frame[["bandwidth_gb_s", "fp32", "fp16", "memory_gb", "year"]].notna().all(axis=None)
@@ -31,7 +31,7 @@ def test_every_device_has_sources() -> None:
     [("A100-80GB", 153.0), ("A100-40GB", 200.6), ("L4", 403), ("H100-SXM", 295), ("H200", 206)],
 )
 def test_ridges_by_the_data_sheets(device: str, ridge_fp16: float) -> None:
-    row = catalogue().set_index("id").loc[device]
+    row = catalog().set_index("id").loc[device]
     assert ridge(row["fp16"], row["bandwidth_gb_s"]) == pytest.approx(ridge_fp16, rel=3e-3)
 
 
@@ -40,8 +40,8 @@ def test_rates_are_dense() -> None:
     for entry in entries():
         if "fp8_e4m3" in entry.tflops:
             assert entry.tflops["fp8_e4m3"] / entry.tflops["fp16"] == pytest.approx(2, rel=0.02), entry.id
-    assert catalogue().set_index("id").loc["L4", "fp16"] == 121  # 242 with sparsity
-    assert catalogue().set_index("id").loc["RX-7900-XT", "bandwidth_gb_s"] == 800
+    assert catalog().set_index("id").loc["L4", "fp16"] == 121  # 242 with sparsity
+    assert catalog().set_index("id").loc["RX-7900-XT", "bandwidth_gb_s"] == 800
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_nearest_device_is_logged(
 
 def test_memory_is_the_reported_size() -> None:
     """Measured devices have their reported memory, others that of the data sheet, which a step notes."""
-    known = catalogue().set_index("id")
+    known = catalog().set_index("id")
     for card, example in (("H100-SXM", "h100"), ("H200", "h200")):
         facts = bwprof.load_example(example).attrs["run"]["facts"]
         assert known.loc[card, "memory_gb"] * 1e9 == pytest.approx(facts["memory_bytes"])

@@ -1,6 +1,6 @@
 """A/A beside busy processes on a CPU: how many rows are flagged, and how far do pairs without a flag lie apart?
 
-    python3 tests/benchmarks/neighbours.py [--busy 0 compute:1 memory:2 ...] [--rounds 6] [--cases 8] [--seconds 0.25]
+    python3 tests/benchmarks/neighbors.py [--busy 0 compute:1 memory:2 ...] [--rounds 6] [--cases 8] [--seconds 0.25]
 
 compute:N starts N processes that compute, memory:N as many that copy 64 MiB to and fro; 0 is none. Cases of the default
 suite, spread over it, are measured in turns; the first with the second measurement of a case is a pair, the third with
@@ -118,7 +118,7 @@ def main() -> None:
     lines = []
     with hardware.borrow_device("cpu", 0) as device:
         show(f"{machine(device)}; {parsed.seconds:g} s of sampling at most, gate {DEFAULT_GATE:.0%}")
-        context = Context("neighbours", "cpu", hardware.facts(device), None)
+        context = Context("neighbors", "cpu", hardware.facts(device), None)
         for what in parsed.busy:
             with busy(what):
                 lines.append(line(what, measured(device, context, parsed.rounds, parsed.cases, parsed.seconds)))

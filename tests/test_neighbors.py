@@ -1,4 +1,4 @@
-"""Noisy neighbours: what is seen of them on a CPU, and which rows are flagged for it."""
+"""Noisy neighbors: what is seen of them on a CPU, and which rows are flagged for it."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_an_interrupted_second_try_loses_no_row(monkeypatch: pytest.MonkeyPatch,
     assert [rows[0]["flags"], rows[2]["flags"]] == ["", "noisy"]
 
 
-# ---- a neighbour that was there from the beginning ----
+# ---- a neighbor that was there from the beginning ----
 
 
 class Streams(Executor):
@@ -273,7 +273,7 @@ def everywhere(store: Store, folder: Path) -> list[list[RowDict]]:
 
 
 def test_a_later_stream_that_is_better_flags_earlier_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A neighbour goes after three of eight cases, whose streams are 5, 30 and 25 % slower than the best there is; two
+    """A neighbor goes after three of eight cases, whose streams are 5, 30 and 25 % slower than the best there is; two
     have another try, the second of which is beside it again. The best stream of all is beside that of the second case.
     """
     took = [1.05e6, 1.3e6, 1.25e6, 1e6, 1.02e6, 1e6, 1.04e6, 1.05e6]
