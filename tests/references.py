@@ -26,6 +26,22 @@ def excess(found: np.ndarray, expected: np.ndarray, limit: float, spacing: float
     return np.maximum(np.abs(found - expected) - spacing / 2, 0.0) / (limit * scale)
 
 
+class CaseWithin:
+    """A case some of whose methods a subclass replaces."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.case = _core.Case(*arguments, **options)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.case.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.case, name)
+
+
 # ---- devices: every instruction set of this machine, every GPU ----
 
 

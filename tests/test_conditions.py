@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import references
 
 import bwprof
 from bwprof import _core, hardware
@@ -101,19 +102,7 @@ def measured_with(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], deadl
     """The row of a small CPU case whose measurements have these conditions, one after the other."""
     next_conditions = answers(*found)
 
-    class Measured:
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self.case = _core.Case(*arguments, **options)
-
-        def __enter__(self) -> Measured:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.case.close()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.case, name)
-
+    class Measured(references.CaseWithin):
         def measure(self, **options: Any) -> dict[str, Any]:
             return self.case.measure(**options) | {"conditions": next_conditions()}
 

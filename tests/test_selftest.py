@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import references
 from rich.console import Console
 
 import bwprof
@@ -74,19 +75,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, rotation_reads: float, elements: int 
     """The row of a copy whose counted rotation reads so many bytes of each launch from DRAM."""
     requested: list[bool] = []
 
-    class Counted:
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self.case = _core.Case(*arguments, **options)
-
-        def __enter__(self) -> Counted:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.case.close()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.case, name)
-
+    class Counted(references.CaseWithin):
         def measure(self, **options: Any) -> dict[str, Any]:
             return self.case.measure(**options) | {"cold": True}
 
