@@ -66,8 +66,8 @@ ORDINARY = {
     "function": int, "nothing": int, "stream": 0, "sets": 1, "footprint_bytes": 0, "cache": "hot", "groups": [],
     "precision_target": 0.5, "min_samples": 2, "max_seconds": 0.0, "verify_budget_s": 0.0, "budget_s": 0.0,
     "poll": None, "timer": None, "flush": None, "trace": False, "settled": True, "rotated": False, "outputs": {},
-    "arrays": {}, "threads": 1, "countdown": 0, "capacity": 4, "nvtx": False, "name": "x", "bytes": 1, "on": True,
-    "seed": 0, "device": None, "bytes_read": 1, "bytes_written": 1,
+    "arrays": {}, "threads": 1, "countdown": 0, "plan": 0, "capacity": 4, "nvtx": False, "name": "x", "bytes": 1,
+    "on": True, "seed": 0, "device": None, "bytes_read": 1, "bytes_written": 1,
 }
 def close(target):
     try:
