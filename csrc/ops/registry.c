@@ -52,17 +52,23 @@ static const bw_param *param_from_list(const bw_op *op, bw_from_list what) {
     return NULL;
 }
 
-/* The list is an operand: as many numbers as it has elements, each within its range. */
+/* As many numbers as there are entries. */
+static bw_status check_list_count(const bw_op *op, const bw_dims *dims) {
+    if (!dims->list) return BW_OK;
+    const bw_param *param = param_from_list(op, BW_FROM_COUNT);
+    const int64_t count = dims->value[param - op->params];
+    if (dims->list_count == count) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "%s has %" PRId64 " lengths: allowed is one per %s entry, %" PRId64, op->list,
+                   dims->list_count, param->name, count);
+}
+
+/* The list is an operand: each number is within its range. */
 static bw_status check_list(const bw_op *op, const bw_dims *dims, const bw_operand *operands, int count) {
     const bw_operand *list = NULL;
     for (int i = 0; i < count; i++) {
         if (operands[i].present && operands[i].recipe == BW_RECIPE_LIST) list = &operands[i];
     }
     if (!list) return BW_OK;
-    if (dims->list_count != list->elems) {
-        return bw_fail(BW_CODE_INVALID, "%s has %" PRId64 " lengths: allowed is one per %s entry, %" PRId64, list->name,
-                       dims->list_count, param_from_list(op, BW_FROM_COUNT)->name, list->elems);
-    }
     for (int64_t i = 0; i < list->elems; i++) {
         if (dims->list[i] >= list->minimum && dims->list[i] <= list->maximum) continue;
         return bw_fail(BW_CODE_INVALID, "%s[%" PRId64 "] = %" PRId64 ": allowed is %" PRId64 " to %s = %" PRId64,
@@ -122,6 +128,7 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
                        param->name, dims->value[i], param->minimum, param->maximum);
     }
     if (op->validate) BW_TRY(op->validate(dims));
+    BW_TRY(check_list_count(op, dims)); /* operands count the keys of as many entries */
     bw_operand operands[BW_MAX_OPERANDS];
     int count;
     BW_TRY(bw_op_operands(op, dims, precision, operands, &count));
