@@ -130,7 +130,7 @@ def _build(factory: pytest.TempPathFactory, includes: list[str], name: str, more
         objects.append(str(folder / f"{Path(source).stem}.cc.o"))
         call(["c++", "-std=c++17", *plain, *flags, "-c", source, "-o", objects[-1]])
     program = folder / name
-    call(["cc", *flags, *objects, "-pthread", "-ldl", "-lm", "-o", str(program)])
+    call(["c++", *flags, *objects, "-pthread", "-ldl", "-lm", "-o", str(program)])
     return Native(program, build_library(folder, "libcupti.so.13", includes), environment)
 
 

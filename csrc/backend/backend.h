@@ -144,6 +144,8 @@ typedef struct bw_variant {
     const char *(*refuses)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
     bool (*prefers)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
     int64_t (*scratch_bytes)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+    /* Optional: room for the scratch of any plan that `prepare` may choose; scratch_bytes is that of the chosen one. */
+    int64_t (*largest_scratch_bytes)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
     int64_t (*workspace_bytes)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
     /* Adds what the variant's intermediates move to the cost's algorithmic bytes. facts may be NULL (a cost asked
      * for without a device): assume what most devices would do. */

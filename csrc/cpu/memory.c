@@ -162,15 +162,18 @@ bw_status bw_memory_allocate(bw_memory *memory, bw_pool *pool, int64_t bytes, co
 }
 
 void bw_memory_release(bw_memory *memory, void *pointer) {
-    bw_mapping *mapping = memory->mappings;
-    while (mapping && mapping->start != pointer) mapping = mapping->next;
-    if (!mapping) return;
-    if (mapping->bytes <= memory->cached_limit && memory->cached_bytes + mapping->bytes > memory->cached_limit) {
-        drop_cached(memory); /* for this one */
+    for (bw_mapping **link = &memory->mappings, *mapping; (mapping = *link); link = &mapping->next) {
+        if (mapping->start != pointer || !mapping->used) continue;
+        if (mapping->bytes > memory->cached_limit) {
+            *link = mapping->next;
+            unmap(mapping);
+            return;
+        }
+        if (memory->cached_bytes + mapping->bytes > memory->cached_limit) drop_cached(memory);
+        mapping->used = false;
+        memory->cached_bytes += mapping->bytes;
+        return;
     }
-    mapping->used = false;
-    memory->cached_bytes += mapping->bytes;
-    if (memory->cached_bytes > memory->cached_limit) drop_cached(memory);
 }
 
 void bw_memory_close(bw_memory *memory) {

@@ -159,7 +159,7 @@ bw_status bw_op_find(const char *name, int *out);
 
 int bw_op_param_index(const bw_op *op, const char *name); /* -1: no such parameter */
 
-/* dims->op, defaults for the parameters that `given` (a bit per parameter) leaves out, then every check: ranges, the
+/* dims->op, defaults for the parameters that `present` (a bit per parameter) leaves out, then every check: ranges, the
  * list, the operation's own rules, sizes that would overflow. */
 bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigned present, bw_dims *dims);
 

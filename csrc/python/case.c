@@ -156,16 +156,20 @@ static void case_dealloc(PyObject *object) {
  * a signal ends the wait: the case is then as it was. */
 static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     case_object *self = (case_object *)object;
+    const unsigned long thread = PyThread_get_thread_ident(), before = self->closer;
     int signaled = 0;
     if (find_user(self)) {
         return PyErr_Format(PyExc_ValueError, "this Case cannot be closed from within a call of its own");
     }
+    if (!self->device || (self->closers && before == thread)) Py_RETURN_NONE; /* a signal's handler, in such a call */
     self->closers++;
+    self->closer = thread;
     for (free_if_unused(self); self->device && signaled == 0; free_if_unused(self)) {
         core_pause(1000);
         signaled = PyErr_CheckSignals();
     }
     self->closers--;
+    self->closer = before;
     if (signaled < 0) return NULL;
     Py_RETURN_NONE;
 }

@@ -24,11 +24,12 @@ typedef struct case_object {
     PyObject_HEAD
     device_object *device; /* NULL once closed */
     bw_case *content;
-    unsigned long *users; /* the threads of the calls under way, while which nobody may free it */
+    unsigned long *users; /* threads whose calls use it: nobody may free it meanwhile */
     Py_ssize_t user_count;
-    int closers;  /* calls of close() that wait for the end of these */
-    bool dropped; /* nobody refers to it: its own memory is freed with its content */
-    bool queued;  /* among the device's `unused` */
+    int closers;          /* calls of close() that wait until there are no users */
+    unsigned long closer; /* the thread of the latest of them */
+    bool dropped;         /* nobody refers to it: its own memory is freed with its content */
+    bool queued;          /* among the device's `unused` */
     struct case_object *next;
 } case_object;
 

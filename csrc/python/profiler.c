@@ -130,21 +130,26 @@ static PyObject *profiler_open(PyObject *object, PyObject *args, PyObject *kwarg
         return PyErr_Format(PyExc_ValueError, "capacity = %lld: allowed is 1 to %d", (long long)capacity,
                             CAPACITY_MOST);
     }
-    bw_status status;
-    CORE_ASK(status, device,
-             self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
-                          : bw_ranges_create(session, handle, capacity, &self->ranges));
-    if (status) return core_raise(object, status);
+    PyObject *ids = PyDict_New(), *unused = PyDict_New(); /* before it is open: this may run code of others */
+    bw_status status = BW_OK;
+    if (ids && unused) {
+        CORE_ASK(status, device,
+                 self->ranges ? bw_fail(BW_CODE_INVALID, "this Profiler is open already")
+                              : bw_ranges_create(session, handle, capacity, &self->ranges));
+    }
+    if (!ids || !unused || status) {
+        Py_XDECREF(ids);
+        Py_XDECREF(unused);
+        return status ? core_raise(object, status) : NULL;
+    }
     self->ranges->records_begins = true;
     if (!nvtx) self->ranges->annotations = NULL;
     self->stream = handle;
+    self->ids = ids;
+    self->unused = unused;
     self->device = (device_object *)Py_NewRef((PyObject *)device);
     device->open_profilers++;
-    self->ids = PyDict_New();
-    self->unused = PyDict_New();
-    if (self->ids && self->unused) Py_RETURN_NONE;
-    release(self);
-    return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *profiler_close(PyObject *object, PyObject *Py_UNUSED(unused)) {

@@ -130,6 +130,34 @@ static void the_rotation_follows_the_variant(int op_index) {
 }
 
 /* Prepared once per layout, released before the next; a second measurement needs no new one. */
+/* `prepare` finds a plan with less scratch: 8 KiB touched and 8 KiB of scratch need 16 sets, where 56 KiB would need 4.
+ */
+static void the_rotation_follows_the_plan(int op_index) {
+    (void)op_index;
+    fixture f;
+    bw_measurement m = {0};
+    bw_measure_options options = usual_options();
+    fake.rows = 1;
+    fake.scratch[0] = fake.largest_scratch = 56 * 1024;
+    fake.found_scratch = 8 * 1024;
+    fake.cache_bytes = 64 * 1024;
+    if (OK(open_copy(&f, 1024))) {
+        CHECK_EQUAL(bw_case_choice(f.content)->cost.footprint_bytes, 64 * 1024);
+        if (OK(bw_measure(f.content, &options, &m))) {
+            const bw_choice *found = bw_case_choice(f.content);
+            CHECK_EQUAL(found->cost.footprint_bytes, 16 * 1024);
+            CHECK_EQUAL(found->cost.algorithmic_bytes_read - found->cost.bytes_read, 8 * 1024);
+            CHECK_EQUAL(found->layout.set_bytes, 64 * 1024);
+            CHECK(found->note[0] == '\0', "'%s'", found->note);
+            CHECK_EQUAL(m.rotation.sets, 16);
+            CHECK_EQUAL(fake.last_plan.set_count, 16);
+            CHECK_EQUAL(fake.prepared[0], 2);
+        }
+    }
+    bw_measurement_free(&m);
+    close_case(&f);
+}
+
 static void prepared_once(int op_index) {
     (void)op_index;
     fixture f;
@@ -264,6 +292,7 @@ const check variant_checks[] = {
     {"a_missing_preferred_row_steps_down", false, a_missing_preferred_row_steps_down},
     {"nothing_stands_in_for_a_named_variant", false, nothing_stands_in_for_a_named_variant},
     {"the_rotation_follows_the_variant", false, the_rotation_follows_the_variant},
+    {"the_rotation_follows_the_plan", false, the_rotation_follows_the_plan},
     {"prepared_once", false, prepared_once},
     {"launched_once", false, launched_once},
     {"prepared_again_after_once", false, prepared_again_after_once},

@@ -317,6 +317,7 @@ static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, 
     if (!*state) return bw_fail(BW_CODE_MEMORY, "no memory for a variant's state");
     fake.live_states++;
     fake.prepared[row]++;
+    if (fake.found_scratch) fake.scratch[row] = fake.found_scratch;
     fake.prepared_once += sets[0].once;
     return BW_OK;
 }
@@ -339,6 +340,10 @@ static void release_state(void *state) {
     static int64_t scratch_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {   \
         (void)dims, (void)precision, (void)facts;                                                                      \
         return fake.scratch[row];                                                                                      \
+    }                                                                                                                  \
+    static int64_t largest_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {   \
+        (void)dims, (void)precision, (void)facts;                                                                      \
+        return bw_max64(fake.scratch[row], fake.largest_scratch);                                                      \
     }                                                                                                                  \
     static int64_t workspace_##row(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) { \
         (void)dims, (void)precision, (void)facts;                                                                      \
@@ -365,8 +370,9 @@ ROW_FUNCTIONS(2)
 #define ROW(row, title)                                                                                       \
     {                                                                                                         \
         .name = title, .text = title, .precisions = ~0u, .rounds_once = (row) != 1, .refuses = refuses_##row, \
-        .prefers = prefers_##row, .scratch_bytes = scratch_##row, .workspace_bytes = workspace_##row,         \
-        .extra_cost = extra_##row, .prepare = prepare_##row, .release = release_state, .launch = launch_##row \
+        .prefers = prefers_##row, .scratch_bytes = scratch_##row, .largest_scratch_bytes = largest_##row,     \
+        .workspace_bytes = workspace_##row, .extra_cost = extra_##row, .prepare = prepare_##row,              \
+        .release = release_state, .launch = launch_##row                                                      \
     }
 static const bw_variant variant_rows[FAKE_ROWS] = {ROW(0, "plain"), ROW(1, "middle"), ROW(2, "library")};
 

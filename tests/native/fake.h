@@ -38,6 +38,8 @@ typedef struct fake_state {
     bool refusing[FAKE_ROWS];     /* refuses every shape */
     bool preferring[FAKE_ROWS];   /* prefers every shape */
     int64_t scratch[FAKE_ROWS];   /* bytes */
+    int64_t largest_scratch;      /* room for more of it */
+    int64_t found_scratch;        /* above 0: `prepare` finds a plan that takes so much */
     void (*meanwhile)(void);      /* called while a case asks a row what follows from it */
     int64_t workspace[FAKE_ROWS]; /* bytes */
     double launch_ns, amplitude;  /* of the toy clock */

@@ -54,7 +54,7 @@ typedef struct bw_planned_case {
 
 /* And how many cases it has; `name` NULL: the default one. */
 bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out, int *count);
-/* The case behind this one, which has no entry before the first and behind the last one. */
+/* Moves to the next case. The entry is NULL before the first case and after the last. */
 bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *planned_case);
 /* Complete, and checked; the list is the entry's. */
 bw_status bw_planned_case_dims(const bw_planned_case *planned_case, bw_dims *out);
@@ -82,5 +82,5 @@ bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome
 
 /* ---- rows.c ---- */
 
-/* A line of a result file: its header, with the names of any outcome's columns, or the row of an outcome. */
+/* Appends a line of a result file: the header or the row, as `form` says. */
 void bw_rows_add(bw_text *to, bw_form form, const bw_session *session, const bw_outcome *outcome, bool classic);

@@ -7,8 +7,7 @@
 
 enum { FLOOR_FACTOR = 3 }; /* within so many empty launches it is the launch that is measured */
 
-/* Of so many bytes, as all names of precisions and flags. */
-enum { WORDS_SIZE = 80 };
+enum { WORDS_SIZE = 80 }; /* room for a precision's name, or for all flags */
 
 static const char *const classic_params[] = {"M", "N", "K", NULL};
 

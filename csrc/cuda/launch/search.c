@@ -1,5 +1,5 @@
-/* A search times all candidates once, and then the best few longer. The clock of a GPU that had nothing to do rises
- * first, or the first candidates would be timed worst. */
+/* A search times all candidates once (of those that take long the first few), and then the best few longer. The clock
+ * of a GPU that had nothing to do rises first, or the first candidates would be timed worst. */
 #include "cuda/launch/search.h"
 
 #include <math.h>

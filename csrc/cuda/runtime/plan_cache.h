@@ -1,5 +1,5 @@
-/* Which of a variant's plans was the fastest for a case, as long as a device is open. Any number is a plan that works,
- * so that two cases may share a slot: the later one's search is kept. */
+/* The number of the fastest plan of each case that was searched, as long as a device is open. Two cases may share a
+ * slot: the later search stays. */
 #pragma once
 
 #include <stdbool.h>

@@ -135,7 +135,14 @@ static bw_status get_ready(bw_case *self, int64_t sets, bool once, bw_cache cach
         if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
         bw_case_release_buffers(self);
         bw_status status = bw_case_make_buffers(self, sets, once);
-        if (!status) return renew_choice(self);
+        const bw_choice *choice = bw_case_choice(self);
+        if (!status) {
+            status = renew_choice(self);
+            if (!status && (!rotation || bw_case_choice(self) == choice)) return BW_OK;
+            if (!status) continue; /* another footprint may need another rotation */
+            bw_case_release_buffers(self);
+            return status;
+        }
         bw_case_release_buffers(self);
         BW_TRY(step_down(self, status));
     }

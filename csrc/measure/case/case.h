@@ -27,7 +27,8 @@ typedef struct bw_case {
     const bw_annotation_calls *annotations; /* NULL: no profiling tool is attached, or this case is hidden */
     char label[BW_CASE_NAME_SIZE];          /* in profiling tools; the operation's name until bw_case_set_label */
     const bw_case_spec *spec;
-    const bw_choice *_Atomic choice; /* the present one (bw_case_choice): a step-down puts another in its place */
+    const bw_choice
+        *_Atomic choice; /* the present one (bw_case_choice): a step-down or a renewal puts another in its place */
     bw_buffers buffers;
     bw_reference reference;
 } bw_case;

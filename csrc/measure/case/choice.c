@@ -131,6 +131,7 @@ static bw_status work_out(bw_choice *self, const bw_case_spec *spec, const bw_de
     const bw_dims *dims = &spec->dims;
     const bw_precision *precision = spec->precision;
     if (variant->scratch_bytes) self->scratch_bytes = variant->scratch_bytes(dims, precision, facts);
+    if (variant->largest_scratch_bytes) self->scratch_bytes = variant->largest_scratch_bytes(dims, precision, facts);
     if (variant->workspace_bytes) self->workspace_bytes = variant->workspace_bytes(dims, precision, facts);
     if (self->workspace_bytes < 0) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: the workspace would be larger than 2^63 bytes",
@@ -190,7 +191,8 @@ bw_status bw_choice_renew(const bw_case_spec *spec, const bw_offer *offer, const
     BW_TRY(bw_cost_of(spec->op, before->variant, &spec->dims, spec->precision, offer->facts, &cost));
     *out = before;
     if (cost.algorithmic_bytes_read == before->cost.algorithmic_bytes_read &&
-        cost.algorithmic_bytes_written == before->cost.algorithmic_bytes_written) {
+        cost.algorithmic_bytes_written == before->cost.algorithmic_bytes_written &&
+        cost.footprint_bytes == before->cost.footprint_bytes) {
         return BW_OK;
     }
     const size_t size = sizeof *self + strlen(before->note) + 1;

@@ -6,7 +6,8 @@
 #include "backend/backend.h"
 
 typedef struct bw_choice {
-    const struct bw_choice *before; /* that it replaces, passed over like those before that; NULL: it is the first */
+    const struct bw_choice *before; /* that it replaces: a variant that is passed over, or the same one whose cost has
+                                     * become another (bw_choice_renew); NULL: it is the first */
     const bw_variant *variant;
     bool is_fixed; /* the caller has named the variant: no other one replaces it */
     bw_cost cost;

@@ -44,6 +44,8 @@ bw_cuda_choose bw_decode_cluster_choose;
 bool bw_splitkv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_splitkv_largest_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
+                                         const bw_device_facts *facts);
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost);
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state);

@@ -160,6 +160,7 @@ static const bw_variant decode_rows[] = {
      .refuses = bw_splitkv_refuses,
      .prefers = bw_splitkv_prefers,
      .scratch_bytes = bw_splitkv_scratch_bytes,
+     .largest_scratch_bytes = bw_splitkv_largest_scratch_bytes,
      .extra_cost = bw_splitkv_extra_cost,
      .prepare = bw_splitkv_prepare,
      .release = bw_cuda_prepared_release,

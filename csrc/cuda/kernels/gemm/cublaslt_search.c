@@ -154,7 +154,8 @@ static bw_status load_candidate(void *context, int candidate, int64_t first, int
     if (self->loaded >> candidate & 1) return BW_OK;
     self->loaded |= (uint32_t)1 << candidate;
     bw_status status = enqueue_candidate(context, candidate, first);
-    return bw_status_first(status, BW_CUDA(&device->api, stream_synchronize(device->stream)));
+    bw_status synchronized = BW_CUDA(&device->api, stream_synchronize(device->stream));
+    return bw_status_first(synchronized, status); /* a device's error says more than the library's */
 }
 
 void bw_cublaslt_release(void *state) {

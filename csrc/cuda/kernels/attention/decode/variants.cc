@@ -133,11 +133,18 @@ bw_status enqueue_plan(void *context, int, int64_t launch) {
     return bw_cuda_prepared_launch(&set);
 }
 
-// *best: the fastest of the plans, or 0 where none can be used: then its own launch says why.
+// *best: the fastest of the plans, or 0 where none can be used: then its own launch says why. -1: nothing can be timed,
+// since another device handle counts.
 bw_status find_fastest(const bw_launch *sets, int64_t set_count, const bw_decode_plan *plans, int count, int *best) {
     plan_search self = {sets, set_count, plans, {}};
     const bw_search_calls calls = {ready_plan, enqueue_plan, &self};
-    BW_TRY(bw_cuda_take_down_all_profilers(sets[0].device));
+    *best = -1;
+    bw_status status = bw_cuda_take_down_all_profilers(sets[0].device);
+    if (bw_status_code(status) == BW_CODE_BUSY) {
+        bw_status_free(status);
+        return BW_OK;
+    }
+    BW_TRY(status);
     BW_TRY(bw_search_fastest(sets[0].device, &calls, count, best));
     if (*best < 0) *best = 0;
     return BW_OK;
@@ -154,7 +161,7 @@ bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *
     int best = bw_plan_cache_find(&device->plans, key, count, cold);
     if (best < 0 && !sets[0].once && count > 1) {
         BW_TRY(find_fastest(sets, set_count, plans, count, &best));
-        bw_plan_cache_store(&device->plans, key, best, cold);
+        if (best >= 0) bw_plan_cache_store(&device->plans, key, best, cold);
     }
     if (best >= count) return bw_fail(BW_CODE_UNSUPPORTED, "splitkv has %d plans for this shape", count);
     *out = plans[bw_max64(best, 0)];
@@ -168,8 +175,12 @@ const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precisio
     return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
 }
 
-// Room for any plan that a search may find.
 int64_t bw_splitkv_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return bw_decode_plan_make(dims, precision->cache, facts).scratch_bytes;
+}
+
+int64_t bw_splitkv_largest_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
+                                         const bw_device_facts *facts) {
     bw_decode_plan plans[bw_decode_plans_most];
     const int count = bw_decode_plan_list(dims, precision->cache, facts, plans);
     int64_t most = 0;
