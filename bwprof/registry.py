@@ -101,6 +101,8 @@ def _spellings(name: str) -> list[str]:
     """List the spellings of a precision: of fp8_e4m3 "fp8", "float8", "e4m3", "f8e4m3fn" and others."""
     kind, _, layout = map(_plain, name.partition("_"))
     prefix = kind.rstrip("0123456789")
+    if prefix == kind:  # no type's name: its part stands for nothing
+        return []
     kinds = [kind, *(other + kind.removeprefix(prefix) for other in _PREFIXES.get(prefix, ()))]
     layouts = [layout, f"{layout}fn"] if layout.startswith("e") else []  # PyTorch's mark of types without infinities
     return [*layouts, *(first + last for first in kinds for last in ("", *layouts))]

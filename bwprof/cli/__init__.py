@@ -25,7 +25,7 @@ _COMMANDS = {
     "outliers": ("history", "RUN...", "which of several devices is slow, by how much, in which operation"),
     "baseline": ("compare", "save|list|show|delete", "save the results that later runs are compared with"),
     "history": ("history", "[CASE]", "all runs over time, and what changed between them"),
-    "compare": ("compare", "BASE NEW", "what became slower by more than chance; gates CI"),
+    "compare": ("compare", "BASE NEW", "what became slower by more than chance; can fail a CI job"),
     "plot": ("plot", "[KIND] RUN|FILE...", "pictures: bandwidths, roofline, lines, speed-ups, ..."),
     "predict": ("predict", "OPERATION --device NAME", "how long operations take on a device that is not present"),
     "roofs": ("predict", "[list|export|import]", "the stored roofs of this machine's devices"),

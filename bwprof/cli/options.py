@@ -79,8 +79,8 @@ ONLY = """\
 
 CASES = f"""\
 {PARAM}
---seq-lengths N,…  sequence lengths in tokens: values of seq_len, else of kv_len; without OPERATION, of every
-  attention operation
+--seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len where there is none; without
+  OPERATION, those of the attention operations
 {KV_LENS}
 --precision P,… ...  precisions, such as fp32,fp16
 --suite NAME|FILE.toml  a list of cases; with OPERATION, only its cases
@@ -149,7 +149,7 @@ LIMITS = f"""\
 """
 
 SAMPLING = """\
---target-seconds SECONDS  sampling time of all cases together: each gets less, none is skipped (default: the suite's)
+--target-seconds SECONDS  sampling time of the whole run, divided among its cases (default: the suite's)
 --rel-ci FRACTION  stop sampling when the median is known within this share: 0.01 or 1% (default: 0.5%)
 """
 

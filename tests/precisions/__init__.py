@@ -17,12 +17,14 @@ ROLES = ("activation", "weight", "cache", "result", "compute", "scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """What a precision is made of, and how the type of its name stores values where there is one."""
+    """What a precision is made of, and how a type that it brings stores values."""
 
     # Types of the ROLES.
     roles: tuple[str | None, ...]
     # Bytes that gemm reads and writes with M=1, N=4096, K=4096, calculated by hand.
     gemm_bytes: tuple[int, int]
+    # The type of `block` and what follows, where it is not called like the precision.
+    type_name: str = ""
     # Elements and bytes of a block of the type.
     block: tuple[int, int] | None = None
     # Values of stored blocks.
@@ -45,4 +47,4 @@ def drop_bits(values: np.ndarray, dropped: int) -> np.ndarray:
 PRECISIONS: dict[str, Precision] = {
     module.name: import_module(f"{__name__}.{module.name}").PRECISION for module in iter_modules(__path__)
 }
-TYPES = {name: precision for name, precision in PRECISIONS.items() if precision.block}
+TYPES = {precision.type_name or name: precision for name, precision in PRECISIONS.items() if precision.block}

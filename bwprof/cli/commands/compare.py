@@ -53,11 +53,11 @@ what to compare:
 --across  also compare rows of different devices, drivers or timers
 {_DIR}
 how to judge:
---fail-on WHAT = never  exit with 1 if a case is slower (slower), differs (any), or is slower and its interval reaches
-  5 % (5%)
+--fail-on WHAT = never  exit with 1 if a case is slower (slower), differs (any), or may be slower by 5 % or more
+  (5%)
 --gate FRACTION  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
 --[no-]confirm  with --fail-on measure failing and undecided cases again in a fresh process, if their device is present;
-  a case fails only if both measurements do (default). Against fewer than five processes: up to five measurements
+  a case fails only if both measurements do (default). If BASE has fewer than five processes: up to five measurements
 -q, --quiet  print no progress
 
 output:

@@ -45,7 +45,7 @@ output:
 def main_diagnose(options: argparse.Namespace) -> int:
     """Print why kernels are slow, the evidence, and the commands that measure missing figures.
 
-    A gain is an upper bound.
+    The gain of a cause is the most that a fix can bring.
 
     Examples:
       bwprof diagnose RUN

@@ -187,7 +187,7 @@ def _day(time: Any, more: str = "") -> str:
 def main_outliers(options: argparse.Namespace) -> int:
     """Print which of several devices is slow, by how much, and in which operation.
 
-    Devices of the same name are compared with each other, and their spread is the threshold.
+    Devices of the same name are compared. A device is slow if it differs by more than their spread.
 
     Examples:
       bwprof outliers RUN                       a run of several devices (bwprof sweep --device all)

@@ -43,9 +43,9 @@ model=MODEL?  a name, a config.json, its folder, or a .gguf file
 what to measure:
 --batch N,… = 1  sequences per step
 --context N,… = 4Ki  tokens in the cache of each sequence, the new one included
---prefill  also prompts of --context tokens
---weights P,…  {", ".join(registry.precision_names())} (default: fp16; fp8 is fp8_e4m3). A .gguf file or a
-  quantization_config has stored (its default): each tensor as it is
+--prefill  also measure prompts of --context tokens
+--weights P,…  {", ".join(registry.precision_names())} (default: fp16; fp8 is fp8_e4m3). For a .gguf file or a
+  quantization_config the default is stored: each tensor in its own format
 --kv P,…  precisions of the KV cache (default: the weights', at least 16 bits)
 --layout fused|separate  fused (default): one GEMM for q, k and v, one for gate and up, as in vLLM; separate (default of
   a .gguf file): as in transformers and llama.cpp

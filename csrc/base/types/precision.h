@@ -4,7 +4,7 @@
 
 #include "base/types/dtype.h"
 
-/* X(id, name, activation, weight, cache, result, compute, scale, text), widest first
+/* X(id, name, activation, weight, cache, result, compute, scale, text), in the order of tables; a new one comes last
  * - activation: what meets weights in a product;
  * - weight: what a model stores;
  * - cache: keys and values in a KV cache;
