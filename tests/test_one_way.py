@@ -356,8 +356,11 @@ def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, mon
     assert here(*copy, "--roofs", "a.json", "--json", "d.json")[0] == 0
     found = [bwprof.load(tmp_path / f"{name}.json")["attainable_gb_s"][0] for name in "abcd"]
     assert found == pytest.approx([40.0, float("nan"), float("nan"), 40.0], nan_ok=True)
+    document = json.loads((tmp_path / "b.json").read_text())
+    (tmp_path / "e.json").write_text(json.dumps(document | {"run": document["run"] | {"roofs": 1.5}}))
     for option, said in (
         (["--roofs", "b.json"], "--roofs b.json: there are no roofs in it"),
+        (["--roofs", "e.json"], "--roofs e.json: there are no roofs in it"),
         (["--roofs", "stord"], "--roofs: unknown roofs 'stord': did you mean 'stored'? Allowed: auto, stored, RUN"),
         (["--roofs", "auto", "--no-roofs"], "--no-roofs and --roofs contradict each other"),
         (["--roofs", "stored", "--recalibrate"], "--roofs and --recalibrate contradict each other"),

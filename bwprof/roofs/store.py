@@ -135,10 +135,10 @@ def read(path: Path) -> Roofs:
     found = _read_exported(place)
     if found is None:
         found = reader.read_rows(place)[2].get("roofs")
-        if not found:
+        if not isinstance(found, dict) or not found:
             raise ValueError(f"{quote_text(path)}: there are no roofs in it")
     try:
-        return Roofs.from_dict(dict(found)).with_source(str(path))
+        return Roofs.from_dict(found).with_source(str(path))
     except ValueError as error:
         raise ValueError(f"{quote_text(path)}: {error}") from None
 

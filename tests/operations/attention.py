@@ -13,41 +13,29 @@ PREFILLS = [(1, 1, 1), (2, 37, 37), (1, 130, 130), (1, 19, 83), (3, 65, 65), (1,
 LONG_PREFILLS = [((3, 1, 64), (2, 301, 700)), ((5, 1, 128), (1, 270, 270)), ((2, 2, 128), (2, 140, 515))]
 LONG_PREFILLS += [((3, 1, 72), (1, 70, 150)), ((8, 1, 192), (1, 135, 140)), ((5, 5, 160), (1, 40, 290))]
 DECODES = [(1, 1), (3, 61), (1, 4099), (2, 129), (5, 7), (1, 1000), (2, 517)]
+# Long rows, straight into registers and (groups above 8) through shared memory; clusters of 8 blocks
+LONG_DECODES = [((10, 2, 160), (1, 307)), ((24, 3, 192), (1, 211)), ((8, 1, 256), (1, 523)), ((20, 1, 256), (1, 131))]
+LONG_DECODES += [((36, 2, 176), (2, 97)), ((8, 2, 132), (3, 229)), ((2, 2, 192), (2, 703)), ((7, 1, 144), (1, 421))]
+LONG_DECODES += [((3, 1, 161), (1, 173))]
+# Groups above 8: 16 heads in a warp; the others' in other blocks or, where columns are many, in other warps
+LONG_DECODES += [((64, 1, 128), (34, 61)), ((48, 1, 128), (67, 41)), ((40, 1, 72), (1, 163)), ((34, 2, 128), (2, 531))]
+LONG_DECODES += [((20, 1, 64), (1, 777)), ((80, 1, 64), (1, 345)), ((15, 3, 128), (5, 331)), ((5, 1, 72), (1, 163))]
 QWEN = {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}  # as Qwen2.5-0.5B
 TINY = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 4}
 
 DECODE_SHAPES: list[Shape] = [
     *(
         {"batch": b, "kv_len": kv, "num_heads": h, "num_kv_heads": g, "head_dim": d}
-        for (h, g, d), (b, kv) in zip(HEADS, DECODES, strict=True)
+        for (h, g, d), (b, kv) in [*zip(HEADS, DECODES, strict=True), *LONG_DECODES]
     ),
     {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64, "kv_lens": [1, 300, 257, 16]},
     {"num_heads": 7, "num_kv_heads": 1, "head_dim": 80, "kv_lens": [2049, 3], "kv_len": 2100},
-    # Long rows, straight into registers and (groups above 8) through shared memory; clusters of 8 blocks
-    {"batch": 1, "kv_len": 307, "num_heads": 10, "num_kv_heads": 2, "head_dim": 160},
-    {"batch": 1, "kv_len": 211, "num_heads": 24, "num_kv_heads": 3, "head_dim": 192},
-    {"batch": 1, "kv_len": 523, "num_heads": 8, "num_kv_heads": 1, "head_dim": 256},
-    {"batch": 1, "kv_len": 131, "num_heads": 20, "num_kv_heads": 1, "head_dim": 256},
-    {"batch": 2, "kv_len": 97, "num_heads": 36, "num_kv_heads": 2, "head_dim": 176},
-    {"batch": 3, "kv_len": 229, "num_heads": 8, "num_kv_heads": 2, "head_dim": 132},
     {"num_heads": 6, "num_kv_heads": 1, "head_dim": 188, "kv_lens": [1, 5, 318, 17]},
     {"num_heads": 6, "num_kv_heads": 2, "head_dim": 160, "kv_lens": [601, 1, 3, 322, 18]},
-    {"batch": 2, "kv_len": 703, "num_heads": 2, "num_kv_heads": 2, "head_dim": 192},
-    {"batch": 1, "kv_len": 421, "num_heads": 7, "num_kv_heads": 1, "head_dim": 144},
     {"num_heads": 11, "num_kv_heads": 1, "head_dim": 164, "kv_lens": [2, 259, 33]},
-    {"batch": 1, "kv_len": 173, "num_heads": 3, "num_kv_heads": 1, "head_dim": 161},
-    # Groups above 8: 16 heads in a warp; the others' in other blocks or, where columns are many, in other warps
-    {"batch": 34, "kv_len": 61, "num_heads": 64, "num_kv_heads": 1, "head_dim": 128},
-    {"batch": 67, "kv_len": 41, "num_heads": 48, "num_kv_heads": 1, "head_dim": 128},
-    {"batch": 1, "kv_len": 163, "num_heads": 40, "num_kv_heads": 1, "head_dim": 72},
-    {"batch": 2, "kv_len": 531, "num_heads": 34, "num_kv_heads": 2, "head_dim": 128},
-    {"batch": 1, "kv_len": 777, "num_heads": 20, "num_kv_heads": 1, "head_dim": 64},
     {"num_heads": 64, "num_kv_heads": 2, "head_dim": 128, "kv_lens": [1, 517, 15, 128, 300]},
     {"num_heads": 64, "num_kv_heads": 1, "head_dim": 72, "kv_lens": [130, 1, 401, 16]},
-    {"batch": 1, "kv_len": 345, "num_heads": 80, "num_kv_heads": 1, "head_dim": 64},
-    {"batch": 5, "kv_len": 331, "num_heads": 15, "num_kv_heads": 3, "head_dim": 128},
     {"num_heads": 3, "num_kv_heads": 1, "head_dim": 64, "kv_lens": [1, 16, 600, 17, 128, 129, 5, 2, 3, 1021]},
-    {"batch": 1, "kv_len": 163, "num_heads": 5, "num_kv_heads": 1, "head_dim": 72},
     # The sanitizers' three: through shared memory, a warp's keys its own and two warps'; straight into registers
     {"num_heads": 20, "num_kv_heads": 1, "head_dim": 128, "kv_lens": [201, 17]},
     {"batch": 34, "kv_len": 40, "num_heads": 64, "num_kv_heads": 1, "head_dim": 72},
