@@ -69,6 +69,10 @@ bw_status bw_cuda_describe(bw_device *device, const bw_dims *dims, const bw_prec
 bw_status bw_cuda_prepare_spec(const bw_launch *sets, int64_t set_count, bw_cuda_launch_spec *spec);
 void bw_cuda_prepared_release(void *state);
 bw_status bw_cuda_prepared_launch(const bw_launch *launch);
+/* These, of a row of a table. */
+#define BW_CUDA_HOOKS(name)                                                                            \
+    .prepare = name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
+    .describe = name##_describe
 
 /* How many blocks of a prepared kernel run on a multiprocessor at once. */
 bw_status bw_cuda_resident_blocks(bw_device *device, const bw_cuda_kernel *kernel, int *out);

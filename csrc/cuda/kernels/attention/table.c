@@ -30,11 +30,10 @@ BW_CUDA_PREPARE(grouped, bw_decode_grouped_choose)
 BW_CUDA_PREPARE(cluster, bw_decode_cluster_choose)
 
 /* The variants of ladder.cu, which refuse alike. */
-#define ROWS(variant_name, ...)                                                                                    \
-    {                                                                                                              \
-        .name = #variant_name, .precisions = PRECISIONS, .refuses = bw_prefill_rows_refuse,                        \
-        .prepare = variant_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
-        .describe = variant_name##_describe, __VA_ARGS__                                                           \
+#define ROWS(variant_name, ...)                                                             \
+    {                                                                                       \
+        .name = #variant_name, .precisions = PRECISIONS, .refuses = bw_prefill_rows_refuse, \
+        BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                            \
     }
 
 static const bw_variant prefill_rows[] = {
@@ -45,10 +44,7 @@ static const bw_variant prefill_rows[] = {
      .refuses = bw_unfused_refuses,
      .scratch_bytes = bw_unfused_scratch_bytes,
      .extra_cost = bw_unfused_extra_cost,
-     .prepare = unfused_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = unfused_describe},
+     BW_CUDA_HOOKS(unfused)},
     ROWS(strided, .text = "online softmax, a query a warp; each lane walks its own key's row",
          .prediction = {.changes = "online softmax: nothing in memory but the operands; a lane walks its own key's row",
                         .predicted = 0.015,
@@ -72,10 +68,7 @@ static const bw_variant prefill_rows[] = {
      .precisions = PRECISIONS | BW_MASK(TF32),
      .refuses = bw_flash_refuses,
      .prefers = bw_flash_prefers,
-     .prepare = flash_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = flash_describe},
+     BW_CUDA_HOOKS(flash)},
     {.name = "split",
      .text = "online softmax over tiles of keys; FP32 elements as sums of two TF32 ones on tensor cores",
      .prediction =
@@ -86,10 +79,7 @@ static const bw_variant prefill_rows[] = {
           .at = "fp32 batch=1 seq_len=2048 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
      .precisions = BW_MASK(FP32),
      .refuses = bw_flash_refuses,
-     .prepare = prefill_split_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = prefill_split_describe},
+     BW_CUDA_HOOKS(prefill_split)},
     {.name = "hopper",
      .text = "online softmax on Hopper's tensor cores (wgmma), fed by TMA; two or three warpgroups",
      .prediction =
@@ -101,10 +91,7 @@ static const bw_variant prefill_rows[] = {
      .precisions = BW_MASK(FP16) | BW_MASK(BF16),
      .refuses = bw_hopper_refuses,
      .scratch_bytes = bw_hopper_scratch_bytes,
-     .prepare = bw_hopper_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = bw_hopper_describe},
+     BW_CUDA_HOOKS(bw_hopper)},
 };
 
 static const bw_variant decode_rows[] = {
@@ -113,10 +100,7 @@ static const bw_variant decode_rows[] = {
      .prediction = {.changes = "the baseline: a block per query head, whose warps take a key at a time"},
      .precisions = PRECISIONS,
      .refuses = bw_decode_rows_refuse,
-     .prepare = simple_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = simple_describe},
+     BW_CUDA_HOOKS(simple)},
     {.name = "split",
      .text = "a query head's keys divided among blocks; a second kernel adds the parts up",
      .prediction = {.changes = "the keys of a query head divided among blocks, whose parts a second kernel adds up",
@@ -128,10 +112,7 @@ static const bw_variant decode_rows[] = {
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_split_scratch_bytes,
      .extra_cost = bw_decode_split_extra_cost,
-     .prepare = decode_split_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = decode_split_describe},
+     BW_CUDA_HOOKS(decode_split)},
     {.name = "grouped",
      .text = "the same, but K and V are read once for up to 8 query heads of a group",
      .prediction = {.changes = "a block takes all query heads of a K/V head: a key is read once for its group",
@@ -143,10 +124,7 @@ static const bw_variant decode_rows[] = {
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_grouped_scratch_bytes,
      .extra_cost = bw_decode_grouped_extra_cost,
-     .prepare = grouped_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = grouped_describe},
+     BW_CUDA_HOOKS(grouped)},
     {.name = "splitkv",
      .text = "tensor cores, 16-byte loads asked for early; the last blocks to start add the parts up",
      .prediction = {.changes =
@@ -162,10 +140,7 @@ static const bw_variant decode_rows[] = {
      .scratch_bytes = bw_splitkv_scratch_bytes,
      .largest_scratch_bytes = bw_splitkv_largest_scratch_bytes,
      .extra_cost = bw_splitkv_extra_cost,
-     .prepare = bw_splitkv_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = bw_splitkv_describe},
+     BW_CUDA_HOOKS(bw_splitkv)},
     {.name = "cluster",
      .text = "the blocks of a K/V head are a cluster: parts go to their shared memory, not to scratch",
      .prediction = {.changes =
@@ -177,10 +152,7 @@ static const bw_variant decode_rows[] = {
                         "35 us here, but of 4 us with 4096 keys of two K/V heads"},
      .precisions = BW_MASK(FP16) | BW_MASK(BF16),
      .refuses = bw_decode_cluster_refuses,
-     .prepare = cluster_prepare,
-     .release = bw_cuda_prepared_release,
-     .launch = bw_cuda_prepared_launch,
-     .describe = cluster_describe},
+     BW_CUDA_HOOKS(cluster)},
 };
 
 const bw_variant_table bw_cuda_attention_prefill = {

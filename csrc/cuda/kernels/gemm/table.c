@@ -16,11 +16,10 @@ enum {
 };
 
 /* What most variants are but for their rows' own words: a `refuses` and a `choose`. */
-#define VARIANT(variant_name, refusal, takes, ...)                                                                 \
-    {                                                                                                              \
-        .name = #variant_name, .precisions = takes, .rounds_once = true, .refuses = refusal,                       \
-        .prepare = variant_name##_prepare, .release = bw_cuda_prepared_release, .launch = bw_cuda_prepared_launch, \
-        .describe = variant_name##_describe, __VA_ARGS__                                                           \
+#define VARIANT(variant_name, refusal, takes, ...)                                           \
+    {                                                                                        \
+        .name = #variant_name, .precisions = takes, .rounds_once = true, .refuses = refusal, \
+        BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                             \
     }
 
 BW_CUDA_PREPARE(naive, bw_gemm_naive_choose)

@@ -13,10 +13,7 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
          .prediction = {.changes = BASELINE},                         \
          .precisions = PRECISIONS,                                    \
          .refuses = bw_kv_##operation##_refuses,                      \
-         .prepare = operation##_prepare,                              \
-         .release = bw_cuda_prepared_release,                         \
-         .launch = bw_cuda_prepared_launch,                           \
-         .describe = operation##_describe},                           \
+         BW_CUDA_HOOKS(operation)},                                   \
     };                                                                \
     const bw_variant_table bw_cuda_kv_##operation = {operation##_rows, 1, NULL};
 

@@ -14,10 +14,7 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
          .precisions = PRECISIONS,                                                 \
          .rounds_once = true,                                                      \
          .refuses = refusal,                                                       \
-         .prepare = operation##_prepare,                                           \
-         .release = bw_cuda_prepared_release,                                      \
-         .launch = bw_cuda_prepared_launch,                                        \
-         .describe = operation##_describe},                                        \
+         BW_CUDA_HOOKS(operation)},                                                \
     };                                                                             \
     const bw_variant_table bw_cuda_stream_##operation = {operation##_rows, 1, NULL};
 
