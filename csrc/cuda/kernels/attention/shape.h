@@ -16,7 +16,6 @@ struct bw_attention_shape {
     float scale;   // log2(e) / sqrt(head_dim): softmax is taken in powers of 2
 };
 
-// Whether rows of head_dim elements all start at multiples of 16 bytes.
 static inline bool bw_attention_vectors(int64_t head_dim, bw_dtype dtype) {
     return head_dim * bw_dtype_get(dtype)->block_bytes % 16 == 0;
 }

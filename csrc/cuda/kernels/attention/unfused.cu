@@ -84,8 +84,7 @@ BW_DEVICE float reduce(float value, float (&shared)[softmax_threads / 32]) {
 }
 
 // One block per row, in place. Key 0 is never masked, so that the maximum is finite. A row that fits is kept in shared
-// memory, so that it is read once; a longer one is read three times, the last two from the L2 where that is large
-// enough.
+// memory and read once; a longer one is read three times, the last two from the L2 where it is large enough.
 template <bool in_shared, typename T>
 __global__ void __launch_bounds__(softmax_threads) attention_softmax_kernel(T *scores, int64_t keys) {
     __shared__ float shared_max[softmax_threads / 32], shared_sum[softmax_threads / 32];

@@ -21,8 +21,6 @@ struct cluster_work {
     float scale;
 };
 
-// ---- sums ----
-
 constexpr int sharers = 4;  // lanes that add up the parts of four elements of a head's output: an item
 
 template <int padded, int warps, int blocks>
@@ -174,8 +172,7 @@ bw_status choose(const bw_attention_shape &shape, bool ragged, bw_cuda_launch_sp
     return BW_OK;
 }
 
-// A cluster of 16 takes most of a part of the device (a GPC, of up to 18 multiprocessors) for itself: 7 of them run at
-// once on 132.
+// A cluster of 16 takes most of a GPC, of up to 18 multiprocessors, for itself: 7 of them run at once on 132.
 constexpr int64_t part_units = 18;
 
 // Of how many blocks the clusters are: 16 where all of those run at once.
@@ -197,9 +194,8 @@ const char *bw_decode_cluster_refuses(const bw_dims *dims, const bw_precision *p
     return nullptr;
 }
 
-// Measured on an H200, no shape was faster: 16 blocks of a cluster share what a part of the device gets of memory, and
-// the way of a part through its L2 was the lesser half of what follows a block's last key. Where a block has a
-// multiprocessor for itself, 15 clusters of 8 run at once, so that the last of 16 waits, and 7 of 16.
+// No shape was faster on an H200: 16 blocks of a cluster share what a GPC gets of memory, and where a block has a
+// multiprocessor for itself, only 15 clusters of 8 run at once, and 7 of 16.
 bool bw_splitkv_prefers(const bw_dims *, const bw_precision *, const bw_device_facts *) {
     return true;
 }

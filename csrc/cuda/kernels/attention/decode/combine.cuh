@@ -2,18 +2,17 @@
 // head, the maximum of its scores, the sum of its weights and its weighted values; all exponentials are powers of 2.
 //
 // Splits meet in scratch without fences. A record is 72 bytes: sixteen values of a head's output, the maximum and the
-// sum they stand on, so that whoever reads it needs nothing else. A word of all ones, a NaN that no arithmetic yields,
-// says "not there yet": every word of a record vouches for itself, and a reader polls until all are there, then empties
-// the record for the next launch. Who reads is settled early: each block takes a ticket while its keys are on their
-// way, and the last `combiners` blocks of a column to do so divide its records. Blocks that take runs of parts
-// (runs.cc) need no ticket: all of an entry's splits but the last one end their runs, and these divide them.
+// sum they stand on. A word of all ones, a NaN that no arithmetic yields, says "not there yet": a reader polls until
+// all words are there, then empties the record for the next launch. Who reads is settled early: each block takes a
+// ticket while its keys are on their way, and the last `combiners` blocks of a column to do so divide its records.
+// Blocks that take runs of parts (runs.cc) need no ticket: all of an entry's splits but the last one end their runs,
+// and these divide them.
 //
 // No block waits for one that cannot start. Where all blocks of a launch can run at once, it is cooperative: none
-// begins before all can. (On an H200 this takes 0.2 us of cases below 5 us, and nothing of longer ones.) Where they
-// cannot, all others of a column have started when the last ticket is taken, and the plan keeps the earlier combiners
-// of all columns together below the number of blocks that run at once; whoever waits has stored all that others wait
-// for. Of several such launches at once this holds where a device begins a launch's blocks before those of a later one.
-// (Nothing promises it; an H100 ended 244 cases of four threads' decodes, each on a stream of its own.)
+// begins before all can. (On an H200 this takes 0.2 us of cases below 5 us.) Where they cannot, all others of a column
+// have started when the last ticket is taken, and the plan keeps the earlier combiners of all columns together below
+// the number of blocks that run at once; whoever waits has stored all that others wait for. Of several such launches at
+// once this holds where a device begins a launch's blocks before those of a later one; nothing promises it.
 #pragma once
 
 #include <stddef.h>
@@ -71,8 +70,6 @@ BW_DEVICE bw_decode_place bw_decode_locate(const bw_attention_shape &shape, cons
     place.heads = (int)min((int64_t)work.block_heads, shape.group - chunk * work.block_heads);
     return place;
 }
-
-// -- records in scratch --
 
 constexpr unsigned bw_decode_empty = 0xffffffffu;
 constexpr int bw_record_quads = 4;                    // groups of four values in a record
@@ -157,8 +154,6 @@ struct bw_decode_slots {
     }
 };
 
-// -- a block's warps --
-
 BW_DEVICE void bw_add_scaled(float4 &sum, float4 part, float scale) {
     sum.x = fmaf(part.x, scale, sum.x);
     sum.y = fmaf(part.y, scale, sum.y);
@@ -237,7 +232,6 @@ BW_DEVICE void bw_decode_write(const float (&value)[4], const bw_decode_row &row
     }
 }
 
-// Four of a record's values, added up over all keys.
 template <typename T>
 BW_DEVICE void bw_decode_write_item(const float (&value)[4], float weight, const bw_decode_slots &slots,
                                     const bw_decode_place &place, const bw_decode_row &row, int item, int quad,
@@ -266,8 +260,6 @@ BW_DEVICE void bw_decode_store(const Cells &cells, const bw_decode_slots &slots,
         }
     }
 }
-
-// -- a column's splits --
 
 // Taken by thread 0 while the block's keys are on their way. The count comes back to 0.
 BW_DEVICE unsigned bw_decode_ticket(const bw_decode_exchange &exchange, int64_t column, int splits) {
@@ -391,8 +383,7 @@ BW_DEVICE void bw_decode_combine_few(const bw_decode_slots &slots, const bw_deco
 }
 
 // One combiner's share of a column's records: a warp takes all splits of one, four of its values to a lane, or, where
-// there are many splits, of four of its values: a few dozen instructions less between the last split and the output.
-// All threads of the block come here.
+// there are many splits, of four of its values. All threads of the block come here.
 template <typename T>
 BW_DEVICE void bw_decode_combine(const bw_decode_exchange &exchange, const bw_decode_slots &slots,
                                  const bw_decode_place &place, const bw_decode_row &row, int combiner, int combiners,
@@ -446,8 +437,6 @@ BW_DEVICE void bw_decode_finish(const Cells &cells, const bw_decode_exchange &ex
     const int combiner = (int)*cells.ticket - (place.splits - combiners);
     if (combiner >= 0) bw_decode_combine(exchange, slots, place, row, combiner, combiners, out);
 }
-
-// -- what a kernel is launched with --
 
 // Where a kernel whose one argument is a `Work` finds its operands.
 template <typename Work>

@@ -1,24 +1,14 @@
 // attention_decode for up to 8 query heads per K/V head: K and V go from memory straight into the registers of matrix
 // instructions, as their tall operand, and the group's heads are the 8 columns. No element waits in shared memory, none
 // is read twice, and nothing but memory's own latency stands between a launch and its scores.
-// (Measured on an H200 with 1 x 32768 keys of 8 K/V heads of 128, before their blocks shared any: 34.9 us, a plain read
-// 31.0. Loads alone took 32.0, their arithmetic 1.0 more; blocks met their last keys between 28.5 and 32.4, and by
-// clocks the slowest one's way from there to the output was 1.24: its warps' sum 0.31, stores 0.09, polls 0.47, splits'
-// sum 0.25, output 0.12. No faster: keys by TMA's boxes, bulk copies or cp.async; steps dealt to splits in turn; 33
-// splits of 4 warps on all multiprocessors; 12 warps, or 2 tiles each; a warp that runs the end's code beforehand;
-// other cache policies.)
+// (No faster on an H200: keys by TMA's boxes, bulk copies or cp.async; steps dealt to splits in turn; a warp that runs
+// the end's code beforehand; other cache policies.)
 //   - a warp meets `tiles` x 16 keys at a time; as soon as a tile's keys are used, the next step's are asked for;
-//   - which row of a matrix stands for which key or element is ours to choose: always so that a lane loads 16
-//     neighboring bytes;
-//   - FP32 elements are met as sums of two TF32 ones: three products of them are as exact as an FP32 product;
-//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
 //   - where an entry's blocks have many long rows each, a part of its keys belongs to none of them: warps take these a
-//     tile at a time as they get done, since multiprocessors do not get equal shares of memory. Who takes which is
-//     another in each launch, and so are the last bits of the output. (On an H100, of 1 x 32768 keys of 8 K/V heads of
-//     128, in 16 equal splits, warps are done between 41 and 51 us, and so between 45 and 49; 47.1 -> 46.5 us, 1 x
-//     131072 178 -> 173.5, 11 x 8192, in two turns, 143 -> 127, 1 x 32768 of 192 elements 70.9 -> 69.5, of 256 92.3 ->
-//     91.6. By 2 tiles at a time it takes 1 % longer, by 4 2 %. Not of rows of up to 96 elements, 1 to 24 % longer:
-//     those of several heads lie together in memory, which heads that do not keep step read piecemeal.)
+//     tile at a time as they get done, since multiprocessors do not get equal shares of memory. Who takes which differs
+//     between launches, and so do the last bits of the output. (On an H100 1 x 32768 keys of 8 K/V heads of 128 take
+//     46.5 us so, else 47.1; by 2 tiles at a time 1 % longer. Rows of up to 96 elements take longer so: those of
+//     several heads lie together in memory, which heads that do not keep step read piecemeal.)
 //   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them, whose next
 //     keys are on their way while a part ends (runs.cc).
 #include "cuda/kernels/attention/decode/key_tiles.cuh"
@@ -70,9 +60,8 @@ struct tile_taker {
     }
 };
 
-// `runs`: a block takes parts one after another; `shares`: it takes of its column's pool, too. (Kernels of their own:
-// where one could do either of the first two, one part of rows of 64 elements took 1 to 3 % longer, and where it could
-// share but had nothing to, 4 steps of rows of 128 1 %.)
+// `runs`: a block takes parts one after another; `shares`: it takes of its column's pool, too. (A kernel that could do
+// either took 1 to 3 % longer where it did neither.)
 template <typename T, int padded, int tiles, int warps, int resident, bool runs, bool shares>
 __global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_direct_kernel(const __grid_constant__ direct_work work) {

@@ -1,9 +1,7 @@
-// How a decode is divided among blocks and warps, worked out on the host: the same answer for the launch, for the
-// scratch it needs and for the traffic that the scratch adds.
-//
+// How a decode is divided among blocks and warps, worked out on the host: the same for the launch, its scratch and the
+// traffic that the scratch adds.
 // A shape has several plans: the kinds of blocks that take it, each with numbers of splits that leave few
-// multiprocessors idle. Which one is the fastest depends on the card: `prepare` times them (variants.cc). The first one
-// is what most cards should do; it is taken where nothing is timed.
+// multiprocessors idle. `prepare` times them (variants.cc); the first one is taken where nothing is timed.
 #include <math.h>
 
 #include <algorithm>
@@ -30,7 +28,6 @@ int64_t longest_of(const bw_dims *dims) {
     return *std::max_element(dims->list, dims->list + dims->value[BW_DECODE_BATCH]);
 }
 
-// Of all entries, parts of up to `split_keys` keys.
 int64_t count_parts(const bw_dims *dims, int64_t split_keys) {
     const int64_t batch = dims->value[BW_DECODE_BATCH];
     if (!dims->list) return batch * bw_ceil_div(dims->value[BW_DECODE_KV_LEN], split_keys);
@@ -142,8 +139,7 @@ void divide_float(bw_decode_plan *plan, int64_t group, int padded, int64_t share
 
 // A combiner that is not its column's last waits for blocks that may not have started yet: all that wait must leave one
 // of the `places` where blocks run at once free. A large block that waits takes the place of one that does not run yet:
-// there, only where all run at once may more than the last one of a column wait. (11 x 8192 keys of 32/8 heads of 128
-// on an H200: 87 us, 110 where 88 blocks waited.)
+// more than a column's last one may wait only where all run at once. (On an H200 87 us, not 110.)
 void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_heads, int64_t places) {
     const bool large = !plan->direct || plan->resident == 1;
     const bool queue = large && count_blocks(*plan, dims, plan->splits) > (double)places;
@@ -342,8 +338,7 @@ bool takes_direct(const plan_list &list) {
            value[BW_DECODE_BATCH] <= 65535 && value[BW_DECODE_NUM_KV_HEADS] <= INT32_MAX / (1024 * head_dim);
 }
 
-// Few keys are spread over as many small blocks as there may be; many go to large ones, which have less to put
-// together, and to small ones again where those leave fewer multiprocessors idle.
+// First come small blocks for few keys, else large ones, which have less to put together.
 void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     const int64_t *value = list->dims->value, head_dim = value[BW_DECODE_HEAD_DIM], units = list->card.units;
     const bool floats = list->dtype == BW_FP32;
@@ -365,8 +360,7 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     // Of long rows and many entries, two small blocks on a multiprocessor or three.
     if (head_dim > 64 && head_dim <= 128 && list->blocks(pairs, 1) > 2 * (double)units) list->add(pairs, 1);
     // Alone on its multiprocessor where rows are long: memory serves few places at a time. 64 KiB of keys on their way
-    // are enough, and more are slower. (On an H200, 64 x 8192 keys of 2 K/V heads of 64: 64.8 us with 128 KiB, 63.3
-    // with 64; 16 x 8192 of 8 of 80: 88.9 us with 40 KiB, 80.7 with 60.)
+    // are best: with 128 an H200 takes 2 % longer, with 40 10 %.
     const int warps = head_dim > 64 && head_dim <= 96 ? 12 : 8;
     const bw_decode_plan large =
         direct_kind(nothing, *list, warps, head_dim > 64 ? 16 * warps : 256, head_dim > 64 ? 1 : 2);
@@ -384,8 +378,7 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
 }
 
 // Blocks of 16 heads have the fewest records to put together, and those of a group's other heads find keys in the L2
-// while all run at once; blocks of 32 or 64 fetch keys less often. (On an H200, 64 heads of 128 elements: 4 x 4096 keys
-// 11.8 us by 16, 11.9 by 32, 14.9 by 64; 8 x 8192: 29.6, 25.1, 26.5; 64 x 8192 by 32 161 to 165, by 64 137 to 141.)
+// while all run at once; blocks of 32 or 64 fetch keys less often.
 void list_wide(plan_list *list, const bw_decode_plan &nothing, int padded) {
     const int64_t group = list->group();
     for (int wide = 1; wide == 1 || (wide <= 4 && 8 * wide < group); wide *= 2) {
@@ -432,8 +425,7 @@ int bw_decode_plan_list(const bw_dims *dims, bw_dtype dtype, const bw_device_fac
     const bool direct = takes_direct(list);
     bool few = false;
     if (direct) {
-        // Lists' blocks do not all meet as many keys, and long rows' large ones are faster from one a multiprocessor
-        // on.
+        // Lists' blocks meet unequal keys, and long rows' large ones are faster from one a multiprocessor on.
         const bool long_rows = dims->list && dims->value[BW_DECODE_HEAD_DIM] > 64;
         nothing.chunks = 1;
         few = (double)count_parts(dims, 64) * (double)dims->value[BW_DECODE_NUM_KV_HEADS] <=

@@ -137,8 +137,7 @@ BW_DEVICE void multiply_tf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Accumulators of products: high by high, low by high, high by low. Apart, they are three chains of dependent
-// instructions instead of one.
+// Sums of products high by high, low by high, high by low: apart, they are three chains instead of one.
 struct split_sums {
     float part[3][4];
     __device__ __forceinline__ void multiply(float a0, float a1, float a2, float a3, const split_float &b0,
@@ -359,7 +358,6 @@ struct in_strides {
     }
 };
 
-// This warp's registers into its cell.
 template <typename Tile, int padded, typename Cells>
 BW_DEVICE void spread(const decode_sums<padded> &sums, const Cells &cells) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, r = lane / 4, c = lane % 4;

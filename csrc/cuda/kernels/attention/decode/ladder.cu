@@ -23,7 +23,6 @@ struct rows_plan {
     int64_t heads, chunks, columns, splits, split_keys;
 };
 
-// What a block does.
 struct rows_work {
     float *parts;  // [row][split][head_dim + 2]; NULL: straight to out
     const int *kv_lens;

@@ -10,21 +10,10 @@
 //   - the ticket is looked at after the block's records are stored: until then nobody has to know who adds; who does
 //     takes its own block's maxima for all splits' where those lie close.
 //
-// 1 x 4096 keys of 2 K/V heads, cold, on an H200 take 3.46 us by the graph timer (direct.cu 3.85; where warps add up
-// sums and four rehearse, as before, 3.60 to 3.66). Where they go, by a bench of copies that ends kernels early: an
-// empty kernel 0.62, all loads 1.45 (a plain read 1.63), sums 0.31, records' stores 0.14, their exchange 1.0. By clocks
-// after a block's start (before in brackets): K is there after 1930 (1910), weights 390 later (540), met 110 (170),
-// records stored 360 (390), all polled 1380 (1380), the output written 410 (510). What more could bring: of records
-// that the L2 holds when a launch begins 3.42.
-// In ratios to what was before, of 64 keys a block: this 0.965, no warp rehearsing 1.01, two 0.966, four words of V
-// waited for behind a branch + 0.015, records fetched ahead by prefetches + 0.02, V copied to shared memory and loaded
-// transposed 0.965, so with prefetches instead of rehearsing 0.958 (with records in the L2 0.92: its copies drive them
-// out), 256 bytes or nothing as the L2's hint of how much to fetch + 0.01. Of 256: this 0.962, half as many warps with
-// twice the keys 0.99, as many with twice the blocks' keys 1.04, a tile's products before the next one's scores + 0.02,
-// shared weights 1.06 to 1.13. Of 2 x 4096 and 1 x 8192 keys blocks of 128, one a multiprocessor: 0.91 of those of 256.
-// Before that brought nothing: combiners known beforehand (+ 0.25 us), a maximum that the warps agree on first, fewer
-// combiners (14: + 0.5 us), blocks of 128 keys with half as many records for 1 x 4096. 512 instructions in a row cost
-// 0.33 us more than in a loop of 32.
+// On an H200 1 x 4096 keys of 2 K/V heads take 3.46 us, cold (direct.cu: 3.85): an empty kernel 0.62, all loads 1.45,
+// sums 0.31, records' stores 0.14, their exchange 1.0. Slower: records fetched ahead by prefetches (2 %), warps that
+// share the weights of 256 keys (6 to 13 %), combiners known beforehand (0.25 us) or fewer of them (0.5 us), 512
+// instructions in a row instead of a loop of 32 (0.33 us). V loaded transposed from shared memory is no faster.
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
@@ -42,15 +31,12 @@ struct oneshot_work {
 
 constexpr int oneshot_heads = 8, row_bytes = 128, row_records = 4;
 
-// True, which nobody knows when this is compiled: a branch, past whose end ptxas moves no load, and before which it
-// moves none of what comes after. (A parameter would have to be waited for.)
+// True, but unknown to the compiler: ptxas moves no load across the branch. (A parameter would have to be waited for.)
 BW_DEVICE bool oneshot_always() {
     unsigned y;
     asm volatile("mov.u32 %0, %%tid.y;" : "=r"(y));
     return y < 64;
 }
-
-// ---- keys ----
 
 BW_DEVICE uint32_t load_pair(const char *from) {
     uint32_t bits;
@@ -58,7 +44,6 @@ BW_DEVICE uint32_t load_pair(const char *from) {
     return bits;
 }
 
-// Where a block's keys are, and how many.
 struct oneshot_place {
     int64_t block;          // of its first key in k and v
     unsigned column, row0;  // its K/V head, and that one's first query head, over all entries
@@ -111,9 +96,7 @@ struct oneshot_scores {
         asm volatile("" : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w));
     }
 
-    // Weights of head r, of each 16 keys 2 c and 2 c + 1 and, packed.y, 2 c + 8 and 2 c + 9; they stand on the maximum
-    // over all of these keys. q is the tall operand: its rows r hold the first half of a chunk, rows r + 8 the other,
-    // and each is met with its half of the keys' chunks.
+    // Weights of head r, of each 16 keys 2 c and 2 c + 1 and, packed.y, 2 c + 8 and 2 c + 9, on their maximum.
     template <typename T, bool whole>
     __device__ __forceinline__ float weigh(int left, float scale, uint2 (&packed)[tiles]) const {
         const int c = (int)(threadIdx.x % 4);
@@ -148,8 +131,6 @@ struct oneshot_scores {
         return top;
     }
 };
-
-// ---- records ----
 
 // What a warp that rehearses must not store is a predicate, not a branch: a branch's code would not be fetched.
 BW_DEVICE void store_if(bool wanted, char *to, float4 part) {
@@ -229,9 +210,8 @@ struct split_sum {
 };
 
 // One combiner's share of a column's records, as bw_decode_combine's: a warp takes all splits of four values of one,
-// or, where there are few, of all sixteen. `tops` are the warps' maxima of this block: it is one of the splits, so that
-// no weights vanish that stand on its maximum, and where none of the others lies far above it they need not agree on
-// one first.
+// or, where there are few, of all sixteen. The block is one of the splits, so that its maxima, `tops`, stand for all
+// splits' where none of the others lies far above.
 template <typename T, int warps, int rehearsing_warps, bool apart>
 BW_DEVICE void add_splits(const oneshot_work &work, const float (&tops)[oneshot_heads][warps], unsigned row0,
                           int combiner, bool rehearsing) {
@@ -302,7 +282,6 @@ BW_DEVICE void add_splits(const oneshot_work &work, const float (&tops)[oneshot_
     }
 }
 
-// The end of a kernel, once the block's records are stored: until then nobody has to know who adds.
 template <typename T, int warps, int rehearsing_warps, bool apart>
 BW_DEVICE void finish(const oneshot_work &work, const float (&tops)[oneshot_heads][warps], unsigned row0,
                       unsigned ticket, unsigned &shared_ticket, bool rehearsing) {
@@ -315,8 +294,6 @@ BW_DEVICE void finish(const oneshot_work &work, const float (&tops)[oneshot_head
     }
 }
 
-// ---- few keys: warps share weights ----
-
 template <int tiles>
 struct __align__(16) weight_memory {
     uint2 weight[tiles][32];
@@ -325,8 +302,7 @@ struct __align__(16) weight_memory {
 };
 
 // A warp weighs 16 or 32 keys for all heads and, after a barrier, multiplies all of the block's weights with 16
-// elements of its values, a pair of elements of a key a load: nothing is added up between warps, and a lane's sums are
-// words of a record.
+// elements of its values, a pair of elements of a key a load: a lane's sums are words of a record.
 template <typename T, int tiles, int rehearsing_warps, int resident, bool apart, bool whole>
 __global__ void __launch_bounds__((4 + rehearsing_warps) * 32, resident)
     attention_decode_oneshot_kernel(const __grid_constant__ oneshot_work work) {
@@ -407,8 +383,6 @@ __global__ void __launch_bounds__((4 + rehearsing_warps) * 32, resident)
     finish<T, warps, rehearsing_warps, apart>(work, memory.top, place.row0, ticket, memory.ticket, rehearsing);
 }
 
-// ---- more keys: warps add their sums ----
-
 template <int warps>
 struct oneshot_memory {
     float value[warps][oneshot_heads][16 * row_records + 4];
@@ -435,9 +409,8 @@ BW_DEVICE float4 add_warps(const oneshot_memory<warps> &memory, int head, int el
     return value;
 }
 
-// A warp meets its keys alone: weights as above and, of its keys' values, of each 16 keys 2 c, 2 c + 1, 2 c + 8,
-// 2 c + 9, the eight elements from 8 r on. Transposed they are the product's tall operand, and the weights are where it
-// needs them.
+// A warp meets its keys alone. Lane 4 r + c holds, of each 16 keys' values, 2 c, 2 c + 1, 2 c + 8, 2 c + 9, the eight
+// elements from 8 r on.
 template <typename T, int warps, int tiles, int resident, bool apart, bool whole>
 __global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_oneshot_sums_kernel(const __grid_constant__ oneshot_work work) {

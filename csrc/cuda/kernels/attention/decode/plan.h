@@ -104,8 +104,7 @@ constexpr int bw_decode_spare_steps(int padded) {
 // Mirrored by the plan: how decode/fp32/staged_fp32.cu holds a head of `padded` elements. A part of a warp holds a key,
 // each lane 4 neighboring elements, two or three times where its lanes are not enough; its `steps` keys and `heads`
 // query heads make 8 or 16 scores at a time. Two blocks of 8 warps (4) run on a multiprocessor, each warp with a ring
-// of 8 to 16 KiB. More bytes on their way are slower: on an H200, 16 x 8192 keys of 160 elements, 32/8 heads, rings of
-// 12 KiB reach 98 % of a plain stream, of 18 KiB 94.5 %, of 24 KiB 93 %.
+// of 8 to 16 KiB. (Longer rings are slower: with 24 KiB an H200 reaches 93 % of a stream, with 12 KiB 98.)
 template <int padded_dim, int slot_heads>
 struct bw_decode_lanes {
     static constexpr int padded = padded_dim, heads = slot_heads;
@@ -118,9 +117,8 @@ struct bw_decode_lanes {
     static constexpr size_t ring_bytes = (size_t)stages * stage_floats * sizeof(float);
 };
 
-// Mirrored by the plan, too: the ring of a warp of decode/fp32/split_fp32.cu, whose blocks have four: so many times 16
-// rows of K or of V. Two blocks run on a multiprocessor, and between rings and queries of two parts each there is no
-// room left for more.
+// Mirrored by the plan: the ring of a warp of decode/fp32/split_fp32.cu, so many times 16 rows of K or of V. Longer
+// ones leave no room for two blocks of four warps on a multiprocessor.
 constexpr int bw_decode_split_depth(int padded, int heads) {
     return padded <= 64 ? 5 : heads <= 16 ? 3 : 2;
 }
@@ -147,8 +145,7 @@ static inline int64_t bw_decode_round_up(int64_t value, int64_t multiple) {
     return bw_ceil_div(value, multiple) * multiple;
 }
 
-// How an entry of `length` keys is divided: evenly, into as few splits of up to `split_keys`, a multiple of 16, as
-// there may be.
+// An entry of `length` keys in as few even splits of up to `split_keys`, a multiple of 16, as there may be.
 struct bw_decode_division {
     int64_t splits, keys;
 };

@@ -1,10 +1,8 @@
 // Entries as runs: the keys of all entries, one after another, are dealt evenly to as many blocks of each K/V head as
 // run at once. A block's run is the end of one entry, whole ones and the beginning of another, so that all blocks begin
 // and end together, and a head's neighbors keep step.
-//
-// Of entries that are equally long this fills multiprocessors that even splits would leave idle. On an H200 runs come
-// to 0.97 to 1.0 of the time that memory needs for the longest one, and 3 to 4 us; of 75 batches with lengths of their
-// own 50 take less by them, up to a fifth, than by the best division into blocks of one part each.
+// Of entries that are equally long this fills multiprocessors that even splits would leave idle. On an H200 runs take
+// 0.97 to 1.0 of the time that memory needs for the longest one, and 3 to 4 us more.
 #include <math.h>
 
 #include "cuda/kernels/attention/decode/plan.h"

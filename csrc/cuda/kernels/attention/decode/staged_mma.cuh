@@ -3,31 +3,15 @@
 // it.
 //   - a warp meets keys 16 at a time; they come by asynchronous copies, `stages` steps ahead, through shared memory of
 //     its own. Where that does not hold the whole group, 2 or 4 warps with different heads share these keys;
-//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together);
 //   - groups above 8 with rows of up to 128 elements (`wide`): blocks of 16, 32 or 64 heads, whichever the plan finds
 //     faster; a larger group takes several, which find each other's keys in the L2. wide.cuh puts them together.
-// Measured on an H200 for groups above 8, FP16, cold, two K/V heads. Fetching the keys alone takes as long as a plain
-// read of them from 16 x 8192 on (97 to 101 %), however they are divided: contiguously, by turns, in the order of
-// addresses. The rest is what follows a block's last key: of 16 heads of 128 elements, 16 x 8192 keys, fetching takes
-// 30.6 us, with the products 31.3, with the blocks' records stored 33.2, with all of them added up 35.3. By clocks, the
-// slowest block's last products take 0.4 us, cells 0.1, their sums 0.6, stores 0.2, polls 0.8, splits' sums and output
-// 0.3; in a cluster pushes 0.1, the wait for others' 0.2, sums and output 0.4. What brought something:
-//   - 16 heads a warp, not 32 (half of them zeros, or heads that others may hold): 16 heads of 128 elements, 64 x 8192
-//     keys, take 2 to 4 % less time, 16 x 8192 5 %, 4 x 4096 11 %; 64 heads in four blocks, 4 x 4096, 25 %;
-//   - two warps that meet 32 keys at a time, four that meet 64, not 16: 32 heads, 64 x 8192, 3 % less (two); 64 heads,
-//     16 x 8192, 19 % (two); against two warps with 32 heads each, 64 heads, 64 x 8192, 11 to 14 % (four);
-//   - and weigh them at once, on one maximum: 64 heads, 64 x 8192, 9 to 17 % less, 16 x 8192 3 to 5 %;
-//   - cells of fragments, added up by warps that hold the same heads: 16 heads, 4 x 4096, 4 to 6 %, 16 x 8192 2 %;
-//   - two chains of products, not one: up to 1 % less, for warps with rings of their own;
-//   - half as many blocks where those get through as many keys: 12 heads of 64, 16 x 8192, 1.5 % less, 16 heads of 128,
-//     1 x 32768, 5 %, but 16 x 8192 2 % more.
-// What brought nothing: two blocks of four warps a multiprocessor (3 to 5 % longer); one of four, with rings twice as
-// long (4 % longer to 1 % less), or 32 keys at a time (2 % longer to 1 % less); sums scaled only where a maximum rises
-// by more than 2^8; records emptied after the output is written; a large piece of each column's keys and small ones for
-// whoever is done first (2 to 20 % longer, as each block costs 3 to 7 us of its own); blocks whose warps shared the
-// weights of 64 to 256 keys, each for some of V's columns (up to 50 % longer for most shapes); L2 prefetches of 256
-// bytes (up to 13 % longer). Keys that the L2 drops first leave records there: 16 to 32 heads, 4 x 4096, 5 to 9 % less
-// where splits meet in scratch, 16 x 8192 1 %, others nothing; not done, as nobody has counted what else stays.
+// Measured on an H200 for groups above 8, FP16, cold: however 16 x 8192 keys are divided, fetching takes as long as a
+// plain read. The rest follows a block's last key (16 heads of 128 elements: 30.6 us of fetching, 35.3 in all).
+// What brought something: 16 heads a warp, not 32 (2 to 25 %); two warps that meet 32 keys at a time and four that meet
+// 64, not 16 (3 to 19 %), and weigh them at once, on one maximum (3 to 17 %); cells of fragments (2 to 6 %).
+// What brought nothing: rings twice as long; sums scaled only where a maximum rises by more than 2^8; small pieces of
+// keys for whoever is done first; blocks whose warps share the weights of 64 to 256 keys; L2 prefetches of 256 bytes.
+// Keys that the L2 drops first bring 1 to 9 %; not done, as nobody has counted what else then stays there.
 #pragma once
 
 #include "cuda/kernels/attention/decode/wide.cuh"
@@ -171,7 +155,6 @@ BW_DEVICE void meet_values(const uint32_t (&weights)[tiles][4], T *values, bw_so
     }
 }
 
-// This warp's registers into its cell.
 template <int padded, int halves, typename Cells>
 BW_DEVICE void spread(const bw_softmax_sums<padded, halves> &sums, const Cells &cells, int row0) {
     const int lane = (int)threadIdx.x % 32;

@@ -188,9 +188,8 @@ int64_t bw_splitkv_largest_scratch_bytes(const bw_dims *dims, const bw_precision
     return most;
 }
 
-// Per split and head the records of its output, stored once and read once. That they are emptied after that is not
-// counted: it overwrites lines that the L2 still holds. An entry that one split covers stores none. Where the plan has
-// parts, they are read.
+// Per split and head the records of its output, stored once and read once, and the parts, read. Emptying records is not
+// counted: it overwrites lines that the L2 still holds.
 bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cost *cost) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);

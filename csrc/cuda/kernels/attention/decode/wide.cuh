@@ -9,10 +9,9 @@ namespace {
 
 constexpr int row_heads = 16, most_warps = 8;  // of a warp, of a block
 
-// What a wide block's warps have for one another at the end. A warp's cell holds its sums as they lie in registers, of
-// each half of its heads 16 columns at a time: whoever adds them up holds the same heads and elements, knows their
-// weights once, and reads and writes whole vectors without conflicts. It lies in a stage of the ring that all of the
-// share's warps have left behind, so that nobody waits before it is written.
+// The sums of a wide block's warps. A warp's cell holds them as they lie in registers, of each half of its heads 16
+// columns at a time: whoever adds them up holds the same heads and elements, and moves whole vectors without conflicts.
+// It lies in a stage of the ring that the share's warps have left, so that nobody waits for room.
 template <int padded, int most_shares>
 struct wide_cells {
     static constexpr int steps = padded / 16;  // a record's elements
@@ -98,8 +97,6 @@ BW_DEVICE void write_sum(float4 value, float weight, const bw_decode_place &plac
     if (dim + 8 < head_dim) *(uint32_t *)(to + 8) = bw_pack_pair(value.z * inverse, value.w * inverse, T());
 }
 
-// ---- splits that meet in scratch ----
-
 // A column's records lie as warps hold them: of a unit (half a warp's heads, a record of each) and a split 512 bytes,
 // which a warp stores at once. (Where the heads lay apart, 64 of them, 4 x 4096 keys, took 8 % more on an H200.)
 struct wide_records {
@@ -129,8 +126,7 @@ struct wide_records {
 };
 
 // One combiner's share of a column's records: a thread takes four values of one from every 2^bits-th split, `ahead` of
-// them at once, because every wait is a round trip. Threads without work share out a record's splits, down to four
-// each: sums over lanes take time, too. (Pauses of 100 ns between polls changed nothing.)
+// them at once: a wait is a round trip. Threads without work share out a record's splits, down to four each.
 template <int ahead, typename T>
 BW_DEVICE void combine_wide(const wide_records &records, const bw_decode_place &place, int head_dim, int combiner,
                             int combiners, T *out) {
@@ -191,8 +187,6 @@ BW_DEVICE void finish_wide(const wide_cells<padded, most_shares> &cells, const b
         combine_wide<most_shares == most_warps ? 4 : 8>(records, place, head_dim, combiner, combiners, out);
     }
 }
-
-// ---- splits that are a cluster ----
 
 // Each block adds up every so many-th unit of a column: half a warp's heads, a step's elements. The others push theirs.
 template <int padded>

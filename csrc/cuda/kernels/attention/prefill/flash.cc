@@ -14,9 +14,8 @@ const char *bw_flash_refuses(const bw_dims *dims, const bw_precision *precision,
                                                                : nullptr;
 }
 
-// FP32: three products in TF32 for one are worth it where tensor cores are several times as fast as CUDA cores. 16
-// bits: with one tile of each, hopper's copies, barriers and registers cost more than its products save (3.9 us
-// against 4.8).
+// FP32: three products in TF32 for one pay where tensor cores are several times as fast as CUDA cores. 16 bits: with
+// one tile of each, hopper costs more than it saves (3.9 us against 4.8).
 bool bw_flash_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     if (precision->id == BW_PRECISION_FP32) return !(facts->peak_tflops[BW_TF32] > 4 * facts->peak_tflops[BW_FP32]);
     return dims->value[BW_PREFILL_KV_LEN] <= 64;

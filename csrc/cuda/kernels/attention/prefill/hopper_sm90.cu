@@ -4,8 +4,7 @@
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
 //     registers, of which the producer's warpgroup gives up its share; V is read transposed by its descriptor;
 //   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
-//     falls into the other warpgroups' products. That these take turns by barriers brought nothing (+1 to -3 % on
-//     H200);
+//     falls into the other warpgroups' products (barriers for taking turns brought nothing);
 //   - keys are walked from the last to the first: only the first few tiles have a mask; sums hardly ever have to be
 //     scaled (bw_softmax_slack);
 //   - a block per multiprocessor takes tile after tile of queries, the longest first, from a counter in the scratch;

@@ -98,7 +98,6 @@ BW_DEVICE void store_rows(bw_softmax_sums<padded, 2> &sums, T *out, int64_t stri
     }
 }
 
-// scores = Q K^T of a tile.
 template <int padded, int blocks, int eights, typename T>
 BW_DEVICE void multiply_keys(uint32_t queries, uint32_t keys, const uint32_t (*fragments)[4],
                              float (&scores)[blocks][eights][4], T) {

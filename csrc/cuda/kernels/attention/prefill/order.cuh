@@ -4,10 +4,9 @@
 #include "cuda/kernels/attention/prefill/flash.h"
 #include "cuda/kernels/common/sm80.cuh"
 
-// The order of a flash kernel's blocks. All tiles of queries pass over the K and V of one section of (batch, head)
-// pairs before the next section's turn comes, so that these are read from memory once: two sections fit into the L2
-// with room to spare (its halves may hold the same lines). Within a section the longest rows come first. A short last
-// section would leave most of the GPU waiting for its longest rows, so the one before takes it in.
+// All tiles of queries pass over one section of (batch, head) pairs before the next one's turn: two sections' K and V
+// fit into the L2 (whose halves may hold the same lines), and are read from memory once. A section's longest rows come
+// first. A short last section would leave most of the GPU waiting for those, so the one before takes it in.
 struct bw_flash_order {
     int64_t query_tiles;
     int64_t section;   // pairs

@@ -54,10 +54,9 @@ BW_DEVICE void bw_flash_softmax_update(float (&scores)[blocks][eights][4], int a
     }
 }
 
-// The same for tiles that nothing masks, behind the first: weights stand on the maximum so far, and no new one is
-// looked for, so that no weight waits for other scores. False for the warp, with sums as they were, where a sum says
-// that weights grow too large, or that something is no number: the scores are then worked out again, for
-// bw_flash_softmax_update.
+// The same for tiles that nothing masks, behind the first: weights stand on the maximum so far, so that none waits for
+// other scores. False for the warp, with sums as they were, where a sum says that weights grow too large, or that
+// something is no number: bw_flash_softmax_update then takes the scores, worked out again.
 template <int padded, int blocks, int eights>
 BW_DEVICE bool bw_flash_softmax_try_quick(float (&scores)[blocks][eights][4], float scale,
                                           bw_softmax_sums<padded, 2> (&sums)[blocks]) {

@@ -2,8 +2,7 @@
 // softmax, as in mma.cu. What 32-bit elements change:
 //   - mma takes 8 columns of head_dim, or 8 keys, at a time. Of which key is which of a step's 8 only the weights and V
 //     must agree: keys 2 c and 2 c + 1 are c and c + 4, so that C fragments of scores are A fragments of weights;
-//   - ldmatrix does not transpose them: a lane reads four neighbors of V at once, which are its column in four
-//   products;
+//   - ldmatrix does not transpose them: a lane reads four neighbors of V at once, its column in four products;
 //   - rows are padded by 16 bytes: both ways of reading find all banks.
 // FP32: products of common/split_tf32.cuh.
 #include "cuda/kernels/attention/attention.h"
@@ -80,7 +79,6 @@ BW_DEVICE void multiply_columns(uint32_t queries, uint32_t tile, bw_sums_of<exac
     }
 }
 
-// scores = Q K^T of a tile.
 template <int padded, int blocks, int keys, bool exact, bool whole, bool tight>
 BW_DEVICE void multiply_keys(uint32_t queries, uint32_t tile, int head_dim, float (&scores)[blocks][keys / 8][4]) {
     bw_sums_of<exact> sums[blocks][keys / 8] = {};

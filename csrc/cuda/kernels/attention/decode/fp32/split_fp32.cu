@@ -10,12 +10,10 @@
 //     several blocks, which find each other's keys in the L2;
 //   - what is no finite number takes more instructions than all else: blocks that find their sums to be none meet their
 //     keys once more, carefully;
-//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
-// On an H100 and an H200 23 x 5003 keys of 24/2 heads of 128 take 85 and 66 us (on CUDA cores 146 and 145), 4 x 20011
-// of 20/4 112 and 81, which is 93 and 89 % of a stream, 16 x 8192 of 64/2 107 and 94 (205 and 204), 82 and 63 %: 32
-// heads' products take longer than their keys. More chains of products (1 to 3 % longer) and shorter loops (0 to 1 %)
-// do not help. Up to 8 heads of rows of up to 64 elements are faster on CUDA cores (64 x 2048 keys of 14/2 on an H200:
-// 34.7 us, 36.3 here), and so are rows of more than 128, whose rings leave room for two warps a block.
+// On an H200 4 x 20011 keys of 20/4 heads of 128 take 81 us, 89 % of a stream, and 16 x 8192 of 64/2 94 (on CUDA cores
+// 204), 63 %: 32 heads' products take longer than their keys. More chains of products and shorter loops do not help. Up
+// to 8 heads of rows of up to 64 elements are faster on CUDA cores, and so are rows of more than 128, whose rings leave
+// room for two warps a block.
 #include "cuda/kernels/attention/decode/combine.cuh"
 #include "cuda/kernels/attention/prefill/softmax.cuh"
 #include "cuda/kernels/common/split_tf32.cuh"
@@ -221,7 +219,6 @@ BW_DEVICE tile_reader<padded> ask_first(const float *k, const float *v, const bw
     return reader;
 }
 
-// And met.
 template <int padded, int blocks, bool careful>
 BW_DEVICE void walk_keys(tile_reader<padded> reader, const uint4 *queries, int left, int pace, float scale,
                          bw_softmax_sums<padded, 2> (&sums)[blocks]) {
@@ -255,7 +252,6 @@ BW_DEVICE void walk_keys(tile_reader<padded> reader, const uint4 *queries, int l
     bw_copy_wait<0>();
 }
 
-// Whether all of this lane's sums are finite.
 template <int padded, int blocks>
 BW_DEVICE bool are_finite(const bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     float none = 0.0f;
@@ -265,7 +261,6 @@ BW_DEVICE bool are_finite(const bw_softmax_sums<padded, 2> (&sums)[blocks]) {
     return none == 0.0f;
 }
 
-// This warp's registers into its cell.
 template <int padded, int blocks, typename Cells>
 BW_DEVICE void spread(const bw_softmax_sums<padded, 2> (&sums)[blocks], const Cells &cells, int row0) {
     const int lane = (int)threadIdx.x % 32;

@@ -7,7 +7,6 @@
 //     about the same time, from the L2;
 //   - a step's 8 or 16 scores (heads times keys) are summed over the lanes together, each lane ending with one of them:
 //     a quarter of the shuffles of summing them one by one;
-//   - warps share out a block's keys, blocks the entry's (combine.cuh puts them together).
 #include "cuda/kernels/attention/decode/combine.cuh"
 
 namespace {
@@ -187,7 +186,6 @@ BW_DEVICE void meet_values(float weight, const float *stage, decode_sums<Lanes> 
     }
 }
 
-// This part's registers into its cell.
 template <typename Lanes, typename Cells>
 BW_DEVICE void spread(const decode_sums<Lanes> &sums, const Cells &cells, int cell, int lane) {
     float sum = sums.sum;
