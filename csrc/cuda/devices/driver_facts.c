@@ -11,8 +11,7 @@ void bw_cuda_version_text(int version, char *out, size_t out_size) {
     snprintf(out, out_size, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-/* Dense floating-point operations per multiprocessor and cycle, FP32 accumulation. GeForce and TITAN cards of some
- * generations accumulate in FP32 at half the rate of their professional siblings. */
+/* Dense flops per multiprocessor and cycle, FP32 accumulation: half on GeForce and TITAN cards of some generations. */
 static const struct {
     int major, minor;
     int fp32, tf32, fp16, bf16;

@@ -9,9 +9,6 @@
 #include "cuda/runtime/calls.h"
 #include "cuda/runtime/nvtx.h"
 
-/* ---- how many there are ---- */
-
-/* Why cudaGetDeviceCount found nothing, for people. */
 static void explain_absence(bw_cuda_api *api, cudaError_t error, char *reason, size_t reason_size) {
     int driver = 0, runtime = 0;
     if (BW_CUDA_ERROR(api, driver_version(&driver)) != cudaSuccess) driver = 0;
@@ -65,8 +62,6 @@ bw_status bw_cuda_device_name(int index, char *name, size_t name_size) {
     return BW_OK;
 }
 
-/* ---- handles ---- */
-
 /* The empty kernel shows at once whether this build holds code for the device and whether the device is well. */
 static bw_status start_device(bw_device *device) {
     BW_TRY(bw_cuda_enter(device));
@@ -111,8 +106,6 @@ const bw_device_facts *bw_cuda_device_facts(const bw_device *device) {
     return &device->facts;
 }
 
-/* ---- the thread's device ---- */
-
 /* A thread that has no context works on device 0, whichever one our runtime has last seen. */
 static bw_status current_device(int *index) {
     bw_cuda_api api;
@@ -125,8 +118,7 @@ static bw_status current_device(int *index) {
     return BW_OK;
 }
 
-/* Making a device current takes some of its memory: device 0, which a thread works on when nobody has said otherwise,
- * is left alone where nobody uses it. */
+/* Making a device current takes some of its memory: device 0, the default, is left alone where nobody uses it. */
 static bw_status make_current(int index) {
     bw_cuda_api api;
     bw_cuda_api_init(&api, "count");
@@ -143,8 +135,6 @@ const bw_context_calls bw_cuda_context_calls = {
     .make_current = make_current,
     .stream = device_stream,
 };
-
-/* ---- tests ---- */
 
 static bw_status fault_set(bw_device *device, int64_t countdown) {
     if (countdown < 0) {

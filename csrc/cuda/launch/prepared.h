@@ -1,6 +1,5 @@
 /* Launches that are worked out once. A variant's `choose` says from sizes, precision and device alone which kernels it
- * launches and with what; its `prepare` keeps that, and `launch` only puts the buffer set's addresses in. The same
- * record tells how much of a multiprocessor a kernel's blocks take. */
+ * launches and with what; its `prepare` keeps that, and `launch` only puts the buffer set's addresses in. */
 #pragma once
 
 #include "cuda/launch/tensor_map.h"

@@ -1,9 +1,8 @@
 /* Timed replays: the GPU never waits for the host between the events.
  *
- * On an idle stream the first event passes while the host is still launching the graph, and the time between the events
- * would hold that as well: 8 to 60 us on an H200, by the graph's nodes. So a kernel that only waits is enqueued first,
- * for longer than the host has needed. Where that was too short (the first event has passed when all is enqueued) the
- * replay is made again, some times; then its time is `late`. */
+ * On an idle stream the time between the events would hold the host's launching too: 8 to 60 us on an H200, by the
+ * graph's nodes. So a kernel that only waits is enqueued first, for longer than the host has needed. Where the first
+ * event has passed when all is enqueued, the replay is made again, some times; then its time is `late`. */
 #include "cuda/launch/replay.h"
 
 #include <string.h>

@@ -61,12 +61,10 @@ static bw_status time_candidate(search *self, candidate *candidate, int launches
     return status;
 }
 
-/* As many as take so long. */
 static int launches_for(const candidate *candidate, double graph_ms) {
     return (int)fmax(1, fmin(LAUNCHES_MOST, graph_ms / candidate->ms));
 }
 
-/* Replays a candidate until the clock has stopped rising. */
 static bw_status raise_clock(search *self, candidate *candidate) {
     double before_ms;
     self->spent_ms = 0;

@@ -1,5 +1,4 @@
-// Kernels that serve the measuring and belong to no operation: inputs, the empty launch, the flush by reading, pieces
-// of memory brought together.
+// The kernels of service.h: inputs, the empty launch, the hold, the flush by reading, memory brought together.
 #include "cuda/launch/service.h"
 
 #include "base/types/convert.h"
@@ -11,8 +10,7 @@ constexpr int FILL_THREADS = 256;
 constexpr int FILL_BLOCKS_PER_UNIT = 8;
 constexpr int FLUSH_UNROLL = 4;
 
-// How a precision stores a value. The conversions are those of base/types/convert.h, so that host and device agree on
-// every bit.
+// Stores a value by the conversions of base/types/convert.h, so that host and device agree on every bit.
 template <bw_dtype DTYPE>
 struct stored;
 
@@ -73,8 +71,7 @@ __global__ void hold_kernel(uint64_t ns) {
     while (global_ns() - began < ns) {}
 }
 
-// Reads everything; the store is never made (the sum of words of one repeated byte is not odd), but the compiler
-// cannot know that.
+// The compiler cannot know that the store is never made: the sum of words of one repeated byte is not odd.
 __global__ void flush_kernel(uint4 *memory, int64_t vectors) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     uint32_t sum = 0;

@@ -10,8 +10,6 @@
 #include "cuda/libraries/cupti_calls.h"
 #include "cuda/runtime/attachments.h"
 
-/* ---- reasons ---- */
-
 static const struct {
     int code;
     const char *advice;
@@ -47,8 +45,6 @@ bw_status bw_cupti_status(const bw_cupti *library, int result, const char *call)
     return bw_fail(BW_CODE_UNAVAILABLE, "%s failed: %s (%d)%s%s", call, name, result, advice[0] ? "; " : "", advice);
 }
 
-/* ---- other tools ---- */
-
 /* Libraries that ncu, nsys, compute-sanitizer and cuda-gdb bring into the process. */
 static int tool_object(struct dl_phdr_info *info, size_t size, void *data) {
     static const char *const parts[] = {"sanitizer-collection", "ToolsInjection", "InterceptorInjection",
@@ -63,7 +59,6 @@ static int tool_object(struct dl_phdr_info *info, size_t size, void *data) {
     return 0;
 }
 
-/* Whether a CUDA debugger traces this process. */
 static bool under_debugger(void) {
     char line[256], path[64];
     long tracer = 0;
@@ -92,8 +87,6 @@ static bw_status refuse_other_tools(void) {
                    : injected && injected[0] ? "CUDA_INJECTION64_PATH is set"
                                              : "cuda-gdb");
 }
-
-/* ---- the library ---- */
 
 static const bw_library_query library_query = {
     .title = "CUPTI",

@@ -57,8 +57,7 @@ bool bw_cupti_count_hold(const bw_device *device, bw_cupti_holder what_for);
 void bw_cupti_count_release(const bw_device *device);
 
 /* Takes down every profiler before timing: those of this handle, and the device's, whichever handle has it up. While
- * one is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts.
- */
+ * one is up every kernel of the process starts 0.18 us later (H200, driver 580). BW_CODE_BUSY while it counts. */
 bw_status bw_cuda_take_down_all_profilers(bw_device *device);
 
 BW_C_END

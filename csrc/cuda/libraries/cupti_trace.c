@@ -9,7 +9,6 @@
 
 enum { FLUSH_FORCED = 1, NO_MORE_RECORDS = 12, BUFFER_BYTES = 4 << 20, DEVICES_MOST = 64 };
 
-/* Kinds of records. */
 enum { KIND_COPY = 1, KIND_MEMSET = 2, KIND_KERNEL = 3, KIND_CONCURRENT_KERNEL = 10 };
 
 /* What a handle that has traced keeps. */
@@ -40,8 +39,6 @@ static void sink_lock(void) {
 static void sink_unlock(void) {
     pthread_mutex_unlock(&bw_cupti_sink.lock);
 }
-
-/* ---- kernel timestamps ---- */
 
 static void on_callback(void *user, int domain, uint32_t id, const void *data) {
     (void)user, (void)domain, (void)id, (void)data;
@@ -208,8 +205,6 @@ bw_status bw_cupti_trace_take(bw_device *device, const bw_kernel_span **spans, i
     if (lost == 0) return BW_OK;
     return bw_fail(BW_CODE_DEVICE, "CUPTI lost %lld kernel records: measure with the timer graph", (long long)lost);
 }
-
-/* ---- whose profiler is up ---- */
 
 static int slot_of(const bw_device *device) {
     return device->index % DEVICES_MOST;

@@ -27,6 +27,5 @@ typedef struct bw_library {
 bw_status bw_library_open(const bw_library_query *query, bw_library *out);
 void bw_library_close(bw_library *library); /* one that is not open is fine */
 
-/* One function, into the pointer to a function that `out` points to; NULL and BW_CODE_UNAVAILABLE where the library has
- * none of this name. */
+/* Puts the function into the pointer that `out` points to; NULL and BW_CODE_UNAVAILABLE where there is none. */
 bw_status bw_library_symbol(const bw_library *library, const char *name, void *out);

@@ -8,8 +8,6 @@
 
 #include "cuda/libraries/find.h"
 
-/* ---- what we use of NVML's interface, in our own words ---- */
-
 typedef int nvml_result;
 typedef struct nvml_device *nvml_handle;
 
@@ -124,8 +122,6 @@ void bw_nvml_close(bw_nvml *nvml) {
     free(nvml);
 }
 
-/* ---- conditions ---- */
-
 enum { READ_SM_CLOCK, READ_MEMORY_CLOCK, READ_POWER, READ_TEMPERATURE, READ_THROTTLE, READ_ENERGY, READINGS };
 static const char *const reading_names[READINGS] = {"SM clock",    "memory clock",     "power",
                                                     "temperature", "throttle reasons", "energy"};
@@ -147,8 +143,7 @@ static nvml_result read_throttle_reasons(const bw_nvml *nvml, unsigned long long
     return CALL(nvml, nvmlDeviceGetCurrentClocksThrottleReasons, nvml->device, reasons);
 }
 
-/* An idle device (0x01), clocks that somebody set (0x02, 0x100) and clocks kept equal among GPUs (0x10) are no reasons
- * to doubt a measurement. */
+/* No reasons for doubt: an idle device (0x01), clocks that were set (0x02, 0x100) or kept equal among GPUs (0x10). */
 static unsigned throttle_of(unsigned long long reasons) {
     static const struct {
         unsigned bit, throttle;
@@ -197,8 +192,6 @@ bw_status bw_nvml_conditions(bw_nvml *nvml, bool with_energy, bw_conditions *out
     }
     return check(nvml, results[0], "reading the device's sensors");
 }
-
-/* ---- management ---- */
 
 static void note_missing(const bw_nvml *nvml, const nvml_result *results, const char *const *names, int count,
                          bw_management *out) {

@@ -1,6 +1,5 @@
-/* NVML, NVIDIA's management library: clocks, power, temperature, why a clock is held down. Read only. It comes with the
- * driver and is opened with dlopen; no toolkit header is needed. What is missing, a symbol or a permission, costs the
- * value that it stands for, with a reason. */
+/* NVML, NVIDIA's management library, which comes with the driver: read only, opened with dlopen, without its header.
+ * What is missing, a symbol or a permission, costs the value that it stands for, with a reason. */
 #pragma once
 
 #include <stdbool.h>

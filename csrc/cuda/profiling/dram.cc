@@ -6,11 +6,9 @@
 // cache. The flush inside the range is always cold itself (it was last read before the other block), so its own traffic
 // is the same each time: a range with nothing else in it measures that once, and it is subtracted.
 //
-// The launch finds a cache full of other data, not an empty one, which is what ncu makes (--cache-control all). That
-// tells where blocks share lines: K/V rows of 144 bytes (head_dim 72 in 16 bits) end in the middle of a line that the
-// next head's block reads as well, some time later. An H100 read 1.11 of the bytes (1.03 in a rotation), ncu with
-// --cache-control none 1.07 to 1.10, ncu with its default 1.003; where rows are multiples of 128 bytes it is 1.002.
-// Prefetch hints of the loads have nothing to do with it.
+// The launch finds a cache full of other data; in ncu it finds an empty one (--cache-control all). That tells where
+// blocks share lines: for K/V rows of 144 bytes an H100 read 1.11 of the bytes, in ncu 1.003 (1.07 to 1.10 with
+// --cache-control none), for rows that are multiples of 128 bytes 1.002. Prefetch hints of the loads do not matter.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 // Metrics of one cold launch that take several passes: how busy the pipes are, why warps wait, how memory is accessed.
-// CUPTI asks for the launch again and again, each time after a flush, and counts something else. The profiler is set up
-// for them and taken down again, which takes a third of a second: it counts one set of metrics for each time.
+// CUPTI asks for the launch many times, each time after a flush. Setting up and taking down cost a third of a second.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,13 +52,11 @@ constexpr counter LOCAL_STORES = {{"l1tex__t_sectors_pipe_lsu_mem_local_op_st.su
 constexpr counter LOADS = {{"l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", nullptr}};
 constexpr counter LOAD_LINES = {{"l1tex__t_set_accesses_pipe_lsu_mem_global_op_ld.sum", nullptr}};
 
-// These compare clocks and bytes of one launch, which one pass must have seen: a range's time is up to 45 us longer
-// than its launch, and by how much differs between passes (H200: 65 to 97 % of DRAM's peak for what alone is 83 %).
-// They are counted apart from all others.
+// Counted apart: these compare clocks and bytes, which one pass must have seen. A range is up to 45 us longer than its
+// launch, and by how much differs between passes (H200: 65 to 97 % of DRAM's peak for what alone is 83 %).
 constexpr unsigned OF_ONE_PASS = 1u << GROUP_DRAM | 1u << GROUP_CACHES;
 
-// A share of the range would count the time before and after the launch as well: of the time in which multiprocessors
-// were at work, of what DRAM could have moved in it.
+// Of what DRAM could move while multiprocessors were at work: the range also holds time before and after the launch.
 double dram_pct(const double *value) {
     const double bytes = value[0] + value[1], cycles = value[2], hz = value[3], dram_width = value[4],
                  dram_hz = value[5];
@@ -186,7 +183,6 @@ bw_status choose(profiler *self, unsigned groups, metric_choice *out, bw_metrics
     return BW_OK;
 }
 
-// What was counted goes where it belongs in the list.
 void spread(const metric_choice *choice, const double *values, unsigned groups, bw_metrics *out) {
     int listed = 0;
     for (int i = 0; i < TABLE_ROWS; i++) {

@@ -45,8 +45,6 @@ static void image_free(image *self) {
     *self = image{nullptr, 0};
 }
 
-// ---- setting up ----
-
 static bw_status load_symbols(profiler *self) {
 #define PROFILER_SYMBOL(name) BW_TRY(bw_cupti_symbol(self->library, #name, &self->name));
     BW_PROFILER_CALLS(PROFILER_SYMBOL)
@@ -116,8 +114,6 @@ bw_status open(bw_device *device, profiler *self) {
     self->range = enable.pRangeProfilerObject;
     return BW_OK;
 }
-
-// ---- sets of metrics ----
 
 static bw_status host_open(profiler *self, CUpti_Profiler_Host_Object **out) {
     PARAMS(CUpti_Profiler_Host_Initialize, params);
@@ -215,8 +211,6 @@ void close(bw_device *device, profiler *self) {
     memcpy(self->failure, failure, sizeof failure);
 }
 
-// ---- one range ----
-
 bw_status flush_open(bw_device *device, bw_cuda_flush *out) {
     const int64_t bytes = bw_max64(FLUSH_LEAST_BYTES, FLUSH_FACTOR * device->facts.cache_bytes);
     return bw_cuda_flush_open(device, device->stream, BW_FLUSH_READ, bytes, out);
@@ -303,8 +297,6 @@ bw_status count(profiler *self, const work *work, int most, double *values, int 
     evaluate.pMetricValues = values;
     return PROFILER(self, cuptiProfilerHostEvaluateToGpuValues, &evaluate);
 }
-
-// ---- whose turn it is ----
 
 static void release_profiler(bw_device *device, void *self) {
     // A thread that counts with this profiler, or is about to be refused it, must end first: the handle may go next.

@@ -106,9 +106,8 @@ struct work {
 // A flush that drives out whatever the cache holds, dirty lines and all.
 bw_status flush_open(bw_device *device, bw_cuda_flush *out);
 
-// One set for each time that it is opened: an enabled profiler goes on with the first configuration that it gets,
-// whatever it is told later, and one that was only disabled and then enabled again crashed the process (H200, CUPTI
-// 13.0). Taken down completely and set up anew, as `close` and `open` do, it works as often as one likes.
+// One set for each time that it is opened: an enabled profiler keeps the first configuration that it gets, and one that
+// was only disabled and enabled again crashed the process (H200, CUPTI 13.0). So `close` takes it down completely.
 bw_status open(bw_device *device, profiler *self);
 void close(bw_device *device, profiler *self);  // but for `failure`, which stays
 

@@ -95,8 +95,7 @@ bw_status bw_cuda_status(bw_cuda_api *api, cudaError_t error, const char *expres
 /* Whether the stream has passed an event. */
 bw_status bw_cuda_event_passed(bw_cuda_api *api, cudaEvent_t event, bool *out);
 
-/* A function of the driver that the process has loaded, into the pointer to a function that `out` points to; NULL where
- * there is none. */
+/* Puts a function of the driver, where it is loaded, into the pointer that `out` points to; NULL: there is none. */
 void bw_cuda_driver_function(const char *name, void *out);
 
 /* The calling thread's CUcontext, which CUPTI wants and the runtime does not tell; the driver is loaded already. */

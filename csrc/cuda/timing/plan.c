@@ -1,8 +1,7 @@
 /* Plans: whatever is timed is warmed up, then made ready by one of the timers.
  *
- * The L2's persisting lines are not reset before a plan. Nothing here makes any, those of others do not hold our data,
- * and the reset has a price: on an H200 (driver 580), from its eighth call in a process on, every later launch takes
- * 0.18 us longer, in graphs too and for good (1 MiB written in 1.08 us, then in 1.26). */
+ * The L2's persisting lines are not reset before a plan. Nothing here makes any, and from the eighth reset in a process
+ * on every later launch takes 0.18 us longer, in graphs too and for good (H200, driver 580). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -12,7 +11,7 @@
 #include "cuda/runtime/calls.h"
 #include "cuda/timing/timer.h"
 
-/* In the same order. */
+/* In the order of `timers`. */
 const char *const bw_cuda_timers[] = {"graph", "events", "cupti", NULL};
 /* The kernels' own timestamps are the truth; a graph has no event bias; event pairs are the last resort. */
 const char *const bw_cuda_call_timers[] = {"cupti", "graph", "events", NULL};
@@ -34,9 +33,8 @@ static int64_t warm_launches(const bw_plan *plan) {
     return bw_max64(plan->spec.set_count, plan->work.foreign ? WARM_CALLS : WARM_LAUNCHES);
 }
 
-/* Each set once, outside any capture: modules are loaded, a failing kernel shows itself by its own name, and a caller's
- * function does nothing here that it would not do elsewhere. The first launch, which may load code, is not timed; later
- * ones past HOST_SAMPLES may wait for room in the queue. */
+/* Each set once, outside any capture: modules are loaded, and a failing kernel shows itself by its own name. The first
+ * launch, which may load code, is not timed; later ones past HOST_SAMPLES may wait for room in the queue. */
 static bw_status warm_up(bw_plan *plan) {
     const bw_cuda_work *work = &plan->work;
     const int64_t launches = warm_launches(plan);

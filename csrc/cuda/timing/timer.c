@@ -39,9 +39,6 @@ bw_status bw_cuda_timer_launch(const bw_plan *plan, int64_t index) {
     return status;
 }
 
-/* ---- kernels ---- */
-
-/* Whether each launch has a flush of its own. */
 static bool has_flushes(const bw_plan *plan) {
     return plan->work.foreign && plan->flush.memory;
 }
@@ -79,8 +76,6 @@ void bw_cuda_trace_close(const bw_plan *plan) {
     if (plan->tracing) bw_cupti_trace_end(plan->device);
 }
 
-/* ---- where a caller's function ran ---- */
-
 /* How many of the spans another GPU ran; `other` is then its number. */
 static int64_t count_elsewhere(const bw_plan *plan, const bw_kernel_span *spans, int64_t count, uint32_t *other) {
     int64_t found = 0;
@@ -113,8 +108,6 @@ static bw_status check_devices(bw_plan *plan, const bw_kernel_span *spans, int64
     plan->kernels.elsewhere += (double)elsewhere;
     return BW_OK;
 }
-
-/* ---- what a caller's function ran behind its flushes ---- */
 
 static bool is_on_stream(const bw_plan *plan, const bw_kernel_span *span) {
     return span->device == plan->own_device && span->stream == plan->flush_stream;
@@ -168,8 +161,6 @@ static bw_status check_calls(const bw_plan *plan, const bw_kernel_span *spans, i
     if (placed && start_with_flushes(spans, count, each)) return BW_OK;
     return bw_cuda_work_count_error(&plan->work, count, launches, launches);
 }
-
-/* ---- all launches of a replay, or some ---- */
 
 /* One launch's spans, its flush first where it has one. */
 static void add_launch(bw_plan *plan, const bw_kernel_span *spans, int64_t count) {

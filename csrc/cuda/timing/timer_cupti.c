@@ -24,7 +24,6 @@ static bw_status enqueue(const bw_plan *plan, int64_t first, int64_t launches) {
     return status;
 }
 
-/* Launches [first, first + launches). */
 static bw_status run_some(bw_plan *plan, int64_t first, int64_t launches) {
     const bw_cuda_work *work = &plan->work;
     const bw_kernel_span *spans = NULL;

@@ -2,9 +2,7 @@
  *
  * Events around a single launch carry a bias of microseconds; around a graph of many launches they agree with the
  * kernels' own timestamps, and each launch pays for the write-back of the one before it, as in real use.
- *
- * Where each launch has a flush of its own, in the graph before it, the graph is timed against one of as many flushes
- * alone. */
+ * Where each launch has a flush of its own, the graph is timed against one of as many flushes alone. */
 #include <math.h>
 
 #include "cuda/launch/graph.h"

@@ -9,7 +9,6 @@
 #define BW_DIVIDE_BOTH inline
 #endif
 
-// The upper half of a product.
 static BW_DIVIDE_BOTH uint64_t bw_product_high(uint64_t a, uint64_t b) {
 #ifdef __CUDA_ARCH__
     return __umul64hi(a, b);

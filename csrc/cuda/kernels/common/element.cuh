@@ -25,8 +25,7 @@ BW_DEVICE float bw_to_float(float value) {
 BW_DEVICE float bw_to_float(__half value) {
     return __half2float(value);
 }
-// Not by __bfloat162float, whose code for newer architectures is another, and here what is compiled for the oldest is
-// assembled for all of them.
+// Not by __bfloat162float: newer architectures have other code for it, and here the oldest one's is assembled for all.
 BW_DEVICE float bw_to_float(__nv_bfloat16 value) {
     return __uint_as_float((uint32_t)__bfloat16_as_ushort(value) << 16);
 }
@@ -63,7 +62,6 @@ BW_DEVICE uint32_t bw_pack_pair(float low, float high, __nv_bfloat16) {
     return bits;
 }
 
-// 16 bytes of elements as floats.
 BW_DEVICE void bw_unpack(uint4 bits, float (&out)[4], float) {
     out[0] = __uint_as_float(bits.x);
     out[1] = __uint_as_float(bits.y);
@@ -81,7 +79,6 @@ BW_DEVICE void bw_unpack(uint4 bits, float (&out)[8], T type) {
     }
 }
 
-// And back.
 BW_DEVICE uint4 bw_pack(const float (&in)[4], float) {
     return make_uint4(__float_as_uint(in[0]), __float_as_uint(in[1]), __float_as_uint(in[2]), __float_as_uint(in[3]));
 }

@@ -12,8 +12,7 @@ BW_DEVICE float bw_exp2(float x) {
     return result;
 }
 
-// Sums may stand on an older maximum until the newest exceeds it by so much: weights are then 2^8 at most, and sums
-// hardly ever have to be scaled.
+// Sums stand on an older maximum until the newest exceeds it by so much: few are scaled, and weights are 2^8 at most.
 constexpr float bw_softmax_slack = 8.0f;
 
 // What a sum of a tile's weights may come to on an older maximum: none of them leaves FP16's range then.

@@ -35,9 +35,8 @@ BW_DEVICE void bw_tensor_rows(uint32_t (&out)[4], T *tile, int row0, int step) {
     bw_load_matrix(out, bw_tensor_chunk<padded>(tile, row0 + block % 2 * 8 + lane % 8, 2 * step + block / 2));
 }
 
-// Of long rows the places of all steps, which the compiler keeps over a whole loop, take more registers than there are:
-// the first one's tells them all, for tiles begin at a multiple of a row's bytes, and a step's bits are its chunks'
-// alone.
+// The compiler keeps the places of all steps over a whole loop, and of long rows they take too many registers. The
+// first tells them all: tiles begin at a multiple of a row's bytes, and a step's bits are its chunks' alone.
 template <int padded, typename T>
 BW_DEVICE uint32_t bw_tensor_step(T *tile, int row, int chunk, int step) {
     static_assert((padded & (padded - 1)) == 0, "a row's bytes are a power of 2");

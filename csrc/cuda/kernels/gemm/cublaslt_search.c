@@ -3,10 +3,8 @@
  * cuBLASLt is column-major: the row-major D(M, N) is its D'(N, M), so D' = B'^T A' with B'(K, N) and A'(K, M), the very
  * arrays that we have, leading dimension K.
  *
- * `prepare` asks for up to 32 algorithms and takes the fastest (launch/search.c). One that fails is left out.
- * For a single launch nothing is timed: the heuristic's first algorithm is taken.
- * Sums over K that are split between blocks may not pass through D's own type: that would cost 16-bit results their
- * accuracy. */
+ * `prepare` takes the fastest of up to 32 algorithms (launch/search.c), for a single launch the heuristic's first.
+ * Sums over K that blocks share may not pass through D's own type: that would cost 16-bit results their accuracy. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -136,8 +134,6 @@ cleanup:
     if (preference) library->cublasLtMatmulPreferenceDestroy(preference);
     return status;
 }
-
-/* ---- the search ---- */
 
 static bw_status enqueue_candidate(void *context, int candidate, int64_t launch) {
     const lt_search *self = context;

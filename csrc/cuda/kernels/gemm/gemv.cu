@@ -60,9 +60,8 @@ BW_DEVICE T zero_unless(bool there, T element) {
 }
 
 // One turn of a warp: all of its loads, those of few rows of A among them, are issued before the first is waited for.
-// That takes strides known when this is compiled and loads without conditions, or the compiler moves some behind
-// arithmetic (tests/benchmarks/sass.py looks): where the turn is not `full`, what lies beyond `left` reads the last
-// step again and counts as 0.
+// That takes constant strides and loads without conditions, or the compiler moves some behind arithmetic
+// (tests/benchmarks/sass.py looks). So what lies beyond `left` reads the last step again and counts as 0.
 template <bool full, typename T, int a_rows, int b_rows, int steps, int split, bool vectors>
 BW_DEVICE void add_turn(const T *a, const T *const (&b)[b_rows], const gemv_shape &shape, int left,
                         float (&acc)[a_rows][b_rows]) {
@@ -226,9 +225,8 @@ bw_status choose_for(const gemv_shape &shape, bool aligned, bool adds, const bw_
     return bw_fail(BW_CODE_UNSUPPORTED, "gemv takes at most %d rows of A", largest_m_half);
 }
 
-// Where gemv beats cuBLASLt: up to so many rows of A, between so many rows of B per multiprocessor (wide products
-// leave arithmetic that tensor cores do better, small ones a library's fixed costs), for so long a K. Timed on an H200
-// at 608 shapes (M of 1 to 16, N of 896 to 151936, K of 896 to 8192), held against 264 others there and 173 on an H100.
+// Where gemv beats cuBLASLt: up to so many rows of A, between so many rows of B per multiprocessor, for so long a K.
+// Timed on an H200 at 608 shapes (M of 1 to 16, N of 896 to 151936, K of 896 to 8192), checked there and on an H100.
 constexpr int64_t no_end = INT64_MAX;
 constexpr unsigned half_precisions = BW_MASK(FP16) | BW_MASK(BF16);
 const struct {

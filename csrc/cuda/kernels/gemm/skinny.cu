@@ -7,8 +7,7 @@
 //     loaded and held alike. So of each product's 16 x 8 sums the half counts whose row and column are alike;
 //   - `steps` such loads of each of `tiles` times 4 rows are under way in each lane before the first is waited for; A,
 //     read again by every block, comes from L1, which B passes by;
-//   - a block's warps share its rows of B, each takes every so-many-th piece of K, and their sums meet in shared
-//   memory.
+//   - a block's warps share its rows of B: each takes every so-many-th piece of K; their sums meet in shared memory.
 // FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is up
 // to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #include "cuda/kernels/common/sm80.cuh"
@@ -63,9 +62,8 @@ BW_DEVICE uint4 load_there(const uint4 *from, bool there) {
 }
 
 // One turn of a warp: all of its loads are issued before the first is waited for, which the compiler undoes unless
-// something stands between (tests/benchmarks/sass.py looks). `left` chunks there are from the lane's first one on;
-// where the turn is not `full`, what lies behind them counts as 0, of A too: a product with whatever is there might be
-// no number.
+// something stands between (tests/benchmarks/sass.py looks). Where the turn is not `full`, what lies behind the lane's
+// `left` chunks counts as 0, of A too: a product with whatever is there might be no number.
 template <bool full, typename T, bool exact, int quads, int tiles, int steps, bool ahead>
 BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 *b, const int (&b_rows)[tiles],
                         int left, float (&sum)[tiles][(quads + 1) / 2][4]) {
@@ -178,10 +176,9 @@ bool many_rows(const bw_skinny_shape &shape, const bw_device_facts *facts) {
     return shape.n > (int64_t)facts->units * 8 * tile;
 }
 
-// Where there is a block for each multiprocessor and hardly more, twice as many warps share its rows. More than 8 rows
-// of A take registers: they leave room for 4 blocks of 4 warps, or for one of 8 where 16-bit rows of B are 32 to each
-// multiprocessor, which reads A once then. For many short rows of B a block's own time counts, and what it reads of A:
-// it takes 16 rows then.
+// Where there is hardly more than a block a multiprocessor, twice as many warps share its rows. More than 8 rows of A
+// leave registers for 4 blocks of 4 warps, or for one of 8 where 16-bit rows of B are 32 to each multiprocessor, which
+// then reads A once. For many short rows of B a block's own time and its reads of A count: it takes 16 rows then.
 template <typename T, bool exact>
 bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
@@ -217,9 +214,8 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
     return nullptr;
 }
 
-// Where it beats both gemv, whose arithmetic is as fast as the memory for a row or two of A (in FP32 for four where
-// rows of B are long), and cuBLASLt. Timed on an H200 at 47 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to
-// 14336.
+// Where it beats cuBLASLt, and gemv, whose arithmetic is as fast as the memory for a row or two of A (in FP32 for four
+// where rows of B are long). Timed on an H200 at 47 shapes: M of 2 to 16, N of 896 to 151936, K of 896 to 14336.
 bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (precision->compute == BW_FP32) return m > 4 || (m > 2 && k < 4096);

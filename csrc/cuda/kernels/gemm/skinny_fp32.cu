@@ -5,8 +5,7 @@
 //   - a block takes 32 rows of B, so that A, read again by every block, is no more than what is read of B; its warps
 //     share out K;
 //   - both come by asynchronous copies through a ring that each warp has for itself, 128 bytes of every row at a time.
-// 14336 x 4096 on an H100 and an H200: M = 16 85 and 62 us (92 and 77 by skinny.cu), 17 85 and 70 (cuBLASLt 186 and
-// 185), 32 89 and 79 (189 and 193). Where three blocks ran on a multiprocessor, not two, M = 16 took 82 us on the H200.
+// 14336 x 4096 on an H200: M = 16 62 us (skinny.cu 77; three blocks a multiprocessor 82), M = 17 70 (cuBLASLt 185).
 #include "cuda/kernels/common/split_tf32.cuh"
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/skinny.h"

@@ -2,10 +2,8 @@
  *   naive, coalesced, shared, padded, swizzled   the plain ones (ladder.cu)
  *   tiled, vector                                          sums in registers (tiled.cu, vector.cu)
  *   tensor                                                 mma.sync (tensor.cu)
- *   gemv      few rows of A: the time is that of reading B, so B streams through registers and nothing else matters
- *             (gemv.cu)
- *   skinny    up to 16 rows of A: the same on tensor cores, whose fragments are loaded as they lie (skinny.cu); in
- *             FP32 from 9 to 32 rows through shared memory (skinny_fp32.cu)
+ *   gemv      few rows of A: the time is that of reading B, which streams through registers (gemv.cu)
+ *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"

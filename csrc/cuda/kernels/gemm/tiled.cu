@@ -1,9 +1,7 @@
-// gemm by 64 x 64 tiles through shared memory, float arithmetic: each element of A and B is read from memory once per
-// tile instead of once per product.
+// gemm by 64 x 64 tiles through shared memory, float arithmetic: an element is read once per tile, not per product.
 #include "cuda/kernels/common/fma_tile.cuh"
 #include "cuda/kernels/gemm/tiles.cuh"
 
-// One block per 64 x 64 tile of D; blocks that share rows of B are neighbors.
 template <typename T>
 static __global__ void __launch_bounds__(bw_tile_threads)
     gemm_tiled_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {

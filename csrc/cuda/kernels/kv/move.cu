@@ -2,7 +2,6 @@
 //
 // The side that is contiguous as a whole (the new tokens of append, the output of gather) is walked in units of 16
 // bytes, or of 8, 4 or 2 where rows are not multiples of that; a map gives the unit's place on the other side.
-// Divisions by launch constants are multiplications (divide.cuh).
 #include "cuda/kernels/kv/kv.h"
 
 #include <stddef.h>
@@ -18,12 +17,9 @@ namespace {
 
 // A unit of K and the same of V a thread; where K alone fills every multiprocessor with threads, all of K comes before
 // V, a unit a thread: streams of one tensor at a time are what memory likes best. Tokens that are then read in their
-// order are faster where the L2 is not told to drop them first. On an H200, of a stream of the same bytes, 8 x 2048
-// tokens of 8 x 128: append in FP32 99.7 -> 101.2 %, with pages of 16 in any order 95.5 -> 97.1 % (FP16 96.9 -> 98.5).
-// Pages that lie anywhere cost moves of more than the L2 holds 4 to 5 % (16 x 8192: append 95.6 %, gather 96.7) at the
-// same bytes of DRAM traffic. That is not the kernel's: blocks of 32 to 1024 threads, 1 to 8 units a thread, half or
-// all of the threads that fit, TMA, other cache policies lose 3 to 5 % when tiles of 32 KiB are permuted, without any
-// table: all of it anywhere in 285 MB, 4 % within 128 MiB, 2 % within 16, nothing within 2.
+// order are faster where the L2 is not told to drop them first (H200, append in FP32: 99.7 -> 101.2 % of a stream).
+// Pages that lie anywhere cost moves of more than the L2 holds 4 to 5 %. That is not the kernel's: permuted tiles of
+// 32 KiB cost as much without any table, whatever the blocks, the units a thread and the cache policy, and by TMA.
 constexpr int TOGETHER_THREADS = 128, APART_THREADS = 256;
 constexpr int64_t THREADS_OF_A_UNIT = 2048;  // that a multiprocessor holds
 
@@ -116,10 +112,9 @@ __global__ void __launch_bounds__(together ? TOGETHER_THREADS : APART_THREADS)
 }
 
 // Gather where pages are whole tiles of a block. blockIdx.x is the tile of a page, y the page of an entry, z the entry,
-// so that the table is asked at once: the rest is worked out while it answers, and its answer goes straight into the
-// addresses. `together` as above; else V's entries follow K's in z, and a thread has two units, so that what waits for
-// the table is as much: 8 x 4096 tokens of 2 x 64 in FP16 99.0 -> 99.7 % of a stream, 8 x 2048 of 8 x 128 98.5 -> 99.2.
-// What is tiny pays for the table's trip to memory, 0.2 to 0.25 us, which no stream makes: 93 % at 8 MB, 89 % at 2.
+// so that the table is asked at once: the rest is worked out while it answers. Where K and V are not moved `together`,
+// V's entries follow K's in z, and a thread has two units, so that as much waits for the table (98.5 -> 99.2 % of a
+// stream). What is tiny pays for the table's trip to memory, 0.2 to 0.25 us, which no stream makes: 89 % at 2 MB.
 struct page_tiles {
     const int32_t *table;  // (B, pages per entry)
     int64_t entry;         // units
@@ -149,7 +144,7 @@ __global__ void __launch_bounds__(together ? PAGE_TILE : PAGE_TILE / PAGE_UNROLL
         if (in) k[u] = bw_load_once(k_from + u * THREADS);
         if (in && together) v[u] = bw_load_once(v_from + u * THREADS);
     }
-    __syncwarp();  // as above
+    __syncwarp();  // every load is issued before
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const bool in = before + u * THREADS < of.entry;
@@ -160,7 +155,6 @@ __global__ void __launch_bounds__(together ? PAGE_TILE : PAGE_TILE / PAGE_UNROLL
 
 enum { FROM = 1, TO = 2 };  // arguments of the kernel
 
-// The operands that K and V come from and go to.
 struct move_operands {
     int k, v, k_out, v_out;
 };
@@ -173,7 +167,6 @@ void place_operands(bw_cuda_kernel *kernel, const move_operands &operands) {
     bw_choose_place(kernel, 0, offsetof(any, v_out), bw_from_operand(operands.v_out));
 }
 
-// Whether a thread moves a unit of K and the same of V.
 bool moves_together(const bw_device_facts *facts, int64_t units) {
     return units < bw_max64(1, facts->units) * THREADS_OF_A_UNIT;
 }

@@ -1,10 +1,7 @@
 // The four streams: the yardstick that every other kernel is held against, so they must be as fast as the memory at
-// any size. 16-byte accesses, several of them in flight per thread.
-//
-// One tile of 4 KiB per block, as many blocks as it takes, with accesses that tell the caches not to keep anything.
-// Measured on an H200 from 64 KiB to 4 GiB: resident blocks that walk over the memory were up to 8 % slower from 64 MiB
-// on and nowhere faster; larger blocks cost a copy 3 % of its bandwidth, smaller tiles a write half of it; the default
-// cache policy was up to 10 % slower at 1 MiB.
+// any size. A block has one tile of 4 KiB; a thread has several 16-byte accesses in flight, which caches do not keep.
+// On an H200 (64 KiB to 4 GiB) resident blocks that walk over the memory were up to 8 % slower and nowhere faster.
+// Larger blocks cost a copy 3 %, smaller tiles a write half of its bandwidth, the default cache policy 10 % at 1 MiB.
 #include "cuda/kernels/stream/stream.h"
 
 #include <initializer_list>
@@ -28,9 +25,8 @@ __device__ uint32_t word_sum(uint4 v) {
     return v.x + v.y + v.z + v.w;
 }
 
-// The last segment, which may end anywhere: whole vectors, then the 16-bit halves of words behind them. Bytes that
-// are missing count as zeros. All loads are in flight at once here too: one after the other they would take longer than
-// the rest of a small array (9 % of 2.4 MiB).
+// The last segment, which may end anywhere: whole vectors, then 16-bit halves of words; missing bytes count as zeros.
+// Loads that are not in flight at once would take longer than the rest of a small array (9 % of 2.4 MiB).
 __device__ uint32_t short_segment_sum(const char *segment, int bytes, int lane) {
     const int vectors = bytes / 16;
     const int half = vectors * 8 + lane;
@@ -41,7 +37,7 @@ __device__ uint32_t short_segment_sum(const char *segment, int bytes, int lane) 
         inputs[u] = i < vectors ? bw_load_once((const uint4 *)segment + i) : make_uint4(0, 0, 0, 0);
     }
     const uint32_t tail = half * 2 < bytes ? ((const uint16_t *)segment)[half] : 0;
-    __syncwarp();  // as below
+    __syncwarp();  // every load is issued before
     uint32_t sum = tail << (16 * (half & 1));
 #pragma unroll
     for (int u = 0; u < LANE_VECTORS; u++) sum += word_sum(inputs[u]);
@@ -188,7 +184,6 @@ bw_status choose_tiles(const bw_dims *dims, bw_cuda_launch_spec *out, Op op, std
     return BW_OK;
 }
 
-// Calls `body` with a value of the precision's type.
 template <typename Body>
 bw_status for_type(bw_dtype dtype, Body body) {
     switch (dtype) {
