@@ -27,8 +27,7 @@ typedef struct bw_device_facts {
     bool cache_measured;                /* it is what the threads were seen to hold, less than what is reported */
     double peak_gb_s;                   /* theoretical; NaN = unknown */
     char peak_source[96];               /* where peak_gb_s comes from */
-    double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured: see the source; NaN
-                                           = unknown */
+    double peak_tflops[BW_DTYPE_COUNT]; /* by bw_precision.compute; dense, theoretical or measured; NaN = unknown */
     char tflops_source[96];
     char timer[16];          /* the clock of a plan: "graph", "monotonic" */
     bool fixed_replay;       /* a plan replays the same launches each time, so it must hold all sets */
@@ -175,7 +174,6 @@ typedef struct bw_set_layout {
     int64_t starts[BW_MAX_OPERANDS + 1]; /* of each part in its set, ascending; a part ends where the next one begins */
 } bw_set_layout;
 
-/* A piece of a device's memory. */
 typedef struct bw_span {
     const void *from;
     int64_t bytes;
@@ -230,8 +228,7 @@ typedef struct bw_plan_spec {
     bw_work work;        /* its context outlives the plan */
     int64_t set_count;   /* at least 1 */
     int64_t launches;    /* per replay, at least 1; launch i uses set i % set_count */
-    int64_t flush_bytes; /* before each replay, outside the timing, go through this much other memory; 0 = no flush. Of
-                            foreign work: before each launch. */
+    int64_t flush_bytes; /* of other memory: gone through before each replay, outside the timing; 0 = no flush */
     bw_flush flush;
     int timer;                                   /* an index into the backend's `timers`; 0 = its own */
     const bw_annotation_stack *annotation_stack; /* for tools that watch; outlives the plan. NULL: none */
@@ -342,8 +339,7 @@ typedef struct bw_disturbance_calls {
     bw_status (*reference)(bw_device *device, double *ns); /* ... which is worked out from this stream's times */
 } bw_disturbance_calls;
 
-/* Counters that cannot be had are no failure: NaN and a status text. The first call on a device takes about a second.
- */
+/* Counters that cannot be had are no failure: NaN and a status text. A device's first call takes about a second. */
 typedef struct bw_counter_calls {
     /* Counts spec's launches and divides by their number. With flush_bytes they find a flushed cache; without, what a
      * replay before them has left there, whose writes cannot be told from theirs: those are NaN then. */

@@ -5,8 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A running value that remembers whether anything overflowed: build an expression from bw_mul and bw_add, then look
- * at `overflow` once. */
+/* A value that remembers whether anything overflowed: build it with bw_mul and bw_add, then look at `overflow`. */
 typedef struct bw_checked_int {
     int64_t value;
     bool overflow;

@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The monotonic clock. */
 static inline int64_t bw_now_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

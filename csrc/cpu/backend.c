@@ -387,8 +387,6 @@ static bw_status reference(bw_device *device, double *ns) {
     return BW_OK;
 }
 
-/* ---- marks: the monotonic clock ---- */
-
 struct bw_marks {
     int64_t *ns;
 };
@@ -477,9 +475,8 @@ const bw_backend bw_cpu_backend = {
     .built = true,
     .timers = timers,
     .runs_on_host = true,
-    /* The rotation passes the caches whatever a launch's size, and first touches of memory are dear. Each point first
-     * fills four times the caches: the largest streams take 2 s, and with less than this most others would be in doubt.
-     */
+    /* First touches of memory are dear, and each point fills four times the caches before it is measured: the largest
+     * streams take 2 s, and with less than this most others would be in doubt. */
     .budgets = {.largest_stream_bytes = (int64_t)256 << 20,
                 .cold_streams_s = 6.0,
                 .hot_streams_s = 1.8,

@@ -58,8 +58,7 @@ static int64_t stolen_from(const bw_pool *pool) {
     return total;
 }
 
-/* Microseconds in which a process waited for memory: "some avg10=0.00 ... total=4711"; -1 where the system does not
- * say. */
+/* Microseconds in which a process waited for memory: "some avg10=0.00 ... total=4711"; -1 = not known. */
 static int64_t pressed_by_memory(void) {
     char text[256];
     long long total = -1;
@@ -78,7 +77,6 @@ static double longest_wait_ns(bw_busy *self) {
     return longest;
 }
 
-/* NaN where either count is unknown. */
 static double growth(int64_t now, int64_t before) {
     return now < 0 || before < 0 ? NAN : (double)(now - before);
 }

@@ -9,8 +9,7 @@
  * turn, which keeps more of a core's memory requests in flight where its own prefetchers stop at a page's end. */
 typedef enum bw_walk { BW_WALK_LINEAR, BW_WALK_PAGES } bw_walk;
 
-/* The quicker walk of a stream, found by a trial (simd/stream.c): it is one on some processors and the other on others.
- */
+/* The quicker walk of each stream, which depends on the processor: a trial finds it (simd/stream.c). */
 typedef struct bw_walks {
     bool known;
     bw_walk read, copy, triad;
@@ -33,14 +32,11 @@ struct bw_device {
  * is more than a core may have. */
 int64_t bw_cache_usable_bytes(bw_device *device, int64_t reported_bytes, int caches);
 
-/* Blocks [0, count) of an input: bw_memory_calls.fill. */
 bw_status bw_device_fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out);
 
-/* Reads memory on all threads. */
 void bw_device_read(bw_device *device, const void *data, int64_t bytes);
 
 bw_status bw_busy_create(bw_pool *pool, bw_busy **out);
 void bw_busy_free(bw_busy *self); /* NULL is fine */
-/* Time since the last call in which threads of the pool waited to run, that the hypervisor took, or in which processes
- * waited for memory; `slowed` is left alone. */
+/* Since the last call; `slowed` is left alone. */
 void bw_busy_look(bw_device *device, bw_disturbance *out);

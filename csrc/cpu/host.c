@@ -41,8 +41,6 @@ static bool read_file(const char *folder, const char *name, char *out, size_t si
     return bw_host_read(path, out, size);
 }
 
-/* ---- control groups ---- */
-
 /* A group's folder, and a file in it. */
 typedef struct group {
     char folder[2 * PATH_BYTES];

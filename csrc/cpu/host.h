@@ -1,5 +1,4 @@
-/* What the operating system says about this machine. Everything is read from /proc and /sys; what cannot be read is
- * reported as unknown. */
+/* What /proc and /sys say about this machine. What cannot be read is reported as unknown. */
 #pragma once
 
 #include <stdbool.h>

@@ -18,8 +18,7 @@ typedef struct bw_memory {
     double polled_s;
 } bw_memory;
 
-/* Between two pieces of work on memory: BW_CODE_INTERRUPTED where poll returns true. It is called every 20 ms at most.
- */
+/* Between two pieces of work on memory: BW_CODE_INTERRUPTED where poll, called every 20 ms at most, returns true. */
 bw_status bw_memory_poll(bw_memory *memory);
 
 /* `layout` NULL: one set of one part. Asks poll while it touches pages. */

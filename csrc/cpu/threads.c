@@ -91,7 +91,6 @@ static void announce(event *happened) {
     }
 }
 
-/* False where the system will not say. */
 static bool find_allowed(cpu_mask *mask) {
     memset(mask, 0, sizeof *mask);
     return sched_getaffinity(0, sizeof *mask, mask->sets) == 0;

@@ -65,7 +65,6 @@ static void mark_energy(bw_watch *watch, const bw_energy_mark *mark) {
     watch->last = *mark;
 }
 
-/* Stores a reading, and schedules the next one by how long this one took. */
 static void note_reading(bw_watch *watch, bw_conditions *reading, bool with_energy, const bw_energy_mark *mark,
                          double took_s) {
     double pause_s = intervals_per_reading * took_s;

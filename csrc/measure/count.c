@@ -6,7 +6,6 @@
 #include "base/names.h"
 #include "measure/measure.h"
 
-/* False, and why not, where the backend has none. */
 static bool has_counters(const bw_session *session, char *why, size_t size) {
     if (session->backend->counters) return true;
     snprintf(why, size, "the %s backend has no hardware counters", session->backend->name);

@@ -78,9 +78,8 @@ static bool replays_are_fixed(const subject *subject) {
     return subject->backend->devices->facts(subject->session->device)->fixed_replay;
 }
 
-/* Launches per replay: long enough to time well; where a replay repeats the same launches it holds every set equally
- * often, and with a flush each set just once (a second use would find it warm). A function has its flush before every
- * call, which says how many are worth while: on a CPU it takes long. */
+/* Enough to time well. A replay that repeats its launches holds every set equally often; with a flush it holds each
+ * once, as a second use would find it warm. A function is flushed before every call, which takes long on a CPU. */
 static int64_t launches_for(const subject *subject, double launch_ns) {
     int64_t wanted = (int64_t)fmin(LAUNCHES_MOST, ceil(replay_least_ns / fmax(launch_ns, 1.0)));
     bool fixed = replays_are_fixed(subject);
@@ -145,8 +144,7 @@ static bw_status warm_up(const bw_measure_options *options, subject *subject, do
     }
 }
 
-/* Outputs as never written in the sets that verify_after looks at: the timed launches must write them. (A plan may have
- * launched on every set when it was made.) */
+/* Poisons the outputs that verify_sets looks at: the timed launches must write them, not those that made the plan. */
 static bw_status watch(subject *subject) {
     bw_case *self = subject->content;
     if (!self) return BW_OK;
@@ -188,7 +186,6 @@ static bw_status settle(const bw_measure_options *options, subject *subject, bw_
     return warm_up(options, subject, deadline, &out->warmup_ns, &launch_ns);
 }
 
-/* What sampling keeps; both grow together. */
 typedef struct sample_set {
     double *ns, *scratch;
     bw_kernel_times *kernels; /* NULL where the backend takes none */
@@ -205,7 +202,6 @@ static bw_status make_room(sample_set *self, bool with_kernels) {
     return BW_OK;
 }
 
-/* The median of one member over the samples, per launch. */
 static double median_kernels(const sample_set *samples, size_t member, int64_t launches) {
     for (int64_t i = 0; samples->kernels && i < samples->count; i++) {
         memcpy(&samples->scratch[i], (const char *)&samples->kernels[i] + member, sizeof *samples->scratch);
@@ -214,13 +210,10 @@ static double median_kernels(const sample_set *samples, size_t member, int64_t l
     return samples->kernels ? bw_median(samples->scratch, samples->count) / (double)launches : NAN;
 }
 
-/* What other programs took of the device since the last call. */
 static void read_disturbance(bw_session *session, bw_disturbance *out) {
     *out = not_disturbed;
     if (session->backend->disturbance) session->backend->disturbance->look(session->device, out);
 }
-
-/* ---- reference streams ---- */
 
 /* They reveal other programs that use the same memory, even from outside a virtual machine: a stream that is always the
  * same becomes slower. One runs before the samples, one after them, and some in between. */
@@ -285,7 +278,6 @@ static bw_status take_reference_if_due(references *reference, subject *subject) 
     return status;
 }
 
-/* `busy_ns` is the sum of timed launches, which the energy of a launch needs. */
 static bw_status take_sample(subject *subject, bw_watch *watch, double *busy_ns, sample_set *samples,
                              bw_measurement *out) {
     const bw_backend *backend = subject->backend;
@@ -300,8 +292,7 @@ static bw_status take_sample(subject *subject, bw_watch *watch, double *busy_ns,
     return BW_OK;
 }
 
-/* Whether the samples are enough, or time is over: out->statistics are then theirs. Looking at them costs time, too:
- * the next look is a while after this one. */
+/* Sets out->statistics. Looking at the samples costs time, too: the next look is a while after this one. */
 static bool enough(const bw_measure_options *options, const sample_set *samples, double elapsed_s, int64_t *next_look,
                    bw_measurement *out) {
     double least_s = fmin(sampling_least_s, options->max_seconds);
@@ -412,8 +403,6 @@ void bw_measurement_free(bw_measurement *measurement) {
     free(measurement->samples_ns);
     measurement->samples_ns = NULL;
 }
-
-/* ---- a function of the caller's ---- */
 
 bw_status bw_call_check(const bw_call *self) {
     if (self->sets < 1 || self->sets > BW_CALL_SETS_MAX) {

@@ -1,5 +1,4 @@
-/* Measures a case, or a caller's function: verifies, warms up, samples until the median is precise enough, verifies
- * again. */
+/* Measures a case, or a caller's function. */
 #pragma once
 
 #include "measure/case/case.h"
@@ -26,7 +25,6 @@ typedef struct bw_measure_options {
     void *poll_context;
 } bw_measure_options;
 
-/* Of everything that is not 0 by default. */
 #define BW_MEASURE_OPTIONS_DEFAULT \
     { .cache = BW_CACHE_COLD, .precision_target = 0.005, .min_samples = 10, .max_seconds = 2.0, .verify_budget_s = 0.1 }
 

@@ -7,13 +7,11 @@
 
 #include "measure/session.h"
 
-/* What one range moves. */
 typedef struct bw_range_bytes {
     uint64_t bytes_read, bytes_written;
     bool known;
 } bw_range_bytes;
 
-/* A range that was read. */
 typedef struct bw_range_time {
     double ns;
     double begin_ns; /* since a moment that stays the same: the first start that was read. NaN: not recorded */
@@ -89,8 +87,7 @@ bw_status bw_ranges_set_name(bw_ranges *ranges, int64_t id, const char *name);
 /* What the latest range of a name that runs moves, if one does. */
 void bw_ranges_set_running_bytes(bw_ranges *ranges, int64_t id, bw_range_bytes bytes);
 
-/* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name, and is BW_CODE_INVALID where none runs.
- */
+/* Ranges may nest, overlap and repeat; `stop` ends the latest one of its name: BW_CODE_INVALID where none runs. */
 bw_status bw_ranges_start(bw_ranges *ranges, int64_t id);
 bw_status bw_ranges_stop(bw_ranges *ranges, int64_t id);
 int64_t bw_ranges_count_running(const bw_ranges *ranges, int64_t id);

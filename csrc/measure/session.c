@@ -99,7 +99,6 @@ const char *bw_timer_name(const bw_session *session, int timer) {
     return timer_at(session, timer);
 }
 
-/* Of one launch of `spec`, which does nothing. */
 static bw_status time_empty(bw_session *session, const bw_plan_spec *spec, double *ns) {
     bw_plan *plan = NULL;
     double samples[FLOOR_SAMPLES];

@@ -65,7 +65,6 @@ static void block_medians(const double *samples, int64_t count, int64_t length, 
     }
 }
 
-/* The number of sorted values below `value`, or up to it. */
 static int64_t values_below(const double *sorted, int64_t count, double value, bool or_equal) {
     int64_t low = 0, high = count;
     while (low < high) {
@@ -129,8 +128,6 @@ static void find_interval(const double *samples, double *scratch, bw_statistics 
     }
     widen(sorted, blocks, widening(found, blocks), out);
 }
-
-/* ---- two states ---- */
 
 /* Where the sorted samples part best into two: the variance between the parts is largest. */
 static int64_t best_split(const double *sorted, int64_t count) {
@@ -204,8 +201,6 @@ static states find_states(const double *samples, const double *sorted, int64_t c
     return result;
 }
 
-/* ---- drift ---- */
-
 typedef struct drift {
     double slope;     /* per sample; 0: the samples do not drift */
     double low, high; /* the ends of what they drift through */
@@ -238,8 +233,6 @@ static drift find_drift(const double *samples, int64_t count, double *scratch) {
     result.high = fmax(first, last);
     return result;
 }
-
-/* ---- the summary ---- */
 
 static void hold(bw_statistics *self, double low, double high) {
     self->low = fmin(self->low, low);

@@ -1,6 +1,5 @@
-/* An operation's descriptor: parameters, validation, operands, FLOPs, inputs, reference, tolerance.
- * It says everything about an operation but how to run it; backends, tests, the command line, the columns of a
- * result and the documentation read it from here. */
+/* An operation's descriptor: parameters, validation, operands, FLOPs, inputs, reference, tolerance. Everything but how
+ * to run it stands here alone. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,9 +39,8 @@ typedef struct bw_dims {
 } bw_dims;
 
 /* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache, e_result and e_scale (bytes
- * of an element of that role in the precision, 0 where it has none; e_cache then is e_activation), and keys: batch *
- * kv_len, or the sum of kv_lens.
- */
+ * of an element of that role, 0 where the precision has none; e_cache then is e_activation), and keys: batch * kv_len,
+ * or the sum of kv_lens. */
 typedef struct bw_formula {
     const char *bytes_read, *bytes_written, *flops;
 } bw_formula;

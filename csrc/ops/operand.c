@@ -41,8 +41,6 @@ bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int coun
     return BW_OK;
 }
 
-/* ---- what an operand holds ---- */
-
 static void store(bw_dtype dtype, float value, int64_t index, void *out) {
     const bw_dtype_info *info = bw_dtype_get(dtype);
     info->encode_blocks(&value, 1, (char *)out + index * info->block_bytes);
@@ -77,8 +75,6 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
         case BW_RECIPE_POISON: memset(out, 0xff, (size_t)operand->bytes); break;
     }
 }
-
-/* ---- the same as numbers ---- */
 
 bw_source bw_source_of(const bw_operand *operands, int count, int index, uint64_t seed) {
     const bw_operand *operand = &operands[index];

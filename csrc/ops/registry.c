@@ -52,7 +52,6 @@ static const bw_param *param_from_list(const bw_op *op, bw_from_list what) {
     return NULL;
 }
 
-/* As many numbers as there are entries. */
 static bw_status check_list_count(const bw_op *op, const bw_dims *dims) {
     if (!dims->list) return BW_OK;
     const bw_param *param = param_from_list(op, BW_FROM_COUNT);
@@ -62,7 +61,6 @@ static bw_status check_list_count(const bw_op *op, const bw_dims *dims) {
                    dims->list_count, param->name, count);
 }
 
-/* The list is an operand: each number is within its range. */
 static bw_status check_list(const bw_op *op, const bw_dims *dims, const bw_operand *operands, int count) {
     const bw_operand *list = NULL;
     for (int i = 0; i < count; i++) {
@@ -78,7 +76,6 @@ static bw_status check_list(const bw_op *op, const bw_dims *dims, const bw_opera
     return BW_OK;
 }
 
-/* What a parameter is that was not given. */
 static int64_t default_of(const bw_op *op, const bw_param *param, const bw_dims *dims) {
     int64_t largest = param->minimum;
     if (dims->list && param->from_list == BW_FROM_COUNT) return dims->list_count;

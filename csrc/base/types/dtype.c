@@ -122,7 +122,6 @@ const bw_dtype_info *bw_dtype_get(bw_dtype dtype) {
     return &table[dtype];
 }
 
-/* Of the types that values are stored in. */
 static const char *name_at(const void *unused, int index) {
     (void)unused;
     if (index >= BW_DTYPE_COUNT) return NULL;

@@ -22,12 +22,10 @@ BW_HD uint32_t bw_input_bits_at(bw_input_key key, uint32_t high, uint32_t low) {
     return x ^ (x >> 15);
 }
 
-/* The same for a whole index. */
 BW_HD uint32_t bw_input_bits(bw_input_key key, uint64_t index) {
     return bw_input_bits_at(key, (uint32_t)(index >> 32), (uint32_t)index);
 }
 
-/* The value of an index given as its halves. */
 BW_HD float bw_input_value_at(bw_input_key key, uint32_t high, uint32_t low) {
     return (float)((int32_t)bw_input_bits_at(key, high, low) >> 8) * (1.0f / 8388608.0f);
 }

@@ -3,8 +3,7 @@
  * The variants:
  *   simple   one task for each (batch entry, K/V head): too few of them for many threads;
  *   splitkv  the keys of an entry are split among tasks that go over all its heads, so that memory is read in order;
- *            each leaves a softmax over its own keys and that one's logarithm, and a second step weighs them together.
- */
+ *            each leaves a softmax over its own keys and its sum's logarithm; a second step weighs them together. */
 #include <math.h>
 
 #include "cpu/device.h"
@@ -113,8 +112,7 @@ BW_INLINE void fetch_row(bw_dtype dtype, const void *data, fetch f, int64_t j, i
     for (int64_t i = 0; i < elems * bw_elem_bytes(dtype); i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
-/* dots[h][j + i] = lanes whose sum is q[h] . k[i], for `heads` query heads and `keys` rows of k from element `row` on.
- */
+/* dots[h][j + i] = lanes whose sum is q[h] . k[i], for `heads` query heads and `keys` rows of k from element `row`. */
 BW_INLINE void dot_rows(bw_dtype dtype, const int heads, const int keys, const void *k, int64_t row, int64_t stride,
                         const float *q, int64_t padded_dim, int64_t head_dim, bw_vf dots[HEADS_AT_ONCE][BW_SIMD_FLOATS],
                         int64_t j) {

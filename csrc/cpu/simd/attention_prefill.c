@@ -67,12 +67,10 @@ static bool tile_at(const problem *p, int64_t index, tile *out) {
     return true;
 }
 
-/* Keys that row `row` may attend. */
 BW_INLINE int64_t key_limit(const problem *p, int64_t row) {
     return p->causal ? p->kv_len - p->seq_len + row / p->group + 1 : p->kv_len;
 }
 
-/* Where a row of q or out starts. */
 BW_INLINE int64_t query_start(const problem *p, const tile *t, int64_t row) {
     int64_t query = t->entry * p->seq_len + row / p->group;
     return (query * p->num_heads + t->head * p->group + row % p->group) * p->head_dim;

@@ -93,7 +93,6 @@ BW_INLINE int64_t bw_elem_bytes(bw_dtype dtype) {
     }
 }
 
-/* Address of element `index`. */
 BW_INLINE const void *bw_at(bw_dtype dtype, const void *data, int64_t index) {
     return (const char *)data + index * bw_elem_bytes(dtype);
 }
@@ -158,8 +157,7 @@ BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x
     }
 }
 
-/* Up to a whole vector of the `left` elements that there are; lanes beyond read as zero, and nothing beyond is touched.
- */
+/* Up to a whole vector of `left` elements; lanes beyond them read as zero, and nothing beyond is touched. */
 BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t index, int64_t left) {
     if (left >= BW_SIMD_FLOATS) return bw_vf_load_as(dtype, data, index);
     const void *p = bw_at(dtype, data, index);

@@ -181,8 +181,6 @@ static bw_status run(const bw_launch *launch, part_work *work, bw_walk walk) {
     return BW_OK;
 }
 
-/* ---- the trial ---- */
-
 enum { TRIAL_ROUNDS = 7, TRIAL_PARTS = 4, TRIAL_THREAD_BYTES = 1 << 20, TRIAL_MEMORY_SHARE = 8 };
 /* What the pages must save: either walk does where they are as good as each other, but always the same one. */
 static const double pages_save = 0.02;
@@ -254,8 +252,6 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
     return BW_OK;
 }
 
-/* ---- the tables ---- */
-
 #define PAST_CACHES "; 2 MiB and more are written past the caches (non-temporal), where the ISA can"
 
 #define BW_STREAM_LAUNCH(name, stem, walk)                    \
@@ -266,8 +262,7 @@ static bw_status prepare(const bw_launch *sets, int64_t set_count, void **state)
     const bw_variant_table BW_CPU_TABLE(stream_##stem) = {stem##_rows, sizeof stem##_rows / sizeof stem##_rows[0], \
                                                           "fp32 elements=67108864"};
 
-/* The launches and the table of stream_<stem>, whose threads run <stem>_part; `gain` is what side by side is to bring.
- */
+/* The launches and the table of stream_<stem>, whose threads run <stem>_part. */
 #define BW_STREAM(stem, does, pages, gain)                                                                     \
     BW_STREAM_LAUNCH(stem##_linear, stem, BW_WALK_LINEAR)                                                      \
     BW_STREAM_LAUNCH(stem##_pages, stem, BW_WALK_PAGES)                                                        \

@@ -24,7 +24,6 @@ BW_INLINE void fill_stretch(bw_dtype dtype, bw_input_key key, uint64_t first, in
     }
 }
 
-/* Inputs, bit for bit as bw_input_fill makes them. */
 static void fill(bw_dtype dtype, bw_input_key key, int64_t first, int64_t count, void *out) {
     while (count > 0) {
         int64_t stretch = bw_min64(count, ((int64_t)1 << 32) - (int64_t)((uint64_t)first & 0xffffffffu));

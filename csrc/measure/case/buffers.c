@@ -15,7 +15,6 @@ void *bw_case_address(const bw_case *self, int64_t set, int operand) {
     return self->buffers.memory + set * choice->layout.set_bytes + choice->layout.starts[operand];
 }
 
-/* Set `set` holds operand `index` as a launch must find it. */
 static bw_status fill_operand(const bw_case *self, int64_t set, int index) {
     const bw_case_spec *spec = self->spec;
     const bw_operand *operand = &spec->operands[index];
@@ -51,8 +50,6 @@ bw_status bw_case_write(bw_case *self, int operand, const void *from) {
     if (what->role != BW_OUT) self->buffers.own_inputs = true;
     return memory_of(self)->upload(self->session->device, bw_case_address(self, 0, operand), from, what->bytes);
 }
-
-/* ---- making them ---- */
 
 static bw_status fill_sets(bw_case *self) {
     const bw_choice *choice = bw_case_choice(self);
@@ -118,8 +115,7 @@ static bw_status prepare(bw_case *self) {
 bw_status bw_case_make_buffers(bw_case *self, int64_t sets, bool once) {
     int64_t free_bytes, total_bytes;
     assert(sets >= 1 && !self->buffers.launches);
-    /* Asked first: where memory is overcommitted an allocation that is too large succeeds, and kills the process later.
-     */
+    /* Asked first: where memory is overcommitted too large an allocation succeeds, and kills the process later. */
     BW_TRY(memory_of(self)->ask(self->session->device, &free_bytes, &total_bytes));
     BW_TRY(bw_bytes_check(self->spec, bw_bytes_needed(bw_case_choice(self), sets, 0), free_bytes));
     self->buffers = (bw_buffers){.set_count = sets, .once = once};
@@ -140,8 +136,6 @@ void bw_case_release_buffers(bw_case *self) {
     free(buffers->launches);
     self->buffers = (bw_buffers){0};
 }
-
-/* ---- launches ---- */
 
 bw_status bw_case_enqueue_set(const bw_case *self, int64_t set) {
     assert(self->buffers.prepared && set >= 0 && set < self->buffers.set_count);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `dims` is complete (bw_op_complete); its list is copied. */
 static bw_status create_spec(int op_index, const bw_precision *precision, const bw_dims *dims, uint64_t seed,
                              const bw_case_spec **out) {
     size_t list_bytes = dims->list ? (size_t)dims->list_count * sizeof *dims->list : 0;
@@ -72,8 +71,6 @@ bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int6
     return bw_bytes_check(self->spec, *needed_bytes, usable_bytes);
 }
 
-/* ---- annotations for profiling tools ---- */
-
 void bw_case_set_label(bw_case *self, const char *label) {
     if (label) {
         snprintf(self->label, sizeof self->label, "%s", label);
@@ -103,8 +100,6 @@ void bw_case_annotate(bw_case *self, bw_case_annotation *out) {
     out->ranges.range[0].name = out->name;
     out->ranges.count = BW_ANNOTATIONS_MOST;
 }
-
-/* ---- getting ready ---- */
 
 /* A default variant whose library is missing gives way to the next best row, and the row says so. */
 static bw_status step_down(bw_case *self, bw_status cause) {
@@ -160,9 +155,6 @@ bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out) {
     return get_ready(self, 1, false, cache, out);
 }
 
-/* ---- launches ---- */
-
-/* One plain launch on a set, waited for. */
 static bw_status launch(bw_case *self, int64_t set) {
     BW_TRY(bw_case_enqueue_set(self, set));
     return self->session->backend->devices->synchronize(self->session->device);
@@ -209,8 +201,6 @@ bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays) {
     }
     return BW_OK;
 }
-
-/* ---- correctness ---- */
 
 bw_status bw_case_verify(bw_case *self, const void *const *outputs, const bw_budget *budget, bw_verdict *out) {
     const bw_case_spec *spec = self->spec;

@@ -78,8 +78,6 @@ void *bw_case_address(const bw_case *self, int64_t set, int operand);
 bw_status bw_case_enqueue_set(const bw_case *self, int64_t set);
 bw_work bw_case_work(bw_case *self);
 
-/* ---- getting ready ---- */
-
 /* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes, int64_t *free_bytes);
 
@@ -89,8 +87,6 @@ bw_status bw_case_ready(bw_case *self, int64_t sets);
 bw_status bw_case_ready_any(bw_case *self);
 /* The same with as many sets as the variant, once it is known which one runs, needs for this cache. */
 bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
-
-/* ---- launches ---- */
 
 /* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
 bw_status bw_case_launch_once(bw_case *self);

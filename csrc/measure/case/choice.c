@@ -1,5 +1,4 @@
-/* Chooses the variant of a case, works out its cost and the layout of its buffers, and how many of them make it cold.
- */
+/* Chooses a case's variant, works out its cost and its buffers' layout, and how many sets make it cold. */
 #include "measure/case/choice.h"
 
 #include <assert.h>
@@ -16,8 +15,6 @@ enum {
     CACHE_FACTOR = 4,      /* a rotation touches, and a flush reads, this many times the cache */
     CACHE_FACTOR_LEAST = 2 /* with less than this the row is not called cold */
 };
-
-/* ---- variants ---- */
 
 const char *bw_variant_refuses(const bw_variant *row, const bw_dims *dims, const bw_precision *precision,
                                const bw_device_facts *facts) {
@@ -100,8 +97,6 @@ bw_status bw_cost_of(const bw_op *op, const bw_variant *variant, const bw_dims *
     return BW_OK;
 }
 
-/* ---- choices ---- */
-
 static bw_checked_int align_up(bw_checked_int bytes) {
     bw_checked_int padded = bw_add(bytes, bw_num(ALIGNMENT - 1));
     padded.value -= padded.value % ALIGNMENT;
@@ -125,7 +120,6 @@ static bw_status lay_out(bw_choice *self, const bw_case_spec *spec) {
     return BW_OK;
 }
 
-/* All that follows from the variant. */
 static bw_status work_out(bw_choice *self, const bw_case_spec *spec, const bw_device_facts *facts) {
     const bw_variant *variant = self->variant;
     const bw_dims *dims = &spec->dims;
@@ -141,7 +135,6 @@ static bw_status work_out(bw_choice *self, const bw_case_spec *spec, const bw_de
     return bw_cost_of(spec->op, variant, dims, precision, facts, &self->cost);
 }
 
-/* `why` says why the choice before is passed over. */
 static bw_status create(const bw_case_spec *spec, const bw_offer *offer, const bw_variant *variant,
                         const bw_choice *before, const char *why, bool is_fixed, const bw_choice **out) {
     const char *note = before ? before->note : "", *name = before ? before->variant->name : "";
@@ -213,8 +206,6 @@ void bw_choice_free(const bw_choice *self) {
     }
 }
 
-/* ---- rotations ---- */
-
 #define MEASURED "the cache counts as what the threads were measured to hold, less than is reported"
 
 int64_t bw_bytes_needed(const bw_choice *choice, int64_t sets, int64_t flush_bytes) {
@@ -234,9 +225,8 @@ bw_status bw_bytes_check(const bw_case_spec *spec, int64_t needed_bytes, int64_t
                    spec->op->name, needed_bytes, (double)needed_bytes * 1e-9, free_bytes, (double)free_bytes * 1e-9);
 }
 
-/* Where memory or the number of sets ends the rotation early, a flush makes up for it. A case that is too small for
- * a full rotation keeps its many sets, so the flush costs it little; one whose sets are too large would be left with
- * few launches per replay, so that a rotation over at least twice the cache is preferred to it. */
+/* A flush makes up for a rotation that memory or the number of sets ends early. Large sets would leave few launches
+ * to each flush: a rotation over at least twice the cache is preferred to that. */
 static void rotate_cold(const bw_choice *choice, int64_t cache_bytes, int64_t usable_bytes, bw_rotation *out) {
     int64_t set_bytes = choice->layout.set_bytes, touched = bw_max64(1, choice->cost.footprint_bytes);
     int64_t wanted = bw_max64(1, bw_ceil_div(CACHE_FACTOR * cache_bytes, touched));

@@ -40,9 +40,8 @@ bw_status bw_choice_renew(const bw_case_spec *spec, const bw_offer *offer, const
 
 void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */
 
-/* The default variant for a shape: the last supported row, unless an earlier supported one prefers the shape.
- * BW_CODE_UNSUPPORTED with every row's reason when none runs. The rows of `before` and of those before it are left out.
- */
+/* The last supported row, unless an earlier supported one prefers the shape. BW_CODE_UNSUPPORTED with every row's
+ * reason when none runs. The rows of `before` and of those before it are left out. */
 bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
                              const bw_choice *before, const bw_variant **out);
 
@@ -70,7 +69,6 @@ typedef struct bw_rotation {
     const char *note;    /* static text; "" = plain rotation */
 } bw_rotation;
 
-/* Of a choice's sets, on this device, where so many bytes can be had. */
 bw_rotation bw_rotation_of(const bw_choice *choice, bw_cache cache, const bw_device_facts *facts, int64_t usable_bytes);
 
 /* The rotation of a caller's function with `sets` sets of its own and so many bytes in each (0: not known). */

@@ -42,7 +42,6 @@ static walk walk_over(int64_t first, int64_t count, int64_t parts, uint64_t seed
     return result;
 }
 
-/* The part of this group that is given out in this pass. */
 static int64_t part_of(const walk *self, int64_t group) {
     uint64_t start = (uint64_t)group * 0x9e3779b97f4a7c15u >> 32;
     return (int64_t)((start + (uint64_t)self->pass) % (uint64_t)self->parts);
@@ -123,8 +122,7 @@ static void add_row(bw_reference *self, int64_t row) {
     self->order[self->most++] = row;
 }
 
-/* The rows in the order in which they are checked: the corners, then by turns one outside the focus and one within it;
- * none twice. */
+/* In the order of checking, none twice: the corners, then by turns a row outside the focus and one within it. */
 static void order_rows(bw_reference *self, const bw_rows *rows, int64_t most) {
     int64_t count = rows->count, line = bw_min64(rows->line, count), focus = bw_min64(rows->focus, count);
     const int64_t corners[CORNERS] = {0, count - 1, line - 1, count - line};
@@ -152,7 +150,6 @@ static bw_status choose_rows(bw_reference *self, const bw_rows *rows) {
     return BW_OK;
 }
 
-/* Rows for what is left of the budget. */
 static bw_status add_rows(bw_reference *self, const bw_budget *budget) {
     bw_rows rows = self->spec->op->rows(&self->spec->dims, self->spec->precision);
     if (!self->order) BW_TRY(choose_rows(self, &rows));

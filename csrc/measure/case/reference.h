@@ -1,5 +1,4 @@
-/* The reference of a case: a sample of its output rows in float64, computed on the host within a budget. It knows no
- * kernel and no device. */
+/* The reference of a case: a sample of its output rows in float64, computed on the host within a budget. */
 #pragma once
 
 #include "ops/op.h"

@@ -78,7 +78,6 @@ static void name_element(const bw_operand *operand, int64_t index, char *out, si
     if (used > 0 && (size_t)used < size) snprintf(out + used, size - (size_t)used, "]");
 }
 
-/* Set `set` under comparison. */
 typedef struct comparison {
     const bw_case *content;
     int64_t set;

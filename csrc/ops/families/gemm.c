@@ -1,6 +1,5 @@
-/* gemm: see ops/families/gemm.h. Bytes and FLOPs: M K e_A + K N e_B [+ M N e_C] [+ the scales] read, M N e_D written, 2
- * M N K.
- */
+/* gemm: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ the scales] read, M N e_D written.
+ * FLOPs: 2 M N K. */
 #include "ops/families/gemm.h"
 
 #include <math.h>

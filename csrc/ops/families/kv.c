@@ -1,7 +1,6 @@
 /* kv_append, kv_gather, kv_copy: see ops/families/kv.h. Pure moves of K and V, checked bit by bit.
  * Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written; gather and copy 2 L G D e per sequence read
- * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more for each token of a cache.
- */
+ * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more per token of a cache. */
 #include "ops/families/kv.h"
 
 #include "base/types/input.h"
@@ -73,7 +72,7 @@ static bw_status refuse_scales(const bw_dims *dims, const bw_precision *precisio
                    precision->name);
 }
 
-/* Likewise. A copy's cache is contiguous. */
+/* Of a gather, or of a copy, whose cache is contiguous. */
 static bw_status whole_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
     BW_TRY(refuse_scales(dims, precision));
@@ -90,8 +89,6 @@ static bw_status whole_reference(const bw_dims *dims, const bw_precision *precis
                 physical * page + position % page, index, row, width, out);
     return BW_OK;
 }
-
-/* ---- append ---- */
 
 static const bw_param append_params[] = {
     BATCH_PARAM,
@@ -203,8 +200,6 @@ const bw_op bw_op_kv_append = {
     .tolerance = bw_tolerance_exact,
 };
 
-/* ---- gather ---- */
-
 static const bw_param gather_params[] = {
     BATCH_PARAM,
     BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096, .small = 7),
@@ -257,8 +252,6 @@ const bw_op bw_op_kv_gather = {
     .reference = whole_reference,
     .tolerance = bw_tolerance_exact,
 };
-
-/* ---- copy ---- */
 
 static const bw_param copy_params[] = {
     BATCH_PARAM,

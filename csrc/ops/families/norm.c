@@ -1,5 +1,4 @@
-/* rmsnorm: see ops/families/norm.h. Bytes: x and the weights read, out written, once each; FLOPs: 5 T d, by convention.
- */
+/* rmsnorm: see ops/families/norm.h. Bytes: x, weights and out once each; FLOPs: 5 T d, by convention. */
 #include "ops/families/norm.h"
 
 #include <math.h>

@@ -45,8 +45,6 @@ static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
                                         .tolerance = tolerance_,        \
                                         __VA_ARGS__}
 
-/* ---- read ---- */
-
 static int64_t segment_count(const bw_dims *dims, const bw_precision *precision) {
     return bw_ceil_div(bw_dtype_bytes(precision->activation, dims->value[BW_STREAM_ELEMENTS]), BW_STREAM_SEGMENT_BYTES);
 }
@@ -84,8 +82,6 @@ static bw_status read_reference(const bw_dims *dims, const bw_precision *precisi
 STREAM(read, read_rows, bw_tolerance_exact, .text = "read one array (a checksum per 4 KiB keeps the compiler honest)",
        .formula = {"elements*e_activation", "0", "0"});
 
-/* ---- write ---- */
-
 static int write_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_WRITE_B] = vector("b", BW_OUT, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
     return 1;
@@ -102,8 +98,6 @@ static bw_status write_reference(const bw_dims *dims, const bw_precision *precis
 
 STREAM(write, element_rows, bw_tolerance_exact, .text = "write one array",
        .formula = {"0", "elements*e_activation", "0"});
-
-/* ---- copy ---- */
 
 static int copy_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_COPY_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
@@ -122,8 +116,6 @@ static bw_status copy_reference(const bw_dims *dims, const bw_precision *precisi
 
 STREAM(copy, element_rows, bw_tolerance_exact, .text = "copy one array to another",
        .formula = {"elements*e_activation", "elements*e_activation", "0"});
-
-/* ---- triad ---- */
 
 static int triad_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     out[BW_STREAM_TRIAD_A] = vector("a", BW_IN, precision->activation, dims->value[BW_STREAM_ELEMENTS]);
