@@ -1,5 +1,4 @@
-/* Proof bundles: one folder for each run, with its reports, in the working directory. bwprof.BandwidthReport writes the
- * same files. */
+/* Proof bundles: a folder of reports for each run, in the working directory, as bwprof.BandwidthReport writes them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -25,7 +24,6 @@ typedef struct place {
     char lock[PATH_SIZE]; /* a hidden file beside it; bwprof's Python package locks the same one */
 } place;
 
-/* Texts fill their arrays where a caller has filled them to the end. */
 static bw_status check_text(const char *text, size_t most, const char *name) {
     if (memchr(text, '\0', most) == NULL) {
         return bw_fail(BW_CODE_INVALID, "%s has no end: allowed are %d bytes and a 0", name, (int)most - 1);
@@ -33,7 +31,6 @@ static bw_status check_text(const char *text, size_t most, const char *name) {
     return *text ? BW_OK : bw_fail(BW_CODE_INVALID, "%s is empty", name);
 }
 
-/* BW_CODE_INVALID for one that no measurement has made. */
 static bw_status check_report(const bwprof_report *self) {
     BW_TRY(bw_api_need(self, "report"));
     BW_TRY(check_text(self->operation, sizeof self->operation, "operation"));
@@ -48,7 +45,6 @@ static bw_status check_report(const bwprof_report *self) {
     return BW_OK;
 }
 
-/* As an object of JSON, whose first line stands where the text ends and whose others begin with `indent`. */
 static void add_object(bw_text *to, const bwprof_report *self, const char *indent) {
     char between[8];
     snprintf(between, sizeof between, ",\n%s  ", indent);
@@ -81,7 +77,6 @@ static bw_status refuse_link(const char *path) {
     return bw_fail(BW_CODE_INVALID, "%.300s is a symbolic link, which may lead out of its folder: remove it", path);
 }
 
-/* The folder with those above it, made where there are none. */
 static bw_status make_folder(const char *folder) {
     const char *const folders[] = {RESULTS, ROOT, folder};
     for (int i = 0; i < 3; i++) {
@@ -99,8 +94,6 @@ static bw_status find_place(const char *run_id, place *out) {
     BW_TRY(refuse_link(out->path));
     return make_folder(out->folder);
 }
-
-/* ---- the lock ---- */
 
 /* Whether an open file is still the one of that name. */
 static bool is_at(int file, const char *path) {
@@ -120,7 +113,6 @@ static bw_status try_lock(const char *path, int *file) {
     return BW_OK;
 }
 
-/* The right to write a run's file, which all processes of bwprof take; BW_CODE_BUSY after ten seconds. */
 static bw_status take_lock(const place *place, int *file) {
     double end = bw_now_s() + PATIENCE_S;
     bw_status status = BW_OK;
@@ -131,7 +123,6 @@ static bw_status take_lock(const place *place, int *file) {
     return bw_fail(BW_CODE_BUSY, "%.300s: another bwprof is writing to it", place->path);
 }
 
-/* *out is NULL where there is no file yet. */
 static bw_status read_file(const char *path, char **out, size_t *size) {
     struct stat found;
     bw_status status = BW_OK;
@@ -171,8 +162,7 @@ static void add_indented(bw_text *to, const char *lines) {
     }
 }
 
-/* The file's content with one more report. Only its first and last bytes are examined: bwprof writes what is between
- * them in one step. */
+/* Only the file's first and last bytes are examined: bwprof writes what is between them in one step. */
 static bw_status add_to(bw_text *to, const char *before, size_t size, const bwprof_report *report, const char *path) {
     if (!before) {
         add_object(to, report, "");
@@ -195,7 +185,6 @@ static bw_status add_to(bw_text *to, const char *before, size_t size, const bwpr
     return BW_OK;
 }
 
-/* One at a time, whichever threads and processes save reports of this run. */
 static bw_status save(const bwprof_report *report, const char *run_id) {
     place place;
     char *before = NULL;

@@ -46,7 +46,6 @@ static bw_status write_all(int file, const bw_text *text, const char *path) {
     return BW_OK;
 }
 
-/* A new file beside the path, hidden, with the old one's mode. */
 static bw_status open_beside(const char *path, int *file, char out[PATH_SIZE]) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     struct stat old;
@@ -67,7 +66,6 @@ static bw_status check_path(const char *path) {
     return *path ? BW_OK : bw_fail(BW_CODE_INVALID, "path is empty");
 }
 
-/* What a link names, from the folder that it is in; false for what is no link. */
 static bool follow_link(const char *path, char out[PATH_MAX]) {
     char target[PATH_MAX];
     const char *slash = strrchr(path, '/');

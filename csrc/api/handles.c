@@ -1,5 +1,4 @@
-/* Handles of profilers. A handle is no address: it holds the number of a slot and the number of its owner, so that a
- * destroyed handle is recognized without reading freed memory. */
+/* A handle holds numbers of a slot and its owner, no address: a destroyed one is known without reading freed memory. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>

@@ -19,7 +19,6 @@ static bw_status call(void *context, int64_t set, bool captured) {
                    captured ? " while its work was captured in a CUDA graph" : "");
 }
 
-/* An empty call, which is the floor where calls are the work. */
 static int do_nothing(void *user, int64_t set) {
     (void)user, (void)set;
     return 0;

@@ -7,8 +7,7 @@
 
 enum { NAMES_AT_FIRST = 32 };
 
-/* Of as many bytes as a name may have: one that is longer is not there. Eight at a time: an engine's names may be those
- * of templates, hundreds of letters long, and finding one is part of its range. */
+/* Eight bytes at a time: a template's name has hundreds of letters, and finding it is part of its range. */
 uint64_t bw_names_hash(const char *name) {
     size_t left = strnlen(name, BWPROF_NAME_MOST + 1);
     uint64_t hash = left;
@@ -37,7 +36,6 @@ bw_status bw_name_check(const char *name) {
     return bw_fail(BW_CODE_INVALID, "name '%.40s...' is too long: allowed are %d bytes", name, BWPROF_NAME_MOST);
 }
 
-/* The slot of this name, or the free one where it would be. */
 static int64_t slot_of(const bw_names *self, const char *name) {
     int64_t mask = self->slot_count - 1, at = (int64_t)(bw_names_hash(name) & (uint64_t)mask);
     while (self->slots[at] && strcmp(self->name[self->slots[at] - 1], name) != 0) at = (at + 1) & mask;

@@ -1,5 +1,4 @@
-/* Functions of the C library on operations: bytes and FLOPs, and one measurement. Some are named after an operation; no
- * other file here names one. */
+/* Functions of the C library on operations. Some are named after an operation; no other file here names one. */
 #include <math.h>
 
 #include "api/benchmark/benchmark.h"
@@ -46,7 +45,6 @@ static bw_status read_params(const bw_params *params, bw_planned_case *out, bw_d
     return bw_dims_read(out->op, out->precision, params, dims);
 }
 
-/* NULL: not wanted. */
 static bwprof_status compute_cost(const bw_params *params, uint64_t *bytes_read, uint64_t *bytes_written,
                                   uint64_t *flops) {
     bw_cost cost = {0};
@@ -60,7 +58,6 @@ static bwprof_status compute_cost(const bw_params *params, uint64_t *bytes_read,
     return bw_api_answer(status);
 }
 
-/* On the first device there is, verified. */
 static bw_status measure(const bw_params *params, bwprof_report *out) {
     const bw_measure_options usual = BW_MEASURE_OPTIONS_DEFAULT;
     bw_session *session = NULL;
@@ -89,7 +86,6 @@ static bw_status measure(const bw_params *params, bwprof_report *out) {
     return status;
 }
 
-/* An operation whose parameters have these names, as many as there are values. */
 #define PARAMS(operation, precision, names, ...)                                                    \
     &(bw_params) {                                                                                  \
         operation, precision, names, (const int64_t[]){__VA_ARGS__}, sizeof names / sizeof names[0] \

@@ -33,7 +33,6 @@ static void profiler_free(bw_profiler *self) {
     free(self);
 }
 
-/* Without a session yet. */
 static bw_status profiler_make(bw_profiler **out) {
     bw_profiler *self = *out = calloc(1, sizeof *self);
     if (!self) return bw_fail(BW_CODE_MEMORY, "no host memory for a profiler");
@@ -160,8 +159,7 @@ static void lock_to_mark(bw_track *track) {
     atomic_store(&track->wanted, false);
 }
 
-/* Ranges that ran when the profiler was switched are dropped by their own thread; those of one that has ended, by the
- * thread that has its number of the system's. */
+/* Drops ranges that ran when the profiler was switched, or whose thread ended and left its number to this one. */
 static void follow(bw_profiler *self, bw_track *track) {
     int64_t period = atomic_load_explicit(&self->period, memory_order_relaxed), owner = bw_api_thread();
     if (track->period == period && track->owner == owner) return;
@@ -250,8 +248,6 @@ bwprof_status bwprof_profiler_stop(bwprof_profiler *handle, const char *name, vo
     return mark(handle, name, stream, false);
 }
 
-/* ---- the floor, where calls are the work ---- */
-
 bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns) {
     bw_status status = BW_OK;
     bw_profiler *own;
@@ -274,7 +270,6 @@ cleanup:
     return status;
 }
 
-/* Calls of several threads in turn. */
 static bw_status set_bytes(bw_profiler *self, const char *name, bw_range_bytes bytes) {
     int64_t id;
     pthread_mutex_lock(&self->lock);

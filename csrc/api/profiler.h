@@ -36,14 +36,11 @@ typedef struct bw_profiler {
 } bw_profiler;
 
 /* ---- handles.c ---- */
-
-/* A handle's profiler, which stays until it is let go of; BW_CODE_INVALID where it was destroyed, BW_CODE_UNAVAILABLE
- * after a fork. */
+/* The profiler stays until it is let go of. BW_CODE_INVALID: it was destroyed; BW_CODE_UNAVAILABLE: after a fork. */
 bw_status bw_handle_hold(const bwprof_profiler *handle, bw_profiler **out);
 void bw_handle_let_go(const bwprof_profiler *handle);
 
-/* For a hot path: whether it is there and switched off. */
-bool bw_handle_is_off(const bwprof_profiler *handle);
+bool bw_handle_is_off(const bwprof_profiler *handle); /* whether it is there and switched off; for a hot path */
 void bw_handle_switch(const bwprof_profiler *handle, bool on); /* one that is held */
 
 int64_t bw_api_thread(void); /* the calling thread's number, which no other had before it */
@@ -53,12 +50,9 @@ bw_status bw_handle_make(bw_profiler *content, bwprof_profiler **out);
 bw_status bw_handle_take(const bwprof_profiler *handle, bw_profiler **out);
 
 /* ---- profiler.c ---- */
-
-/* The time of an empty range that is marked as callers mark theirs, held handle and all, in a profiler that nobody else
- * knows: this one may be switched off. */
+/* The time of an empty range, marked as callers do, but in a profiler of its own: this one may be switched off. */
 bw_status bw_profiler_floor(const bwprof_profiler *handle, bw_session *session, double *ns);
 
-/* What was set last for a name. */
 bw_range_bytes bw_profiler_find_bytes(bw_profiler *self, const char *name);
 
 /* Every track, in no order: behind NULL the first one, behind the last one NULL. */

@@ -1,5 +1,4 @@
-/* Reads what a profiler has measured, joins it by name, and writes it as text, CSV or JSON. Threads that mark are not
- * held up. */
+/* Joins by name what a profiler has measured, and writes it as text, CSV or JSON. Threads that mark are not held up. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,8 +35,7 @@ static void readings_free(readings *self) {
     bw_names_free(&self->names);
 }
 
-/* Until all that had been stopped when this began has its time. The track's thread waits for no more than the reading
- * of a few marks: the stream is waited for without the lock. */
+/* Until all that had been stopped when this began has its time. The stream is waited for without the lock. */
 static bw_status settle(bw_track *track) {
     bw_status status = BW_OK;
     int64_t wanted = -1, left;
@@ -101,8 +99,7 @@ static void add_bytes(bw_profiler *self, const char *name, reading *to) {
     to->bytes.bytes_written = (uint64_t)(totals->bytes_written / (double)totals->count + 0.5);
 }
 
-/* All bytes over all time where they vary, else those of a range over the median time. NaN where there are no bytes, no
- * time, or a time of 0. */
+/* All bytes over all time where they vary, else those of a range over the median time. NaN: not known. */
 static double bandwidth_of(const reading *self) {
     const bw_range_totals *all = &self->totals;
     if (all->varied) return all->sum_ns > 0.0 ? bw_gb_s(all->bytes_read + all->bytes_written, all->sum_ns / 1e9) : NAN;
@@ -132,7 +129,6 @@ static bw_status read_ranges(bw_profiler *self, const char *only, readings *to) 
     return unread;
 }
 
-/* Two marks with nothing between, on the device's own stream. */
 static bw_status measure_marks(bw_session *session, double *ns) {
     const bw_backend *backend = session->backend;
     void *stream = backend->context ? backend->context->stream(session->device) : NULL;
@@ -144,8 +140,7 @@ static bw_status measure_marks(bw_session *session, double *ns) {
     return status;
 }
 
-/* Measured once. What marks take on a host is part of its ranges; a GPU's own clock sees the marks alone, and a session
- * serves one thread at a time. */
+/* What marks take on a host is part of its ranges; a GPU's own clock sees the marks alone. */
 static bw_status find_floor(const bwprof_profiler *handle, bw_profiler *self, double *ms) {
     bw_session *session = self->session;
     bw_status status = BW_OK;
@@ -161,7 +156,6 @@ static bw_status find_floor(const bwprof_profiler *handle, bw_profiler *self, do
     return status;
 }
 
-/* As far as it is known, for what there is a place `to`. */
 static bw_status read_one(bwprof_profiler *handle, const char *name, const void *to, const char *what, reading *out) {
     bw_profiler *self;
     readings found = {.of = NULL};
@@ -221,8 +215,6 @@ bwprof_status bwprof_profiler_reset(bwprof_profiler *handle) {
     bw_handle_let_go(handle);
     return BWPROF_OK;
 }
-
-/* ---- all of them, as text ---- */
 
 static const char *flags_of(const readings *all, const reading *one) {
     bool near = one->median_ms < FLOOR_FACTOR * all->floor_ms;
@@ -309,8 +301,7 @@ static bw_status print(const bw_text *text, FILE *stream) {
                    errno ? strerror(errno) : "its stream does not say why");
 }
 
-/* To a file, or where there is none to a stream. Ranges that could not be read do not hide the others. Where memory is
- * short there is no text. */
+/* Ranges that could not be read do not hide the others. Where memory is short there is no text. */
 static bw_status write_text(bwprof_profiler *handle, write_function how, const char *path, FILE *stream) {
     bw_profiler *self;
     bw_text text = {0};

@@ -51,7 +51,6 @@ void bw_text_number(bw_text *self, double value, int decimals, const char *absen
         return;
     }
     if (decimals >= 0) snprintf(written, sizeof written, "%.*f", decimals, value);
-    /* the fewest digits that read as the same number, as the locale writes it */
     for (int digits = DIGITS_LEAST; decimals < 0 && digits <= DIGITS_MOST; digits++) {
         snprintf(written, sizeof written, "%.*g", digits, value);
         if (strtod(written, NULL) == value) break;

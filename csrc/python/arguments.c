@@ -2,8 +2,7 @@
 #include "base/names.h"
 #include "python/core.h"
 
-/* A new dict of any mapping's items, which Python code cannot change while they are read; NULL with a TypeError that
- * names the argument. */
+/* A new dict of any mapping's items: Python code cannot change it while it is read. */
 static PyObject *dict_of(const char *argument, PyObject *mapping) {
     PyObject *keys = PyObject_GetAttrString(mapping, "keys"), *dict = keys ? PyDict_New() : NULL;
     if (!keys && PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -76,8 +75,7 @@ static bool items_fit(const bw_operand *operand, const Py_buffer *view) {
     return *format == info->item;
 }
 
-/* An operand's array: its bytes, or items of the operand's kind and size in this machine's order. Copied where the
- * values are checked, so that nobody changes them between the check and the use. */
+/* Copied where the values are checked: a copy is aligned, and nobody changes it between the check and the use. */
 static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out) {
     if (PyObject_GetBuffer(array, out, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
     if (!items_fit(operand, out)) {
@@ -100,8 +98,7 @@ static int take_view(const bw_operand *operand, PyObject *array, Py_buffer *out)
     return result;
 }
 
-/* A caller's page and slot ids index memory: they are held to the operand's range. Lengths are the case's own: variants
- * divide the work by them before there are arrays. `data` is a copy by take_view, and aligned. */
+/* Page and slot ids index memory. Lengths are the case's own: variants divide work by them before there are arrays. */
 static bw_status check_indices(const bw_case_spec *spec, const bw_operand *operand, const void *data) {
     const int64_t *list = operand->recipe == BW_RECIPE_LIST ? spec->dims.list : NULL;
     for (int64_t i = 0; i < operand->elems; i++) {
@@ -119,7 +116,6 @@ static bw_status check_indices(const bw_case_spec *spec, const bw_operand *opera
     return BW_OK;
 }
 
-/* 0, or -1 with an exception. */
 static int take_one(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *key, PyObject *array,
                     core_arrays *out) {
     const char *name = core_name(key);
@@ -167,7 +163,6 @@ static int read_param(const bw_op *op, PyObject *key, PyObject *value, unsigned 
     const char *name = core_name(key);
     int index = name ? bw_op_param_index(op, name) : -1;
     if (index < 0) return refuse_param(op, key);
-    /* keys of a subclass of str can be of one text, and differ */
     if (*present & 1u << index) return core_refuse("%s: %s is given twice", op->name, name);
     *present |= 1u << index;
     return core_read_int64(op->name, name, value, &dims->value[index]);

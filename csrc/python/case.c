@@ -8,7 +8,6 @@ static bw_case *content_of(const case_object *self) {
     return (void *)PyErr_Format(PyExc_ValueError, "this Case is closed");
 }
 
-/* The calling thread's place among the users; NULL where it is not among them. */
 static unsigned long *find_user(const case_object *self) {
     for (Py_ssize_t i = 0; i < self->user_count; i++) {
         if (self->users[i] == PyThread_get_thread_ident()) return &self->users[i];
@@ -93,7 +92,6 @@ static void free_cases(device_object *device) {
     }
 }
 
-/* A thread that leaves a device frees the cases that were dropped while it was in it: hence these stand here. */
 bw_status core_device_open(const device_object *self) {
     return self->session ? BW_OK : bw_fail(BW_CODE_INVALID, "this Device is closed");
 }
@@ -115,8 +113,7 @@ void core_device_leave(device_object *self) {
     bw_session_leave(self->session);
 }
 
-/* Frees the case if nobody uses it. Where another thread is in the session, that one frees it when it
- * leaves: it would never find the session free beside a thread that makes one call after another. */
+/* A thread in the session frees it when it leaves: others may wait for ever for one that makes call after call. */
 static void free_if_unused(case_object *self) {
     device_object *device = self->device;
     if (!device) return;
@@ -152,8 +149,7 @@ static void case_dealloc(PyObject *object) {
     free_if_unused(self);
 }
 
-/* Waits until no other thread uses the case, and returns when it is closed, whichever thread frees it. An exception by
- * a signal ends the wait: the case is then as it was. */
+/* Returns when the case is closed, whichever thread frees it. After an exception by a signal the case is as it was. */
 static PyObject *case_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
     case_object *self = (case_object *)object;
     const unsigned long thread = PyThread_get_thread_ident(), before = self->closer;
@@ -200,8 +196,7 @@ static PyObject *operands_list(const bw_case_spec *spec) {
 
 enum { OPERATION, PRECISION, VARIANT, PARAMS, COST, OPERANDS };
 
-/* Also while another thread measures. Objects are made of copies, because making one may collect garbage, and so run
- * code that closes the case. */
+/* Also while another thread measures. Objects are made of copies: making one may run code that closes the case. */
 static PyObject *get_attribute(PyObject *object, void *which) {
     bw_case *content = content_of((case_object *)object);
     if (!content) return NULL;
@@ -234,7 +229,7 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     if (!content) return NULL;
     CORE_RUN(status, self->device, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
     core_case_let_go(self);
-    /* Not enough is an answer here, not an error. */
+    /* Too little memory is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(object, status);
     bool fits = !status;
     bw_status_free(status);
@@ -242,7 +237,6 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
                          (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
 }
 
-/* Runs, and returns the operands that have not the role `left_out` as a dict of bytes. */
 static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {
     const bw_case_spec *spec = content->spec;
     PyObject *result = PyDict_New();

@@ -36,7 +36,6 @@ typedef struct case_object {
 /* A method's function and flags. Its signature follows; what it does stands in bwprof/_core.pyi. */
 #define CORE_WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
-/* A type of the module; more of its slots follow. */
 #define CORE_TYPE(prefix, type_name, signature, ...)            \
     static PyType_Slot prefix##_slots[] = {                     \
         {Py_tp_doc, (void *)(signature)},                       \
@@ -67,12 +66,11 @@ void core_append(PyObject **list, PyObject *item);        /* the same for a list
 PyObject *core_enter(PyObject *object, PyObject *unused); /* __enter__ */
 
 /* ---- arguments.c ---- */
-/* An operation with its precision and parameters: first as Python has them, with kv_lens NULL or None where there are
- * none, then as core_subject_read finds them. */
+/* An operation with its precision and parameters: as Python has them, then as core_subject_read finds them. */
 typedef struct core_subject {
     const char *op_name, *precision_name;
-    PyObject *params, *kv_lens;
-    int index; /* of the operation */
+    PyObject *params, *kv_lens; /* the latter NULL or None where there are none */
+    int index;                  /* of the operation */
     const bw_op *op;
     const bw_precision *precision;
     bw_dims dims;
@@ -95,21 +93,18 @@ typedef struct core_integer {
     }
 int core_convert_int64(PyObject *value, void *integer);
 int core_convert_seed(PyObject *value, void *out);
-/* What a caller gives in operands' places, by operand. */
 typedef struct core_arrays {
     Py_buffer views[BW_MAX_OPERANDS]; /* .obj NULL: not given */
     const void *data[BW_MAX_OPERANDS];
 } core_arrays;
 
-/* Takes a mapping of operands' names to arrays: outputs, or inputs, whose ids of pages and slots are held to the
- * operand's range. 0, or -1 with an exception; what was taken is the caller's to release either way. */
+/* Takes a mapping of operands' names to arrays. 0, or -1 with an exception; the caller releases *out either way. */
 int core_arrays_take(PyObject *object, const bw_case_spec *spec, bool outputs, PyObject *mapping, core_arrays *out);
 void core_arrays_release(core_arrays *arrays);
 /* The place in `names`, which NULL ends, of what an argument says; -1 with a ValueError that lists what is allowed. */
 int core_read_choice(const char *argument, const char *name, const char *const *names);
 int core_read_cache(const char *name, bw_cache *out); /* 0, or -1 with an exception */
-/* Finds the names of a subject, completes its parameters and checks them. 0, or -1 with an exception and nothing to
- * free. */
+/* Finds the names, completes and checks the parameters. 0, or -1 with an exception and nothing to free. */
 int core_subject_read(PyObject *object, core_subject *subject);
 void core_subject_free(core_subject *subject);
 PyObject *core_params_dict(const bw_op *op, const bw_dims *dims);
@@ -120,8 +115,7 @@ extern PyMethodDef core_methods[];
 PyObject *core_variant_dict(const bw_variant_table *table, const bw_variant *variant);
 
 /* ---- case.c ---- */
-/* For a call that lets other threads run, or calls Python code: the content stays until let_go. NULL with an exception
- * when the case is closed. The same thread lets go. */
+/* The content stays until the same thread lets go, whatever other threads do. NULL with an exception: closed. */
 bw_case *core_case_hold(case_object *self);
 void core_case_let_go(case_object *self);
 void core_pause(int us);
@@ -130,7 +124,7 @@ bw_status core_device_enter(device_object *self);      /* as its only user */
 void core_device_leave(device_object *self);
 
 /* ---- measure.c ---- */
-/* Signals, then the function that context is, if any: whether to stop, with an exception. */
+/* Takes the GIL, checks signals, then calls the function `context`, if any. True: stop, with an exception. */
 bool core_poll(void *context);
 PyObject *core_conditions_dict(const bw_conditions *conditions, const char *note);
 typedef PyObject *core_method(PyObject *object, PyObject *args, PyObject *kwargs);
@@ -141,9 +135,8 @@ PyObject *core_case_count_metrics(PyObject *object, PyObject *group_names);
 /* ---- device.c, case.c, profiler.c ---- */
 extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
 
-/* The two ways to a device's session. Python code that runs while arguments are read, or objects are made, may close
- * the device: the session exists within `expression` alone, as `session`, and the expression is C that makes no object.
- * Both set status to the expression's, or to why there is no session. */
+/* The two ways to a device's session. Python code may close the device: `session` exists within `expression` alone,
+ * which is C that makes no object. Both set status to the expression's, or to why there is no session. */
 
 /* With the GIL, beside a thread that measures. */
 #define CORE_ASK(status, device, expression)           \
@@ -153,8 +146,7 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         if (!(status)) (status) = (expression);        \
     } while (0)
 
-/* Without the GIL, as the session's only user: it is entered and left with the GIL, so that no thread closes it in
- * between. */
+/* Without the GIL, as the only user. The session is entered and left with the GIL: no thread closes it in between. */
 #define CORE_RUN(status, device, expression)                                                                         \
     do {                                                                                                             \
         (status) = core_device_enter(device);                                                                        \
@@ -168,8 +160,7 @@ extern PyType_Spec core_device_spec, core_case_spec, core_profiler_spec;
         if (!(status) && PyErr_Occurred()) (status) = bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* core_poll's */ \
     } while (0)
 
-/* Either, in a method of a Device that has nothing to release: it returns NULL with an exception when there is a
- * status. */
+/* Either, in a method of a Device that has nothing to release: a failure returns NULL with an exception. */
 #define CORE_TRY(how, object, expression)                          \
     do {                                                           \
         bw_status core_status_;                                    \

@@ -112,8 +112,7 @@ static bw_status limit_threads(device_object *self, bw_session *session, int64_t
         return bw_fail(BW_CODE_INVALID, "a Case or Profiler of this Device is open: close it first");
     }
     BW_TRY(core_device_enter(self));
-    bw_status status =
-        bw_session_limit_threads(session, threads == (int)threads ? (int)threads : 0); /* 0: none has it */
+    bw_status status = bw_session_limit_threads(session, threads == (int)threads ? (int)threads : 0); /* 0: refused */
     core_device_leave(self);
     return status;
 }
@@ -234,8 +233,7 @@ static PyObject *device_force_plan(PyObject *object, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* The table, and the row that runs without being named: both are constant. NULL where none runs: every row's refusal
- * says why. */
+/* Both are constant. *chosen NULL: none runs, and every row's refusal says why. */
 static bw_status find_rows(const bw_session *session, const core_subject *subject, const bw_variant_table **table,
                            const bw_variant **chosen) {
     const bw_offer offer = bw_offer_of(session->backend, session->device, subject->index);
@@ -300,7 +298,6 @@ static bw_status describe_kernels(const bw_session *session, const core_subject 
                        : "a library's: it chooses its kernels while a case is prepared; ncu and nsys show them");
 }
 
-/* Consumes `symbol`. */
 static PyObject *kernel_dict(const bw_kernel *kernel, PyObject *symbol) {
     return Py_BuildValue("{s:N,s:i,s:L,s:L,s:L,s:i,s:L,s:i}", "symbol", symbol, "registers", kernel->registers,
                          "local_bytes", (long long)kernel->local_bytes, "static_shared_bytes",

@@ -62,7 +62,6 @@ static PyObject *operations(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unu
     return list;
 }
 
-/* None where a precision has no such type. */
 static const char *type_name(bw_dtype dtype) {
     return dtype == BW_NONE ? NULL : bw_dtype_get(dtype)->name;
 }
@@ -95,7 +94,6 @@ static PyObject *dtypes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)
     return list;
 }
 
-/* The devices of one backend: opening one is the only way to learn its name, and costs a context. */
 static PyObject *backend_devices(PyObject *module, const bw_backend *backend, char *reason, size_t reason_size) {
     int count = 0;
     PyObject *list = PyList_New(0);
@@ -119,7 +117,6 @@ static PyObject *backend_devices(PyObject *module, const bw_backend *backend, ch
     return list;
 }
 
-/* From a list that NULL ends; a NULL list is an empty one. */
 static PyObject *names_list(const char *const *names) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && names && names[i]; i++) core_append(&list, PyUnicode_FromString(names[i]));
@@ -148,7 +145,6 @@ static const char *backend_name_at(const void *unused, int index) {
     return index < bw_backend_count() ? bw_backend_at(index)->name : NULL;
 }
 
-/* Asks no device, and knows those that are not built as well. */
 static PyObject *backend_facts(PyObject *module, PyObject *args) {
     const char *name;
     char allowed[64];

@@ -5,14 +5,12 @@
 
 enum { TIMER_SIZE = 32 }; /* of a timer's name */
 
-/* What Python gives of bw_measure_options as names, objects and truths; it gives numbers straight into them. */
 typedef struct python_options {
     const char *cache, *timer, *flush;
     PyObject *poll;
     int trace, settled;
 } python_options;
 
-/* Called between replays and reference rows, without the GIL: signals first, then the caller's own function. */
 bool core_poll(void *context) {
     PyObject *function = context;
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -70,7 +68,6 @@ PyObject *core_conditions_dict(const bw_conditions *c, const char *note) {
                          c->energy_j, "throttle", throttle, "note", core_text(note));
 }
 
-/* Without samples nothing is known. */
 static PyObject *conditions_dict(const bw_measurement *m) {
     const bw_measured_conditions unknown = {0, NAN, NAN, NAN, NAN, NAN, NAN, BW_THROTTLE_UNKNOWN, ""};
     const bw_measured_conditions *c = m->samples_ns ? &m->conditions : &unknown;
@@ -119,7 +116,6 @@ static PyObject *measurement_dict(const char *timer, bw_case *content, const bw_
     return dict;
 }
 
-/* A named flush takes the place of the rotation. */
 static int read_flush(const char *name, bw_measure_options *out) {
     static const char *const flushes[] = {
         [BW_FLUSH_READ] = "read", [BW_FLUSH_MEMSET] = "memset", [BW_FLUSH_MEMSET_READ] = "memset+read", NULL};
@@ -131,7 +127,6 @@ static int read_flush(const char *name, bw_measure_options *out) {
     return 0;
 }
 
-/* All but the timer, over the defaults in *out; 0, or -1 with an exception. */
 static int read_options(PyObject *object, const python_options *arguments, bw_measure_options *out) {
     if (core_read_cache(arguments->cache, &out->cache) < 0) return -1;
     out->trace = arguments->trace != 0;
@@ -192,7 +187,6 @@ PyObject *core_case_count(PyObject *object, PyObject *args, PyObject *kwargs) {
     return counters_dict(&counters);
 }
 
-/* The bits of groups of metrics, by their names in a list. 0, or -1 with an exception. */
 static int read_groups(device_object *device, PyObject *group_names, unsigned *out) {
     *out = 0;
     PyObject *words = PySequence_Fast(group_names, "metrics must be a list of names");
@@ -252,7 +246,6 @@ static void leave(void *context) {
     PyGILState_Release(self->gil);
 }
 
-/* The exception that is set, as a status with this code; consumes it. */
 static bw_status status_of_exception(bw_code code, const char *what) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -272,8 +265,7 @@ static bw_status status_of_exception(bw_code code, const char *what) {
 /* An exception stays set and is raised in the end; in a capture it says that this cannot be captured. */
 static bw_status call(void *context, int64_t set, bool captured) {
     python_call *self = context;
-    if (PyErr_Occurred())
-        return bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* by a signal, between two pieces of work */
+    if (PyErr_Occurred()) return bw_fail(BW_CODE_INTERRUPTED, "interrupted"); /* by a signal, between calls */
     PyObject *index = self->takes_set ? PyLong_FromLongLong(set) : NULL, *result = NULL;
     if (!self->takes_set) {
         result = PyObject_CallNoArgs(self->function);
@@ -293,7 +285,6 @@ static bw_work work_of(python_call *self, void *stream) {
     return (bw_work){.run = call, .enter = enter, .leave = leave, .context = self, .stream = stream, .foreign = true};
 }
 
-/* What these methods take: a function, its stream, its sets. */
 typedef struct call_work {
     PyObject *stream, *sets;   /* NULL or None: there are none */
     python_call call, nothing; /* the function of the latter is NULL where the former is counted */
@@ -301,7 +292,6 @@ typedef struct call_work {
     bw_call subject;
 } call_work;
 
-/* All but the session; 0, or -1 with an exception. */
 static int read_subject(PyObject *object, call_work *work) {
     PyObject *function = work->call.function, *nothing = work->nothing.function, *sets = work->sets;
     if (!PyCallable_Check(function) || (nothing && !PyCallable_Check(nothing))) {

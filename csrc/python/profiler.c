@@ -23,7 +23,6 @@ static int check_open(const profiler_object *self) {
     return self->ranges ? 0 : core_refuse("this Profiler is not open");
 }
 
-/* A new number, or NULL with an exception. */
 static PyObject *add_id(profiler_object *self, PyObject *name) {
     int64_t id;
     const char *text = PyUnicode_AsUTF8(name);
@@ -248,7 +247,6 @@ static PyObject *profiler_floor_ns(PyObject *object, PyObject *Py_UNUSED(unused)
     return PyFloat_FromDouble(ns);
 }
 
-/* Of the next ranges of a name, and of the one that runs. */
 static PyObject *profiler_move(PyObject *object, PyObject *args) {
     profiler_object *self = (profiler_object *)object;
     PyObject *name;

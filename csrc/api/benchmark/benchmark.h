@@ -5,8 +5,6 @@
 #include "measure/measure.h"
 
 /* ---- operations.c ---- */
-
-/* What an operation is asked for; parameters that are left out have their defaults. */
 typedef struct bw_params {
     const char *operation, *precision;
     const char *const *names; /* of as many `values` */
@@ -18,7 +16,6 @@ typedef struct bw_params {
 bw_status bw_dims_read(const bw_op *op, const bw_precision *precision, const bw_params *params, bw_dims *dims);
 
 /* ---- suites: setup.py writes `suite_table.h`, an array bw_suites, out of bwprof/data/suites ---- */
-
 /* One combination of an entry's parameters, caches and variants. */
 typedef struct bw_suite_case {
     const char *name;
@@ -32,7 +29,6 @@ typedef struct bw_suite_case {
     bool several_variants;
 } bw_suite_case;
 
-/* A suite's cases on a backend. */
 typedef struct bw_suite {
     const char *name, *backend;
     double target_seconds; /* of all cases together; 0: no aim */
@@ -41,8 +37,6 @@ typedef struct bw_suite {
 } bw_suite;
 
 /* ---- plan.c ---- */
-
-/* One case to measure, as bwprof.sweep plans it. */
 typedef struct bw_planned_case {
     const bw_suite_case *entry;
     int op_index;
@@ -52,16 +46,13 @@ typedef struct bw_planned_case {
     bw_cache cache;
 } bw_planned_case;
 
-/* And how many cases it has; `name` NULL: the default one. */
+/* *count: of its cases. `name` NULL: the default suite. */
 bw_status bw_suite_find(const char *name, const bw_backend *backend, const bw_suite **out, int *count);
 /* Moves to the next case. The entry is NULL before the first case and after the last. */
 bw_status bw_planned_case_next(const bw_suite *suite, bw_planned_case *planned_case);
-/* Complete, and checked; the list is the entry's. */
-bw_status bw_planned_case_dims(const bw_planned_case *planned_case, bw_dims *out);
+bw_status bw_planned_case_dims(const bw_planned_case *planned_case, bw_dims *out); /* its list is the entry's */
 
 /* ---- outcome.c ---- */
-
-/* What became of a case. */
 typedef struct bw_outcome {
     const bw_planned_case *planned_case;
     bw_dims dims;
@@ -76,11 +67,8 @@ typedef struct bw_outcome {
 bw_outcome bw_outcome_blank(const bw_planned_case *planned_case);
 void bw_outcome_precision(const bw_outcome *outcome, bool capitals, char *out, size_t out_size); /* its name */
 void bw_outcome_end(bw_outcome *outcome, const char *status, const char *reason);
-/* Of a blank one with complete dims; `measured` is the caller's to free. A wrong result is no error: its status is then
- * "failed". */
+/* `outcome`: blank, with dims; the caller frees its measurement. A wrong result is no error, but "failed". */
 bw_status bw_outcome_measure(bw_session *session, double max_seconds, bw_outcome *outcome);
 
 /* ---- rows.c ---- */
-
-/* Appends a line of a result file: the header or the row, as `form` says. */
 void bw_rows_add(bw_text *to, bw_form form, const bw_session *session, const bw_outcome *outcome, bool classic);

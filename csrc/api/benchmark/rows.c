@@ -49,7 +49,6 @@ static void add_flags(bw_row *to, const bw_outcome *row) {
     bw_row_text(to, "flags", isnan(row->time_ms) ? "" : words);
 }
 
-/* What the row is of; in classic columns the case, with its variant where the case has several. */
 static void add_operation(bw_row *to, const bw_outcome *row, bool classic) {
     const bw_suite_case *entry = row->planned_case->entry;
     char precision[WORDS_SIZE];
