@@ -53,9 +53,9 @@ LONGEST_FILE, LARGEST_FOLDER = 600, 15
 CASE_PARTS = {
     "choice": set[str](),
     "reference": set(),
-    "case": {"choice", "reference"},
-    "buffers": {"case"},
-    "verify": {"case"},
+    "buffers": {"choice", "reference"},
+    "verify": {"buffers"},
+    "case": {"verify"},
 }
 WRITTEN_BY_THE_BUILD = {"build_info.h", "suite_table.h"}
 # Folders that know operations only through their descriptors.

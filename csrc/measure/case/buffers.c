@@ -1,5 +1,5 @@
 /* Allocates, fills and resets a case's buffer sets, and launches its variant on them. */
-#include "measure/case/case.h"
+#include "measure/case/buffers.h"
 
 #include <assert.h>
 #include <inttypes.h>

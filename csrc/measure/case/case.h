@@ -2,47 +2,13 @@
  * works with a case (bw_session_enter); any other may read its spec and its choice meanwhile: neither ever changes. */
 #pragma once
 
-#include <stdatomic.h>
-
-#include "measure/case/choice.h"
-#include "measure/case/reference.h"
-#include "measure/session.h"
-
-enum { BW_CASE_NAME_SIZE = 256 };
-
-/* Operands and scratch, filled, with the present choice's variant prepared for them. */
-typedef struct bw_buffers {
-    char *memory; /* all sets in one allocation */
-    int64_t set_count;
-    void *workspace;
-    bw_launch *launches; /* one per set */
-    void *state;
-    bool prepared;
-    bool once;       /* prepared without launching, for a single launch alone: what measures prepares again */
-    bool own_inputs; /* set 0 holds a caller's arrays: generate anew before the next check */
-} bw_buffers;
-
-typedef struct bw_case {
-    bw_session *session;
-    const bw_annotation_calls *annotations; /* NULL: no profiling tool is attached, or this case is hidden */
-    char label[BW_CASE_NAME_SIZE];          /* in profiling tools; the operation's name until bw_case_set_label */
-    const bw_case_spec *spec;
-    const bw_choice
-        *_Atomic choice; /* the present one (bw_case_choice): a step-down or a renewal puts another in its place */
-    bw_buffers buffers;
-    bw_reference reference;
-} bw_case;
+#include "measure/case/verify.h"
 
 /* Validates, chooses the variant (name NULL: the default), allocates nothing on the device. `dims` is complete
  * (bw_op_complete); its list is copied. */
 bw_status bw_case_create(bw_session *session, int op_index, const bw_precision *precision, const bw_dims *dims,
                          const char *variant_name, uint64_t seed, bw_case **out);
 void bw_case_free(bw_case *self); /* NULL is fine */
-
-/* What runs now, for any thread; valid until the case is freed. */
-static inline const bw_choice *bw_case_choice(const bw_case *self) {
-    return atomic_load(&self->choice);
-}
 
 /* ---- for profiling tools ---- */
 
@@ -59,24 +25,6 @@ typedef struct bw_case_annotation {
     char name[BW_CASE_NAME_SIZE + 128];
 } bw_case_annotation;
 void bw_case_annotate(bw_case *self, bw_case_annotation *out);
-
-/* ---- buffers.c: buffer sets of the present choice ---- */
-
-/* Allocates `sets` filled sets and prepares the variant. BW_CODE_MEMORY, before anything is allocated, when they do not
- * fit. Whatever happens, they are the caller's to release. */
-bw_status bw_case_make_buffers(bw_case *self, int64_t sets, bool once);
-void bw_case_release_buffers(bw_case *self);
-
-/* Inputs as generated and outputs as never written, in set `set`. */
-bw_status bw_case_reset(bw_case *self, int64_t set);
-
-/* A caller's array in an operand's place, in set 0; and where an operand lies on the device. */
-bw_status bw_case_write(bw_case *self, int operand, const void *from);
-void *bw_case_address(const bw_case *self, int64_t set, int operand);
-
-/* One launch on a set, not waited for; and launches as something to be timed, for as long as the buffers stay. */
-bw_status bw_case_enqueue_set(const bw_case *self, int64_t set);
-bw_work bw_case_work(bw_case *self);
 
 /* How many sets, and whether that fits: BW_CODE_MEMORY with needed and free bytes when even one set does not. */
 bw_status bw_case_rotation(bw_case *self, bw_cache cache, bw_rotation *out, int64_t *needed_bytes, int64_t *free_bytes);
@@ -102,20 +50,6 @@ typedef struct bw_case_arrays {
 } bw_case_arrays;
 
 bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays);
-
-/* ---- verify.c ---- */
-
-typedef struct bw_verdict {
-    bool verified;
-    /* Of the element or row that came nearest to its limit, or passed it furthest: its error relative to its scale
-     * (bw_tolerance; infinite for a NaN) and that limit. */
-    double max_error, tolerance;
-    int64_t rows_checked, rows_total;
-    char reason[320]; /* "" or the worst element, or row, in words */
-} bw_verdict;
-
-/* Compares set `set` as it stands; more rows are worked out where the budget is larger than before. */
-bw_status bw_case_verify_set(bw_case *self, int64_t set, const bw_budget *budget, bw_verdict *out);
 
 /* Generated inputs, poisoned outputs, one launch on set 0, then bw_case_verify_set. `outputs` NULL or, by operand, a
  * caller's outputs instead of the launch's (NULL: the launch's): nothing is launched where there is one for each. */

@@ -1,5 +1,5 @@
 /* Compares the outputs of a buffer set with the rows of the reference. */
-#include "measure/case/case.h"
+#include "measure/case/verify.h"
 
 #include <assert.h>
 #include <inttypes.h>
