@@ -175,7 +175,8 @@ class Device:
         self, function: Callable[..., object], groups: Sequence[str], *, sets: int | None = None
     ) -> dict[str, Any]:
         """Count by metrics, for which it is called many times; see Case.count_metrics()."""
-    def _force_plan(self, plan: int, /) -> None: ...
+    def _force_plan(self, plan: int, /) -> None:
+        """For tests: a variant that has several plans takes this one, counted from 1 (0: the fastest)."""
     def _inject_fault(self, countdown: int, /) -> int:
         """For tests: the countdown-th device call from now fails (0: none). Returns the calls made so far."""
     def close(self) -> None: ...

@@ -101,11 +101,10 @@ def _spellings(name: str) -> list[str]:
     """List the spellings of a precision: of fp8_e4m3 "fp8", "float8", "e4m3", "f8e4m3fn" and others."""
     kind, _, layout = map(_plain, name.partition("_"))
     prefix = kind.rstrip("0123456789")
-    if prefix == kind:  # no type's name: its part stands for nothing
-        return []
     kinds = [kind, *(other + kind.removeprefix(prefix) for other in _PREFIXES.get(prefix, ()))]
     layouts = [layout, f"{layout}fn"] if layout.startswith("e") else []  # PyTorch's mark of types without infinities
-    return [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
+    # Without a number the first part is no type's name, and parts stand for nothing.
+    return [] if prefix == kind else [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:

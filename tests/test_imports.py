@@ -256,13 +256,16 @@ def test_no_modules_import_each_other() -> None:
     assert not cycle_of(PACKAGE)
 
 
-def toy_package(folder: Path, files: dict[str, str]) -> Path:
-    root = folder / "bwprof"
+def write_tree(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
+
+
+def toy_package(folder: Path, files: dict[str, str]) -> Path:
+    return write_tree(folder / "bwprof", files)
 
 
 def test_a_cycle_is_found(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from test_imports import write_tree
 
 from bwprof import _core
 
@@ -176,10 +177,7 @@ def test_a_misplaced_include_is_found(tmp_path: Path) -> None:
         "cuda/launch/service.h": '#include "cuda/runtime/device.h"\n',
         "cuda/kernels/kv/move.cu": '#include "cuda/launch/service.h"\n#include "cuda/kernels/gemm/gemm.h"\n',
     }
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_tree(tmp_path, files)
     assert [
         line.replace("may not include ", "").replace("stands on ", "") for line in misplaced_includes(tmp_path)
     ] == [
@@ -237,8 +235,7 @@ def test_a_call_circle_is_found(tmp_path: Path) -> None:
         "library.c": "/* bw_file(1) */\nint *bw_need(int size) {\n    return say(size);\n}\n",
         "file.c": "static int bw_need_one(void) {\n}\nint bw_file(void) {\n    bw_text(1);\n}\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
+    write_tree(tmp_path, files)
     assert not call_circle(tmp_path)
     (tmp_path / "library.c").write_text("int *bw_need(\n    int size) {\n    return bw_file();\n}\n")
     assert call_circle(tmp_path) == {"text.c", "library.c", "file.c"}

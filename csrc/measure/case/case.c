@@ -130,16 +130,16 @@ static bw_status get_ready(bw_case *self, int64_t sets, bool once, bw_cache cach
         if (buffers->prepared && buffers->set_count == sets && (once || !buffers->once)) return BW_OK;
         bw_case_release_buffers(self);
         bw_status status = bw_case_make_buffers(self, sets, once);
-        const bw_choice *choice = bw_case_choice(self);
-        if (!status) {
-            status = renew_choice(self);
-            if (!status && (!rotation || bw_case_choice(self) == choice)) return BW_OK;
-            if (!status) continue; /* another footprint may need another rotation */
+        if (status) {
             bw_case_release_buffers(self);
-            return status;
+            BW_TRY(step_down(self, status));
+            continue;
         }
-        bw_case_release_buffers(self);
-        BW_TRY(step_down(self, status));
+        const bw_choice *choice = bw_case_choice(self);
+        status = renew_choice(self);
+        if (status) bw_case_release_buffers(self);
+        /* Another footprint may need another rotation. */
+        if (status || !rotation || bw_case_choice(self) == choice) return status;
     }
 }
 
