@@ -13,6 +13,7 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, parse_bytes, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths in a case's name
+_ROLES = ("activation", "weight", "cache", "result", "compute")
 _OPERANDS = ("activation", "weight", "cache")  # roles that make a precision narrower than another
 
 
@@ -72,11 +73,14 @@ def precision_names() -> list[str]:
 
 # Spellings without marks: other beginnings of names, whole words, and the nearest precision of words that are none.
 _PREFIXES = {"fp": ("f", "float"), "bf": ("bfloat",), "tf": ("tfloat",), "int": ("i", "s")}
-_WORDS = {"half": "fp16", "float": "fp32", "single": "fp32"}
+_WORDS = {"half": "fp16", "float": "fp32", "single": "fp32", "int4": "int4_g128"}
 _NEAREST = {
-    "q4_0": "int4 uint4 i4 w4a16 w4a8 nf4 fp4 mxfp4 nvfp4 awq gptq q41 4bit e2m1",
+    "int4_g128": "uint4 i4 w4a16 w4a8 nf4 awq gptq 4bit",
+    "q4_0": "q41",
+    "mxfp4": "fp4 e2m1",
     "fp8_e4m3": "e5m2 fp8e5m2 float8e5m2 fp6",
-    "int8": "uint8 w8a8 w8a16 q80 8bit",
+    "int8": "uint8 w8a8 8bit",
+    "int8_w8a16": "w8a16",
     "fp32": "fp64 double float64 f64",
 }
 
@@ -124,7 +128,7 @@ def precision_types(precision: str) -> dict[str, dict[str, Any]]:
     """Return the types of a precision's roles as `_core.dtypes` has them; {} for an unknown precision."""
     types = {row["name"]: row for row in _core.dtypes()}
     roles = next((row for row in _core.precisions() if row["name"] == precision), {})
-    return {role: types[kind] for role, kind in roles.items() if role != "name" and kind in types}
+    return {role: types[kind] for role, kind in roles.items() if role in _ROLES and kind in types}
 
 
 def is_narrow(precision: str) -> bool:
