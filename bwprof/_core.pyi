@@ -43,7 +43,7 @@ def matrix_bytes(precision: str, role: str, rows: int, columns: int, /) -> int:
 
 def dtypes() -> list[dict[str, Any]]:
     """One dict per type that operands' values are stored in: name, block_elems, block_bytes, bits (of an
-    element), roundoff, narrow (8 bits or fewer), text."""
+    element), roundoff, narrow (fewer than 16 bits), text."""
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),

@@ -132,7 +132,7 @@ def precision_types(precision: str) -> dict[str, dict[str, Any]]:
 
 
 def is_narrow(precision: str) -> bool:
-    """Return whether a precision stores some operands in 8 bits or fewer."""
+    """Return whether a precision stores some operands in fewer than 16 bits."""
     return any(kind["narrow"] for role, kind in precision_types(precision).items() if role in _OPERANDS)
 
 

@@ -130,7 +130,7 @@ BW_HD float bw_fp4_e2m1_to_float(uint8_t bits) {
 /* A power of two from 2^-127 to 2^127, the nearest; what has none is NaN. */
 BW_HD uint8_t bw_float_to_e8m0(float value) {
     const uint32_t bits = bw_float_bits(value) + 0x400000u; /* 1.5 times a power of two becomes the next one */
-    if (value >= 0.0f && bits < 0xa00000u) return 0; /* 2^-127 is no normal number */
+    if (value >= 0.0f && bits < 0xa00000u) return 0;        /* 2^-127 is no normal number */
     return value >= 0.0f && bits < 0x7f800000u ? (uint8_t)(bits >> 23) : 0xffu;
 }
 
