@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
-import math
 import re
 import sys
 import time
