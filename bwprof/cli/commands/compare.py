@@ -80,8 +80,8 @@ def main_compare(options: argparse.Namespace) -> int:
       bwprof compare baseline:main RUN --fail-on 5% --md "$GITHUB_STEP_SUMMARY" --github
       bwprof compare baseline:main RUN --power
 
-    exit codes: 0, 1 (--fail-on: the gate failed), 2 (usage), 3 (--fail-on: a case of BASE failed or is missing in NEW,
-    a slower one was disturbed, one is undecided, or none could be judged)
+    exit codes: 0 ok, 1 the gate failed (--fail-on), 2 usage, 3 incomplete (--fail-on: a case of BASE failed or is
+    missing in NEW, a slower one was disturbed, one is undecided, or none could be judged).
     """
     from bwprof.records.regression.compare import confirm_changes
     from bwprof.results import frame

@@ -194,8 +194,8 @@ def main_outliers(options: argparse.Namespace) -> int:
       bwprof outliers HOST1 HOST2 HOST3         runs of one device each
       bwprof outliers RUN --only 'attention*' --fail-on 5%
 
-    exit codes: 0, 1 (--fail-on: a device is slow), 2 (usage), 3 (--fail-on: none is slow, but one failed or is
-    undecided)
+    exit codes: 0 ok, 1 a device is slow (--fail-on), 2 usage, 3 incomplete (--fail-on: none is slow, but one failed or
+    is undecided).
     """
     from bwprof.records.regression import outliers
     from bwprof.results import frame
