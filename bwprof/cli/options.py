@@ -61,7 +61,7 @@ operations=OPERATION*  operations or cases of a suite; bwprof sweep --list names
 
 PARAM = """\
 -p, --param NAME=V1,V2,… ...  values of a parameter: M=1,16, kv_len=1Ki..64Ki:x2 (doubled) or M=1..64:+8 (steps of 8);
-  several lists are combined (repeatable)
+  of several lists each combination is a case (repeatable)
 """
 
 SINGLE_PARAM = """\
