@@ -78,11 +78,11 @@ ONLY = """\
 
 CASES = f"""\
 {PARAM}
---seq-lengths N,…  sequence lengths in tokens: values of seq_len, of kv_len for operations without seq_len; without
-  OPERATION measure the attention operations
+--seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len if an operation lacks it; without
+  OPERATION: measure the attention operations
 {KV_LENS}
 --precision P,… ...  precisions, such as fp32,fp16
---suite NAME|FILE.toml  a list of cases; with OPERATION only those of the operation
+--suite NAME|FILE.toml  a list of cases; with OPERATION only the cases that it names
 {ONLY}"""
 
 DEVICE = """\
