@@ -191,7 +191,7 @@ def test_flags_must_be_booleans(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (["--rel-ci", "0"], "--rel-ci is '0': allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'"),
+        (["--rel-ci", "0"], "--rel-ci is '0': allowed is a share between 0% and 100%, such as 0.5%"),
         (["--rel-ci", "100%"], "--rel-ci is '100%'"),
         (["--rel-ci", "x"], "--rel-ci is 'x'"),
         (["--max-seconds", "x"], "--max-seconds is 'x': a number of seconds from 0 on is needed"),

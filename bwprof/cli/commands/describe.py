@@ -274,7 +274,7 @@ operation=OPERATION?  the operation (default: all)
 def main_variants(options: argparse.Namespace) -> int:
     """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 
-    Nothing is launched; the column local has the bytes of a thread for spilled registers and arrays.
+    It launches none of them; the column local has the bytes of a thread for spilled registers and arrays.
 
     Examples:
       bwprof variants gemm --precision fp16
