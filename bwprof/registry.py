@@ -73,9 +73,9 @@ def precision_names() -> list[str]:
 
 # Spellings without marks: other beginnings of names, whole words, and the nearest precision of words that are none.
 _PREFIXES = {"fp": ("f", "float"), "bf": ("bfloat",), "tf": ("tfloat",), "int": ("i", "s")}
-_WORDS = {"half": "fp16", "float": "fp32", "single": "fp32", "int4": "int4_g128"}
+_WORDS = {"half": "fp16", "float": "fp32", "single": "fp32"}
 _NEAREST = {
-    "int4_g128": "uint4 i4 w4a16 w4a8 nf4 awq gptq 4bit",
+    "int4_g128": "int4 uint4 i4 w4a16 w4a8 nf4 awq gptq 4bit",
     "q4_0": "q41",
     "mxfp4": "fp4 e2m1",
     "fp8_e4m3": "e5m2 fp8e5m2 float8e5m2 fp6",
@@ -107,8 +107,12 @@ def _spellings(name: str) -> list[str]:
     prefix = kind.rstrip("0123456789")
     kinds = [kind, *(other + kind.removeprefix(prefix) for other in _PREFIXES.get(prefix, ()))]
     layouts = [layout, f"{layout}fn"] if layout.startswith("e") else []  # PyTorch's mark of types without infinities
-    # Without a number the first part is no type's name, and parts stand for nothing.
-    return [] if prefix == kind else [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
+    # Without a number the first part is no type's name, and parts stand for nothing; nor do they without groups' size.
+    return (
+        []
+        if prefix == kind or layout.startswith(("g", "w"))
+        else [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
+    )
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
@@ -140,8 +144,8 @@ def is_narrow(precision: str) -> bool:
 def narrower_precisions(precision: str, roles: tuple[str, ...] = _OPERANDS) -> list[str]:
     """List the precisions with fewer bits in each of these roles, widest first; none for one that lacks a role."""
 
-    def bits(name: str) -> list[float]:
-        return [precision_types(name).get(role, {}).get("bits", float("nan")) for role in roles]
+    def bits(name: str) -> list[float]:  # whole ones: scales, inside blocks or beside values, are not counted
+        return [precision_types(name).get(role, {}).get("bits", float("nan")) // 1 for role in roles]
 
     pairs = {name: zip(bits(name), bits(precision), strict=True) for name in precision_names()}
     return sorted((name for name in pairs if all(new < old for new, old in pairs[name])), key=bits, reverse=True)

@@ -48,8 +48,9 @@ bw_status bw_matrix_bytes(bw_dtype dtype, const bw_scaling *scaling, int64_t row
     parts[0].row_elems = columns;
     bw_operand_scale_matrix((const char *const[]){"scales", "zero points", "scale"}, &parts[0], rows, columns, scaling,
                             &parts[1], &parts[2], &parts[3]);
-    BW_TRY(bw_operand_measure("a matrix", parts, PARTS));
     *out = 0;
+    if (rows == 0 || columns == 0) return BW_OK;
+    BW_TRY(bw_operand_measure("a matrix", parts, PARTS));
     for (int i = 0; i < PARTS; i++) *out += parts[i].bytes;
     return BW_OK;
 }
@@ -172,7 +173,11 @@ double bw_source_inverse_square(const bw_source *source) {
     double result = operand->recipe == BW_RECIPE_HASH ? bw_dtype_get(operand->dtype)->inverse_square
                                                       : positive_inverse_square(operand);
     for (int i = 0; i < BW_SOURCE_SCALES && source->scales[i]; i++) {
-        if (!source->scales[i]->is_zero_point) result *= positive_inverse_square(source->scales[i]);
+        if (source->scales[i]->is_zero_point) {
+            result *= 77.5 / 42.5; /* q and z uniform from 0 to 15: q q is 77.5 on average, (q - z) (q - z) is 42.5 */
+        } else {
+            result *= positive_inverse_square(source->scales[i]);
+        }
     }
-    return result; /* of elements with zero points their type's has these in it */
+    return result;
 }

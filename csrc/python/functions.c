@@ -100,9 +100,8 @@ static PyObject *matrix_bytes(PyObject *module, PyObject *args) {
     if (index < 0) {
         return core_raise(module, bw_fail(BW_CODE_INVALID, "unknown role '%.200s': allowed are %s", role, allowed));
     }
-    if (rows < 1 || columns < 1) {
-        return core_raise(module,
-                          bw_fail(BW_CODE_INVALID, "a matrix of %lld x %lld: allowed is 1 or more", rows, columns));
+    if (rows < 0 || columns < 0) {
+        return core_raise(module, bw_fail(BW_CODE_INVALID, "a matrix of %lld x %lld has no bytes", rows, columns));
     }
     static const bw_scaling none = {.type = BW_NONE};
     const bw_dtype types[] = {precision->activation, precision->weight, precision->cache, precision->result};
