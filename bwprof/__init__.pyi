@@ -2,6 +2,7 @@
 
 from bwprof import analysis as analysis
 from bwprof import errors as errors
+from bwprof import formats as formats
 from bwprof import importers as importers
 from bwprof import plot as plot
 from bwprof import results as results

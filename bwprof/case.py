@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -147,8 +148,9 @@ class Case(hardware.Holder):
         Parameters
         ----------
         **arrays : array-like
-            By operand name; floats are rounded to the operand's precision. A uint16 array for a 16-bit float type has
-            its bits, in this machine's byte order. Other operands have the generated inputs; `kv_lens` is the case's.
+            By operand name; numbers are rounded to the operand's type. An array of uint16 for a 16-bit float type has
+            its bits, in this machine's byte order, one of uint8 for a narrower type its bytes row by row, as
+            `bwprof.formats.quantize` returns them. Others have the generated inputs; `kv_lens` is the case's.
 
         Returns
         -------
@@ -357,46 +359,47 @@ _NUMPY_FLOATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 def _to_bits(value: Any, operand: dict[str, Any]) -> bytes:
     import numpy as np
 
+    from bwprof.formats import encode_rows
+
     array = np.asarray(value)
     name, dtype, shape = operand["name"], operand["dtype"], tuple(operand["shape"])
+    whole, halves = dtype.startswith("int"), dtype in ("fp16", "bf16")
+    stored_bytes = array.dtype == np.uint8 and not (whole or halves or dtype in _NUMPY_FLOATS)
+    if stored_bytes:
+        shape = (*shape[:-1], operand["bytes"] // math.prod(shape[:-1]))
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}, {shape} is needed")
-    if dtype.startswith("int"):
+    if whole:
         if array.dtype.kind not in "iu":
             raise ValueError(f"{name} holds {array.dtype}, whole numbers are needed")
         stored = array.astype(dtype)
         if not np.array_equal(stored, array):
             raise ValueError(f"{name} holds values that do not fit into {dtype}")
         return stored.tobytes()
-    if dtype not in ("fp32", "tf32") and array.dtype.kind in "iu" and array.dtype.itemsize == 2:
-        if array.dtype != np.uint16:
-            raise ValueError(
-                f"{name} holds {array.dtype.str}: {dtype} takes floats, or its stored bits as {np.dtype(np.uint16).str}"
-            )
+    if stored_bytes or (halves and array.dtype == np.uint16):
         return array.tobytes()
+    if halves and array.dtype.kind in "iu" and array.dtype.itemsize == 2:
+        raise ValueError(
+            f"{name} holds {array.dtype.str}: {dtype} takes floats, or its stored bits as {np.dtype(np.uint16).str}"
+        )
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} holds {array.dtype}, numbers are needed")
-    rows = np.ascontiguousarray(array, dtype=np.float32).reshape(-1, operand["row_elems"] or array.size)
-    padding = _stored_elems(dtype, rows.shape[1]) - rows.shape[1]
-    return _core.encode(dtype, np.pad(rows, ((0, 0), (0, padding))).data)
+    return encode_rows(dtype, array.reshape(-1, operand["row_elems"] or array.size))
 
 
 def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    dtype = operand["dtype"]
+    from bwprof.formats import decode_rows
+
+    dtype, shape = operand["dtype"], operand["shape"]
+    row = operand["row_elems"] or math.prod(shape)
+    rows = math.prod(shape) // row
     stored = dtype if dtype.startswith("int") else _NUMPY_FLOATS.get(dtype)
-    flat = np.frombuffer(data if stored else _core.decode(dtype, data), dtype=stored or "float32")
-    row = operand["row_elems"] or flat.size
-    return flat.reshape(-1, _stored_elems(dtype, row))[:, :row].reshape(operand["shape"]).copy()
+    values = np.frombuffer(data, stored).copy() if stored else decode_rows(dtype, data, rows, row)
+    return values.reshape(shape)
 
 
 def _decoded(bits: dict[str, bytes], operands: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
     by_name = {operand["name"]: operand for operand in operands}
     return {name: _from_bits(data, by_name[name]) for name, data in bits.items()}
-
-
-def _stored_elems(dtype: str, elems: int) -> int:
-    """Return the elements of a row with its last block filled up."""
-    block = next((known["block_elems"] for known in _core.dtypes() if known["name"] == dtype), 1)
-    return -(-elems // block) * block
