@@ -305,22 +305,3 @@ def test_no_kernel_is_one_line_in_every_command(words: list[str], capsys: pytest
 def test_variants_of_a_precision_with_kernels_beside_one_without(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["variants", "gemm", "--precision", "int8,fp16", "--device", "cpu"]) == 0
     assert "not in this precision" in capsys.readouterr().out
-
-
-# ---- a caller's arrays ----
-
-
-@pytest.mark.parametrize("k", [32, 33, 100])
-def test_a_product_of_q4_0_weights(k: int) -> None:
-    """Floats are quantized row by row; what comes out is the product with what was stored."""
-    rng = np.random.default_rng(k)
-    a, b = rng.standard_normal((3, k)).astype(np.float16), rng.standard_normal((5, k)).astype(np.float32)
-    with bwprof.Case("gemm", precision="q4_0", device="cpu", M=3, N=5, K=k) as case:
-        out = case.run(A=a, B=b)["D"]
-        inputs = case.inputs()
-    padded = np.pad(b, ((0, 0), (0, -k % 32)))
-    stored = np.array([decoded("q4_0", _core.encode("q4_0", row))[:k] for row in padded])
-    expected = a.astype(np.float64) @ stored.astype(np.float64).T
-    np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
-    assert inputs["B"].shape == (5, k)
-    assert inputs["B"].dtype == np.float32
