@@ -505,10 +505,10 @@ def test_gguf(tmp_path: Path) -> None:
     assert ("q", "q4_k", 2) in found
     assert [item for item in found if item[0] in ("v", "down", "lm head")] == [
         ("v", "q4_k", 1),
-        ("v", "int8", 1),
+        ("v", "q8_0", 1),
         ("down", "q4_k", 1),
-        ("down", "int8", 1),
-        ("lm head", "int8", 1),
+        ("down", "q8_0", 1),
+        ("lm head", "q8_0", 1),
     ]
     assert asked.weight_bytes(workload.AS_STORED) == stored.total_bytes
     step = bwprof.model_step(tmp_path / "small.gguf", device="H200", context=32, weights=["stored", "fp16"])

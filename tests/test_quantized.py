@@ -58,41 +58,68 @@ def test_bytes_of_published_models(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantization", "size"),
+    ("quantization", "precision", "size"),
     [
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, lambda r, c: r * c / 2 + r * c / 128 * 2.5),
-        ({"quant_method": "gptq", "bits": 8, "group_size": 64}, lambda r, c: r * c + r * c / 64 * 3 + 4 * c),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, lambda r, c: r * c / 2 + r * 2.5 + 4 * c),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, lambda r, c: r * c + 4 * (r // 128) * (c // 128)),
-        ({"quant_method": "fp8"}, lambda r, c: r * c + 8),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, lambda r, c: r * c + 4 * r),
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": 128},
+            "int4_g128",
+            lambda r, c: r * c / 2 + r * c / 128 * 2.5,
+        ),
+        (
+            {"quant_method": "gptq", "bits": 8, "group_size": 64},
+            "int8_w8a16",
+            lambda r, c: r * c + r * c / 64 * 3 + 4 * c,
+        ),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "int4_g128", lambda r, c: r * c / 2 + r * 2.5 + 4 * c),
+        (
+            {"quant_method": "fp8", "weight_block_size": [128, 128]},
+            "fp8_e4m3",
+            lambda r, c: r * c + 4 * (r // 128) * (c // 128),
+        ),
+        ({"quant_method": "fp8"}, "fp8_e4m3", lambda r, c: r * c + 8),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", lambda r, c: r * c + 4 * r),
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+            "int4_g64",
             lambda r, c: r * c / 2 + r * c / 64 + 4 * r * c / 16384 + 1024,
         ),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, lambda r, c: r * c / 2 + r * c / 16 + 8),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, lambda r, c: r * c + 8),
-        (compressed(FLOAT8 | {"strategy": "channel"}), lambda r, c: r * c + 2 * r),
-        (compressed(FLOAT8 | {"strategy": "tensor"}), lambda r, c: r * c + 2),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", lambda r, c: r * c / 2 + r * c / 16 + 8),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8_e4m3", lambda r, c: r * c + 8),
+        (compressed(FLOAT8 | {"strategy": "channel"}), "fp8_w8a16", lambda r, c: r * c + 2 * r),
+        (compressed(FLOAT8 | {"strategy": "tensor"}), "fp8_w8a16", lambda r, c: r * c + 2),
         (
             compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}, format="pack-quantized"),
+            "int4_g32",
             lambda r, c: r * c / 2 + 2 * r * c / 32 + 16,
         ),
         (
             compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64, "symmetric": False}),
+            "int4_g64",
             lambda r, c: r * c / 2 + 2.5 * r * c / 64,
         ),
         (
             compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
+            "nvfp4",
             lambda r, c: r * c / 2 + r * c / 16 + 8,
         ),
     ],
 )
-def test_every_scheme_has_its_bytes(quantization: dict[str, Any], size: Any) -> None:
+def test_every_scheme_has_its_bytes_and_a_precision(quantization: dict[str, Any], precision: str, size: Any) -> None:
     _, stored = load_model(SMALL | {"quantization_config": quantization})
     assert stored is not None
     assert stored.total_bytes == pytest.approx(PLAIN + 2 * sum(size(*matrix) for matrix in MATRICES), abs=len(MATRICES))
     assert stored.types["bf16"]["bytes"] == PLAIN
+    assert set(stored.tensors["ffn_up"]) == {precision}
+
+
+@pytest.mark.parametrize(("kind", "precision"), [("float", "fp8_e4m3"), ("int", "int8")])
+def test_quantized_activations_have_products_of_eight_bits(kind: str, precision: str) -> None:
+    eight = {"num_bits": 8, "type": kind, "strategy": "channel"}
+    quantization = compressed(eight)
+    quantization["config_groups"]["group_0"]["input_activations"] = eight
+    _, stored = load_model(SMALL | {"quantization_config": quantization})
+    assert stored is not None
+    assert set(stored.tensors["ffn_up"]) == {precision}
 
 
 @pytest.mark.parametrize(

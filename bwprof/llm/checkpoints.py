@@ -295,8 +295,14 @@ def _integer_groups(config: Mapping[str, Any]) -> _Layouts:
     if config.get("dynamic"):
         raise LookupError("dynamic")
     method, bits, group = config["quant_method"], config["bits"], max(0, config["group_size"])
-    precision, order = {2: "q4_0", 3: "q4_0", 4: "q4_0", 8: "int8"}[bits], 4 * (method == "gptq")
+    four, order = _int4(group), 4 * (method == "gptq")
+    precision = {2: four, 3: four, 4: four, 8: "int8_w8a16"}[bits]
     return [("Linear", _Layout(f"{method} {bits} bits", precision, bits, (1, group), 2 + bits / 8, order))]
+
+
+def _int4(group: int) -> str:
+    """Return the precision of 4-bit weights with the nearest size of groups; 0: a row each."""
+    return f"int4_g{min((32, 64, 128), key=lambda size: abs(size - (group or 128)))}"
 
 
 def _fp8(config: Mapping[str, Any]) -> _Layouts:
@@ -309,15 +315,17 @@ def _compressed_tensors(config: Mapping[str, Any]) -> _Layouts:
     if config.get("sparsity_config") or form.removesuffix("-quantized") not in _FORMATS:
         raise LookupError("sparsity_config" if config.get("sparsity_config") else form)
     groups = config["config_groups"].values()
-    return [(group["targets"], _group(group["weights"], packed=form == "pack-quantized")) for group in groups]
+    return [(group["targets"], _group(group, packed=form == "pack-quantized")) for group in groups]
 
 
-def _group(weights: Mapping[str, Any], *, packed: bool) -> _Layout:
+def _group(group: Mapping[str, Any], *, packed: bool) -> _Layout:
+    weights, weight_only = group["weights"], not group.get("input_activations")
     kind, size = (weights["num_bits"], weights["type"]), max(0, weights.get("group_size") or 0)
     label = f"compressed-tensors {kind[0]} bits {kind[1]}"
     if kind == (4, "float"):
-        return _Layout(label, "q4_0", 4, (1, {16: 16, 32: 32}[size]), 1, matrix_bytes=8)
-    precision = {(8, "float"): "fp8_e4m3", (8, "int"): "int8", (4, "int"): "q4_0"}[kind]
+        return _Layout(label, {16: "nvfp4", 32: "mxfp4"}[size], 4, (1, size), 1, matrix_bytes=8)
+    eight = {"float": "fp8_w8a16", "int": "int8_w8a16"} if weight_only else {"float": "fp8_e4m3", "int": "int8"}
+    precision = {8: eight, 4: {"int": _int4(size)}}[kind[0]][kind[1]]
     side = weights.get("block_structure") or (128, 128)
     blocks = {"channel": (1, 0), "tensor": (0, 0), "group": (1, size), "block": (side[0], side[1])}
     scale = 2 + (0 if weights.get("symmetric", True) else kind[0] / 8)
@@ -328,16 +336,16 @@ def _group(weights: Mapping[str, Any], *, packed: bool) -> _Layout:
 def _bitsandbytes(config: Mapping[str, Any]) -> _Layouts:
     if config.get("load_in_4bit"):
         scale = 1 + 4 / 256 if config.get("bnb_4bit_use_double_quant") else 4
-        return [("Linear", _Layout("bitsandbytes 4 bits", "q4_0", 4, (1, 64), scale, matrix_bytes=1024))]
+        return [("Linear", _Layout("bitsandbytes 4 bits", "int4_g64", 4, (1, 64), scale, matrix_bytes=1024))]
     return [("Linear", {True: _Layout("bitsandbytes 8 bits", "int8", 8, (1, 0), 4)}[config["load_in_8bit"]])]
 
 
 def _mxfp4(_config: Mapping[str, Any]) -> _Layouts:
-    return [("experts", _Layout("mxfp4", "q4_0", 4, (1, 32), 1))]
+    return [("experts", _Layout("mxfp4", "mxfp4", 4, (1, 32), 1))]
 
 
 def _modelopt(config: Mapping[str, Any]) -> _Layouts:
-    nvfp4 = _Layout("modelopt NVFP4", "q4_0", 4, (1, 16), 1, matrix_bytes=8)
+    nvfp4 = _Layout("modelopt NVFP4", "nvfp4", 4, (1, 16), 1, matrix_bytes=8)
     fp8 = _Layout("modelopt FP8", "fp8_e4m3", 8, matrix_bytes=8)
     return [("Linear", {"NVFP4": nvfp4, "FP8": fp8}[config["quant_algo"]])]
 
@@ -428,7 +436,7 @@ _GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2}
 _BLOCK = re.compile(r"blk\.\d+\.(\w+)\.weight|(output|token_embd)\.weight")
 
 # A ggml type that is no precision here is timed as the one of these that is nearest in bytes per weight.
-_WEIGHT_BYTES = {"q4_0": 18 / 32, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
+_WEIGHT_BYTES = {"q4_0": 18 / 32, "q8_0": 34 / 32, "fp16": 2.0, "fp32": 4.0}
 
 
 def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
