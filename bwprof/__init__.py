@@ -7,21 +7,39 @@ pytest must not rewrite the assertions of its plugin: PYTEST_DONT_REWRITE
 import sys
 
 
-def _read_homes() -> dict[str, str]:
-    """Return each public name's module, as the stub imports them: from MODULE import NAME as NAME."""
-    with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as stub:
-        return {words[3]: words[1] for words in map(str.split, stub) if words[:1] == ["from"]}
+class LazyNames:
+    """The public names of a package, whose stub imports them: from MODULE import NAME as NAME."""
+
+    def __init__(self, package: str, folder: str) -> None:
+        self.package = package
+        with open(f"{folder}/__init__.pyi", encoding="utf-8") as stub:
+            self.homes = {words[3]: words[1] for words in map(str.split, stub) if words[:1] == ["from"]}
+
+    def get(self, name: str) -> object:
+        """Import a name's module at its first use."""
+        if name not in self.homes:
+            from bwprof.text.parsing import quote_text
+
+            raise AttributeError(f"module '{self.package}' has no attribute '{quote_text(name)}'")
+        from importlib import import_module
+
+        home = self.homes[name]
+        is_module = home == self.package
+        value = import_module(f"{home}.{name}") if is_module else getattr(import_module(home), name)
+        setattr(sys.modules[self.package], name, value)
+        return value
 
 
-_HOMES = _read_homes()
-__all__ = list(_HOMES)
+_NAMES = LazyNames(__name__, __path__[0])
+__all__ = list(_NAMES.homes)
+__getattr__ = _NAMES.get
 
 
 class _Package(type(sys)):
     """A package whose functions, such as `sweep`, are not replaced by the modules of their names."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if _HOMES.get(name) == f"{__name__}.{name}" and isinstance(value, type(sys)):
+        if _NAMES.homes.get(name) == f"{__name__}.{name}" and isinstance(value, type(sys)):
             value = getattr(value, name)
         super().__setattr__(name, value)
 
@@ -34,19 +52,6 @@ if not any(finder.find_spec(f"{__name__}._core", __path__) for finder in sys.met
         "BWPROF_CUDA=0 before it for the CPU alone. It runs on Linux: elsewhere use a container, a virtual machine "
         "or WSL 2"
     )
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        from importlib import import_module
-
-        home = _HOMES[name]
-        value = import_module(f"bwprof.{name}") if home == "bwprof" else getattr(import_module(home), name)
-        globals()[name] = value
-        return value
-    from bwprof.text.parsing import quote_text
-
-    raise AttributeError(f"module 'bwprof' has no attribute '{quote_text(name)}'")
 
 
 def __dir__() -> list[str]:

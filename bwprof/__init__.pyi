@@ -60,3 +60,8 @@ from bwprof.roofs.model import Roofs as Roofs
 from bwprof.selftest import selftest as selftest
 from bwprof.sweep import benchmark_bandwidth as benchmark_bandwidth
 from bwprof.sweep import sweep as sweep
+
+class LazyNames:
+    homes: dict[str, str]
+    def __init__(self, package: str, folder: str) -> None: ...
+    def get(self, name: str) -> object: ...

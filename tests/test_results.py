@@ -409,7 +409,7 @@ def test_results_import_no_pandas() -> None:
         "import bwprof\n"
         "print(sorted(set(sys.modules) - before))\n"
         "import bwprof.info, bwprof.sweep\n"
-        "from bwprof.selftest.parts import __name__ as _\n"
+        "from bwprof.selftest import __name__ as _\n"
         "heavy = {'pandas', 'matplotlib', 'numpy', 'rich', 'argparse', 'asyncio', 'multiprocessing'}\n"
         "print([callable(found) for found in (bwprof.sweep, bwprof.info, bwprof.selftest, bwprof.compare)])\n"
         "print(callable(bwprof.results.pairs.times_differ), callable(bwprof.results.schema.all_columns))\n"

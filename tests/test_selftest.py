@@ -22,10 +22,10 @@ from bwprof.measuring import operation as specs
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context
 from bwprof.results.pairs import times_differ
-from bwprof.selftest import parts
-from bwprof.selftest.parts import Bench, PartReport
+from bwprof.selftest import Bench, PartReport
 from bwprof.text import terminal
 
+parts = sys.modules["bwprof.selftest"]  # the attribute of the package is the function
 pytestmark = pytest.mark.usefixtures("ordinary_cache")
 
 # ---- the rule ----
@@ -195,7 +195,7 @@ def test_the_exit_code_is_the_verdict(
         assert bench.backend == "cpu"
         return PartReport("cache", "A title", {"x": "x", "n": "count"}, [{"x": "a", "n": 12345}], "a gate", passed)
 
-    monkeypatch.setitem(sys.modules["bwprof.selftest"].PARTS, "cache", part)
+    monkeypatch.setitem(parts.PARTS, "cache", part)
     assert cli.main_selftest(["cache", "--backend", "cpu", "--quiet"]) == code
     out = capfd.readouterr().out
     assert "A title" in out
@@ -258,9 +258,7 @@ def test_repeated_measurements_on_the_cpu(monkeypatch: pytest.MonkeyPatch, cpu: 
 def test_where_the_json_goes_is_checked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], target: str
 ) -> None:
-    monkeypatch.setattr(
-        sys.modules["bwprof.selftest"], "run", lambda *_, **__: pytest.fail("measured before it looked")
-    )
+    monkeypatch.setattr(parts, "run", lambda *_, **__: pytest.fail("measured before it looked"))
     assert cli.main_selftest(["--json", str(tmp_path / target)]) == USAGE
     assert f"--json {tmp_path / target}" in capfd.readouterr().err
 

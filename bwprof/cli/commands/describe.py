@@ -18,7 +18,7 @@ from bwprof.info import build_lines, device_lines, info
 from bwprof.kernels import Variants, variants
 from bwprof.results import schema
 from bwprof.results.json_file import to_json_value
-from bwprof.selftest.parts import Cell, PartReport
+from bwprof.selftest import Cell, PartReport
 from bwprof.text.document import format_markdown_table, make_table
 from bwprof.text.formatting import format_seconds
 from bwprof.text.parsing import describe_unknown
