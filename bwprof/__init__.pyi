@@ -36,7 +36,7 @@ from bwprof.llm.model_step import model_step as model_step
 from bwprof.llm.result import ModelStep as ModelStep
 from bwprof.measuring.function import measure as measure
 from bwprof.profiler.ranges import Profiler as Profiler
-from bwprof.profiler.schedule import Schedule as Schedule
+from bwprof.profiler.ranges import Schedule as Schedule
 from bwprof.profiler.torch_calls import torch_profiler_rows as torch_profiler_rows
 from bwprof.records.baselines import Baseline as Baseline
 from bwprof.records.baselines import baselines as baselines

@@ -22,10 +22,10 @@ _STORED = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "uin
 def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     """Quantize a matrix to a precision's format of weights.
 
-    A scale maps the largest magnitude of a group to INT8's 127, E4M3's 448 or E2M1's 6; int4 maps a group's range, with
-    zero, to 0 … 15. MXFP4's scale is 2^(floor(log2(largest)) - 2) (OCP Microscaling Formats v1.0); what is above 6 of
-    it becomes 6. NVFP4's is in E4M3, times largest / (6 · 448) of the matrix. q4_0 and q8_0 are ggml's bit for bit,
-    q4_k has ggml's layout. A row's last group may be shorter.
+    A scale maps the largest magnitude of a row or group to 127 (INT8), 448 (E4M3) or 6 (E2M1); int4 maps a group's
+    range, with zero, to 0 … 15. MXFP4's scale is 2^(floor(log2(largest)) - 2) (OCP Microscaling Formats v1.0): numbers
+    above 6 of it become 6. NVFP4 has E4M3 scales, times largest / (6 · 448) of the matrix. q4_0 and q8_0 are ggml's bit
+    for bit; q4_k has ggml's layout.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     Returns
     -------
     dict of numpy.ndarray
-        "B"; where the format has them, "B_scale", "B_zero", "B_whole_scale". uint16 for BF16; uint8 for what NumPy has
-        no type for: bytes of each row, the first of two numbers in the lower half.
+        "B"; where the format has them "B_scale", "B_zero" and "B_whole_scale". BF16 is uint16; what NumPy has no type
+        for is uint8: the bytes of each row, the first of two numbers in the lower half.
 
     Raises
     ------
@@ -134,15 +134,14 @@ def _group(matrix: _Array, scaling: dict[str, Any]) -> _Array:
 
 
 def _store(dtype: str, rows: _Array) -> _Array:
-    stored = np.frombuffer(bytearray(encode_rows(dtype, rows)), _STORED.get(dtype, "uint8"))
-    return stored.reshape(len(rows), -1)
+    return np.frombuffer(bytearray(encode_rows(dtype, rows)), _STORED.get(dtype, "uint8")).reshape(len(rows), -1)
 
 
 def _read(dtype: str, stored: Any, columns: int | None = None) -> _Array:
-    stored = np.asarray(stored)
-    if stored.dtype != _STORED.get(dtype, "uint8"):
-        return stored.astype(np.float32)
-    return decode_rows(dtype, stored.tobytes(), len(stored), columns)
+    array: _Array = np.asarray(stored)
+    if array.dtype == _STORED.get(dtype, "uint8"):
+        return decode_rows(dtype, array.tobytes(), len(array), columns)
+    return array.astype(np.float32, copy=True)
 
 
 def encode_rows(dtype: str, rows: _Array) -> bytes:

@@ -17,7 +17,8 @@ import pytest
 import bwprof
 from bwprof import _core, registry
 from bwprof.cli import main
-from bwprof.experiments import ablation_table, torch_peers
+from bwprof.experiments import ablation as ablation_table
+from bwprof.experiments import torch_peers
 from bwprof.experiments.ablation import NOT_REQUESTED
 from bwprof.plot.gains import build_ablation
 

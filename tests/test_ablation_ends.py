@@ -23,7 +23,8 @@ from commands import GIVE_UP_SECONDS, Here, csv_rows
 import bwprof
 from bwprof import _core
 from bwprof.cli import guard, main, output
-from bwprof.experiments import ablation_table, torch_peers
+from bwprof.experiments import ablation as ablation_table
+from bwprof.experiments import torch_peers
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Outcome, make_unmeasured
 from bwprof.results import atomic

@@ -14,7 +14,8 @@ from rows import row
 
 import bwprof
 from bwprof.records.baselines import Baseline, BaselineCase, make_baseline
-from bwprof.records.regression import causes, report
+from bwprof.records.regression import comparison as causes
+from bwprof.records.regression import report
 from bwprof.records.regression.comparison import COLUMNS, compare_sources
 from bwprof.records.regression.verdicts import VERDICTS
 from bwprof.records.source import load_source, make_source

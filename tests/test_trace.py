@@ -16,8 +16,7 @@ from trace_format import checked, counters, slices, track_names
 
 import bwprof
 from bwprof import _core
-from bwprof.profiler.ranges import trace_text
-from bwprof.profiler.schedule import Phase, Schedule
+from bwprof.profiler.ranges import Phase, Schedule, trace_text
 from bwprof.results import exchange
 from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.runs import loop

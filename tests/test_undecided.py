@@ -18,7 +18,7 @@ from test_compare_command import bw, saved
 import bwprof
 from bwprof.records import baselines
 from bwprof.records.baselines import Baseline
-from bwprof.records.regression import causes
+from bwprof.records.regression import comparison as causes
 from bwprof.records.regression.comparison import Comparison, compare_sources
 from bwprof.records.regression.statistics import measure_shift
 from bwprof.records.source import load_source, make_source

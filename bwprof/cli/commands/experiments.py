@@ -253,7 +253,7 @@ def _finish_ablation(
     ending: BaseException | None,
 ) -> int:
     """Write, print and draw an ablation, each whatever becomes of the others; returns the exit code."""
-    from bwprof.experiments.ablation_table import PEER
+    from bwprof.experiments.ablation import PEER
 
     complete, stopped, trouble = _write_ablation(data, targets, picture, interrupts)
     stopped = stopped or isinstance(ending, KeyboardInterrupt)
@@ -304,7 +304,7 @@ def _split_targets(targets: dict[str, str]) -> tuple[dict[str, str], dict[str, s
 
 def _describe_rest(data: pd.DataFrame) -> str:
     """Describe what an ablation that ended early has, and lacks."""
-    from bwprof.experiments.ablation_table import MISSING
+    from bwprof.experiments.ablation import MISSING
 
     state = (
         f"what was measured until then, {plural(len(data), 'variant')}, is kept" if len(data) else "nothing is measured"
@@ -315,7 +315,7 @@ def _describe_rest(data: pd.DataFrame) -> str:
 
 def _print_ablation(data: pd.DataFrame) -> OSError | None:
     """Print the tables; return what prevents it."""
-    from bwprof.experiments import ablation_table as tables
+    from bwprof.experiments import ablation as tables
 
     screen = make_console(sys.stdout)
     try:
@@ -330,7 +330,7 @@ def _print_ablation(data: pd.DataFrame) -> OSError | None:
 
 
 def _ablation_texts(data: pd.DataFrame) -> dict[str, Callable[[], str]]:
-    from bwprof.experiments import ablation_table
+    from bwprof.experiments import ablation as tables
     from bwprof.results import frame
     from bwprof.results.json_file import to_json_value
     from bwprof.results.reader import ABLATION_FORMAT
@@ -342,7 +342,7 @@ def _ablation_texts(data: pd.DataFrame) -> dict[str, Callable[[], str]]:
 
     return {
         "csv": lambda: frame.format_csv(data),
-        "md": lambda: ablation_table.markdown(data),
+        "md": lambda: tables.markdown(data),
         "json": to_json,
     }
 
