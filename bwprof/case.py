@@ -17,7 +17,7 @@ from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Sp
 from bwprof.measuring.row import add_work
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument, check_roofs
-from bwprof.text.parsing import describe_unknown, parse_fraction, parse_names, parse_seconds
+from bwprof.text.parsing import check_known, parse_fraction, parse_names, parse_seconds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +139,8 @@ class Case(hardware.Holder):
     @_keeps_current
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
         """Return the bytes that `measure` allocates, and free bytes: needed, free, buffer_sets."""
-        return self._case.memory_needed(_checked_cache(cache))
+        check_known("cache", cache, CACHES)
+        return self._case.memory_needed(cache)
 
     @_keeps_current
     def run(self, /, **arrays: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -165,8 +166,7 @@ class Case(hardware.Holder):
         operands = self.operands
         known = {operand["name"]: operand for operand in operands if operand["role"] != "out"}
         for name in arrays:
-            if name not in known:
-                raise ValueError(describe_unknown(f"input of {self.operation}", name, known))
+            check_known(f"input of {self.operation}", name, known)
         return _decoded(
             self._case.run({name: _to_bits(value, known[name]) for name, value in arrays.items()}), operands
         )
@@ -249,11 +249,12 @@ class Case(hardware.Holder):
             If the timer needs a library that cannot be used; the message has the remedy.
         """
         target = parse_fraction(rel_ci, "rel_ci")
+        check_known("cache", cache, CACHES)
         registry.check_timer(timer, self.backend)
         on_host = self._device is not None and _core.backend_facts(self.backend)["runs_on_host"]
         if on_host and self._cpus != os.sched_getaffinity(0):
             self._device, self._case, self._cpus = self._open()
-        spec = self._spec(_checked_cache(cache), timer, target)
+        spec = self._spec(cache, timer, target)
         if self._device is None:  # another thread closed the case
             raise ValueError("this Case is closed")
         context = Contexts(new_run_id(), self._device, check_roofs(roofs), (cache,), poll=poll).of(None)
@@ -345,12 +346,6 @@ class Case(hardware.Holder):
         except ValueError:  # a closed case has no parameters
             return "<bwprof.Case, closed>"
         return f"<bwprof.Case {self.operation} {self.precision} {self.variant} on {self.device}: {params}>"
-
-
-def _checked_cache(cache: Any) -> str:
-    if not isinstance(cache, str) or cache not in CACHES:
-        raise ValueError(describe_unknown("cache", cache, CACHES))
-    return cache
 
 
 _NUMPY_FLOATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}

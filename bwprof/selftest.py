@@ -22,7 +22,7 @@ from bwprof.runs.child import ChildExecutor
 from bwprof.runs.loop import finish_rows
 from bwprof.runs.plan import SweepRequest
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import describe_unknown, parse_bool, parse_names
+from bwprof.text.parsing import check_known, parse_bool, parse_names
 
 Cell = float | int | str | None
 TableRow = dict[str, Any]  # column -> Cell
@@ -522,8 +522,7 @@ def run(
 ) -> dict[str, Any]:
     """Return what `bwprof.selftest` returns; `show` gets each part's report when it is ready."""
     for name in parts:
-        if name not in PARTS:
-            raise ValueError(describe_unknown("part of the self-test", name, PARTS))
+        check_known("part of the self-test", name, PARTS)
     choice = hardware.choose_device(backend, device)
     reports: list[PartReport] = []
     with hardware.borrow_device(choice.backend, choice.index) as opened:

@@ -15,7 +15,7 @@ from bwprof.analysis.values import as_frame, as_row, is_word, limiter_columns, n
 from bwprof.registry import check_precision
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, KERNEL_SHARE, classify, classify_row, ridge
 from bwprof.text.formatting import format_figure, format_short
-from bwprof.text.parsing import describe_unknown, finite_or_none, measured_or_none, parse_bytes, repr_short
+from bwprof.text.parsing import check_known, describe_unknown, finite_or_none, measured_or_none, parse_bytes, repr_short
 
 GOOD, EXCELLENT, FAIR = 0.60, 0.80, 0.40
 AT_ROOF = 0.90
@@ -110,8 +110,7 @@ class BandwidthAnalysis:
         """Build from bytes, seconds and the peak in GB/s; `optional` are the other attributes."""
         allowed = [field.name for field in fields(cls)][4:]
         for name in optional:
-            if name not in allowed:
-                raise ValueError(describe_unknown("argument", name, allowed))
+            check_known("argument", name, allowed)
         return cls(bytes_read, bytes_written, duration_s, peak_gb_s, **optional)
 
     @classmethod

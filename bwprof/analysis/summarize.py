@@ -10,7 +10,7 @@ from bwprof.measuring import grade
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import find_grade, with_limits
-from bwprof.text.parsing import describe_unknown, parse_names, repr_short
+from bwprof.text.parsing import check_known, describe_unknown, parse_names, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,8 +194,7 @@ def check_view(which: str) -> None:
     """Refuse an unknown view by a ValueError with the nearest one, and what is no name by a TypeError."""
     if not isinstance(which, str):
         raise TypeError(f"which is {repr_short(which)}: the name of a view is needed, one of {', '.join(VIEWS)}")
-    if which not in VIEWS:
-        raise ValueError(describe_unknown("view", which, VIEWS))
+    check_known("view", which, VIEWS)
 
 
 def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:

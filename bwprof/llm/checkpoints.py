@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bwprof import registry
 from bwprof.llm.architecture import MAX_LAYERS, MAX_SIZE, Architecture, check_int, windowed_layers
 from bwprof.llm.workload import FUSED_TENSORS, StoredWeights
-from bwprof.text.parsing import describe_unknown, parse_names, quote_text, repr_short
+from bwprof.text.parsing import check_known, parse_names, quote_text, repr_short
 
 _MAX_BYTES = 10_000_000
 
@@ -136,8 +136,7 @@ class _Config:
             if not isinstance(types, list) or len(types) != layers:
                 raise ValueError(f"layer_types is {repr_short(types)}: a list of {layers} is needed")
             for kind in types:
-                if kind not in ("sliding_attention", "full_attention"):
-                    raise ValueError(describe_unknown("layer type", kind, ("sliding_attention", "full_attention")))
+                check_known("layer type", kind, ("sliding_attention", "full_attention"))
             return types.count("sliding_attention")
         if not self.fields.get("sliding_window"):
             return 0
@@ -175,8 +174,7 @@ def _find_family(config: Mapping[str, Any]) -> str:
         if kind is None:
             raise ValueError(f"no model's config.json: it has no model_type; known are {', '.join(known)}")
         kind = next((name for name, rules in known.items() if kind in rules["classes"]), kind)
-    if not isinstance(kind, str) or kind not in known:
-        raise ValueError(describe_unknown("architecture", kind, known))
+    check_known("architecture", kind, known)
     return kind
 
 
@@ -246,9 +244,8 @@ def read_weights(model: Architecture, config: Mapping[str, Any], source: str = "
 
 
 def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredWeights:
-    method = config.get("quant_method") if isinstance(config, Mapping) else config
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(describe_unknown("quant_method of quantization_config", method, METHODS, meant=""))
+    method: Any = config.get("quant_method") if isinstance(config, Mapping) else config
+    check_known("quant_method of quantization_config", method, METHODS, meant="")
     if model.layers > _MAX_LAYERS:
         raise ValueError(f"a quantized model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
     try:
@@ -470,8 +467,7 @@ def read_gguf(path: Path) -> tuple[Architecture, StoredWeights]:
 
 def _gguf_architecture(reader: Any, name: str) -> Architecture:
     kind = _gguf_value(reader, "general.architecture")
-    if kind not in _GGUF_FAMILIES:
-        raise ValueError(describe_unknown("architecture", kind, _GGUF_FAMILIES))
+    check_known("architecture", kind, _GGUF_FAMILIES)
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
 
     def size(key: str, default: int | None = None) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bwprof import _core, registry
 from bwprof.llm.architecture import Architecture, check_int
-from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, repr_short
+from bwprof.text.parsing import check_known, finite_or_none, parse_bytes, repr_short
 
 DECODE, PREFILL = "decode", "prefill"
 LAYOUTS = ("fused", "separate")
@@ -358,13 +358,11 @@ class ModelRequest:
             )
         if self.memory_bytes is not None and not 1 <= self.memory_bytes < 2**63:
             raise ValueError(f"memory is {self.memory_bytes}: allowed are 1 to 2^63 - 1 bytes")
-        if self.layout not in LAYOUTS:
-            raise ValueError(describe_unknown("layout", self.layout, LAYOUTS))
+        check_known("layout", self.layout, LAYOUTS)
         if not 0 < len(self.points) <= _MAX_POINTS:
             raise ValueError(f"{len(self.points)} steps are requested: allowed are 1 to {_MAX_POINTS}")
         for point in self.points:
-            if point.phase not in (DECODE, PREFILL):
-                raise ValueError(describe_unknown("phase", point.phase, (DECODE, PREFILL)))
+            check_known("phase", point.phase, (DECODE, PREFILL))
             if point.weights != AS_STORED or self.stored is None:
                 check_format(point.weights, WEIGHTS)
             check_format(point.kv, KV)

@@ -32,7 +32,7 @@ from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import References, RoofsArgument, check_roofs
 from bwprof.text.parsing import (
-    describe_unknown,
+    check_known,
     merge_keywords,
     nearest_name,
     parse_bool,
@@ -87,8 +87,7 @@ class Subject:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, parse_bytes(getattr(self, name), name))
         object.__setattr__(self, "precision", registry.precision_name(self.precision))
-        if self.cache not in ("cold", "hot"):
-            raise ValueError(describe_unknown("cache", str(self.cache), ("cold", "hot")))
+        check_known("cache", self.cache, ("cold", "hot"))
         if "kv_lens" in self.labels:
             lens = registry.format_lengths(registry.parse_lengths(self.labels["kv_lens"]))
             object.__setattr__(self, "labels", {**self.labels, "kv_lens": lens})

@@ -19,7 +19,7 @@ from bwprof.plot.rooflines import roofline
 from bwprof.plot.stream_curves import ridge, roofs
 from bwprof.plot.styles import style
 from bwprof.plot.sweeps import heatmap, lines
-from bwprof.text.parsing import describe_unknown, list_items, parse_path
+from bwprof.text.parsing import check_known, list_items, parse_path
 
 __all__ = ["KINDS", "PictureKind", "ablation", "check_ending", "compare", "comparison", "draw_kinds", "endings"]
 __all__ += ["heatmap", "lines", "model", "ratios", "ridge", "roofline", "roofs", "save"]
@@ -105,8 +105,7 @@ def write(
     >>> [path.name for path in write(bwprof.load_example("h200"), [target], kind="roofline", dark=True)]
     ['roofline.svg']
     """
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(describe_unknown("kind of picture", str(kind), KINDS))
+    check_known("kind of picture", kind, KINDS)
     each = [targets] if isinstance(targets, (str, os.PathLike)) else list_items(targets, "targets", "files are needed")
     files = [parse_path(target, "targets") for target in each]
     for file in files:

@@ -21,7 +21,7 @@ from bwprof.results.pairs import PrecisionGroup
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import find_grade
 from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
-from bwprof.text.parsing import describe_unknown, escape_controls, measured_or_none
+from bwprof.text.parsing import check_known, describe_unknown, escape_controls, measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +67,7 @@ def comparison(data: Any, ax: Axes | None = None, *, layout: str = "page") -> ca
     >>> bwprof.plot.comparison(frame).get_xlabel()
     'effective bandwidth (GB/s)'
     """
-    if not isinstance(layout, str) or layout not in _LAYOUTS:
-        raise ValueError(describe_unknown("layout", layout, _LAYOUTS))
+    check_known("layout", layout, _LAYOUTS)
     rows = inputs.read_rows(data)[0]
     groups = pairs.group_precisions(rows)
     if not groups:

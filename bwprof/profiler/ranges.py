@@ -20,6 +20,7 @@ from bwprof.measuring.callables import check_callable, is_generator_function, na
 from bwprof.results.atomic import atomic_write
 from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
+    check_known,
     describe_unknown,
     escape_controls,
     finite_or_none,
@@ -101,8 +102,7 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
     if isinstance(schedule, Mapping):
         names = [field.name for field in fields(Schedule)]
         for name in schedule:
-            if name not in names:
-                raise ValueError(describe_unknown("name", name, names, where="schedule"))
+            check_known("name", name, names, where="schedule")
         return Schedule(**schedule)
     if not callable(schedule):
         needed = "a bwprof.Schedule is needed, a mapping of its numbers, or one of torch.profiler.schedule"
@@ -383,8 +383,7 @@ class Profiler(hardware.Holder):
         =============================
         <BLANKLINE>
         """
-        if style not in ("table", "classic"):
-            raise ValueError(describe_unknown("style", style, ["table", "classic"]))
+        check_known("style", style, ["table", "classic"])
         from bwprof.text.terminal import format_ascii_table
 
         rows: list[Any] = self.frame().to_dict("records")

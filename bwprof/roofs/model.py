@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Literal, TypeVar, cast
 
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import describe_unknown, repr_short
+from bwprof.text.parsing import check_known, repr_short
 
 # Limits from which a point is in doubt.
 UNCERTAINTY_LIMIT = 0.02  # half the width of the median's 95 % interval, over the median
@@ -379,8 +379,7 @@ def check_roofs(roofs: object) -> RoofsArgument:
         return roofs
     if not isinstance(roofs, str):
         raise TypeError(f"roofs is {repr_short(roofs)}: allowed are 'auto', 'stored', False and a bwprof.Roofs")
-    if roofs not in ROOF_CHOICES:
-        raise ValueError(describe_unknown("roofs", roofs, ROOF_CHOICES))
+    check_known("roofs", roofs, ROOF_CHOICES)
     return cast("RoofsArgument", roofs)
 
 

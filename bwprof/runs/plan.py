@@ -15,7 +15,7 @@ from bwprof.hardware import Choice, Device
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, Spec
 from bwprof.runs import suites
 from bwprof.runs.suites import Suite, SuiteCase
-from bwprof.text.parsing import as_list, describe_unknown, expand_ranges
+from bwprof.text.parsing import as_list, check_known, describe_unknown, expand_ranges
 
 MAX_CASES = 100_000  # more is a mistake, and would take days
 V = TypeVar("V")
@@ -112,8 +112,7 @@ class Plan:
 def expand_caches(caches: tuple[str, ...]) -> tuple[str, ...]:
     """Return the caches of a row each, with "both" expanded; cold when empty. ValueError for an unknown one."""
     for cache in caches:
-        if cache not in (*CACHES, BOTH_CACHES):
-            raise ValueError(describe_unknown("cache", cache, (*CACHES, BOTH_CACHES)))
+        check_known("cache", cache, (*CACHES, BOTH_CACHES))
     return CACHES if BOTH_CACHES in caches else tuple(dict.fromkeys(caches)) or (DEFAULT_CACHE,)
 
 
@@ -274,8 +273,7 @@ def _check_used(request: SweepRequest, entries: Sequence[SuiteCase], backend: st
             raise ValueError(f"parameter {name} has no values")
     variants = [*union(lambda operation: registry.variant_names(operation, backend)), EVERY_VARIANT]
     for name in request.variants:
-        if name not in variants:
-            raise ValueError(describe_unknown(f"variant on {backend}", name, variants))
+        check_known(f"variant on {backend}", name, variants)
     if request.seq_lengths and not any(map(_length_param, operations)):
         raise ValueError(f"--seq-lengths: {listed} has neither seq_len nor kv_len")
     if request.kv_lens is not None and not any(registry.operation(name)["takes_kv_lens"] for name in operations):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bwprof import registry
-from bwprof.text.parsing import describe_unknown, expand_ranges, finite_or_none, quote_text, repr_short
+from bwprof.text.parsing import check_known, describe_unknown, expand_ranges, finite_or_none, quote_text, repr_short
 
 _SUITE_KEYS = ("text", "precisions", "target_seconds", "on", "case")
 _ON_KEYS = ("precisions", "target_seconds")
@@ -100,8 +100,7 @@ def parse(content: bytes, *, source: str, name: str | None = None) -> Suite:
     backends = registry.backend_names()
     overrides: dict[str, dict[str, Any]] = {}
     for backend in _read_table(document, "on", source):
-        if backend not in backends:
-            raise ValueError(describe_unknown("backend", backend, backends, where=f"{source}, on"))
+        check_known("backend", backend, backends, where=f"{source}, on")
         table = _read_table(document["on"], backend, f"{source}, on")
         _check_keys(table, _ON_KEYS, f"{source}, on.{backend}")
         overrides[backend] = _read_settings(table, f"{source}, on.{backend}")
@@ -158,8 +157,7 @@ def _parse_case(entry: dict[str, Any], number: int, source: str) -> SuiteCase:
 
 def _check_keys(table: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     for key in table:
-        if key not in allowed:
-            raise ValueError(describe_unknown("key", key, allowed, where=where))
+        check_known("key", key, allowed, where=where)
 
 
 def _read_table(table: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -191,8 +189,7 @@ def _parse_words(
         return None
     words = _as_list(entry[key], key, where)
     for word in words:
-        if word not in allowed:
-            raise ValueError(describe_unknown(kind, str(word), allowed, where=where))
+        check_known(kind, word, allowed, where=where)
     return tuple(words)
 
 

@@ -91,6 +91,15 @@ def describe_unknown(
     return f"{where}{': ' if where else ''}unknown {kind} '{quote_text(name)}': {hint}{choices}"
 
 
+def check_known(
+    kind: str, name: object, allowed: Iterable[str], *, where: str = "", see: str = "", meant: str | None = None
+) -> None:
+    """Raise ValueError, with the message of `describe_unknown`, for a name that is not allowed."""
+    names = list(allowed)
+    if not isinstance(name, str) or name not in names:
+        raise ValueError(describe_unknown(kind, name, names, where=where, see=see, meant=meant))
+
+
 def join_words(words: list[str], last: str = "and") -> str:
     """Join words as in a sentence: a, b and c."""
     return f" {last} ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -21,7 +21,7 @@ from bwprof.results.json_file import to_json_value
 from bwprof.selftest import Cell, PartReport
 from bwprof.text.document import format_markdown_table, make_table
 from bwprof.text.formatting import format_seconds
-from bwprof.text.parsing import describe_unknown
+from bwprof.text.parsing import check_known
 from bwprof.text.terminal import PLAIN_WIDTH, make_console, print_table
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def main_columns(options: argparse.Namespace) -> int:
 def _check_names(kind: str, names: Sequence[str], known: list[str]) -> list[str]:
     """Return the names, all that are known for none; ValueError for an unknown one."""
     for name in names:
-        if name not in known:
-            raise ValueError(describe_unknown(kind, name, known, see=f"bwprof {kind}s"))
+        check_known(kind, name, known, see=f"bwprof {kind}s")
     return list(dict.fromkeys(names)) or known
 
 

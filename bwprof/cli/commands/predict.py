@@ -24,7 +24,7 @@ from bwprof.roofs import store
 from bwprof.roofs.model import Roofs
 from bwprof.runs import plan
 from bwprof.text.formatting import format_figure, format_path, format_seconds, format_short
-from bwprof.text.parsing import describe_unknown
+from bwprof.text.parsing import check_known
 from bwprof.text.terminal import make_console, print_table
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ def main_roofs(options: argparse.Namespace) -> int:
       bwprof roofs import h200.json   store them here, for the same device and driver
     """
     actions = {"list": _list, "export": _export, "import": _import}
-    if options.action not in actions:
-        raise ValueError(describe_unknown("action", options.action, actions))
+    check_known("action", options.action, actions)
     if (options.file is None) != (options.action == "list"):
         needed = "list takes no file" if options.action == "list" else f"bwprof roofs {options.action} FILE"
         raise ValueError(f"{needed}: {options.file or 'a file is needed'}")

@@ -26,7 +26,7 @@ from bwprof.results import schema
 from bwprof.results.pairs import DEFAULT_GATE, split_flags
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import format_figure, is_missing, plural
-from bwprof.text.parsing import describe_unknown, finite_or_none, parse_fraction, quote_text
+from bwprof.text.parsing import check_known, describe_unknown, finite_or_none, parse_fraction, quote_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,8 +213,7 @@ def compare_sources(
 ) -> Comparison:
     """Compare two sides as `bwprof.compare` does; `tries`: how many measurements of a case a gate needs."""
     least = None if gate is None else parse_fraction(gate, "gate")
-    if not isinstance(metric, str) or metric not in METRICS:
-        raise ValueError(describe_unknown("metric", metric, METRICS))
+    check_known("metric", metric, METRICS)
     base_keys, new_keys = unique_keys(base.rows, new.rows, within_runs=True)
     base, base_notes = _join_runs(base, base_keys, failures=False)
     new, new_notes = _join_runs(new, new_keys, failures=True)
