@@ -33,6 +33,7 @@ class LazyNames:
 _NAMES = LazyNames(__name__, __path__[0])
 __all__ = list(_NAMES.homes)
 __getattr__ = _NAMES.get
+__dir__ = __all__.copy
 
 
 class _Package(type(sys)):
@@ -52,7 +53,3 @@ if not any(finder.find_spec(f"{__name__}._core", __path__) for finder in sys.met
         "BWPROF_CUDA=0 before it for the CPU alone. It runs on Linux: elsewhere use a container, a virtual machine "
         "or WSL 2"
     )
-
-
-def __dir__() -> list[str]:
-    return __all__

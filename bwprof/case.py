@@ -12,9 +12,8 @@ from bwprof import _core, hardware, registry
 from bwprof.costs import Cost
 from bwprof.environment import new_run_id
 from bwprof.hardware import Device
-from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.operation import CACHES, DEFAULT_CACHE, DEFAULT_REL_CI, Spec, finish_row
-from bwprof.measuring.row import add_work
+from bwprof.measuring.row import Contexts, add_work
 from bwprof.results.row import Row
 from bwprof.roofs.model import RoofsArgument, check_roofs
 from bwprof.text.parsing import check_known, parse_fraction, parse_names, parse_seconds
@@ -86,8 +85,7 @@ class Case(hardware.Holder):
         kv_lens = registry.parse_lengths(kv_lens)
         all_params = registry.complete_params(operation, precision, params, kv_lens)
         choice = hardware.choose_device(backend, device)
-        if variant is not None:
-            registry.check_variant(operation, choice.backend, variant)
+        registry.check_variant(operation, choice.backend, variant)
         seed = registry.check_seed(seed)
         self._seed, self._kv_lens = seed, kv_lens
         self.backend = choice.backend

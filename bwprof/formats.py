@@ -9,8 +9,6 @@ import numpy as np
 
 from bwprof import _core, registry
 
-__all__ = ["dequantize", "quantize"]
-
 _Array = np.ndarray[Any, Any]
 
 # The largest number of a type: a scale maps the largest weight of its group to it.
@@ -61,13 +59,12 @@ def quantize(weights: Any, precision: str) -> dict[str, _Array]:
         return {"B": _store(dtype, matrix)}
     groups, largest, parts = _group(matrix.astype(np.float32), scaling), _LARGEST[dtype], {}
     low, high, whole = np.minimum(groups.min(2), 0.0), np.maximum(groups.max(2), 0.0), np.float32(1)
-    scales = np.maximum(high, -low) / largest
-    if scaling["zero"]:
-        scales = np.minimum(high / largest - low / largest, _LARGEST[scaling["type"]])
+    size = np.maximum(high, -low)
+    scales = np.minimum(high / largest - low / largest, _LARGEST["fp16"]) if scaling["zero"] else size / largest
     if scaling["type"] == "e8m0":
-        scales = np.ldexp(np.float32(1), np.frexp(np.maximum(high, -low))[1] - 3)  # frexp: from a half up to 1
+        scales = np.ldexp(np.float32(1), np.frexp(size)[1] - 3)  # frexp: from a half up to 1
     if scaling["whole"]:
-        parts["B_whole_scale"] = whole = scales.max(keepdims=True)[0] / np.float32(_LARGEST[scaling["type"]])
+        parts["B_whole_scale"] = whole = scales.max().reshape(1) / np.float32(_LARGEST[scaling["type"]])
         scales /= whole or np.inf
     parts["B_scale"] = _store(scaling["type"], scales).reshape(scales.shape if scaling["columns"] else -1)
     steps = _read(scaling["type"], parts["B_scale"]).reshape(scales.shape) * whole
@@ -85,10 +82,8 @@ def dequantize(parts: Mapping[str, Any], precision: str, columns: int | None = N
 
     Parameters
     ----------
-    parts : mapping of array-like
-        As `quantize` returns them, or values as `bwprof.Case.inputs` does.
-    precision : str
-        The parts' precision.
+    parts, precision
+        As `quantize` returns and takes them; also values, as `bwprof.Case.inputs` returns them.
     columns : int, optional
         K, where a row ends within a byte or a block; default: all that the bytes hold.
 
@@ -100,7 +95,7 @@ def dequantize(parts: Mapping[str, Any], precision: str, columns: int | None = N
     Raises
     ------
     KeyError, ValueError
-        For a missing part; for an unknown precision, and shapes that do not fit together.
+        For a missing part; for an unknown precision and wrong shapes.
 
     Examples
     --------

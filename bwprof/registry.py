@@ -232,9 +232,9 @@ def variant_names(operation_name: str, backend: str, precision: str | None = Non
 
 
 def check_variant(operation_name: str, backend: str, variant: Any) -> None:
-    """Raise ValueError, with the nearest name, for an unknown variant."""
+    """Raise ValueError, with the nearest name, for an unknown variant; None is the backend's choice."""
     known = variant_names(operation_name, backend)
-    if variant not in known:
+    if variant is not None and variant not in known:
         raise ValueError(describe_unknown(f"variant of {operation_name} on {backend}", variant, known))
 
 

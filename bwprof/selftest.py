@@ -18,7 +18,7 @@ from bwprof.results.pairs import DEFAULT_GATE, is_comparable, times_differ
 from bwprof.results.schema import RowDict
 from bwprof.runs import plan
 from bwprof.runs.channel import Interrupts
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors import ChildExecutor
 from bwprof.runs.loop import finish_rows
 from bwprof.runs.plan import SweepRequest
 from bwprof.text.formatting import format_bytes

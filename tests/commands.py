@@ -19,7 +19,7 @@ from bwprof.cli import runner as sweep_command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.plot import bars
 from bwprof.records.regression import compare
-from bwprof.runs import local, loop
+from bwprof.runs import executors, loop
 
 # Hot: to find a tiny case's inputs cold, a whole cache has to be read before every sample.
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -45,7 +45,7 @@ sys.meta_path.insert(0, Changing())
 BRIEFLY = f"""
 def change(module):
     module.LocalExecutor.obtain_roofs = lambda self, wanted, deadline: None
-changes["bwprof.runs.local"] = change
+changes["bwprof.runs.executors"] = change
 def change(module):
     module.DEFAULT_CASE_SECONDS = {BRIEF_SECONDS}
 changes["bwprof.runs.loop"] = change
@@ -60,8 +60,8 @@ DRAW = bars.save
 # Of `bwprof sweep`, where it is not the child that a test is about: starting one takes as long as the rest.
 IN_ONE = """
 from bwprof.cli import runner as run
-from bwprof.runs import local
-run.ChildExecutor = lambda backend, index, _interrupts, **_options: local.LocalExecutor(backend, index)
+from bwprof.runs import executors
+run.ChildExecutor = lambda backend, index, _interrupts, **_options: executors.LocalExecutor(backend, index)
 """
 PLANT = """
 import os, signal, time
@@ -109,9 +109,9 @@ def finished(*arguments: str, folder: Path, plant: str = "", **options: Any) -> 
     return process.returncode, out, err
 
 
-def _executor(backend: str, index: int, _interrupts: object, **_options: object) -> local.LocalExecutor:
+def _executor(backend: str, index: int, _interrupts: object, **_options: object) -> executors.LocalExecutor:
     """Runs a command's cases in this process."""
-    return local.LocalExecutor(backend, index)
+    return executors.LocalExecutor(backend, index)
 
 
 class Here:
@@ -135,7 +135,7 @@ def make_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases of a command take no longer than they must, have no roofs and no picture, and run in this process."""
     monkeypatch.setattr(sweep_command, "ChildExecutor", _executor)
     monkeypatch.setattr(compare, "ChildExecutor", _executor)
-    monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
+    monkeypatch.setattr(executors.LocalExecutor, "obtain_roofs", lambda _self, _wanted, _deadline: None)
     monkeypatch.setattr(loop, "DEFAULT_CASE_SECONDS", BRIEF_SECONDS)
     monkeypatch.setattr("bwprof.plot.bars.save", lambda *_: None)
 

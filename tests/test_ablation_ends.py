@@ -28,7 +28,7 @@ from bwprof.experiments import torch_peers
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Outcome, make_unmeasured
 from bwprof.results import atomic
-from bwprof.runs import local
+from bwprof.runs import executors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,12 +50,12 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 def _plant(monkeypatch: pytest.MonkeyPatch, variant: str, happens: Callable[[Any], Any]) -> None:
     """Call `happens` before a variant is measured, with what its row is made of."""
-    real = local.measuring.measure
+    real = executors.measuring.measure
 
     def planted(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
         return (spec.variant == variant and happens((spec, context))) or real(device, spec, context, **options)
 
-    monkeypatch.setattr(local.measuring, "measure", planted)
+    monkeypatch.setattr(executors.measuring, "measure", planted)
 
 
 def _interrupt(_made_of: Any) -> None:
@@ -102,7 +102,7 @@ def test_a_lost_device_has_the_measured_variants(monkeypatch: pytest.MonkeyPatch
 def test_a_failed_variant_costs_no_other(
     error: Exception | None, status: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, finish = Spec.open, local.measuring.finish_row
+    real, finish = Spec.open, executors.measuring.finish_row
 
     def opened(spec: Spec, device: Any, **how: Any) -> Any:
         if spec.variant == "gemv" and error is not None:
@@ -114,7 +114,7 @@ def test_a_failed_variant_costs_no_other(
         return finish(row, result | wrong, *rest)
 
     monkeypatch.setattr(Spec, "open", opened)
-    monkeypatch.setattr(local.measuring, "finish_row", finished)
+    monkeypatch.setattr(executors.measuring, "finish_row", finished)
     found = bwprof.ablation("gemm", **SHAPE, **SMALL).set_index("version")
     assert found["status"].to_dict() == {"naive": "ok", "gemv": status, "blocked": "ok"}
     assert said in found.loc["gemv", "reason"]

@@ -10,7 +10,7 @@ from toy_roofs import ROOFS
 import bwprof
 from bwprof import _core
 from bwprof.runs import progress, remeasure
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors import LocalExecutor
 
 
 def _never(*_: object) -> LocalExecutor:

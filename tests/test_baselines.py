@@ -22,7 +22,7 @@ from bwprof.cli import runner as sweep_command
 from bwprof.measuring import row as measuring_row
 from bwprof.records import baselines
 from bwprof.results import frame
-from bwprof.runs import local
+from bwprof.runs import executors
 
 TINY = ["gemm", "-p", "N=16", "-p", "K=16", "--precision", "fp32", "--device", "cpu", "--cache", "hot"]
 
@@ -271,7 +271,7 @@ def test_the_command_measures_in_fresh_processes(
 ) -> None:
     opened: list[int] = []
 
-    class Counted(local.LocalExecutor):
+    class Counted(executors.LocalExecutor):
         def __init__(self, backend: str, index: int, _interrupts: object, **_options: object) -> None:
             super().__init__(backend, index)
             opened.append(1)
@@ -399,7 +399,7 @@ def test_an_interrupted_command_prints_how_to_save_finished_runs(
     count, tokens = iter(range(10)), iter("abcdefghi")
     monkeypatch.setattr(measuring_row, "process_token", lambda: next(tokens))
 
-    class Stopped(local.LocalExecutor):
+    class Stopped(executors.LocalExecutor):
         def __init__(self, backend: str, index: int, _interrupts: object, **_options: object) -> None:
             super().__init__(backend, index)
             if next(count) == 2:
@@ -419,14 +419,14 @@ def test_an_interrupted_command_prints_how_to_save_finished_runs(
 def test_a_suite_without_a_measured_case_ends_after_one_process(
     command: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = local.LocalExecutor.measure
+    real = executors.LocalExecutor.measure
 
-    def fails(self: local.LocalExecutor, *argument: Any) -> Any:
+    def fails(self: executors.LocalExecutor, *argument: Any) -> Any:
         outcome = real(self, *argument)
         outcome.row.update(status="failed", reason="out of memory", time_ms=None)
         return outcome
 
-    monkeypatch.setattr(local.LocalExecutor, "measure", fails)
+    monkeypatch.setattr(executors.LocalExecutor, "measure", fails)
     code, _, err = command("save", "main", "--repeat", "3", *TINY)
     assert code == 3
     assert "out of memory" in err

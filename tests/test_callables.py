@@ -28,8 +28,9 @@ import toy_roofs
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.measuring import callables, contexts
+from bwprof.measuring import callables
 from bwprof.measuring import function as measuring_function
+from bwprof.measuring import row as contexts
 from bwprof.measuring.callables import do_nothing
 from bwprof.results import frame as results_frame
 from bwprof.results import schema

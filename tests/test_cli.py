@@ -26,7 +26,7 @@ from bwprof.measuring import operation as measuring
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Outcome, make_unmeasured
 from bwprof.results.exchange import OPENING
-from bwprof.runs import local, suites
+from bwprof.runs import executors, suites
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -374,10 +374,10 @@ def test_a_device_that_cannot_be_opened_is_exit_code_2(tmp_path: Path, body: str
     plant = f"""
 import os
 from bwprof import _core
-from bwprof.runs import local
+from bwprof.runs import executors
 def planted(self):
     {body}
-local.LocalExecutor.open = planted
+executors.LocalExecutor.open = planted
 """
     code, out, err = finished("gemm", *TINY, folder=tmp_path, plant=plant)
     assert (code, out) == (2, "")
@@ -394,13 +394,13 @@ def test_output_of_a_case_stays_out_of_the_data(tmp_path: Path) -> None:
 
 
 def test_max_time_skips_what_is_left(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = local.measuring.measure
+    real = executors.measuring.measure
 
     def slow(*arguments: Any, **options: Any) -> Any:
         time.sleep(0.2)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(local.measuring, "measure", slow)
+    monkeypatch.setattr(executors.measuring, "measure", slow)
     code, out, err = here("gemm", *TINY, "-p", "M=1,2,3,4,5,6", "--max-total-seconds", "1.5", "--csv", "-")
     assert code == 0, err
     rows = csv_rows(out)
@@ -462,7 +462,7 @@ def child_processes(pid: int) -> list[int]:
 
 
 def test_resume_measures_failed_cases_again(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = local.measuring.measure
+    real = executors.measuring.measure
 
     def failing(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
         if spec.params["M"] == 1:
@@ -470,7 +470,7 @@ def test_resume_measures_failed_cases_again(here: Here, tmp_path: Path, monkeypa
         return real(device, spec, context, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.measuring, "measure", failing)
+        patch.setattr(executors.measuring, "measure", failing)
         assert here("gemm", *TINY, "-p", "M=1,2")[0] == 3
     folder = run_folder(tmp_path)
     assert bwprof.load(folder)["status"].tolist() == ["failed", "failed", "ok", "ok"]
@@ -521,14 +521,14 @@ def test_sweep_in_python(here: Here, tmp_path: Path) -> None:
 
 
 def test_a_lost_device_raises_with_the_finished_rows(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = local.measuring.measure
+    real = executors.measuring.measure
 
     def lost(device: Any, spec: Any, context: Any, **options: Any) -> Outcome:
         if spec.params["M"] == 2:
             return Outcome(make_unmeasured(spec, context, "failed", "illegal address").row, fatal=True)
         return real(device, spec, context, **options)
 
-    monkeypatch.setattr(local.measuring, "measure", lost)
+    monkeypatch.setattr(executors.measuring, "measure", lost)
     with pytest.raises(bwprof.SweepError, match="illegal address") as caught:
         bwprof.sweep("gemm", M=[1, 2, 3], N=16, K=16, precision="fp32", backend="cpu", cache="hot", roofs=False)
     assert caught.value.frame["status"].tolist() == ["ok", "failed"]

@@ -28,7 +28,7 @@ from bwprof.records.regression import verdicts
 from bwprof.results import frame
 from bwprof.results.schema import RowDict
 from bwprof.runs import remeasure
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors import LocalExecutor
 
 
 @pytest.fixture

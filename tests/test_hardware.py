@@ -15,7 +15,7 @@ import bwprof
 from bwprof import _core, hardware, registry
 from bwprof.measuring.operation import Spec
 from bwprof.measuring.row import Context, Outcome
-from bwprof.runs import local
+from bwprof.runs import executors
 
 
 class Handle:
@@ -88,8 +88,8 @@ def test_a_handle_that_could_not_count_is_not_used_again() -> None:
 def test_a_hot_row_with_counters_keeps_its_handle(monkeypatch: pytest.MonkeyPatch, cache: str, closed: int) -> None:
     """Hot rows are not counted, so that the handle remembers no failure."""
     row = {"counters_status": "not counted: what the row says", "cache": cache}
-    monkeypatch.setattr(local.measuring, "measure", lambda *_, **__: Outcome(row))
-    executor = local.LocalExecutor("cuda", 0)
+    monkeypatch.setattr(executors.measuring, "measure", lambda *_, **__: Outcome(row))
+    executor = executors.LocalExecutor("cuda", 0)
     handle = executor.device
     executor.set_context(Context("run", "cuda", {}, None))
     spec = Spec("a", "gemm", "fp32", {}, None, None, cache, 0, counters=True)
@@ -273,11 +273,11 @@ def test_a_case_on_another_device_leaves_the_current_one(thread: Thread, monkeyp
 
 
 def test_a_run_on_another_device_leaves_the_current_one(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local.obtain, "obtain", lambda device, *_, **__: thread.use(device.index))
+    monkeypatch.setattr(executors.obtain, "obtain", lambda device, *_, **__: thread.use(device.index))
     monkeypatch.setattr(
-        local.measuring, "measure", lambda device, *_, **__: thread.use(device.index) or Outcome({}, None)
+        executors.measuring, "measure", lambda device, *_, **__: thread.use(device.index) or Outcome({}, None)
     )
-    executor = local.LocalExecutor("cuda", 1)
+    executor = executors.LocalExecutor("cuda", 1)
     executor.set_context(object())
     for work in (
         executor.open,

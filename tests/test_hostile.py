@@ -31,9 +31,9 @@ from bwprof.cli.guard import guarded
 from bwprof.measuring.operation import Spec
 from bwprof.results import csv_file
 from bwprof.results import frame as results_frame
-from bwprof.runs import channel, child, loop, plan
+from bwprof.runs import channel, executors, loop, plan
 from bwprof.runs.channel import ChildProcess, Interrupts, RunTimeoutError
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors import ChildExecutor
 from bwprof.runs.plan import SweepRequest
 from bwprof.runs.progress import BarProgress
 
@@ -68,7 +68,7 @@ def test_the_child_is_as_isolated_as_the_command(
 ) -> None:
     none = dict.fromkeys(("isolated", "ignore_environment", "no_user_site", "no_site"), 0)
     monkeypatch.setattr(sys, "flags", SimpleNamespace(**{**none, **flags}))
-    line = child.command_line(3, 4)
+    line = executors.command_line(3, 4)
     assert line[1 : line.index("-c")] == ["-P", *passed]
     assert json.loads(line[-3]) == sys.path
 
@@ -77,7 +77,7 @@ def test_a_child_whose_command_was_killed_ends_quietly() -> None:
     request_read, request = os.pipe()
     answer, answer_write = os.pipe()
     with subprocess.Popen(
-        child.command_line(request_read, answer_write),
+        executors.command_line(request_read, answer_write),
         pass_fds=(request_read, answer_write),
         stderr=subprocess.PIPE,
     ) as orphan:
@@ -305,9 +305,9 @@ def test_the_default_limit_of_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_device_that_hangs_in_opening_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant = "import time\nfrom bwprof.runs import local\nlocal.LocalExecutor.open = lambda _: time.sleep(600)\n"
+    plant = "import time\nfrom bwprof.runs import executors\nexecutors.LocalExecutor.open = lambda _: time.sleep(600)\n"
     plant_in_child(monkeypatch, tmp_path, plant)
-    monkeypatch.setattr(child, "_OPEN_SECONDS", 0.5)
+    monkeypatch.setattr(executors, "_OPEN_SECONDS", 0.5)
     monkeypatch.setattr(channel, "_END_SECONDS", 0.2)
     with Interrupts() as interrupts:
         executor = ChildExecutor("cpu", 0, interrupts)
@@ -321,7 +321,7 @@ def test_a_request_larger_than_a_pipe(tmp_path: Path, monkeypatch: pytest.Monkey
     plant_in_child(monkeypatch, tmp_path)
     request = {"do": "open", "backend": "cpu", "index": 0, "more": "x" * 2_000_000}
     with Interrupts() as interrupts:
-        other = ChildProcess(child.command_line)
+        other = ChildProcess(executors.command_line)
         assert "facts" in other.ask(request, interrupts, time.monotonic() + GIVE_UP_SECONDS)
         os.kill(other._process.pid, signal.SIGSTOP)
         with pytest.raises(RunTimeoutError):

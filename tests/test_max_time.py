@@ -33,11 +33,11 @@ LATER = """
 import os, signal, time
 from types import SimpleNamespace
 from bwprof.runs import loop
-from bwprof.runs import channel, child, local
-child._GRACE_SECONDS = channel._END_SECONDS = 0.3
+from bwprof.runs import channel, executors
+executors._GRACE_SECONDS = channel._END_SECONDS = 0.3
 channel._LONGEST_WAIT = 0.05
 clock = SimpleNamespace(monotonic=lambda: time.monotonic() + {seconds} * os.path.exists({mark!r}))
-channel.time = child.time = loop.time = clock
+channel.time = executors.time = loop.time = clock
 def hang(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     open({mark!r}, "w").close()
@@ -188,13 +188,13 @@ def test_a_case_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 def test_opening_a_device_has_a_time_limit(tmp_path: Path) -> None:
-    rows = run_that_hangs(tmp_path, "M=1,2", 2 * TOTAL_SECONDS, "local.LocalExecutor.open = hang\n")[1]
+    rows = run_that_hangs(tmp_path, "M=1,2", 2 * TOTAL_SECONDS, "executors.LocalExecutor.open = hang\n")[1]
     assert rows == [("skipped", OVER.format(TOTAL_SECONDS))] * 2
 
 
 def test_measuring_roofs_has_a_time_limit(tmp_path: Path) -> None:
     """What is left goes to the cases."""
-    plant = "local.LocalExecutor.obtain_roofs = hang\n"
+    plant = "executors.LocalExecutor.obtain_roofs = hang\n"
     err, rows = run_that_hangs(tmp_path, "M=1,2", 0.6 * TOTAL_SECONDS, plant)
     assert "roofs could not" in err
     assert [status for status, _ in rows] == ["ok"] * 2

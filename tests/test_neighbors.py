@@ -28,8 +28,7 @@ from bwprof.results.writer import Store
 from bwprof.roofs import model
 from bwprof.runs import loop, plan
 from bwprof.runs.channel import Interrupts
-from bwprof.runs.child import ChildExecutor
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors import ChildExecutor, LocalExecutor
 from bwprof.runs.plan import SweepRequest
 from bwprof.runs.progress import SilentProgress, Timeline
 

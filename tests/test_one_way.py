@@ -20,7 +20,7 @@ from bwprof.roofs import obtain as roofs_obtain
 from bwprof.roofs import store
 from bwprof.roofs.model import RoofPoint
 from bwprof.roofs.obtain import RoofRequest
-from bwprof.runs import local, metadata, plan
+from bwprof.runs import executors, metadata, plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -223,13 +223,13 @@ def test_a_resumed_run_keeps_the_stop_rule(here: Any, tmp_path: Path, monkeypatc
     document["rows"] = []
     (folder / "results.json").write_text(json.dumps(document))
     seen: list[tuple[float | None, float]] = []
-    real = local.LocalExecutor.measure
+    real = executors.LocalExecutor.measure
 
     def watched(self: Any, item: Any, max_seconds: float, deadline: float | None, /) -> Any:
         seen.append((item.rel_ci, max_seconds))
         return real(self, item, max_seconds, deadline)
 
-    monkeypatch.setattr(local.LocalExecutor, "measure", watched)
+    monkeypatch.setattr(executors.LocalExecutor, "measure", watched)
     code, _, err = here("--resume", str(folder), "--quiet")
     assert code == 0, err
     assert set(seen) == {(0.2, 0.03)}
@@ -344,10 +344,10 @@ def test_stored_roofs_are_used_unchecked(stored: bwprof.Roofs) -> None:
 
 @pytest.mark.usefixtures("nothing_is_measured")
 def test_the_commands_roofs(stored: bwprof.Roofs, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def obtain(self: local.LocalExecutor, wanted: RoofRequest, deadline: float | None) -> bwprof.Roofs | None:
+    def obtain(self: executors.LocalExecutor, wanted: RoofRequest, deadline: float | None) -> bwprof.Roofs | None:
         return roofs_obtain.obtain(self.device, wanted, deadline=deadline)
 
-    monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", obtain)
+    monkeypatch.setattr(executors.LocalExecutor, "obtain_roofs", obtain)
     copy = ["stream_copy", "-p", "elements=128Ki", "--precision", "fp32", "--device", "cpu", "--quiet"]
     assert here(*copy, "--roofs", "stored", "--json", "a.json")[0] == 0
     assert here(*copy, "--no-roofs", "--json", "b.json")[0] == 0
@@ -377,11 +377,11 @@ def test_a_resumed_run_keeps_the_choice_of_roofs(
 ) -> None:
     asked: list[bool] = []
 
-    def obtain(self: local.LocalExecutor, wanted: RoofRequest, deadline: float | None) -> bwprof.Roofs | None:
+    def obtain(self: executors.LocalExecutor, wanted: RoofRequest, deadline: float | None) -> bwprof.Roofs | None:
         asked.append(wanted.stored)
         return roofs_obtain.obtain(self.device, wanted, deadline=deadline)
 
-    monkeypatch.setattr(local.LocalExecutor, "obtain_roofs", obtain)
+    monkeypatch.setattr(executors.LocalExecutor, "obtain_roofs", obtain)
     faster = replace(stored, points=(replace(POINT, seconds=POINT.seconds / 2),))  # 80 GB/s
     (tmp_path / "given.json").write_text(json.dumps({**EMPTY, "run": {"roofs": faster.to_dict()}}))
     option = {"none": ["--no-roofs"], "stored": ["--roofs", "stored"], "given": ["--roofs", "given.json"]}[choice]

@@ -21,7 +21,7 @@ from rows import pair, row
 import bwprof
 from bwprof.records import proof
 from bwprof.results import frame
-from bwprof.runs import local
+from bwprof.runs import executors
 
 SIX = ["operation", "precision", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"]
 TINY = ["--backend", "cpu", "-p", "N=16", "-p", "K=16", "--cache", "hot"]
@@ -362,15 +362,15 @@ def test_impossible_outputs_are_refused_before_measuring(
 
 def interrupted_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise KeyboardInterrupt before the case of this number is measured."""
-    real = local.LocalExecutor.measure
+    real = executors.LocalExecutor.measure
     count = iter(range(1000))
 
-    def measure(self: local.LocalExecutor, *argument: Any) -> Any:
+    def measure(self: executors.LocalExecutor, *argument: Any) -> Any:
         if next(count) == number:
             raise KeyboardInterrupt
         return real(self, *argument)
 
-    monkeypatch.setattr(local.LocalExecutor, "measure", measure)
+    monkeypatch.setattr(executors.LocalExecutor, "measure", measure)
 
 
 def test_an_interrupted_run_writes_finished_rows_and_resume_adds_the_rest(

@@ -24,7 +24,7 @@ from bwprof.results.atomic import Claim
 from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import loop
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors import LocalExecutor
 from bwprof.runs.metadata import find_remaining
 
 pytestmark = pytest.mark.usefixtures("one_thread")

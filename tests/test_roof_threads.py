@@ -14,7 +14,7 @@ import pytest
 
 import bwprof
 from bwprof import _core, hardware
-from bwprof.measuring import contexts
+from bwprof.measuring import row as contexts
 from bwprof.measuring.row import Outcome
 from bwprof.roofs import store, survey
 from bwprof.roofs.model import RoofPoint, Roofs

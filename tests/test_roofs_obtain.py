@@ -25,7 +25,7 @@ from bwprof.roofs import store, survey
 from bwprof.roofs.model import Rate, RoofPoint, Roofs
 from bwprof.roofs.obtain import NEW, RoofRequest, mark_beaten
 from bwprof.roofs.obtain import obtain as obtain_or_none
-from bwprof.runs import local
+from bwprof.runs import executors
 
 
 @pytest.fixture
@@ -466,7 +466,7 @@ def test_rows_that_beat_their_roofs_mark_the_stored_roofs(
     """Through the executor of sweeps: the next row of the run is flagged already."""
     first = obtain(cpu)
     spec = Spec("read", "stream_read", "fp32", {"elements": MIB // 4}, None, None, "cold", 0)
-    executor = local.LocalExecutor("cpu", 0)
+    executor = executors.LocalExecutor("cpu", 0)
     executor.set_context(Context("run", "cpu", FACTS, first))
     row = {"bytes_read": MIB, "bytes_written": 0, "cache": "cold", "status": "ok"}
     seen = []
@@ -475,7 +475,7 @@ def test_rows_that_beat_their_roofs_mark_the_stored_roofs(
         seen.append(context.roofs.doubt(MIB, 0) if context.roofs else "")
         return Outcome(row, beaten=0.2)
 
-    monkeypatch.setattr(local.measuring, "measure", measured)
+    monkeypatch.setattr(executors.measuring, "measure", measured)
     try:
         executor.measure(spec, 0.1, None)
         executor.measure(spec, 0.1, None)

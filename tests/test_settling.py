@@ -19,7 +19,7 @@ from bwprof.measuring.row import Outcome
 from bwprof.results import csv_file, json_file
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofPoint, Roofs
-from bwprof.runs import local, loop
+from bwprof.runs import executors, loop
 
 SLOW = 10.0  # times as long as undisturbed
 
@@ -63,7 +63,7 @@ def disturbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(Disturbed, "clock", SimpleNamespace(now=0.0))
     monkeypatch.setattr(Disturbed, "tries", [])
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: Disturbed.clock.now))
-    monkeypatch.setattr(local, "LocalExecutor", Disturbed)
+    monkeypatch.setattr(executors, "LocalExecutor", Disturbed)
     monkeypatch.setattr(command, "ChildExecutor", Disturbed)
     monkeypatch.setattr(command, "_draw", lambda *_: None)
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from bwprof.cli import runner as command
 from bwprof.cli.commands.sweep import main_sweep
 from bwprof.runs import api, loop
 from bwprof.runs.channel import StoppedError
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors import LocalExecutor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,4 @@ from bwprof import LazyNames
 _NAMES = LazyNames(__name__, __path__[0])
 __all__ = list(_NAMES.homes)
 __getattr__ = _NAMES.get
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -40,6 +40,7 @@ from bwprof.runs.channel import Interrupts
 from bwprof.runs.plan import DEFAULT_CASE_SECONDS
 from bwprof.text.formatting import plural
 from bwprof.text.parsing import (
+    check_known,
     describe_unknown,
     expand_ranges,
     number_or_nan,
@@ -495,8 +496,7 @@ def run_group(name: str, words: Sequence[str], usage: str, commands: Mapping[str
         if not words or words[0] in ("-h", "--help", "help"):
             (sys.stdout if words else sys.stderr).write(usage)
             return OK if words else USAGE
-        if words[0] not in commands:
-            raise ValueError(describe_unknown("command", words[0], commands, where=f"bwprof {name}"))
+        check_known("command", words[0], commands, where=f"bwprof {name}")
         return commands[words[0]](list(words[1:]))
 
     return guarded(lambda: coded(choose))

@@ -34,7 +34,7 @@ from bwprof.results.writer import Claims, Store, claim_files, release_claims
 from bwprof.roofs.model import RoofsArgument
 from bwprof.runs import StoppedError, metadata
 from bwprof.runs.channel import Interrupts
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors import ChildExecutor
 from bwprof.runs.loop import DevicePart, Executor, RunLoop, TimeBudget
 from bwprof.runs.metadata import DEVICES, Finisher, finish_nothing
 from bwprof.runs.plan import Plan, drop_duplicates

@@ -23,7 +23,7 @@ from bwprof.runs.plan import DEFAULT_CASE_SECONDS, EVERY_VARIANT, SweepRequest
 from bwprof.text import document
 from bwprof.text.document import Document, Section
 from bwprof.text.formatting import format_figure, format_gain, format_seconds, format_short, is_missing
-from bwprof.text.parsing import describe_unknown, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
+from bwprof.text.parsing import check_known, merge_keywords, parse_fraction, parse_int, parse_names, parse_seconds
 
 DEFAULT_PRECISION = "fp32"
 
@@ -101,10 +101,9 @@ def ablation(
     >>> data["predicted_gain"].tolist()[1:]
     [1.2, 6.0]
     """
-    if vs not in (None, torch_peers.TORCH):
-        raise ValueError(describe_unknown("vs", str(vs), [torch_peers.TORCH]))
-    if cache not in CACHES:
-        raise ValueError(describe_unknown("cache", str(cache), CACHES))
+    if vs is not None:
+        check_known("vs", vs, [torch_peers.TORCH])
+    check_known("cache", cache, CACHES)
     choice = hardware.choose_device(backend, device)
     every = registry.operation(op)["variants"].get(choice.backend, [])
     chosen = _choose_variants(op, choice.backend, every, parse_names("variant", variant))
@@ -232,8 +231,7 @@ def _choose_variants(
 ) -> list[dict[str, Any]]:
     names = [row["name"] for row in every]
     for name in requested:
-        if name not in (*names, EVERY_VARIANT):
-            raise ValueError(describe_unknown(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT]))
+        check_known(f"variant of {op} on {backend}", name, [*names, EVERY_VARIANT])
     if not every:
         others = [name for name, rows in registry.operation(op)["variants"].items() if rows]
         raise ValueError(f"{op} has no variant on {backend}: allowed are {', '.join(others)}")

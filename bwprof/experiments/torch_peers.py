@@ -16,9 +16,9 @@ from typing import Any
 from bwprof import _core, hardware
 from bwprof.environment import new_run_id
 from bwprof.hardware import Choice
-from bwprof.measuring.contexts import Contexts
 from bwprof.measuring.function import Subject, measure_on
 from bwprof.measuring.operation import Spec
+from bwprof.measuring.row import Contexts
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import RoofsArgument

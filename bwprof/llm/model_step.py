@@ -19,7 +19,7 @@ from bwprof.llm.architecture import Architecture
 from bwprof.llm.workload import ModelRequest, StoredWeights
 from bwprof.results.atomic import has_content
 from bwprof.roofs.model import Roofs, RoofsArgument, check_roofs
-from bwprof.runs import local, metadata
+from bwprof.runs import executors, metadata
 from bwprof.runs.loop import DevicePart, TimeBudget
 from bwprof.text.parsing import (
     as_list,
@@ -176,7 +176,7 @@ def model_step(
     part = DevicePart(choice, executor.list_all_pieces(request, choice.backend), run | {"model": request.to_dict()})
     frame = api.measure_devices(
         [part],
-        lambda choice: executor.PiecesExecutor(request, local.LocalExecutor(choice.backend, choice.index)),
+        lambda choice: executor.PiecesExecutor(request, executors.LocalExecutor(choice.backend, choice.index)),
         part.run,
         TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
         options,

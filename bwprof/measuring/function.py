@@ -23,10 +23,9 @@ from bwprof.measuring.callables import (
     name_callable,
     wrap_with_wait,
 )
-from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.grade import AS_COUNTED, ELSEWHERE, WAITED, count_moved_bytes, explain_unknown_limiter
 from bwprof.measuring.operation import DEFAULT_CACHE, DEFAULT_REL_CI, Spec
-from bwprof.measuring.row import Context, Outcome, make_failed, make_failed_by
+from bwprof.measuring.row import Context, Contexts, Outcome, check_threads, make_failed, make_failed_by
 from bwprof.results import schema
 from bwprof.results.row import Row as PublicRow
 from bwprof.results.schema import RowDict

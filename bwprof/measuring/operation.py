@@ -23,7 +23,7 @@ from bwprof.measuring.row import (
 from bwprof.results.schema import RowDict
 from bwprof.roofs.model import References
 from bwprof.text.formatting import format_bytes
-from bwprof.text.parsing import check_known, describe_unknown, parse_bool, parse_fraction, repr_short
+from bwprof.text.parsing import check_known, parse_bool, parse_fraction, repr_short
 
 CACHES = ("cold", "hot")
 DEFAULT_CACHE = "cold"
@@ -85,9 +85,7 @@ class Spec:
         registry.check_timer(spec.timer, backend)
         parse_bool(spec.counters, "counters")
         check_known("cache", spec.cache, CACHES)
-        known = registry.variant_names(spec.operation, backend)
-        if spec.variant is not None and spec.variant not in known:
-            raise ValueError(describe_unknown(f"variant of {spec.operation} on {backend}", spec.variant, known))
+        registry.check_variant(spec.operation, backend, spec.variant)
         registry.check_seed(spec.seed)
         registry.check_metrics(spec.metrics, backend)
         if spec.rel_ci is not None:

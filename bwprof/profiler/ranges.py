@@ -21,7 +21,6 @@ from bwprof.results.atomic import atomic_write
 from bwprof.results.exchange import Slice, TraceDocument, counter_points
 from bwprof.text.parsing import (
     check_known,
-    describe_unknown,
     escape_controls,
     finite_or_none,
     parse_bool,
@@ -505,8 +504,7 @@ class Profiler(hardware.Holder):
 
     def _runs(self, name: str) -> list[Event]:
         events = self._events()
-        if _check_name(name) not in events:
-            raise ValueError(describe_unknown("range", name, events))
+        check_known("range", _check_name(name), events)
         return events[name]
 
     def _row(self, name: str) -> dict[str, Any]:

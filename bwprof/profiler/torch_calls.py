@@ -21,8 +21,7 @@ from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.measuring import grade
 from bwprof.measuring.callables import iterate_leaves
-from bwprof.measuring.contexts import find_roofs
-from bwprof.measuring.row import Context, describe_origin
+from bwprof.measuring.row import Context, describe_origin, find_roofs
 from bwprof.results import exchange, schema
 from bwprof.results.row import Row
 from bwprof.roofs.limiter import ABOVE_ROOF

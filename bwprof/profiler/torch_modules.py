@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bwprof import _core, hardware, registry
 from bwprof.environment import new_run_id
 from bwprof.measuring.callables import check_finished
-from bwprof.measuring.contexts import find_roofs
-from bwprof.measuring.row import Context
+from bwprof.measuring.row import Context, find_roofs
 from bwprof.profiler.torch_calls import (
     WHOLE,
     CallState,

@@ -34,11 +34,11 @@ from bwprof.results.row import Row
 from bwprof.results.schema import FLAGS
 from bwprof.roofs.model import check_roofs
 from bwprof.runs.channel import NoInterrupts
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors import ChildExecutor
 from bwprof.runs.progress import SilentProgress
 from bwprof.runs.remeasure import measure_again
 from bwprof.text.formatting import format_path, plural
-from bwprof.text.parsing import describe_unknown, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short
+from bwprof.text.parsing import check_known, finite_or_none, number_or_nan, parse_fraction, quote_text, repr_short
 
 SHARES = ("attainable", "ceiling", "limit", "peak", "roofline")
 _FORM = re.compile(r"\s*([0-9.e+]+)\s*(?:([gt]b/s)|%\s*([a-z]+))\s*")
@@ -92,8 +92,7 @@ def parse_threshold(at_least: object) -> Threshold:
     if match[2]:
         gb_s = number * _UNITS[match[2]]
         return Threshold("bandwidth_gb_s", gb_s, f"{gb_s:g} GB/s")
-    if match[3] not in SHARES:
-        raise ValueError(describe_unknown("share in at_least", match[3], SHARES))
+    check_known("share in at_least", match[3], SHARES)
     return Threshold(f"pct_{match[3]}", number, f"{number:g} % {match[3]}")
 
 

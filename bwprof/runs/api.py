@@ -18,10 +18,9 @@ from bwprof import _core, environment, hardware, registry
 from bwprof.errors import SweepError, attach_frame
 from bwprof.hardware import Choice
 from bwprof.measuring.callables import check_finished, name_callable, wrap_with_wait
-from bwprof.measuring.contexts import Contexts, check_threads
 from bwprof.measuring.function import WORK, Subject, blank_row, check_label, check_spelling, measure_on
 from bwprof.measuring.operation import DEFAULT_REL_CI
-from bwprof.measuring.row import Context, Outcome, make_failed_by
+from bwprof.measuring.row import Context, Contexts, Outcome, check_threads, make_failed_by
 from bwprof.results.atomic import atomic_write, has_content
 from bwprof.results.row import Row
 from bwprof.results.schema import RowDict
@@ -29,7 +28,7 @@ from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs import metadata, plan
-from bwprof.runs.local import LocalExecutor
+from bwprof.runs.executors import LocalExecutor
 from bwprof.runs.loop import DevicePart, Executor, RunLoop, T, TimeBudget
 from bwprof.runs.metadata import Finisher, finish_nothing
 from bwprof.runs.plan import format_label, iterate_points

@@ -25,7 +25,7 @@ from bwprof.llm.workload import LAYER, ModelRequest
 from bwprof.results.schema import RowDict
 from bwprof.results.writer import Store
 from bwprof.roofs.model import Roofs, RoofsArgument
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors import ChildExecutor
 from bwprof.runs.metadata import find_remaining
 from bwprof.runs.plan import Plan
 from bwprof.text.formatting import format_path

@@ -14,7 +14,7 @@ from bwprof.records.source import load_source
 from bwprof.results.schema import RowDict
 from bwprof.runs import remeasure
 from bwprof.runs.channel import Interrupts
-from bwprof.runs.child import ChildExecutor
+from bwprof.runs.executors import ChildExecutor
 from bwprof.runs.progress import choose_progress
 from bwprof.text.parsing import parse_bool
 
