@@ -30,7 +30,6 @@ import bwprof
 from bwprof import _core, hardware
 from bwprof.measuring import callables
 from bwprof.measuring import function as measuring_function
-from bwprof.measuring import row as contexts
 from bwprof.measuring.callables import do_nothing
 from bwprof.results import frame as results_frame
 from bwprof.results import schema
@@ -163,7 +162,7 @@ def test_stored_roofs_are_the_default(tmp_path: Path, monkeypatch: pytest.Monkey
         requested.append((wanted, deadline))
         return found
 
-    monkeypatch.setattr(contexts, "obtain", obtain)
+    monkeypatch.setattr("bwprof.measuring.row.obtain", obtain)
 
     def attainable(**inputs: Any) -> float | None:
         work = {"bytes_read": 1 << 20, "bytes_written": 1 << 20}

@@ -178,3 +178,14 @@ def test_stored_bytes_have_the_rows_of_their_type() -> None:
         scales = np.frombuffer(_core.decode("e8m0", parts["B_scale"]), np.float32).reshape(5, 2)
         found = [case.run(**given)["D"] for given in (parts, {"B": as_values, "B_scale": scales})]
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("q4_0", 0.0862), ("q4_k", 0.0785), ("int4_g128", 0.1009), ("mxfp4", 0.1151), ("nvfp4", 0.0953), ("q8_0", 0.0054)],
+)
+def test_error_of_normal_weights(name: str, error: float) -> None:
+    """Of their spread, as the guide has it."""
+    weights = np.random.default_rng(0).standard_normal((64, 4096))
+    found = formats.dequantize(formats.quantize(weights, name), name)
+    assert np.std(found - weights) == pytest.approx(error, abs=2e-4)

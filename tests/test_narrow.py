@@ -228,20 +228,7 @@ def test_a_case_without_a_kernel_says_what_is_known(operation: str, precision: s
 
 
 def test_a_dry_run_lists_what_has_no_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "gemm",
-        "-p",
-        "M=1",
-        "-p",
-        "N=64",
-        "-p",
-        "K=64",
-        "--precision",
-        "q4_0,int8",
-        "--device",
-        "cpu",
-        "--dry-run",
-    ]
+    words = "gemm -p M=1 -p N=64 -p K=64 --precision q4_0,int8 --device cpu --dry-run".split()
     assert main_sweep(words) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "int8" in line)
     assert [cell.strip() for cell in line.split("|")][1:6] == ["int8", "-", "4.32 KiB", "128 B", "8.19e+03"]
