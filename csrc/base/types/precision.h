@@ -87,15 +87,19 @@ typedef struct bw_precision {
 /* A set of precisions: BW_MASK(FP32) | BW_MASK(FP16). */
 #define BW_MASK(id) (1u << BW_PRECISION_##id)
 
-/* Those that have a type for weights, and those that have one for caches. */
+/* Those that have a type for weights, those that have one for caches, and those that have narrow weights alone. */
 #define BW_PRECISION_WITH_WEIGHT(id, name, activation, weight, ...) | (BW_##weight != BW_NONE ? BW_MASK(id) : 0u)
 #define BW_PRECISION_WITH_CACHE(id, name, activation, weight, cache, ...) | (BW_##cache != BW_NONE ? BW_MASK(id) : 0u)
+#define BW_PRECISION_WITH_NARROW_WEIGHT(id, name, activation, weight, ...) \
+    | (BW_IS_NARROW_##weight && !BW_IS_NARROW_##activation ? BW_MASK(id) : 0u)
 enum {
     BW_WEIGHT_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_WEIGHT),
-    BW_CACHE_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_CACHE)
+    BW_CACHE_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_CACHE),
+    BW_NARROW_WEIGHT_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_NARROW_WEIGHT)
 };
 #undef BW_PRECISION_WITH_WEIGHT
 #undef BW_PRECISION_WITH_CACHE
+#undef BW_PRECISION_WITH_NARROW_WEIGHT
 
 BW_C const bw_precision *bw_precision_get(bw_precision_id id);
 BW_C bw_status bw_precision_find(const char *name, const bw_precision **out); /* names what is allowed */
