@@ -48,14 +48,14 @@ typedef struct bw_scaling {
       "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                 \
     X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, ROWS, ROWS, ROWS,                                    \
       "8-bit whole activations, weights and caches with FP32 scales; results binary16")                \
-    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
-      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                 \
     X(FP8_W8A16, "fp8_w8a16", FP16, FP8_E4M3, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,              \
       "8-bit E4M3 weights, an FP32 scale a row; activations and results binary16")                     \
     X(INT8_W8A16, "int8_w8a16", FP16, INT8, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                \
       "8-bit whole weights, an FP32 scale a row; activations and results binary16")                    \
     X(Q8_0, "q8_0", FP16, Q8_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
       "8-bit weights, 32 with a scale, in 34 bytes; activations and results binary16")                 \
+    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
+      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                 \
     X(Q4_K, "q4_k", FP16, Q4_K, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
       "4-bit weights, 256 with 8 scales and minima, in 144 bytes; activations and results binary16")   \
     X(INT4_G32, "int4_g32", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_32, UNSCALED,              \
