@@ -14,9 +14,9 @@ constexpr int bw_tile_weights = 256, bw_group_weights = 32, bw_tile_groups = 8;
 
 // Lane c of the four has elements 8 c to 8 c + 7 (run), or 4 c to 4 c + 3 and those 16 further on (split).
 enum bw_order {
-    BW_ORDER_SPLIT,          // as pairs of neighbors
-    BW_ORDER_SPLIT_NIBBLES,  // as pairs (0, 2) and (1, 3): what a mask leaves of four bytes
-    BW_ORDER_RUN_NIBBLES,    // as pairs (0, 4), (1, 5), (2, 6), (3, 7): what a mask leaves of eight nibbles
+    BW_ORDER_SPLIT,        // as pairs of neighbors
+    BW_ORDER_SPLIT_BYTES,  // as pairs (0, 2) and (1, 3): every other byte of a word
+    BW_ORDER_RUN_NIBBLES,  // as pairs (0, 4), (2, 6), (1, 5), (3, 7): every fourth nibble of a word
 };
 
 enum bw_last_factor { BW_LAST_NONE, BW_LAST_ROW, BW_LAST_TENSOR };
@@ -76,11 +76,7 @@ BW_DEVICE uint32_t bw_shared_word(const unsigned char *from) {
 // 1024 in FP16: a number below 1024 in its mantissa makes 1024 + q.
 constexpr uint32_t bw_thousands = 0x64006400u;
 
-// A byte of `word`, q for q - `zero`, in both halves or four of them.
-template <int byte>
-BW_DEVICE __half2 bw_spread_byte(uint32_t word) {
-    return __hsub2(bw_half2(__byte_perm(word, bw_thousands, 0x7050 + 0x0101 * byte)), bw_half2(bw_thousands));
-}
+// Four bytes, q for q - `zero`.
 template <int zero>
 BW_DEVICE void bw_unpack_bytes(uint32_t word, uint32_t *out) {
     const __half2 offset = bw_half2(bw_thousands + zero * 0x00010001u);
@@ -88,27 +84,15 @@ BW_DEVICE void bw_unpack_bytes(uint32_t word, uint32_t *out) {
     out[1] = bw_half2_bits(__hsub2(bw_half2(__byte_perm(word, bw_thousands, 0x7352)), offset));
 }
 
-// (word & mask) | set in one instruction, which the compiler does not find where both are constants.
-BW_DEVICE uint32_t bw_mask_and_set(uint32_t word, uint32_t mask, uint32_t set) {
-    uint32_t out;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(set));
-    return out;
+// Nibbles 0 and 4, 2 and 6, then 1 and 5, 3 and 7, as numbers below FP16's normal ones: 2^-24 q, then 2^-20 q. Tensor
+// cores take them as they are, so that a mask is all there is to do. A zero point is one more product: of A with -z.
+BW_DEVICE void bw_unpack_nibbles(uint32_t word, uint32_t (&out)[4]) {
+    out[0] = word & 0x000f000fu;
+    out[1] = word >> 8 & 0x000f000fu;
+    out[2] = word & 0x00f000f0u;
+    out[3] = word >> 8 & 0x00f000f0u;
 }
-// Nibbles 0 and 4 as 1024 + q, or 1 and 5 as 1024 + 16 q.
-template <bool upper>
-BW_DEVICE __half2 bw_mask_nibbles(uint32_t word) {
-    return bw_half2(bw_mask_and_set(word, upper ? 0x00f000f0u : 0x000f000fu, bw_thousands));
-}
-
-// Eight nibbles less a zero point; `low` is 1024 + zero twice, `high` 64 + zero. Each result is exact.
-BW_DEVICE void bw_unpack_nibbles(uint32_t word, __half2 low, __half2 high, uint32_t (&out)[4]) {
-    const __half2 sixteenth = bw_half2(0x2c002c00u), less = __hneg2(high);
-    const uint32_t next = word >> 8;
-    out[0] = bw_half2_bits(__hsub2(bw_mask_nibbles<false>(word), low));
-    out[1] = bw_half2_bits(__hfma2(bw_mask_nibbles<true>(word), sixteenth, less));
-    out[2] = bw_half2_bits(__hsub2(bw_mask_nibbles<false>(next), low));
-    out[3] = bw_half2_bits(__hfma2(bw_mask_nibbles<true>(next), sixteenth, less));
-}
+constexpr float bw_nibble_unit = 16777216.0f;  // 2^24
 
 // Eight E2M1, each 2^-14 of itself: sign, exponent and mantissa moved to where FP16 has them, subnormals too.
 BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
@@ -116,17 +100,19 @@ BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
     const uint32_t even = (up & 0x80808080u) | ((up >> 3) & 0x0e0e0e0eu);
     const uint32_t odd = (word & 0x80808080u) | ((word >> 3) & 0x0e0e0e0eu);
     out[0] = __byte_perm(even, 0, 0x2404);
-    out[1] = __byte_perm(odd, 0, 0x2404);
-    out[2] = __byte_perm(even, 0, 0x3414);
+    out[1] = __byte_perm(even, 0, 0x3414);
+    out[2] = __byte_perm(odd, 0, 0x2404);
     out[3] = __byte_perm(odd, 0, 0x3414);
 }
 
-// Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: bw_find_e4m3_nan is not 0.
+// Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: then bw_find_e4m3_nan has one
+// of the bits bw_nan_bits.
 BW_DEVICE uint32_t bw_e4m3_pair(uint32_t upper_bytes) {
     return (upper_bytes & 0x80008000u) | ((upper_bytes >> 1) & 0x3f803f80u);
 }
+constexpr uint32_t bw_nan_bits = 0x80808080u;
 BW_DEVICE uint32_t bw_find_e4m3_nan(uint32_t four) {
-    return ((four & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u;
+    return (four & 0x7f7f7f7fu) + 0x01010101u;
 }
 BW_DEVICE float bw_e4m3_to_float(uint32_t byte) {
     if ((byte & 0x7f) == 0x7f) return __uint_as_float(0x7fffffffu);
@@ -150,9 +136,10 @@ BW_DEVICE float bw_half_at(const unsigned char *from) {
 // What formats have unless they say otherwise.
 struct bw_weights {
     static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0;
-    static constexpr bool has_mins = false, has_nan = false;
+    static constexpr bool has_mins = false, has_nan = false, has_offset = false;
     static constexpr bw_last_factor last = BW_LAST_NONE;
-    static constexpr float unit = 1.0f;  // of what `unpack` gives
+    static constexpr float unit = 1.0f;   // of what the first two pairs hold,
+    static constexpr float ratio = 1.0f;  // and of the others in that one's terms
 };
 
 struct bw_weights_int8 : bw_weights {
@@ -176,7 +163,7 @@ struct bw_weights_int8 : bw_weights {
 };
 
 struct bw_weights_e4m3 : bw_weights {
-    static constexpr bw_order order = BW_ORDER_SPLIT;
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
     static constexpr int chunks = 16, pitch = 272;
     static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_ROW;
@@ -192,10 +179,10 @@ struct bw_weights_e4m3 : bw_weights {
             const uint32_t word[2] = {bw_shared_word<group * 32>(from), bw_shared_word<group * 32 + 16>(from)};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                out[2 * i] = bw_e4m3_pair(__byte_perm(word[i], 0, 0x1404));
-                out[2 * i + 1] = bw_e4m3_pair(__byte_perm(word[i], 0, 0x3424));
-                nan |= bw_find_e4m3_nan(word[i]);
+                out[2 * i] = ((word[i] << 8) & 0x80008000u) | ((word[i] << 7) & 0x3f803f80u);
+                out[2 * i + 1] = bw_e4m3_pair(word[i]);
             }
+            nan |= bw_find_e4m3_nan(word[0]) | bw_find_e4m3_nan(word[1]);
         }
     };
     BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
@@ -230,8 +217,10 @@ struct bw_weights_q8_0 : bw_weights {
 
 // Blocks of 18 bytes: FP16 d, 16 bytes whose lower halves are elements 0 to 15, the upper ones 16 to 31; (q - 8) d.
 struct bw_weights_q4_0 : bw_weights {
-    static constexpr bw_order order = BW_ORDER_SPLIT_NIBBLES;
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
     static constexpr int chunks = 9, pitch = 144, per_factor = 1, block = 18;
+    static constexpr bool has_offset = true;
+    static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
     struct row {
         const unsigned char *tile, *from;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
@@ -239,8 +228,11 @@ struct bw_weights_q4_0 : bw_weights {
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
-            bw_unpack_nibbles(bw_shared_word<group * block + 2>(from), bw_half2(0x64086408u), bw_half2(0x54805480u),
-                              out);
+            bw_unpack_nibbles(bw_shared_word<group * block + 2>(from), out);
+        }
+        template <int group>
+        __device__ __forceinline__ uint32_t zero() {
+            return 0x00080008u;
         }
         template <int group>
         __device__ __forceinline__ float factor() {
@@ -257,9 +249,10 @@ struct bw_weights_q4_0 : bw_weights {
 // Blocks of 144 bytes for 256 weights: FP16 d and dmin, 8 scales and 8 mins of 6 bits in 12 bytes, 128 bytes whose lower
 // halves are 32 weights and the upper ones the 32 after them; d scale q - dmin min.
 struct bw_weights_q4_k : bw_weights {
-    static constexpr bw_order order = BW_ORDER_SPLIT_NIBBLES;
-    static constexpr int chunks = 9, pitch = 144, per_factor = bw_tile_groups;
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
+    static constexpr int chunks = 9, pitch = 144, per_factor = 1;
     static constexpr bool has_mins = true;
+    static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
     struct row {
         const unsigned char *from;
         __half2 both;  // d, dmin
@@ -271,29 +264,23 @@ struct bw_weights_q4_k : bw_weights {
                     {head.y & 0x3f3f3f3fu, (head.w & 0x0f0f0f0fu) | (head.y >> 2 & 0x30303030u)},
                     {head.z & 0x3f3f3f3fu, (head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u)}};
         }
-        // q scale, at most 945: (1024 + q) scale - 1024 scale is rounded once, so it is exact.
+        // All of a group's nibbles are lower ones, or all upper.
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
-            constexpr bool upper = group % 2 != 0;
-            const __half2 times = bw_spread_byte<group % 4>(scale[group / 4]);
-            const __half2 factor = upper ? __hmul2(times, bw_half2(0x2c002c00u)) : times;          // a sixteenth
-            const __half2 offset = __hmul2(times, bw_half2(upper ? 0xd400d400u : 0xe400e400u));    // -64, -1024
+            constexpr uint32_t mask = group % 2 ? 0x00f000f0u : 0x000f000fu;
             const uint32_t low = bw_shared_word<group / 2 * 32>(from), high = bw_shared_word<group / 2 * 32 + 16>(from);
-            out[0] = bw_half2_bits(__hfma2(bw_mask_nibbles<upper>(low), factor, offset));
-            out[1] = bw_half2_bits(__hfma2(bw_mask_nibbles<upper>(high), factor, offset));
-            out[2] = bw_half2_bits(__hfma2(bw_mask_nibbles<upper>(low >> 8), factor, offset));
-            out[3] = bw_half2_bits(__hfma2(bw_mask_nibbles<upper>(high >> 8), factor, offset));
-        }
-        template <int group>
-        __device__ __forceinline__ uint32_t mins() {
-            return bw_half2_bits(bw_spread_byte<group % 4>(min[group / 4]));
+            out[0] = low & mask;
+            out[1] = low >> 8 & mask;
+            out[2] = high & mask;
+            out[3] = high >> 8 & mask;
         }
         template <int group>
         __device__ __forceinline__ float factor() {
-            return __low2float(both);
+            return (float)(uint8_t)(scale[group / 4] >> group % 4 * 8);
         }
+        template <int group>
         __device__ __forceinline__ float min_factor() {
-            return __high2float(both);
+            return (float)(uint8_t)(min[group / 4] >> group % 4 * 8);
         }
     };
     BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
@@ -312,18 +299,22 @@ struct bw_weights_int4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
     static constexpr int chunks = 8, pitch = 144, per_factor = in_group / bw_group_weights;
     static constexpr int scale_bytes = bw_tile_weights / in_group * 2, zero_bytes = bw_tile_weights / in_group / 2;
+    static constexpr bool has_offset = true;
+    static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
     struct row {
         const unsigned char *from;
         bw_raw<scale_bytes> scale;
-        bw_raw<zero_bytes> zero;
+        bw_raw<zero_bytes> zeros;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<scale_bytes> scale, bw_raw<zero_bytes> zero, int lane) {
             return {tile + lane * 4, scale, zero};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
-            const uint32_t z = (zero.word[0] >> group / per_factor * 4 & 15) * 0x00010001u;
-            bw_unpack_nibbles(bw_shared_word<group * 16>(from), bw_half2(z | bw_thousands),
-                              bw_half2(z << 4 | 0x54005400u), out);
+            bw_unpack_nibbles(bw_shared_word<group * 16>(from), out);
+        }
+        template <int group>
+        __device__ __forceinline__ uint32_t zero() {
+            return (zeros.word[0] >> group / per_factor * 4 & 15) * 0x00010001u;
         }
         template <int group>
         __device__ __forceinline__ float factor() {
@@ -352,7 +343,7 @@ struct bw_weights_mxfp4 : bw_weights {
         uint32_t nan;  // a byte of ones
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<8> scale, bw_raw<0>, int lane) {
             const uint32_t a = ~scale.word[0], b = ~scale.word[1];
-            return {tile + lane * 4, scale, (((a - 0x01010101u) & ~a) | ((b - 0x01010101u) & ~b)) & 0x80808080u};
+            return {tile + lane * 4, scale, (((a - 0x01010101u) & ~a) | ((b - 0x01010101u) & ~b))};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
@@ -362,7 +353,7 @@ struct bw_weights_mxfp4 : bw_weights {
         __device__ __forceinline__ float factor() {
             constexpr int shift = group % 4 * 8 - 23;
             const uint32_t word = scale.word[group / 4], at = shift < 0 ? word << (-shift & 31) : word >> (shift & 31);
-            return fmaxf(__uint_as_float(at & 0x7f800000u), __uint_as_float(0x00400000u));
+            return __uint_as_float(at & 0x7f800000u);  // 2^-127 counts as 0
         }
     };
     BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
