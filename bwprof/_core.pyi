@@ -34,12 +34,16 @@ def operations() -> list[dict[str, Any]]:
     precision and parameters, "fp16 M=1 N=4096" (None: wherever)."""
 
 def precisions() -> list[dict[str, Any]]:
-    """One dict per precision: name, text, and the type of each role: activation, weight, cache, result, compute, scale
-    (None where it has none)."""
+    """One dict per precision: name, text, the type of each role: activation, weight, cache, result, compute (None where
+    it has none), and activation_scales, weight_scales and cache_scales (None, or a dict: type, rows and columns that a
+    scale serves (0: all), zero (type of zero points), whole (type of one more scale for the whole matrix))."""
+
+def matrix_bytes(precision: str, role: str, rows: int, columns: int, /) -> int:
+    """Bytes of a matrix of activations, weights, caches or results (role: without the s) with its scales."""
 
 def dtypes() -> list[dict[str, Any]]:
     """One dict per type that operands' values are stored in: name, block_elems, block_bytes, bits (of an
-    element), roundoff, narrow (8 bits or fewer), text."""
+    element), roundoff, narrow (fewer than 16 bits), text."""
 
 def backends() -> list[dict[str, Any]]:
     """One dict per backend, preferred first: name, text, built, reason ("" or why there is no device),

@@ -13,6 +13,7 @@ from bwprof.text.listing import Listing
 from bwprof.text.parsing import as_list, describe_unknown, expand_ranges, parse_bytes, parse_int, quote_text, repr_short
 
 _MOST_NAMED = 3  # lengths in a case's name
+_ROLES = ("activation", "weight", "cache", "result", "compute")
 _OPERANDS = ("activation", "weight", "cache")  # roles that make a precision narrower than another
 
 
@@ -74,9 +75,12 @@ def precision_names() -> list[str]:
 _PREFIXES = {"fp": ("f", "float"), "bf": ("bfloat",), "tf": ("tfloat",), "int": ("i", "s")}
 _WORDS = {"half": "fp16", "float": "fp32", "single": "fp32"}
 _NEAREST = {
-    "q4_0": "int4 uint4 i4 w4a16 w4a8 nf4 fp4 mxfp4 nvfp4 awq gptq q41 4bit e2m1",
+    "int4_g128": "int4 uint4 i4 w4a16 w4a8 nf4 awq gptq 4bit",
+    "q4_0": "q41",
+    "mxfp4": "fp4 e2m1",
     "fp8_e4m3": "e5m2 fp8e5m2 float8e5m2 fp6",
-    "int8": "uint8 w8a8 w8a16 q80 8bit",
+    "int8": "uint8 w8a8 8bit",
+    "int8_w8a16": "w8a16",
     "fp32": "fp64 double float64 f64",
 }
 
@@ -103,8 +107,12 @@ def _spellings(name: str) -> list[str]:
     prefix = kind.rstrip("0123456789")
     kinds = [kind, *(other + kind.removeprefix(prefix) for other in _PREFIXES.get(prefix, ()))]
     layouts = [layout, f"{layout}fn"] if layout.startswith("e") else []  # PyTorch's mark of types without infinities
-    # Without a number the first part is no type's name, and parts stand for nothing.
-    return [] if prefix == kind else [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
+    # Without a number the first part is no type's name, and parts stand for nothing; nor do they without groups' size.
+    return (
+        []
+        if prefix == kind or layout.startswith(("g", "w"))
+        else [*layouts, *(first + last for first in kinds for last in ("", *layouts))]
+    )
 
 
 def check_precision(name: str, allowed: Sequence[str] | None = None, kind: str = "precision", where: str = "") -> str:
@@ -124,11 +132,11 @@ def precision_types(precision: str) -> dict[str, dict[str, Any]]:
     """Return the types of a precision's roles as `_core.dtypes` has them; {} for an unknown precision."""
     types = {row["name"]: row for row in _core.dtypes()}
     roles = next((row for row in _core.precisions() if row["name"] == precision), {})
-    return {role: types[kind] for role, kind in roles.items() if role != "name" and kind in types}
+    return {role: types[kind] for role, kind in roles.items() if role in _ROLES and kind in types}
 
 
 def is_narrow(precision: str) -> bool:
-    """Return whether a precision stores some operands in 8 bits or fewer."""
+    """Return whether a precision stores some operands in fewer than 16 bits."""
     return any(kind["narrow"] for role, kind in precision_types(precision).items() if role in _OPERANDS)
 
 
@@ -136,8 +144,8 @@ def is_narrow(precision: str) -> bool:
 def narrower_precisions(precision: str, roles: tuple[str, ...] = _OPERANDS) -> list[str]:
     """List the precisions with fewer bits in each of these roles, widest first; none for one that lacks a role."""
 
-    def bits(name: str) -> list[float]:
-        return [precision_types(name).get(role, {}).get("bits", float("nan")) for role in roles]
+    def bits(name: str) -> list[float]:  # whole ones: scales, inside blocks or beside values, are not counted
+        return [precision_types(name).get(role, {}).get("bits", float("nan")) // 1 for role in roles]
 
     pairs = {name: zip(bits(name), bits(precision), strict=True) for name in precision_names()}
     return sorted((name for name in pairs if all(new < old for new, old in pairs[name])), key=bits, reverse=True)

@@ -103,7 +103,7 @@ def sweep(
     kv_lens : sequence of int, or str, optional
         Lengths of a batch's entries as in `bwprof.cost`: [100, 7000], "100,7Ki". A case's name ends with them.
     timer, rel_ci
-        As in `bwprof.Case.measure`; default of `rel_ci`: 0.005, or "0.5%".
+        As in `bwprof.Case.measure`; default of `rel_ci`: 0.005 or "0.5%".
     counters : bool
         Count each case's DRAM and L2 bytes in hardware, on a cold launch beside the timed ones; if that fails,
         `counters_status` has the reason.

@@ -23,7 +23,7 @@ MOST_SHAPES = max(len(shapes) for op in OPERATIONS.values() for shapes in (op.sh
 def excess(found: np.ndarray, expected: np.ndarray, limit: float, spacing: float) -> np.ndarray:
     """Each element's error beyond what a subnormal result is off by, in parts of what it may be; NaN for NaN."""
     scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
-    return np.maximum(np.abs(found - expected) - spacing / 2, 0.0) / (limit * scale)
+    return np.maximum(np.abs(found - expected) - spacing / 2, 0.0) / (limit * np.maximum(scale, spacing))
 
 
 class CaseWithin:

@@ -227,7 +227,7 @@ def test_a_variant_of_other_precisions_is_a_row() -> None:
     found = bwprof.ablation("gemm", precision="q4_0", **SHAPE, **SMALL).set_index("version")
     assert found.loc["naive", "status"] == "ok"
     assert "not q4_0" in found.loc["blocked", "reason"]
-    assert found["speedup_vs_first"].dropna().to_dict() == {"naive": 1.0}
+    assert found["speedup_vs_first"].dropna().index.tolist() == ["naive", "gemv"]
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_help_has_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None
         (["gemm", "-p", "L=1"], "unknown parameter of gemm 'L'"),
         (["attention_decode", "-p", "kv_lens=1,2"], "lengths are given by --kv-lens 100,7000 (in Python kv_lens=["),
         (["gemm", "--precision", "fp23"], "unknown precision 'fp23': did you mean 'fp32'?"),
-        (["gemm", "--precision", "int4"], "unknown precision 'int4': did you mean 'q4_0'?"),
+        (["gemm", "--precision", "int4"], "unknown precision 'int4': did you mean 'int4_g128'?"),
         (["gemm", "--precision", "uint8"], "unknown precision 'uint8': did you mean 'int8'?"),
         (["gemm", "--backend", "cpuu"], "unknown backend 'cpuu': did you mean 'cpu'?"),
         (["gemm", "--backend", "cpu", "--device", "9"], "has no device 9: allowed are 0"),

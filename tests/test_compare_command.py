@@ -240,7 +240,7 @@ def test_unmeasured_cases_do_not_pass_a_gate(bw: Here, more: RowDict, expected: 
     base, new = saved("x", before), saved("y", [one | more for one in before])
     code, out, _ = bw("compare", base, new, "--fail-on", "5%", "--md", "it.md")
     assert code == expected
-    assert f"gate --fail-on 5 %: {line}" in " ".join(out.split())
+    assert f"gate --fail-on 5%: {line}" in " ".join(out.split())
     assert Path("it.md").read_text().startswith(f"### bwprof: {title}\n")
     assert bw("compare", base, new)[0] == 0, "no gate was asked for"
 

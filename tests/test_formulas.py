@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from operations import OPERATIONS
-from precisions import TYPES
+from precisions import PRECISIONS, TYPES, scale_bytes
 
 from bwprof import _core
 
@@ -24,6 +24,12 @@ def test_worked_values(operation, precision, params, read, written, flops):
     assert cost["algorithmic_bytes_written"] == written
 
 
+def scales_of(precision, role):
+    """Return a function of a matrix's rows and columns: bytes of its scales."""
+    kind = PRECISIONS[precision]
+    return lambda rows, columns: scale_bytes(kind, role, rows, columns)
+
+
 @pytest.mark.parametrize(("operation", "precision", "params", "read", "written", "flops"), WORKED)
 def test_formulas_as_text(operation, precision, params, read, written, flops):
     """Evaluating the printed formula gives the values calculated by hand."""
@@ -31,8 +37,9 @@ def test_formulas_as_text(operation, precision, params, read, written, flops):
     roles = next(found for found in _core.precisions() if found["name"] == precision)
     sizes = {found["name"]: found["block_bytes"] / found["block_elems"] for found in _core.dtypes()}
     whole = _core.complete(operation, precision, params)
-    names = {f"e_{role}": sizes.get(roles[role], 0) for role in ("activation", "weight", "cache", "result", "scale")}
+    names = {f"e_{role}": sizes.get(roles[role], 0) for role in ("activation", "weight", "cache", "result")}
     names["e_cache"] = names["e_cache"] or names["e_activation"]
+    names |= {f"{role}_scales": scales_of(precision, role) for role in ("activation", "weight", "cache")}
     names |= whole | {"keys": whole.get("batch", 1) * whole.get("kv_len", 1), "ceil": math.ceil}
     if "K" in whole:  # of a row's last weights the whole block counts
         block, _ = TYPES[roles["weight"]].block

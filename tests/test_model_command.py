@@ -203,7 +203,7 @@ def test_a_prediction_that_cannot_be_written_leaves_no_file(quick: Path, capsys:
         (["config.json", "--device", "cpu", "--predict"], "predict: name a device"),
         (["config.json", "--device", "cpu", "--efficiency", "1"], "--efficiency goes with predictions"),
         (["config.json", "--device", "H200", "--efficiency", "x"], "--efficiency is 'x'"),
-        (["config.json", "--device", "H200", "--efficiency", "2"], "efficiency is 2.0"),
+        (["config.json", "--device", "H200", "--efficiency", "2"], "--efficiency is '2'"),
         (["config.json", "--device", "H200", "--csv", "-", "--json", "-"], "cannot both have the standard output"),
     ],
 )

@@ -232,9 +232,9 @@ def test_a_note_names_unknown_limits() -> None:
 
 
 def test_a_cpu_is_offered_only_formats_with_kernels() -> None:
-    """It has Q4_0 products alone among the narrow ones; a CPU-only build does not know the kernels of a GPU."""
+    """It has products of narrow weights alone; a CPU-only build does not know the kernels of a GPU."""
     found = answered(ModelRequest(LLAMA, (point(),)), backend="cpu")
-    assert "Q4_0 weights" in found.answer
+    assert "FP8_W8A16 weights" in found.answer
     assert "FP8 weights" not in found.answer
     sources = found.formats.set_index("weights")["source"]
     assert sources[["fp8_e4m3", "int8", "q4_0", "bf16"]].tolist() == [*["predicted, no kernel"] * 2, *["predicted"] * 2]
@@ -252,7 +252,7 @@ def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     large = answered(ModelRequest(LLAMA, (point(),)), Pretended(facts={"memory_bytes": 17_000_000_000}))
     assert large.tokens_s is None
     device = large.frame["device"].iloc[0]
-    sizes = ("16.1 GB", "0.537 GB", "17 GB", "15.3 GB", "FP8_E4M3", "8.56 GB")
+    sizes = ("16.1 GB", "0.537 GB", "17 GB", "15.3 GB", "Q8_0", "9.02 GB")
     assert all(fact in large.answer for fact in ("llama-3.1-8b", "weights FP16", f"on {device}", *sizes))
     assert "does not fit" in large.answer
     assert "tokens/s" not in large.answer

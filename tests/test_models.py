@@ -502,11 +502,11 @@ def test_gguf(tmp_path: Path) -> None:
     point = StepPoint(DECODE, 1, 32, workload.AS_STORED, "fp16")
     asked = workload.ModelRequest(model, (point,), stored=stored)
     found = [(part.role, part.precision, part.count) for part in asked.parts(point)]
-    assert ("q", "q4_0", 2) in found
+    assert ("q", "q4_k", 2) in found
     assert [item for item in found if item[0] in ("v", "down", "lm head")] == [
-        ("v", "q4_0", 1),
+        ("v", "q4_k", 1),
         ("v", "int8", 1),
-        ("down", "q4_0", 1),
+        ("down", "q4_k", 1),
         ("down", "int8", 1),
         ("lm head", "int8", 1),
     ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import references
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from precisions import PRECISIONS, ROLES, TYPES
+from operations import OPERATIONS
+from precisions import PRECISIONS, ROLES, TYPES, Precision, scale_bytes, stored_bytes
 from test_inputs import mix64
 
 import bwprof
@@ -108,38 +109,34 @@ def test_generated_q4_0_has_both_signs_and_a_size_of_about_one() -> None:
 # ---- bytes ----
 
 
-def stored_bytes(dtype: str | None, rows: int, row: int) -> int:
-    """Rows that begin with a block of their own."""
-    if dtype is None:
-        return 0
-    elems, size = TYPES[dtype].block
-    return rows * -(-row // elems) * size
+def role_bytes(p: Precision, role: str, rows: int, columns: int) -> int:
+    return stored_bytes(p.roles[ROLES.index(role)], rows, columns)
 
 
-def gemm_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
-    scales = stored_bytes(p["scale"], 1, x["M"]) + stored_bytes(p["scale"], 1, x["N"])
-    operands = stored_bytes(p["activation"], x["M"], x["K"]) + stored_bytes(p["weight"], x["N"], x["K"])
-    result = stored_bytes(p["result"], 1, x["M"] * x["N"])
+def gemm_bytes(p: Precision, x: dict[str, int]) -> tuple[int, int]:
+    scales = scale_bytes(p, "activation", x["M"], x["K"]) + scale_bytes(p, "weight", x["N"], x["K"])
+    operands = role_bytes(p, "activation", x["M"], x["K"]) + role_bytes(p, "weight", x["N"], x["K"])
+    result = role_bytes(p, "result", 1, x["M"] * x["N"])
     return operands + scales + x["beta"] * result, result
 
 
-def cache_bytes(p: dict[str, Any], heads: int, dim: int) -> int:
-    return stored_bytes(p["cache"], 1, heads * dim) + stored_bytes(p["scale"], 1, heads)
+def cache_bytes(p: Precision, heads: int, dim: int) -> int:
+    return role_bytes(p, "cache", 1, heads * dim) + scale_bytes(p, "cache", heads, dim)
 
 
-def decode_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
-    query = stored_bytes(p["result"], 1, x["batch"] * x["num_heads"] * x["head_dim"])
+def decode_bytes(p: Precision, x: dict[str, int]) -> tuple[int, int]:
+    query = role_bytes(p, "result", 1, x["batch"] * x["num_heads"] * x["head_dim"])
     return query + cache_bytes(p, 2 * x["batch"] * x["kv_len"] * x["num_kv_heads"], x["head_dim"]), query
 
 
-def append_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
+def append_bytes(p: Precision, x: dict[str, int]) -> tuple[int, int]:
     tokens = x["batch"] * x["seq_len"]
     heads = 2 * tokens * x["num_kv_heads"]
     slots = 8 * tokens if x["page_size"] else 0
-    return stored_bytes(p["result"], 1, heads * x["head_dim"]) + slots, cache_bytes(p, heads, x["head_dim"])
+    return role_bytes(p, "result", 1, heads * x["head_dim"]) + slots, cache_bytes(p, heads, x["head_dim"])
 
 
-def copy_bytes(p: dict[str, Any], x: dict[str, int]) -> tuple[int, int]:
+def copy_bytes(p: Precision, x: dict[str, int]) -> tuple[int, int]:
     moved = cache_bytes(p, 2 * x["batch"] * x["kv_len"] * x["num_kv_heads"], x["head_dim"])
     return moved, moved
 
@@ -163,15 +160,61 @@ def test_bytes_follow_the_roles_of_a_precision(data: st.DataObject) -> None:
     if "num_kv_heads" in shape and "num_heads" in registry.param_names(name):
         shape["num_heads"] = shape["num_kv_heads"] * data.draw(st.integers(1, 8))
     cost = _core.cost(name, precision, shape)
-    assert (cost["bytes_read"], cost["bytes_written"]) == model(
-        dict(zip(ROLES, PRECISIONS[precision].roles, strict=True)), shape
-    )
+    assert (cost["bytes_read"], cost["bytes_written"]) == model(PRECISIONS[precision], shape)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(PRECISIONS)), st.integers(1, 300), st.integers(1, 700))
+def test_a_matrix_takes_its_values_and_scales(name: str, rows: int, columns: int) -> None:
+    kind = PRECISIONS[name]
+    expected = role_bytes(kind, "weight", rows, columns) + scale_bytes(kind, "weight", rows, columns)
+    assert _core.matrix_bytes(name, "weight", rows, columns) == expected
+    assert _core.matrix_bytes(name, "result", rows, columns) == role_bytes(kind, "result", rows, columns)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("fp7", "weight", 1, 1), ("fp16", "query", 1, 1), ("fp16", "weight", -1, 1), ("fp32", "weight", 1 << 61, 4)],
+)
+def test_no_bytes_of_what_is_no_matrix(words: tuple[str, str, int, int]) -> None:
+    with pytest.raises(ValueError, match=r"unknown|no bytes|larger"):
+        _core.matrix_bytes(*words)
 
 
 def test_lengths_are_summed_with_their_scales() -> None:
     cost = bwprof.cost("attention_decode", precision="int8", kv_lens=[100, 50], num_heads=6, num_kv_heads=2, head_dim=8)
     # q 2*6*8*2 = 192; 2*150*2 = 600 heads of 8 bytes and a scale of 4
     assert (cost.bytes_read, cost.bytes_written, cost.flops) == (192 + 7_200, 192, 28_800)
+
+
+# ---- what verification sees ----
+
+SHAPE = {"M": 2, "N": 5, "K": 300}
+SPOILED = {
+    "B_scale": lambda data: data[-2:] + data[:-2],  # each group's scale is another's
+    "B_zero": lambda data: bytes(byte ^ 0x11 for byte in data),
+    "B_whole_scale": lambda data: np.float32(np.frombuffer(data, np.float32) * 1.01).tobytes(),
+    "B": lambda data: bytes(byte >> 4 | (byte & 15) << 4 for byte in data),  # halves of a byte in the other order
+}
+NARROW = [name for name, kind in PRECISIONS.items() if kind.roles[0] == "fp16" and kind.roles[1] != "fp16"]
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_wrong_scale_zero_point_or_order_is_beyond_the_tolerance(name: str) -> None:
+    """What a kernel with such a fault would write lies further from the reference than verification allows."""
+    with _core.Device("cpu") as device, _core.Case(device, "gemm", name, SHAPE, seed=5) as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        inputs = case.inputs()
+        right = references.reference("gemm", case, operands, inputs)["D"]
+        limit = OPERATIONS["gemm"].allowed_error(name, SHAPE)
+
+        def worst(bits: dict[str, bytes]) -> float:
+            found = references.decode(operands["D"], case.run(bits)["D"])
+            return float(references.excess(found, right, limit, references.SPACING["fp16"]).max())
+
+        assert worst({}) <= 1
+        for spoiled in SPOILED.keys() & inputs.keys():
+            assert worst({spoiled: SPOILED[spoiled](inputs[spoiled])}) > 1, spoiled
 
 
 # ---- what has no kernel ----
@@ -223,7 +266,7 @@ def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
     [
         (["gemm", "--precision", "int8"], ["gemm on cpu runs in fp32, fp16, bf16, q4_0"]),
         (["gemm", "--precision", "tf32", "--once"], ["gemm on cpu runs in fp32, fp16, bf16, q4_0"]),
-        (["gemm", "--variant", "gemv", "--precision", "q4_0"], ["gemm gemv on cpu runs in fp32, fp16, bf16 "]),
+        (["gemm", "--variant", "blocked", "--precision", "q4_0"], ["gemm blocked on cpu runs in fp32, fp16, bf16 "]),
         (["gemm", "kv_copy", "--precision", "tf32,int8"], ["gemm on cpu", "kv_copy on cpu runs in fp32, fp16, bf16 "]),
     ],
 )

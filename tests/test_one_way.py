@@ -191,7 +191,7 @@ def test_flags_must_be_booleans(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (["--rel-ci", "0"], "--rel-ci is '0': allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'"),
+        (["--rel-ci", "0"], "--rel-ci is '0': allowed is a share between 0% and 100%, such as 0.5%"),
         (["--rel-ci", "100%"], "--rel-ci is '100%'"),
         (["--rel-ci", "x"], "--rel-ci is 'x'"),
         (["--max-seconds", "x"], "--max-seconds is 'x': a number of seconds from 0 on is needed"),
@@ -564,16 +564,16 @@ def test_each_spelling_of_a_precision_gives_one_name(
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        (["sweep", "gemm", "--precision", "int4"], "'q4_0'"),
-        (["model", "qwen2.5-0.5b", "--weights", "nf4"], "'q4_0'"),
+        (["sweep", "gemm", "--precision", "int4"], "'int4_g128'"),
+        (["model", "qwen2.5-0.5b", "--weights", "nf4"], "'int4_g128'"),
         (["model", "qwen2.5-0.5b", "--kv", "int4"], ""),
         *(
             (["predict", "gemm", "--precision", word], "'fp8_e4m3'")
             for word in ("fp8_e5m2", "FP8-E5M2", "fp6")
             if registry.precision_name(word) not in registry.precision_names()
         ),
-        (["variants", "gemm", "--precision", "Int-4"], "'q4_0'"),
-        (["plot", "speedup", "h200", "--to", "4bit"], "'q4_0'"),
+        (["variants", "gemm", "--precision", "Int-4"], "'int4_g128'"),
+        (["plot", "speedup", "h200", "--to", "4bit"], "'int4_g128'"),
         (["roofline", "x.json"], "'plot roofline'"),
         (["heatmap", "x.json"], "'plot heatmap'"),
         (["bench"], "'sweep'"),

@@ -120,7 +120,7 @@ def test_undecided_cases_do_not_pass_a_gate(capsys: pytest.CaptureFixture[str]) 
 # The interval's upper end, the verdict, what stopped it; the exit code of --fail-on 2%, and what it says.
 GATES = [
     (1.03, "undecided", "time", 3, "undecided: B may be 3.00 % slower (why); --max-seconds is 60: more would tell"),
-    (1.03, "undecided", "precise", 3, "undecided: B may be 3.00 % slower (why); --rel-ci is 0.01: less would tell"),
+    (1.03, "undecided", "precise", 3, "undecided: B may be 3.00 % slower (why); --rel-ci is 1%: less would tell"),
     (1.015, "undecided", "time", 0, ""),  # not by as much, whatever it is
     (1.03, "same", "time", 0, ""),
     (1.06, "slower", "time", 1, "B is slower"),

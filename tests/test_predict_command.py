@@ -124,7 +124,7 @@ def test_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:
         (["gemm", "--device", "L4", "--roofs", "x.json"], "--device and --roofs both say which device"),
         (["gemm", "--roofs", "nowhere.json"], "no such file or folder: nowhere.json"),
         (["gemm", "--efficiency", "much"], "--efficiency is 'much'"),
-        (["gemm", "--efficiency", "120%"], "efficiency is 1.2: allowed is a share from 1e-06 to 1"),
+        (["gemm", "--efficiency", "120%"], "--efficiency is '120%': a share such as 10% is needed"),
         (["gemm", "-p", "m=1"], "unknown parameter of gemm 'm'"),
         (["attention_decode", "-p", "kv_lens=1,2"], "lengths are given by --kv-lens 100,7000 (in Python kv_lens=["),
         (["gemm", "--kv-lens", "1,2"], "kv_lens: gemm takes none"),

@@ -33,7 +33,7 @@ def test_operations_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) ->
     assert describe.main_operations(["kv_copy", "kv_copy"]) == 0
     said = capsys.readouterr().out
     assert said.count("kv_copy: ") == 1
-    formula = "bytes_written = 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)"
+    formula = "bytes_written = 2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales("
     assert formula in said
 
 

@@ -253,7 +253,7 @@ def test_the_core_refuses_bad_arguments() -> None:
         with pytest.raises(ValueError, match="nave"):
             device.kernels("gemm", "fp32", {}, "nave")
         with pytest.raises(bwprof.errors.UnsupportedError, match="not in this precision"):
-            device.kernels("gemm", "q4_0", {}, "gemv")
+            device.kernels("gemm", "q4_0", {}, "blocked")
         for mistake in ((), ("gemm", "fp32", {}), ("gemm", 3, {}, "naive"), ("gemm", "fp32", 3, "naive")):
             with pytest.raises(TypeError):
                 device.kernels(*mistake)

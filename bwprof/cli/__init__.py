@@ -15,7 +15,7 @@ from bwprof.text.parsing import describe_unknown, nearest_name
 # Each command's module, arguments, and what it does.
 _COMMANDS = {
     "sweep": ("sweep", "[options]", "measure operations; the default command"),
-    "ab": ("experiments", "A B", "measure which of two is faster, turn by turn"),
+    "ab": ("experiments", "A B", "measure which of two is faster, in short turns"),
     "ablation": ("experiments", "OPERATION", "measure an operation's variants: what each changes and gains"),
     "model": ("model", "MODEL", "tokens per second of a language model, and what limits them"),
     "analyze": ("results", "RUN|FILE", "what limits a run, where its time is lost, what helps"),
@@ -28,7 +28,7 @@ _COMMANDS = {
     "compare": ("compare", "BASE NEW", "what became slower by more than chance; can fail a CI job"),
     "plot": ("plot", "[KIND] RUN|FILE...", "pictures: bandwidths, roofline, lines, speed-ups, ..."),
     "predict": ("predict", "OPERATION --device NAME", "how long operations take on a device that is not present"),
-    "roofs": ("predict", "[list|export|import]", "the stored roofs of this machine's devices"),
+    "roofs": ("predict", "[list|export|import]", "the stored roofs (fastest measured rates) of this machine"),
     "ncu": ("importers", "show|capture|compare", "what Nsight Compute measured"),
     "import": ("importers", "KIND FILE", "the files of ncu, rocprof, torch.profiler and Nsight Systems, as rows"),
     "variants": ("describe", "[OPERATION]", "kernels, their registers, occupancy and names"),
@@ -52,7 +52,8 @@ _SYNONYMS = {
 _USAGE_END = """
 bwprof COMMAND --help lists the options of a command. bwprof --version prints the version.
 
-A RUN may be a recorded run: h100 or h200 (the default suite), h100_llama or h200_llama (a model's step).
+A RUN is the folder that bwprof sweep or bwprof model prints, or a recorded run: h100 or h200 (the default suite),
+h100_llama or h200_llama (bwprof model).
 Try without a GPU: bwprof analyze h200
 """
 

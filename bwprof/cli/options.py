@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
-import math
 import re
 import sys
 import time
@@ -62,7 +61,7 @@ operations=OPERATION*  operations or cases of a suite; bwprof sweep --list names
 
 PARAM = """\
 -p, --param NAME=V1,V2,… ...  values of a parameter: M=1,16, kv_len=1Ki..64Ki:x2 (doubled) or M=1..64:+8 (steps of 8);
-  several lists are combined (repeatable)
+  of several lists each combination is a case (repeatable)
 """
 
 SINGLE_PARAM = """\
@@ -79,11 +78,11 @@ ONLY = """\
 
 CASES = f"""\
 {PARAM}
---seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len where there is none; without
-  OPERATION, those of the attention operations
+--seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len if an operation lacks it; without
+  OPERATION: measure the attention operations
 {KV_LENS}
 --precision P,… ...  precisions, such as fp32,fp16
---suite NAME|FILE.toml  a list of cases; with OPERATION, only its cases
+--suite NAME|FILE.toml  a list of cases; with OPERATION only the cases that it names
 {ONLY}"""
 
 DEVICE = """\
@@ -94,10 +93,10 @@ DEVICE = """\
 CASES_AND_DEVICES = f"""\
 what to measure:
 {CASES}
---variant V,… ...  kernels to run, or all (default: the best one for the shape)
+--variant V,… ...  variants to run, or all (default: the best one for the shape)
 --cache cold|hot|both,… ...  cold: inputs outside the cache; hot: inside; both: a row of each (default: the
   suite's, else cold)
---timer NAME  on a GPU graph (default), events (biased by microseconds) or cupti (kernel timestamps); on a CPU
+--timer NAME  on a GPU: graph (default), events (biased by microseconds) or cupti (kernel timestamps); on a CPU:
   monotonic
 --counters  count the DRAM and L2 bytes of a launch with hardware counters (GPU; needs privileges)
 --metrics M,… ...  replay each launch many times and count tensor, fma, occupancy, stalls, bank_conflicts, sectors,
@@ -121,16 +120,15 @@ MARKDOWN = """\
 """
 
 EFFICIENCY = f"""\
---efficiency SHARE|RUN|FILE  the share of its roof that a kernel reaches, such as 90%, or results to learn it from
-  (default: {DEFAULT_EFFICIENCY})
+--efficiency SHARE|RUN|FILE  the share of its roof that a kernel reaches, such as 80%, or results to learn it from
+  (default: {DEFAULT_EFFICIENCY:.0%})
 """
 
 OUTPUT = f"""\
 output:
 --output DIR  parent of the run's folder (default: {DEFAULT_OUTPUT}), or one file ending in .json or .csv
 {FILES}
---classic-csv FILE|-  at the end write the finished rows with the nine columns operation to bytes_written, for older
-  tools
+--classic-csv FILE|-  at the end write a CSV of nine columns, operation to bytes_written, for older tools
 --proof-bundle [ROOT] = {ROOT}  at the end write reports, metadata, results and a picture to ROOT/RUN_ID
 --trace FILE|-  at the end write a timeline of the cases, for Perfetto and chrome://tracing
 --prometheus FILE|-  at the end replace FILE: bandwidth, % attainable and flags of each case, for node_exporter
@@ -143,18 +141,19 @@ DRY_RUN = """\
 """
 
 LIMITS = f"""\
---max-total-seconds SECONDS  limit of the whole run: later cases are skipped (drawing may take five seconds more)
+--max-total-seconds SECONDS  limit of the whole run: bwprof skips later cases (drawing may take five seconds more)
 --max-case-seconds SECONDS  limit of one case, which then fails (default: ten minutes plus fifty times its estimate)
---max-seconds SECONDS|0  limit of one case's sampling (default: the suite's, else {DEFAULT_CASE_SECONDS:g})
+--max-seconds SECONDS|0  limit of one case's sampling, after its first ten samples (default: the suite's, else
+  {DEFAULT_CASE_SECONDS:g})
 """
 
 SAMPLING = """\
 --target-seconds SECONDS  sampling time of the whole run, divided among its cases (default: the suite's)
---rel-ci FRACTION  stop sampling when the median is known within this share: 0.01 or 1% (default: 0.5%)
+--rel-ci SHARE  stop sampling when the median is known within this share, such as 1% (default: 0.5%)
 """
 
 ROOFS = """\
---roofs auto|stored|RUN|FILE  the roofs that rows are compared with. auto (default): stored ones that pass a check, else
+--roofs auto|stored|RUN|FILE  the roofs to compare rows with. auto (default): stored ones if they pass a check, else
   measured now; stored: without a check; RUN or FILE: those of a run, or of bwprof roofs export
 --no-roofs  use no roofs: quicker, but leaves columns empty
 --recalibrate  measure the device's roofs again, and store them in $XDG_CACHE_HOME or ~/.cache
@@ -193,8 +192,8 @@ def split(text: str, name: str) -> tuple[str, ...]:
 def read_share(text: str, name: str, alternative: str = "") -> float:
     """Read a share, as 0.9 or 90%; the message names the `alternative` that is allowed, too."""
     value = number_or_nan(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if math.isnan(value):
-        raise ValueError(f"{name} is '{quote_text(text)}': a share such as 0.1 or 10% is needed{alternative}")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is '{quote_text(text)}': a share such as 10% is needed{alternative}")
     return value
 
 
@@ -222,8 +221,8 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "LENGTH,…": registry.parse_lengths,
     "SECONDS": partial(parse_seconds, text=True),
     "SECONDS|0": partial(parse_seconds, from_zero=True, text=True),
-    "FRACTION": parse_fraction,
-    "SHARE": read_share,
+    "SHARE": parse_fraction,
+    "SHARE|0": read_share,
     "GB/S": partial(_read_positive, needed="a bandwidth in GB/s"),
     "US": partial(_read_positive, needed="a positive number of microseconds"),
     **dict.fromkeys(("P,…", "V,…", "M,…", "PATTERN,…", "cold|hot|both,…"), split),

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from bwprof import registry
+from bwprof import _core, registry
 from bwprof.llm.architecture import Architecture, check_int
 from bwprof.text.parsing import describe_unknown, finite_or_none, parse_bytes, repr_short
 
@@ -259,24 +259,14 @@ class Fit:
         return self.weights + self.kv <= self.usable
 
 
-@cache
-def _type_bytes(precision: str, role: str) -> tuple[int, int, int]:
-    """Return an operand type's bytes of a block, elements of a block, and bytes of a scale (0 without one)."""
-    types = registry.precision_types(precision)
-    kind, scale = types[role], types["scale"]["block_bytes"] if "scale" in types else 0
-    return kind["block_bytes"], kind["block_elems"], scale if kind["narrow"] else 0
-
-
 def matrix_bytes(rows: int, columns: int, precision: str) -> int:
-    """Return the bytes of a matrix of weights with its rows' scales."""
-    size, elems, scale = _type_bytes(precision, "weight")
-    return rows * (-(-columns // elems) * size + scale)
+    """Return the bytes of a matrix of weights with its scales."""
+    return _core.matrix_bytes(precision, "weight", rows, columns)
 
 
 def kv_token_bytes(model: Architecture, precision: str) -> int:
     """Return the bytes of K and V of one token in one layer, with each head's scales."""
-    size, elems, scale = _type_bytes(precision, "cache")
-    return 2 * model.num_kv_heads * (-(-model.head_dim // elems) * size + scale)
+    return 2 * _core.matrix_bytes(precision, "cache", model.num_kv_heads, model.head_dim)
 
 
 def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> int:
@@ -289,8 +279,7 @@ def kv_bytes(model: Architecture, precision: str, batch: int, context: int) -> i
 def weight_bytes(model: Architecture, precision: str) -> int:
     """Return the bytes of all matrices and embeddings; narrow formats store embeddings in 16 bits."""
     matrices = sum(count * matrix_bytes(rows, columns, precision) for _, rows, columns, count in model.matrices())
-    size, elems, _ = _type_bytes(precision, "result")
-    return matrices + model.embedding_elements * size // elems
+    return matrices + _core.matrix_bytes(precision, "result", 1, model.embedding_elements)
 
 
 def bytes_read_by(part: StepPart, model: Architecture) -> int:

@@ -62,8 +62,8 @@ KINDS = {
     "heatmap": PictureKind(heatmap, "bandwidth, time, ... over two parameters", _TWO, one_operation=True),
     "speedup": PictureKind(speedup, "what a narrower precision gains: bytes x bandwidth", _BOTH),
     "model": PictureKind(model, "a model's time per token by operation", _MODEL),
-    "roofs": PictureKind(roofs, "the device's own streams over size", _ROOFS),
-    "ridge": PictureKind(ridge, "ridges of known devices by year", _DEVICE),
+    "roofs": PictureKind(roofs, "the device's measured streams over their sizes", _ROOFS),
+    "ridge": PictureKind(ridge, "ridge points of known devices by year", _DEVICE),
 }
 
 

@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("bwprof", "memory bandwidth (bwprof)")
     for option, metavar, what in (
         ("baseline", "NAME", "compare each measured row with this baseline (a name or a file)"),
-        ("fail-on", "WHAT", "fail tests with a row that is twice: slower, any (or faster), 5%% (slower, maybe by 5%%)"),
+        ("fail-on", "WHAT", "slower: fail if a row is slower twice; any: or faster twice; 5%%: slower, maybe by 5%%"),
         ("save", "NAME", "save the session's rows as a baseline"),
         ("dir", "FOLDER", "the folder of baselines (default: .bwprof/baselines)"),
     ):

@@ -77,7 +77,7 @@ def history(
     last : int, optional
         Select the last runs that have such rows; they are still compared with the runs before them.
     gate : float or str
-        The smallest difference that matters, as a fraction or as "3%": see `bwprof.results.pairs.times_differ`.
+        The smallest difference that matters, 0.03 or "3%": see `bwprof.results.pairs.times_differ`.
     progress : callable, optional
         Called with (done, total) while runs are read.
 

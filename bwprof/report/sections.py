@@ -387,7 +387,7 @@ def _range(rows: Sequence[Mapping[str, Any]], name: str, unit: str, *, scale: fl
     if f"{low:.3g}" == f"{high:.3g}":
         return f"{middle:.4g} {unit}"
     spec = ".3g" if high < 1e3 else ".0f"
-    return f"{low:{spec}} to {high:{spec}} {unit}, middle {middle:{spec}}"
+    return f"{low:{spec}} to {high:{spec}} {unit}, median {middle:{spec}}"
 
 
 def _count_rows(rows: Iterable[Mapping[str, Any]], name: str) -> list[str]:

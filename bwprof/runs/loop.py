@@ -217,7 +217,7 @@ class RunLoop:
         """Measure (row number, item, seconds of sampling) a second time, as many as there is time for."""
         until = time.monotonic() + min(seconds_left, self.limits.left())
         if disturbed:
-            self.progress.stage("disturbed cases once more")
+            self.progress.stage("measuring disturbed cases again")
         for number, item, seconds in disturbed:
             if time.monotonic() >= until:
                 return

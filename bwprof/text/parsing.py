@@ -336,9 +336,9 @@ def parse_fraction(value: Any, name: str) -> float:
         number = number_or_nan(value.strip().removesuffix("%"))
         fraction = finite_or_none(number / 100 if value.strip().endswith("%") else number)
     if fraction is None or not 0 < fraction < 1:
-        raise ValueError(
-            f"{name} is {repr_short(value)}: allowed is a fraction between 0 and 1, such as 0.005 or '0.5%'"
-        )
+        typed = "a share between 0% and 100%, such as 0.5%"  # on a command line
+        allowed = typed if name.startswith("-") else "a fraction between 0 and 1, such as 0.005"
+        raise ValueError(f"{name} is {repr_short(value)}: allowed is {allowed}")
     return fraction
 
 

@@ -38,9 +38,10 @@ typedef struct bw_dims {
     const struct bw_op *op; /* bw_op_complete sets it */
 } bw_dims;
 
-/* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache, e_result and e_scale (bytes
- * of an element of that role, 0 where the precision has none; e_cache then is e_activation), and keys: batch * kv_len,
- * or the sum of kv_lens. */
+/* The cost as text: expressions in the parameters' names, e_activation, e_weight, e_cache and e_result (bytes of an
+ * element of that role, 0 where the precision has none; e_cache then is e_activation), activation_scales(rows,
+ * columns), weight_scales and cache_scales (bytes of the scales and zero points of such a matrix), and keys: batch *
+ * kv_len, or the sum of kv_lens. */
 typedef struct bw_formula {
     const char *bytes_read, *bytes_written, *flops;
 } bw_formula;
@@ -72,11 +73,15 @@ typedef struct bw_operand {
     int rank;
     int64_t shape[BW_MAX_RANK]; /* row-major */
     int64_t row_elems;          /* so many elements begin with a block of their own; 0: all lie behind each other */
-    const char *scale_of;       /* the operand whose elements these multiply, each a stretch of them; NULL = none */
-    double value;               /* BW_RECIPE_POSITIVE */
-    int64_t minimum, maximum;   /* BW_RECIPE_HOST, BW_RECIPE_LIST: what an element may be */
-    int64_t moved;              /* elements that the cost counts; 0: all of them, < 0: none (lengths, checksums) */
-    int64_t elems, bytes;       /* from the shape and the type, filled by bw_op_operands; 0 of an absent one */
+    /* Of scales and zero points: the operand that they serve (NULL = none), a matrix of so many columns; how many rows
+     * and columns of it each serves; whether they are subtracted, before scales multiply. */
+    const char *scale_of;
+    int64_t columns, rows_each, columns_each;
+    bool is_zero_point;
+    double value;             /* BW_RECIPE_POSITIVE */
+    int64_t minimum, maximum; /* BW_RECIPE_HOST, BW_RECIPE_LIST: what an element may be */
+    int64_t moved;            /* elements that the cost counts; 0: all of them, < 0: none (lengths, checksums) */
+    int64_t elems, bytes;     /* from the shape and the type, filled by bw_op_operands; 0 of an absent one */
 } bw_operand;
 
 /* One stretch of output, as the reference works it out: `count` elements of operand `operand` from `offset` on. */
@@ -163,6 +168,9 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
 
 /* What the operands move and the FLOPs; algorithmic = compulsory here. Fails when a sum overflows. */
 bw_status bw_op_cost(const bw_op *op, const bw_dims *dims, const bw_precision *precision, bw_cost *out);
+
+/* Bytes of a matrix with its scales; fails when they overflow. */
+bw_status bw_matrix_bytes(bw_dtype dtype, const bw_scaling *scaling, int64_t rows, int64_t columns, int64_t *out);
 
 /* Of the present ones; -1: there is none of this name. */
 int bw_operand_find(const bw_operand *operands, int count, const char *name);

@@ -41,6 +41,20 @@ bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int coun
     return BW_OK;
 }
 
+bw_status bw_matrix_bytes(bw_dtype dtype, const bw_scaling *scaling, int64_t rows, int64_t columns, int64_t *out) {
+    enum { PARTS = 4 };
+    bw_operand parts[PARTS];
+    parts[0] = bw_operand_make("values", BW_IN, dtype, BW_SHAPE(rows, columns));
+    parts[0].row_elems = columns;
+    bw_operand_scale_matrix((const char *const[]){"scales", "zero points", "scale"}, &parts[0], rows, columns, scaling,
+                            &parts[1], &parts[2], &parts[3]);
+    *out = 0;
+    if (rows == 0 || columns == 0) return BW_OK;
+    BW_TRY(bw_operand_measure("a matrix", parts, PARTS));
+    for (int i = 0; i < PARTS; i++) *out += parts[i].bytes;
+    return BW_OK;
+}
+
 static void store(bw_dtype dtype, float value, int64_t index, void *out) {
     const bw_dtype_info *info = bw_dtype_get(dtype);
     info->encode_blocks(&value, 1, (char *)out + index * info->block_bytes);
@@ -76,17 +90,25 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
     }
 }
 
+static bool serves(const bw_operand *scales, const bw_operand *operand) {
+    return scales->present && scales->scale_of && strcmp(scales->scale_of, operand->name) == 0;
+}
+
+static int64_t padded_row(const bw_operand *operand) {
+    const int block = bw_dtype_get(operand->dtype)->block_elems;
+    return bw_ceil_div(operand->row_elems, block) * block;
+}
+
 bw_source bw_source_of(const bw_operand *operands, int count, int index, uint64_t seed) {
     const bw_operand *operand = &operands[index];
-    const int block = bw_dtype_get(operand->dtype)->block_elems;
-    bw_source source = {.operand = operand,
-                        .key = bw_input_key_make(seed, index),
-                        .padded = bw_ceil_div(operand->row_elems, block) * block};
-    for (int i = 0; i < count; i++) {
-        const bw_operand *scales = &operands[i];
-        if (!scales->present || !scales->scale_of || strcmp(scales->scale_of, operand->name) != 0) continue;
-        source.scales = scales;
-        source.scale_key = bw_input_key_make(seed, i);
+    bw_source source = {.operand = operand, .key = bw_input_key_make(seed, index), .padded = padded_row(operand)};
+    int found = 0;
+    for (int zeros = 1; zeros >= 0; zeros--) {
+        for (int i = 0; i < count; i++) {
+            if (!serves(&operands[i], operand) || operands[i].is_zero_point != (zeros == 1)) continue;
+            source.scales[found] = &operands[i];
+            source.scale_keys[found++] = bw_input_key_make(seed, i);
+        }
     }
     return source;
 }
@@ -105,29 +127,40 @@ static void read_stretch(const bw_operand *operand, bw_input_key key, int64_t fi
     }
 }
 
-static void apply_scales(const bw_source *source, int64_t first, int64_t count, double *out) {
-    const int64_t each = source->operand->elems / source->scales->elems;
+/* Elements of the shape; `padded`: of a stored row. */
+static void read_rows(const bw_operand *operand, bw_input_key key, int64_t padded, int64_t first, int64_t count,
+                      double *out) {
+    const int64_t row = operand->row_elems;
+    for (int64_t done = 0, taken; done < count; done += taken) {
+        int64_t at = first + done;
+        taken = count - done;
+        if (padded != row) {
+            taken = bw_min64(taken, row - at % row);
+            at = at / row * padded + at % row;
+        }
+        read_stretch(operand, key, at, taken, out + done);
+    }
+}
+
+/* Scales, or zero points, of elements [first, first + count) of the matrix. */
+static void apply_scales(const bw_operand *scales, bw_input_key key, int64_t first, int64_t count, double *out) {
+    const int64_t columns = scales->columns, wide = bw_ceil_div(columns, scales->columns_each);
     for (int64_t done = 0; done < count;) {
-        const int64_t scaled = (first + done) / each;
-        const int64_t end = bw_min64(count, (scaled + 1) * each - first);
+        const int64_t row = (first + done) / columns, column = (first + done) % columns;
+        const int64_t place = column / scales->columns_each;
+        const int64_t end = bw_min64(columns, (place + 1) * scales->columns_each);
+        const int64_t stop = bw_min64(count, done + end - column);
         double scale;
-        read_stretch(source->scales, source->scale_key, scaled, 1, &scale);
-        for (; done < end; done++) out[done] *= scale;
+        read_rows(scales, key, padded_row(scales), row / scales->rows_each * wide + place, 1, &scale);
+        for (; done < stop; done++) out[done] = scales->is_zero_point ? out[done] - scale : out[done] * scale;
     }
 }
 
 void bw_source_read(const bw_source *source, int64_t first, int64_t count, double *out) {
-    const int64_t row = source->operand->row_elems;
-    for (int64_t done = 0, taken; done < count; done += taken) {
-        int64_t at = first + done;
-        taken = count - done;
-        if (source->padded != row) {
-            taken = bw_min64(taken, row - at % row);
-            at = at / row * source->padded + at % row;
-        }
-        read_stretch(source->operand, source->key, at, taken, out + done);
+    read_rows(source->operand, source->key, source->padded, first, count, out);
+    for (int i = 0; i < BW_SOURCE_SCALES && source->scales[i]; i++) {
+        apply_scales(source->scales[i], source->scale_keys[i], first, count, out);
     }
-    if (source->scales) apply_scales(source, first, count, out);
 }
 
 /* Of numbers that are uniform from half of `value` up to it: their mean square is 7/12 of its square. */
@@ -139,6 +172,12 @@ double bw_source_inverse_square(const bw_source *source) {
     const bw_operand *operand = source->operand;
     double result = operand->recipe == BW_RECIPE_HASH ? bw_dtype_get(operand->dtype)->inverse_square
                                                       : positive_inverse_square(operand);
-    if (source->scales) result *= positive_inverse_square(source->scales);
+    for (int i = 0; i < BW_SOURCE_SCALES && source->scales[i]; i++) {
+        if (source->scales[i]->is_zero_point) {
+            result *= 77.5 / 42.5; /* q and z uniform from 0 to 15: q q is 77.5 on average, (q - z) (q - z) is 42.5 */
+        } else {
+            result *= positive_inverse_square(source->scales[i]);
+        }
+    }
     return result;
 }

@@ -25,15 +25,37 @@ static inline bw_operand bw_operand_make(const char *name, bw_role role, bw_dtyp
  * of values in [-1, 1). */
 double bw_operand_scale(bw_dtype of);
 
-/* The same for the scales of `of`: numbers that make elements of about 1 of its generated ones. Absent where dtype is
- * BW_NONE. */
-static inline bw_operand bw_operand_scales(const char *name, const bw_operand *of, bw_dtype dtype, int rank,
-                                           const int64_t *shape) {
-    bw_operand made = bw_operand_make(name, of->role, dtype, rank, shape);
-    made.scale_of = of->name;
+/* The scales of `of`, a matrix of so many columns: numbers that make elements of about 1 of its generated ones. Absent
+ * where `scaling` has none. `shape` is theirs. */
+static inline bw_operand bw_operand_scales(const char *name, const bw_operand *of, int64_t columns,
+                                           const bw_scaling *scaling, int rank, const int64_t *shape) {
+    bw_operand made = bw_operand_make(name, of->role, scaling->type, rank, shape);
     if (made.recipe == BW_RECIPE_HASH) made.recipe = BW_RECIPE_POSITIVE;
     if (made.present) made.value = bw_operand_scale(of->dtype);
+    made.scale_of = of->name;
+    made.columns = columns;
+    made.rows_each = scaling->rows ? scaling->rows : INT64_MAX;
+    made.columns_each = scaling->columns ? scaling->columns : columns;
     return made;
+}
+
+/* What a matrix of rows and columns has beside it: scales, zero points, and a scale for the whole; `names` in that
+ * order, NULL where it cannot have such. */
+static inline void bw_operand_scale_matrix(const char *const names[3], const bw_operand *of, int64_t rows,
+                                           int64_t columns, const bw_scaling *scaling, bw_operand *scales,
+                                           bw_operand *zeros, bw_operand *whole) {
+    const int64_t high = scaling->rows ? bw_ceil_div(rows, scaling->rows) : 1;
+    const int64_t wide = scaling->columns ? bw_ceil_div(columns, scaling->columns) : 1;
+    *scales = bw_operand_scales(names[0], of, columns, scaling, scaling->columns ? 2 : 1, (int64_t[]){high, wide});
+    *zeros = *scales;
+    zeros->name = names[1];
+    zeros->dtype = scaling->zero;
+    zeros->present = scaling->zero != BW_NONE;
+    zeros->recipe = BW_RECIPE_HASH;
+    zeros->row_elems = wide;
+    zeros->is_zero_point = true;
+    *whole = bw_operand_scales(names[2], of, columns, &(bw_scaling){.type = scaling->whole}, BW_SHAPE(1));
+    whole->value = 1.0;
 }
 
 /* Whole numbers of a range: a list of the caller's, or what the operation's host_input makes. */
@@ -50,9 +72,10 @@ static inline bw_operand bw_operand_indices(const char *name, bw_recipe recipe, 
 bw_status bw_operand_measure(const char *op_name, bw_operand *operands, int count);
 
 /* A generated operand as numbers, scaled where it has scales: what reference rows are worked out from. */
+enum { BW_SOURCE_SCALES = 3 };
 typedef struct bw_source {
-    const bw_operand *operand, *scales; /* scales NULL: there are none */
-    bw_input_key key, scale_key;
+    const bw_operand *operand, *scales[BW_SOURCE_SCALES]; /* zero points first; NULL: there are no more */
+    bw_input_key key, scale_keys[BW_SOURCE_SCALES];
     int64_t padded; /* elements of a stored row */
 } bw_source;
 

@@ -66,17 +66,49 @@ static const char *type_name(bw_dtype dtype) {
     return dtype == BW_NONE ? NULL : bw_dtype_get(dtype)->name;
 }
 
+static PyObject *scaling_dict(const bw_scaling *scaling) {
+    if (scaling->type == BW_NONE) Py_RETURN_NONE;
+    return Py_BuildValue("{s:s,s:i,s:i,s:z,s:z}", "type", type_name(scaling->type), "rows", scaling->rows, "columns",
+                         scaling->columns, "zero", type_name(scaling->zero), "whole", type_name(scaling->whole));
+}
+
 static PyObject *precisions(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < BW_PRECISION_COUNT; i++) {
         const bw_precision *row = bw_precision_get((bw_precision_id)i);
-        PyObject *item = Py_BuildValue("{s:s,s:z,s:z,s:z,s:z,s:z,s:z,s:s}", "name", row->name, "activation",
-                                       type_name(row->activation), "weight", type_name(row->weight), "cache",
-                                       type_name(row->cache), "result", type_name(row->result), "compute",
-                                       type_name(row->compute), "scale", type_name(row->scale), "text", row->text);
+        PyObject *item =
+            Py_BuildValue("{s:s,s:z,s:z,s:z,s:z,s:z,s:N,s:N,s:N,s:s}", "name", row->name, "activation",
+                          type_name(row->activation), "weight", type_name(row->weight), "cache", type_name(row->cache),
+                          "result", type_name(row->result), "compute", type_name(row->compute), "activation_scales",
+                          scaling_dict(row->activation_scales), "weight_scales", scaling_dict(row->weight_scales),
+                          "cache_scales", scaling_dict(row->cache_scales), "text", row->text);
         core_append(&list, item);
     }
     return list;
+}
+
+static PyObject *matrix_bytes(PyObject *module, PyObject *args) {
+    static const char *const roles[] = {"activation", "weight", "cache", "result", NULL};
+    const char *name, *role;
+    long long rows, columns;
+    char allowed[64];
+    int64_t bytes;
+    const bw_precision *precision;
+    if (!PyArg_ParseTuple(args, "ssLL", &name, &role, &rows, &columns)) return NULL;
+    if (core_check(module, bw_precision_find(name, &precision)) < 0) return NULL;
+    const int index = bw_name_find(role, bw_name_of_text, roles, allowed, sizeof allowed);
+    if (index < 0) {
+        return core_raise(module, bw_fail(BW_CODE_INVALID, "unknown role '%.200s': allowed are %s", role, allowed));
+    }
+    if (rows < 0 || columns < 0) {
+        return core_raise(module, bw_fail(BW_CODE_INVALID, "a matrix of %lld x %lld has no bytes", rows, columns));
+    }
+    static const bw_scaling none = {.type = BW_NONE};
+    const bw_dtype types[] = {precision->activation, precision->weight, precision->cache, precision->result};
+    const bw_scaling *const scales[] = {precision->activation_scales, precision->weight_scales, precision->cache_scales,
+                                        &none};
+    if (core_check(module, bw_matrix_bytes(types[index], scales[index], rows, columns, &bytes)) < 0) return NULL;
+    return PyLong_FromLongLong(bytes);
 }
 
 static PyObject *dtypes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
@@ -356,6 +388,7 @@ PyMethodDef core_methods[] = {
     {"bandwidth_gb_s", CORE_WITH_KEYWORDS(bandwidth_gb_s), "bandwidth_gb_s(bytes, seconds)\n--\n\n"},
     {"case_seconds", case_seconds, METH_VARARGS, "case_seconds(seconds_left, cases_left, most, /)\n--\n\n"},
     {"statistics", statistics, METH_O, "statistics(samples_ns, /)\n--\n\n"},
+    {"matrix_bytes", matrix_bytes, METH_VARARGS, "matrix_bytes(precision, role, rows, columns, /)\n--\n\n"},
     {"encode", encode, METH_VARARGS, "encode(dtype, values, /)\n--\n\n"},
     {"decode", decode, METH_VARARGS, "decode(dtype, data, /)\n--\n\n"},
     {NULL, NULL, 0, NULL},

@@ -8,7 +8,24 @@ from operations import F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
 
 
 def gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    return {"D": x["A"] @ x["B"].T + (x["C"] if p["beta"] else 0)}
+    return {"D": x["A"] @ weights(x).T + (x["C"] if p["beta"] else 0)}
+
+
+def weights(x: Arrays) -> np.ndarray:
+    """B, less its zero points, times its scales: of rows, or of groups of a row."""
+    values = x["B"]
+    if "B_zero" in x:
+        values = values - spread(x["B_zero"], values.shape[1])
+    if "B_scale" in x:
+        values = values * spread(x["B_scale"], values.shape[1])
+    return values * x.get("B_whole_scale", 1)
+
+
+def spread(groups: np.ndarray, columns: int) -> np.ndarray:
+    if groups.ndim == 1:
+        return groups[:, None]
+    size = next(size for size in (16, 32, 64, 128) if -(-columns // size) == groups.shape[1])
+    return np.repeat(groups, size, axis=1)[:, :columns]
 
 
 def allowed_error(precision: str, p: Shape) -> float:
@@ -50,6 +67,12 @@ OPERATIONS = {
             # a byte each of 4096 + 4096*4096, a scale of 4 bytes for each of 1 + 4096 rows
             ("int8", {"M": 1, "N": 4096, "K": 4096}, 16_797_700, 8_192, 33_554_432),
             ("fp8_e4m3", {"M": 1, "N": 4096, "K": 4096}, 16_797_700, 8_192, 33_554_432),
+            # no scales of activations: 3*130*2 + 5*130 + 5*4
+            ("int8_w8a16", {"M": 3, "N": 5, "K": 130}, 1_450, 30, 3_900),
+            # rows of 65 bytes, two scales of 2 and a byte of zero points: 3*130*2 + 5*(65 + 4 + 1)
+            ("int4_g128", {"M": 3, "N": 5, "K": 130}, 1_130, 30, 3_900),
+            # rows of 65 bytes and 9 scales, one of 4: 3*130*2 + 5*(65 + 9) + 4
+            ("nvfp4", {"M": 3, "N": 5, "K": 130}, 1_154, 30, 3_900),
         ],
     ),
 }

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from precisions import Precision
+from precisions import ROWS, Precision, StoredType
 
 
 def value(bits: int) -> float:
@@ -18,9 +18,14 @@ def value(bits: int) -> float:
 VALUES = np.array([value(bits) for bits in range(256)])
 
 PRECISION = Precision(
-    roles=("fp8_e4m3", "fp8_e4m3", "fp8_e4m3", "fp16", "fp8_e4m3", "fp32"),
+    roles=("fp8_e4m3", "fp8_e4m3", "fp8_e4m3", "fp16", "fp8_e4m3"),
+    scales=(ROWS, ROWS, ROWS),
     gemm_bytes=(16_797_700, 8_192),  # 4096 + 4096*4096, and a scale of 4 for each of 1 + 4096 rows; 4096 * 2
-    block=(1, 1),
-    decode=lambda data: VALUES[np.frombuffer(data, np.uint8)],
-    encoded=([1.0, -2.5, 448.0, 1e9, math.inf, math.nan], "38c27e7e7e7f"),
+    types={
+        "fp8_e4m3": StoredType(
+            block=(1, 1),
+            decode=lambda data: VALUES[np.frombuffer(data, np.uint8)],
+            encoded=([1.0, -2.5, 448.0, 1e9, math.inf, math.nan], "38c27e7e7e7f"),
+        )
+    },
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from precisions import Precision
+from precisions import Precision, StoredType
 
 
 def decode(data: bytes) -> np.ndarray:
@@ -12,10 +12,14 @@ def decode(data: bytes) -> np.ndarray:
 
 
 PRECISION = Precision(
-    roles=("fp16", "q4_0", None, "fp16", "fp16", None),
+    roles=("fp16", "q4_0", None, "fp16", "fp16"),
     gemm_bytes=(9_445_376, 8_192),  # 4096*4096/32 blocks of 18, and 4096 activations of 2; 4096 * 2
-    block=(32, 18),
-    decode=decode,
-    # d = 0.25, the quotient of the largest value, -2, and -8
-    encoded=([(i - 16) / 8 for i in range(32)], "0034809191a2a2b3b3c4c4d5d5e6e6f7f7f8"),
+    types={
+        "q4_0": StoredType(
+            block=(32, 18),
+            decode=decode,
+            # d = 0.25, the quotient of the largest value, -2, and -8
+            encoded=([(i - 16) / 8 for i in range(32)], "0034809191a2a2b3b3c4c4d5d5e6e6f7f7f8"),
+        )
+    },
 )

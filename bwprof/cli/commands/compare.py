@@ -53,16 +53,16 @@ what to compare:
 --across  also compare rows of different devices, drivers or timers
 {_DIR}
 how to judge:
---fail-on WHAT = never  exit with 1 if a case is slower (slower), differs (any), or may be slower by 5 % or more
-  (5%)
---gate FRACTION  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
---[no-]confirm  with --fail-on measure failing and undecided cases again in a fresh process, if their device is present;
-  a case fails only if both measurements do (default). If BASE has fewer than five processes: up to five measurements
+--fail-on slower|any|SHARE = never  slower: exit with 1 if a case is slower; any: if one is slower or faster; 5%: if one
+  is slower, perhaps by 5 % or more
+--gate SHARE  the smallest change to report (default: 1% for a baseline of several processes, else 3%)
+--[no-]confirm  with --fail-on measure failing and undecided cases again in a fresh process, if their device is present
+  (default). A case fails only if it does twice. With fewer than five processes in BASE: up to five measurements
 -q, --quiet  print no progress
 
 output:
---all  also print cases that are the same, cannot be compared, or are on one side only
---power  print the smallest change that the gate detects in each case
+--all  also print cases that are the same, not comparable, or on one side only
+--power  print the smallest change that the gate finds in each case
 --csv FILE|-  also write the comparison as CSV; with - the table goes to standard error
 --json FILE|-  also write it as JSON, likewise
 --md FILE|-  also write it as Markdown; appends to the file in $GITHUB_STEP_SUMMARY
@@ -80,8 +80,8 @@ def main_compare(options: argparse.Namespace) -> int:
       bwprof compare baseline:main RUN --fail-on 5% --md "$GITHUB_STEP_SUMMARY" --github
       bwprof compare baseline:main RUN --power
 
-    exit codes: 0, 1 (--fail-on: the gate failed), 2 (usage), 3 (--fail-on: a case of BASE failed or is missing in NEW,
-    a slower one was disturbed, one is undecided, or none could be judged)
+    exit codes: 0 ok, 1 the gate failed (--fail-on), 2 usage, 3 incomplete (--fail-on: a case of BASE failed or is
+    missing in NEW, a slower one was disturbed, one is undecided, or none could be judged).
     """
     from bwprof.records.regression.compare import confirm_changes
     from bwprof.results import frame
@@ -127,7 +127,7 @@ def _exit_code(comparison: Comparison, gate: Gate, written: int) -> int:
 
 def _gate_line(comparison: Comparison, gate: Gate) -> str:
     """Describe whether the gate failed, and what it could not judge."""
-    threshold = f"{100 * gate.fail_on:g} %" if isinstance(gate.fail_on, float) else gate.fail_on
+    threshold = f"{100 * gate.fail_on:g}%" if isinstance(gate.fail_on, float) else gate.fail_on
     missing = set(gate.missing)
     names = report.first_names(comparison, gate.undecided)
     lines = [line for place, line in enumerate(comparison.lines) if place not in missing]
@@ -237,7 +237,7 @@ usage: bwprof baseline save NAME               measure the default suite in 5 fr
        bwprof baseline save NAME --repeat N [OPERATION...] [options of bwprof sweep]
        bwprof baseline list                    list the baselines
        bwprof baseline show NAME               print its cases, and how much they vary between processes
-       bwprof baseline delete NAME...          remove baselines, also damaged ones (or: remove)
+       bwprof baseline delete NAME...          delete baselines, also damaged ones
 
 A baseline is the file .bwprof/baselines/NAME.json (--dir DIR: another folder). Commit it.
 bwprof baseline save --help lists the options.
@@ -274,14 +274,14 @@ def main_baseline_show(options: argparse.Namespace) -> int:
 
     time: the geometric mean of the processes, with the interval within a process.
     processes: those that count. Disturbed ones do not, unless all are. Runs of one process are joined.
-    wander: how much longer the slowest process takes than the fastest, by medians.
+    spread: how much longer the slowest process takes than the fastest, by medians.
     """
     baseline = baselines.load_baseline(options.name, folder=options.dir)
     screen = make_console(sys.stdout)
     for line in _head(baseline):
         screen.print(quote_text(line) if len(line) > 200 else line, soft_wrap=True)
     words, numbers = ["case", "precision", "variant", "cache"], ["time, ms", "95 % from", "to", "GB/s", "processes"]
-    numbers.append("wander, %")
+    numbers.append("spread, %")
     notes = [", ".join((*find_disturbances(row), *find_doubts(row))) for row in baseline.rows]
     more = ["doubts"] if any(notes) else []
     lines = []
@@ -296,7 +296,7 @@ def _head(baseline: Baseline) -> list[str]:
     count = baseline.most_processes
     processes = baseline.joined or ("one process" if count == 1 else f"{count} processes")
     if count == 1:
-        processes += ": how far medians wander between processes is not known"
+        processes += ": how much medians vary between processes is not known"
     versions = dict.fromkeys(str(row["bwprof_version"]) for row in baseline.rows if row["bwprof_version"])
     device = f"{baseline.device or 'no device'}, driver {baseline.driver or 'unknown'}"
     runs = ", ".join(str(process["run_id"]) for process in baseline.processes if process.get("run_id"))
@@ -308,7 +308,7 @@ def _head(baseline: Baseline) -> list[str]:
 
 
 def _figures(case: BaselineCase) -> list[str]:
-    """List the time with its interval, the bandwidth, the processes and how far they wander."""
+    """List the time with its interval, the bandwidth, the processes and their spread."""
     row, times = case.row, case.process_ms
     if row["status"] != "ok" or is_missing(row["time_ms"]):
         return [f"{row['status']}: {quote_text(row['reason'] or '')}", *["-"] * 5]

@@ -88,9 +88,10 @@ def main_info(options: argparse.Namespace) -> int:
 
 
 _LEGEND = """\
-In formulas e_activation, e_weight, e_cache, e_result and e_scale are the bytes of an element of that role. They are 0
-where a precision has no such role; tf32's e_cache is e_activation. A row of q4_0 weights takes 18 bytes for each 32
-elements, rounded up. keys is batch*kv_len, or the sum of kv_lens. Each operand moves once; algorithmic_bytes_* add
+In formulas e_activation, e_weight, e_cache and e_result are the bytes of an element of that role. They are 0 where a
+precision has no such role; tf32's e_cache is e_activation. A row of q4_0 weights takes 18 bytes for each 32 elements,
+rounded up. weight_scales(N, K) are the bytes of scales and zero points of such a matrix, activation_scales and
+cache_scales likewise. keys is batch*kv_len, or the sum of kv_lens. Each operand moves once; algorithmic_bytes_* add
 what a variant stores and reads in between. Intensity is FLOPs per byte with the default parameters.
 """
 
@@ -273,7 +274,7 @@ operation=OPERATION?  the operation (default: all)
 def main_variants(options: argparse.Namespace) -> int:
     """Print the variants of operations, and on a GPU their kernels: names, registers, shared memory, occupancy.
 
-    Nothing is launched; the column local has the bytes of a thread for spilled registers and arrays.
+    It launches none of them; the column local has the bytes of a thread for spilled registers and arrays.
 
     Examples:
       bwprof variants gemm --precision fp16

@@ -33,7 +33,7 @@ results=RUN|FILE?  a run of bwprof (best with --counters --metrics all), or a fi
   Nsight Systems
 {ONLY}
 --precision LIST  only these precisions, such as fp32,fp16
---latency US  memory latency under load, in microseconds, for Little's law
+--latency US  memory latency under load, in microseconds, for Little's law (default: the row's, else 0.7)
 {CALLER_FIGURES}
 --all  also print the evidence of every case, and refuted hypotheses
 

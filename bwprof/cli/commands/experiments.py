@@ -38,7 +38,7 @@ _NUMBERS = ("A, ms", "B, ms", "B / A", "from", "to", "pairs")
 
 @measuring_command(f"""\
 a=A  OPERATION, OPERATION:VARIANT, or a function of the current folder or revision: module:function, file.py:function
-b=B?  the other side, likewise (default: A in another interpreter or revision)
+b=B?  the other side, as A (default: A in the other interpreter or revision)
 
 where the sides run:
 --python PATH ...  an interpreter that has bwprof; given twice: A's, then B's
@@ -57,10 +57,10 @@ what to measure:
 --seed N = 0  seed of the order and of the generated inputs
 
 when to stop, and how to judge:
---rel-ci FRACTION = {ab_session.DEFAULT_REL_CI:.1%}  stop when the ratio is known within this share
+--rel-ci SHARE = {ab_session.DEFAULT_REL_CI:.1%}  stop when the ratio is known within this share
 --max-seconds SECONDS = {ab_session.DEFAULT_SECONDS:g}  limit of one comparison
---gate FRACTION = {ab_session.DEFAULT_GATE:.0%}  the smallest difference to report
---fail-on FRACTION  exit with 1 if B is slower by more than this, such as 2%, and with 3 if that is undecided
+--gate SHARE = {ab_session.DEFAULT_GATE:.0%}  the smallest difference to report
+--fail-on SHARE  exit with 1 if B is slower by more than this, such as 2%, and with 3 if that is undecided
 --max-turn-seconds SECONDS = {DEFAULT_TURN_SECONDS:g}  limit of one turn
 
 output:
@@ -166,7 +166,7 @@ def _describe_undecided(row: dict[str, Any], options: argparse.Namespace) -> str
     known = "nothing says how much slower B may be" if high is None else f"B may be {100 * (high - 1):.2f} % slower"
     more = f"--max-seconds is {options.max_seconds:g}: more would tell"
     if row["stopped"] == ab_session.PRECISE:
-        more = f"--rel-ci is {options.rel_ci:g}: less would tell"
+        more = f"--rel-ci is {100 * options.rel_ci:g}%: less would tell"
     return f"undecided: {known} ({row['reason']}); {more}"
 
 
@@ -190,10 +190,10 @@ def _print_ab(table: ABTable) -> None:
 
 
 @command(f"""\
-operation=OPERATION  the operation; without -p and --kv-lens in the shape of its predictions
+operation=OPERATION  the operation; without -p and --kv-lens bwprof measures the shape of its predictions
 {shared.SINGLE_PARAM}
 {shared.KV_LENS}
---precision P  the precision (default: that of the predictions, else fp32)
+--precision P  the precision (default: that of its predictions, else fp32)
 --vs torch  also measure PyTorch's functions, if it is installed
 --variant V  only these variants, such as naive,blocked
 --device D  cpu, cuda, cuda:1 or a number

@@ -32,7 +32,7 @@ cases=CASE*  list the runs of these cases: names of cases or operations, or patt
 --precision LIST  only these precisions, such as fp32,fp16
 --device LIST  only devices of these names or patterns, such as '*H200*'
 --last N  only the last N runs (tables have {_MOST_LINES} without it)
---gate FRACTION = {DEFAULT_GATE:g}  the smallest difference to report: 0.05 or 5%
+--gate SHARE = {DEFAULT_GATE:.0%}  the smallest difference to report
 --plot FILE  draw the times; the ending is the format
 --force  replace an existing picture
 one of:
@@ -180,22 +180,22 @@ def _day(time: Any, more: str = "") -> str:
 
 @command(f"""\
 {RESULTS}
---gate FRACTION = 0.01  the smallest difference to report: 0.05 or 5%
---fail-on WHAT = never  exit with 1 if a device is slow (slow), or is slow by 5 % or more (5%)
+--gate SHARE = 1%  the smallest difference to report
+--fail-on slow|SHARE = never  slow: exit with 1 if a device is slow; 5%: if one is slow by 5 % or more
 --csv  print CSV instead: a line for each device and operation
 """)
 def main_outliers(options: argparse.Namespace) -> int:
     """Print which of several devices is slow, by how much, and in which operation.
 
-    Devices of the same name are compared. A device is slow if it differs by more than their spread.
+    A device is slow if the spread of the other devices of its name does not explain its times.
 
     Examples:
       bwprof outliers RUN                       a run of several devices (bwprof sweep --device all)
       bwprof outliers HOST1 HOST2 HOST3         runs of one device each
       bwprof outliers RUN --only 'attention*' --fail-on 5%
 
-    exit codes: 0, 1 (--fail-on: a device is slow), 2 (usage), 3 (--fail-on: none is slow, but one failed or is
-    undecided)
+    exit codes: 0 ok, 1 a device is slow (--fail-on), 2 usage, 3 incomplete (--fail-on: none is slow, but one failed or
+    is undecided).
     """
     from bwprof.records.regression import outliers
     from bwprof.results import frame
@@ -245,7 +245,7 @@ def _describe_kind(device: str, lines: list[dict[str, Any]], gate: float) -> lis
         return []
     count = lines[0]["devices"]
     cases = sum(line["cases"] for line in lines) // count
-    return [f"{device}: none of {count} devices is slow (gate {gate:.3g}, {cases} cases each)"]
+    return [f"{device}: none of {count} devices is slow (gate {100 * gate:.3g} %, {cases} cases each)"]
 
 
 def _device(line: dict[str, Any]) -> str:

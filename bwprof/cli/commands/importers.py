@@ -182,7 +182,7 @@ def main_import(arguments: Sequence[str] | None = None) -> int:
 
 @command()
 def main_import_columns(_options: argparse.Namespace) -> int:
-    """Print the columns that files of other profilers are read into, in their order."""
+    """Print the columns of bwprof import, in their order."""
     from bwprof.importers import frames
 
     rows = ((column.name, column.unit, column.text) for column in frames.COLUMNS)

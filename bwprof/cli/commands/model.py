@@ -45,16 +45,16 @@ what to measure:
 --context N,… = 4Ki  tokens in the cache of each sequence, the new one included
 --prefill  also measure prompts of --context tokens
 --weights P,…  {", ".join(registry.precision_names())} (default: fp16; fp8 is fp8_e4m3). For a .gguf file or a
-  quantization_config the default is stored: each tensor in its own format
+  quantized checkpoint the default is stored: each tensor in its own format
 --kv P,…  precisions of the KV cache (default: the weights', at least 16 bits)
 --layout fused|separate  fused (default): one GEMM for q, k and v, one for gate and up, as in vLLM; separate (default of
   a .gguf file): as in transformers and llama.cpp
 --chain  also time a layer's operations back to back, on a GPU in one CUDA graph
---memory BYTES  memory to fit into, 24G or 24Gi (default: the device's)
---reserve SHARE = 10%  share of the memory for activations and scratch
+--memory BYTES  memory to fit into, such as 24G or 24Gi (default: the device's)
+--reserve SHARE|0 = 10%  share of the memory for activations and scratch
 
 where:
---device D,…  cpu, cuda, cuda:1, a number; or devices to predict for: H100-SXM (bwprof predict --devices), or
+--device D,…  cpu, cuda, cuda:1 or a number; to predict, a name such as H100-SXM (bwprof predict --devices) or
   bandwidth=3200,fp16=400,memory=80 (GB/s, TFLOP/s, GB)
 --backend NAME  cuda or cpu, like --device cuda and --device cpu
 --predict  measure nothing; predict for --device, or for the device of --roofs

@@ -131,10 +131,10 @@ def print_answer(rows: Sequence[RowDict], folder: Path | None, screen: Console) 
 
 a report as a file:
 -o, --output FILE  the file to write: .html or .md
---kind NAME  run or optimization: the first run, then one after each change (default: by the file's name)
+--kind NAME  run, or optimization of the first run and one after each change (default: by FILE's name)
 --title TEXT  the title
 --goals FILE.toml  of an optimization: what the last run should reach: bandwidth_gb_s = ">200", verified = true,
-  occupancy_pct, speedup, speedup_vs_torch, bottlenecks_fixed; exit with 1 if one is missed or not measured
+  occupancy_pct, speedup, speedup_vs_torch, bottlenecks_fixed; exit with 1 if it misses one, or lacks its figure
 --case NAME  of an optimization: its case
 --precision P  of an optimization: its precision
 --force  replace existing files

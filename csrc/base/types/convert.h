@@ -102,3 +102,38 @@ BW_HD int8_t bw_float_to_int8(float value) {
     if (value > 127.0f) return 127;
     return (int8_t)((value + round_at) - round_at);
 }
+
+/* To nearest, ties to even, within 0 .. 15; 0 for NaN. */
+BW_HD uint8_t bw_float_to_uint4(float value) {
+    const int8_t whole = bw_float_to_int8(value);
+    return (uint8_t)(whole < 0 ? 0 : whole > 15 ? 15 : whole);
+}
+
+/* E2M1 has neither infinity nor NaN: what is beyond 6 is 6, and so is a NaN, as tensor cores convert it. */
+BW_HD uint8_t bw_float_to_fp4_e2m1(float value) {
+    const uint32_t bits = bw_float_bits(value);
+    const float size = bw_bits_float(bits & 0x7fffffffu);
+    if (!(size <= 5.0f)) return (uint8_t)(size == size ? (bits >> 28 & 8u) | 7u : 7u);
+    const float twice = 2.0f * size; /* distances double at 2 and at 4 */
+    const int whole = twice <= 4.0f   ? bw_float_to_int8(twice)
+                      : twice <= 8.0f ? 2 + bw_float_to_int8(size)
+                                      : 4 + bw_float_to_int8(0.5f * size);
+    return (uint8_t)((bits >> 28 & 8u) | (uint32_t)whole);
+}
+
+BW_HD float bw_fp4_e2m1_to_float(uint8_t bits) {
+    const int exponent = bits >> 1 & 3, fraction = bits & 1;
+    const float size = exponent == 0 ? 0.5f * (float)fraction : (float)((2 + fraction) << exponent) * 0.25f;
+    return bits & 8 ? -size : size;
+}
+
+/* A power of two from 2^-127 to 2^127, the nearest; what has none is NaN. */
+BW_HD uint8_t bw_float_to_e8m0(float value) {
+    const uint32_t bits = bw_float_bits(value) + 0x400000u; /* 1.5 times a power of two becomes the next one */
+    if (value >= 0.0f && bits < 0xa00000u) return 0;        /* 2^-127 is no normal number */
+    return value >= 0.0f && bits < 0x7f800000u ? (uint8_t)(bits >> 23) : 0xffu;
+}
+
+BW_HD float bw_e8m0_to_float(uint8_t bits) {
+    return bits == 0xffu ? bw_bits_float(0x7fc00000u) : bw_bits_float(bits ? (uint32_t)bits << 23 : 0x400000u);
+}

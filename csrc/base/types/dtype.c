@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/names.h"
-#include "base/types/q4_0.h"
+#include "base/types/blocks.h"
 
 /* ---- how each type is decoded, encoded and filled ---- */
 
@@ -71,25 +71,53 @@ DECODE_ELEMENTS(INT8, int8_t, )
 ENCODE_ELEMENTS(INT8, int8_t, bw_float_to_int8)
 FILL_BYTES(INT8, 0xffu)
 
-static void decode_Q4_0(const void *blocks, int64_t count, double *out) {
-    for (int64_t i = 0; i < count; i++) {
-        float values[BW_Q4_0_ELEMS];
-        bw_q4_0_decode((const char *)blocks + i * BW_Q4_0_BYTES, values);
-        for (int j = 0; j < BW_Q4_0_ELEMS; j++) out[i * BW_Q4_0_ELEMS + j] = (double)values[j];
-    }
-}
+DECODE_ELEMENTS(E8M0, uint8_t, bw_e8m0_to_float)
+ENCODE_ELEMENTS(E8M0, uint8_t, bw_float_to_e8m0)
+FILL_BYTES(E8M0, 0x7fu)
 
-static void encode_Q4_0(const float *values, int64_t count, void *out) {
-    for (int64_t i = 0; i < count; i++) {
-        float block[BW_Q4_0_ELEMS];
-        memcpy(block, (const char *)values + i * (int64_t)sizeof block, sizeof block);
-        bw_q4_0_encode(block, (char *)out + i * BW_Q4_0_BYTES);
-    }
-}
+/* Of four bits: two in a byte, the first low. */
+#define HALF_BYTES(id, to, from)                                                                \
+    static void decode_##id(const void *blocks, int64_t count, double *out) {                   \
+        for (int64_t i = 0; i < 2 * count; i++) {                                               \
+            out[i] = (double)to((uint8_t)(((const uint8_t *)blocks)[i / 2] >> i % 2 * 4 & 15)); \
+        }                                                                                       \
+    }                                                                                           \
+    static void encode_##id(const float *values, int64_t count, void *out) {                    \
+        for (int64_t i = 0; i < count; i++) {                                                   \
+            float pair[2];                                                                      \
+            memcpy(pair, (const char *)values + i * (int64_t)sizeof pair, sizeof pair);         \
+            ((uint8_t *)out)[i] = (uint8_t)(from(pair[0]) | from(pair[1]) << 4);                \
+        }                                                                                       \
+    }                                                                                           \
+    FILL_BYTES(id, 0xffu)
 
-static void fill_Q4_0(bw_input_key key, int64_t first, int64_t count, void *out) {
-    for (int64_t i = 0; i < count; i++) bw_q4_0_fill(key, (uint64_t)(first + i), (char *)out + i * BW_Q4_0_BYTES);
-}
+HALF_BYTES(UINT4, , bw_float_to_uint4)
+HALF_BYTES(FP4_E2M1, bw_fp4_e2m1_to_float, bw_float_to_fp4_e2m1)
+
+#define BLOCKS(id, name)                                                                                \
+    static void decode_##id(const void *blocks, int64_t count, double *out) {                           \
+        for (int64_t i = 0; i < count; i++) {                                                           \
+            float values[BW_##id##_ELEMS];                                                              \
+            name##_decode((const char *)blocks + i * BW_##id##_BYTES, values);                          \
+            for (int j = 0; j < BW_##id##_ELEMS; j++) out[i * BW_##id##_ELEMS + j] = (double)values[j]; \
+        }                                                                                               \
+    }                                                                                                   \
+    static void encode_##id(const float *values, int64_t count, void *out) {                            \
+        for (int64_t i = 0; i < count; i++) {                                                           \
+            float block[BW_##id##_ELEMS];                                                               \
+            memcpy(block, (const char *)values + i * (int64_t)sizeof block, sizeof block);              \
+            name##_encode(block, (char *)out + i * BW_##id##_BYTES);                                    \
+        }                                                                                               \
+    }                                                                                                   \
+    static void fill_##id(bw_input_key key, int64_t first, int64_t count, void *out) {                  \
+        for (int64_t i = 0; i < count; i++) {                                                           \
+            name##_fill(key, (uint64_t)(first + i), (char *)out + i * BW_##id##_BYTES);                 \
+        }                                                                                               \
+    }
+
+BLOCKS(Q4_0, bw_q4_0)
+BLOCKS(Q8_0, bw_q8_0)
+BLOCKS(Q4_K, bw_q4_k)
 
 /* Page ids, lengths and checksums are integers that are not converted. */
 DECODE_ELEMENTS(I32, int32_t, )
@@ -129,7 +157,7 @@ static const char *name_at(const void *unused, int index) {
 }
 
 bw_status bw_dtype_find(const char *name, bw_dtype *out) {
-    char allowed[256];
+    char allowed[512];
     int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);
     if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown type '%.200s': allowed are %s", name, allowed);
     *out = (bw_dtype)index;
@@ -245,7 +273,7 @@ static void float_doubles(int dropped, bw_input_key key, int64_t first, int64_t 
 
 /* Made as they are stored, some blocks at a time. */
 static void stored_doubles(const bw_dtype_info *info, bw_input_key key, int64_t first, int64_t count, double *out) {
-    enum { ELEMS = 16 * BW_BLOCK_ELEMS_MAX };
+    enum { ELEMS = 4 * BW_BLOCK_ELEMS_MAX };
     char stored[ELEMS * sizeof(double)];
     double values[ELEMS];
     while (count > 0) {

@@ -26,6 +26,11 @@
     X(FP8_E4M3, "fp8_e4m3", BITS, 1, 1, 3, -6, 2.7928, ' ', "OCP 8-bit floating point: 3 significand bits, to 448") \
     X(INT8, "int8", BITS, 1, 1, 0, 0, 1.831e-4, 'b', "8-bit whole numbers, to be scaled")                           \
     X(Q4_0, "q4_0", BITS, 32, 18, 0, 0, 5.1062, ' ', "4-bit whole numbers, 32 with a scale in FP16")                \
+    X(Q8_0, "q8_0", BITS, 32, 34, 0, 0, 5.1459, ' ', "8-bit whole numbers, 32 with a scale in FP16")                \
+    X(Q4_K, "q4_k", BITS, 256, 144, 0, 0, 6.0869, ' ', "4-bit whole numbers, 256 with 8 scales and minima")         \
+    X(UINT4, "uint4", BITS, 2, 1, 0, 0, 0.012903, ' ', "4-bit whole numbers from 0, to be scaled, the first low")   \
+    X(FP4_E2M1, "fp4_e2m1", BITS, 2, 1, 0, 0, 0.116788, ' ', "OCP 4-bit floating point: 0 to 6, the first low")     \
+    X(E8M0, "e8m0", BITS, 1, 1, 0, 0, 96.0, ' ', "OCP 8-bit exponent: powers of two, scales of blocks")             \
     X(I32, "int32", INDEX, 1, 4, 0, 0, 0, 'i', "32-bit integers: page ids, lengths, checksums")                     \
     X(I64, "int64", INDEX, 1, 8, 0, 0, 0, 'q', "64-bit integers: slot ids")
 

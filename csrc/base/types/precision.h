@@ -1,28 +1,73 @@
 /* Precisions: what an operation is asked for, one row of BW_PRECISIONS each. A row says how the operands of each role
- * are stored (base/types/dtype.h) and in what type products are taken. */
+ * are stored (base/types/dtype.h), which scales they have, and in what type products are taken. */
 #pragma once
 
 #include "base/types/dtype.h"
 
-/* X(id, name, activation, weight, cache, result, compute, scale, text), in the order of tables; a new one comes last
+/* Scales beside the values of a matrix, operands of their own. X(id, type, rows, columns, zero, whole)
+ * - type: of a scale, which serves so many rows of the matrix and so many columns; 0: all of them;
+ * - zero: type of a zero point, one for each scale, that is subtracted from the values first;
+ * - whole: type of one more scale for the whole matrix. */
+#define BW_SCALINGS(X)                       \
+    X(UNSCALED, NONE, 0, 0, NONE, NONE)      \
+    X(ROWS, FP32, 1, 0, NONE, NONE)          \
+    X(GROUPS_32, FP16, 1, 32, UINT4, NONE)   \
+    X(GROUPS_64, FP16, 1, 64, UINT4, NONE)   \
+    X(GROUPS_128, FP16, 1, 128, UINT4, NONE) \
+    X(MX, E8M0, 1, 32, NONE, NONE)           \
+    X(NV, FP8_E4M3, 1, 16, NONE, FP32)
+
+typedef enum bw_scaling_id {
+#define BW_SCALING_ENUM(id, ...) BW_SCALING_##id,
+    BW_SCALINGS(BW_SCALING_ENUM)
+#undef BW_SCALING_ENUM
+        BW_SCALING_COUNT
+} bw_scaling_id;
+
+typedef struct bw_scaling {
+    bw_dtype type;
+    int rows, columns;
+    bw_dtype zero, whole;
+} bw_scaling;
+
+/* X(id, name, activation, weight, cache, result, compute, activation's scales, weight's, cache's, text), in the order
+ * of tables; a new one comes last
  * - activation: what meets weights in a product;
  * - weight: what a model stores;
- * - cache: keys and values in a KV cache;
+ * - cache: keys and values in a KV cache, a row for each token and head;
  * - result: what operations write, and what they take that is another one's result (queries, new tokens, an addend);
- * - compute: the type of a product's factors, whose arithmetic rate is the roof; sums are FP32;
- * - scale: of scales beside the values that need some (operands of their own; NONE: nothing has any). */
-#define BW_PRECISIONS(X)                                                                              \
-    X(FP32, "fp32", FP32, FP32, FP32, FP32, FP32, NONE, "IEEE 754 binary32")                          \
-    X(TF32, "tf32", TF32, TF32, NONE, FP32, TF32, NONE,                                               \
-      "binary32 storage, inputs rounded to 10 bits, results binary32")                                \
-    X(FP16, "fp16", FP16, FP16, FP16, FP16, FP16, NONE, "IEEE 754 binary16")                          \
-    X(BF16, "bf16", BF16, BF16, BF16, BF16, BF16, NONE, "bfloat16: binary32 with 7 significand bits") \
-    X(FP8_E4M3, "fp8_e4m3", FP8_E4M3, FP8_E4M3, FP8_E4M3, FP16, FP8_E4M3, FP32,                       \
-      "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                \
-    X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, FP32,                                               \
-      "8-bit whole activations, weights and caches with FP32 scales; results binary16")               \
-    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, NONE,                                               \
-      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")
+ * - compute: the type of a product's factors, whose arithmetic rate is the roof; sums are FP32. */
+#define BW_PRECISIONS(X)                                                                               \
+    X(FP32, "fp32", FP32, FP32, FP32, FP32, FP32, UNSCALED, UNSCALED, UNSCALED, "IEEE 754 binary32")   \
+    X(TF32, "tf32", TF32, TF32, NONE, FP32, TF32, UNSCALED, UNSCALED, UNSCALED,                        \
+      "binary32 storage, inputs rounded to 10 bits, results binary32")                                 \
+    X(FP16, "fp16", FP16, FP16, FP16, FP16, FP16, UNSCALED, UNSCALED, UNSCALED, "IEEE 754 binary16")   \
+    X(BF16, "bf16", BF16, BF16, BF16, BF16, BF16, UNSCALED, UNSCALED, UNSCALED,                        \
+      "bfloat16: binary32 with 7 significand bits")                                                    \
+    X(FP8_E4M3, "fp8_e4m3", FP8_E4M3, FP8_E4M3, FP8_E4M3, FP16, FP8_E4M3, ROWS, ROWS, ROWS,            \
+      "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                 \
+    X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, ROWS, ROWS, ROWS,                                    \
+      "8-bit whole activations, weights and caches with FP32 scales; results binary16")                \
+    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
+      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                 \
+    X(FP8_W8A16, "fp8_w8a16", FP16, FP8_E4M3, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,              \
+      "8-bit E4M3 weights, an FP32 scale a row; activations and results binary16")                     \
+    X(INT8_W8A16, "int8_w8a16", FP16, INT8, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                \
+      "8-bit whole weights, an FP32 scale a row; activations and results binary16")                    \
+    X(Q8_0, "q8_0", FP16, Q8_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
+      "8-bit weights, 32 with a scale, in 34 bytes; activations and results binary16")                 \
+    X(Q4_K, "q4_k", FP16, Q4_K, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
+      "4-bit weights, 256 with 8 scales and minima, in 144 bytes; activations and results binary16")   \
+    X(INT4_G32, "int4_g32", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_32, UNSCALED,              \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 32; activations and results binary16")  \
+    X(INT4_G64, "int4_g64", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_64, UNSCALED,              \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 64; activations and results binary16")  \
+    X(INT4_G128, "int4_g128", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_128, UNSCALED,           \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 128; activations and results binary16") \
+    X(MXFP4, "mxfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, MX, UNSCALED,                        \
+      "4-bit E2M1 weights, a power of two for 32; activations and results binary16")                   \
+    X(NVFP4, "nvfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, NV, UNSCALED,                        \
+      "4-bit E2M1 weights, an E4M3 scale for 16 and an FP32 scale for all; activations and results binary16")
 
 typedef enum bw_precision_id {
 #define BW_PRECISION_ENUM(id, ...) BW_PRECISION_##id,
@@ -34,7 +79,8 @@ typedef enum bw_precision_id {
 typedef struct bw_precision {
     bw_precision_id id;
     const char *name;
-    bw_dtype activation, weight, cache, result, compute, scale;
+    bw_dtype activation, weight, cache, result, compute;
+    const bw_scaling *activation_scales, *weight_scales, *cache_scales;
     const char *text;
 } bw_precision;
 

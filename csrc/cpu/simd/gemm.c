@@ -6,7 +6,7 @@
  *            loaded there serves 12 (or 32) multiplications instead of one. */
 #include "ops/families/gemm.h"
 
-#include "base/types/q4_0.h"
+#include "base/types/blocks.h"
 #include "cpu/device.h"
 #include "cpu/simd/micro.h"
 
@@ -57,23 +57,100 @@ BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, in
     }
 }
 
-/* Weights in blocks of Q4_0 along K, activations and results FP16: each block is decoded where it is met. */
-static void naive_q4_0_stretch(const product *p, int64_t first, int64_t last) {
-    const int64_t blocks = bw_ceil_div(p->k, BW_Q4_0_ELEMS);
-    const uint16_t *activations = p->a;
-    for (int64_t at = first; at < last; at++) {
-        const uint16_t *a = activations + at / p->n * p->k;
-        const char *b = (const char *)p->b + at % p->n * blocks * BW_Q4_0_BYTES;
-        float total = 0.0f;
-        for (int64_t k = 0; k < p->k; k += BW_Q4_0_ELEMS, b += BW_Q4_0_BYTES) {
-            float weights[BW_Q4_0_ELEMS], sum = 0.0f;
-            bw_q4_0_decode(b, weights);
-            for (int64_t j = 0; j < bw_min64(BW_Q4_0_ELEMS, p->k - k); j++) {
-                sum += bw_fp16_to_float(a[k + j]) * weights[j];
-            }
-            total += sum;
+/* ---- weights in narrow types, decoded to floats a piece at a time ---- */
+
+enum { PIECE = 256 }; /* of K: whole blocks and groups of every type */
+
+#define DECODE_BLOCKS(id, decode, from, blocks, out) \
+    for (int64_t i = 0; i < (blocks); i++) decode((from) + i * BW_##id##_BYTES, (out) + i * BW_##id##_ELEMS)
+
+/* `count` elements, up to whole blocks, as they are stored. */
+static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, float *out) {
+    switch (dtype) {
+        case BW_INT8:
+            for (int64_t i = 0; i < count; i++) out[i] = (float)(int8_t)from[i];
+            break;
+        case BW_FP8_E4M3:
+            for (int64_t i = 0; i < count; i++) out[i] = bw_fp8_e4m3_to_float(from[i]);
+            break;
+        case BW_UINT4:
+            for (int64_t i = 0; i < count; i++) out[i] = (float)(from[i / 2] >> i % 2 * 4 & 15);
+            break;
+        case BW_FP4_E2M1:
+            for (int64_t i = 0; i < count; i++) out[i] = bw_fp4_e2m1_to_float(from[i / 2] >> i % 2 * 4 & 15);
+            break;
+        case BW_Q4_0: DECODE_BLOCKS(Q4_0, bw_q4_0_decode, from, bw_ceil_div(count, BW_Q4_0_ELEMS), out); break;
+        case BW_Q8_0: DECODE_BLOCKS(Q8_0, bw_q8_0_decode, from, bw_ceil_div(count, BW_Q8_0_ELEMS), out); break;
+        case BW_Q4_K: DECODE_BLOCKS(Q4_K, bw_q4_k_decode, from, bw_ceil_div(count, BW_Q4_K_ELEMS), out); break;
+        default: abort();
+    }
+}
+
+static float load_scalar(bw_dtype dtype, const void *from, int64_t index) {
+    switch (dtype) {
+        case BW_FP32: return ((const float *)from)[index];
+        case BW_FP16: return bw_fp16_to_float(((const uint16_t *)from)[index]);
+        case BW_FP8_E4M3: return bw_fp8_e4m3_to_float(((const uint8_t *)from)[index]);
+        case BW_E8M0: return bw_e8m0_to_float(((const uint8_t *)from)[index]);
+        case BW_UINT4: return (float)(((const uint8_t *)from)[index / 2] >> index % 2 * 4 & 15);
+        default: abort();
+    }
+}
+
+/* Elements [k, k + count) of row `row` of B, scaled; k is a multiple of PIECE. */
+static void read_piece(const product *p, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
+    const bw_precision *precision = p->launch->precision;
+    const bw_scaling *scaling = precision->weight_scales;
+    const bw_dtype_info *info = bw_dtype_get(precision->weight);
+    const char *from = (const char *)p->b + row * bw_ceil_div(p->k, info->block_elems) * info->block_bytes;
+    decode_stored(precision->weight, (const uint8_t *)from + k / info->block_elems * info->block_bytes, count, out);
+    if (scaling->type == BW_NONE) return;
+    void *const *operand = p->launch->operand;
+    const int64_t each = scaling->columns ? scaling->columns : p->k;
+    const int64_t groups = bw_ceil_div(p->k, each), high = scaling->rows ? row / scaling->rows : 0;
+    float whole = 1.0f;
+    if (scaling->whole != BW_NONE) whole = load_scalar(scaling->whole, operand[BW_GEMM_B_WHOLE_SCALE], 0);
+    for (int64_t i = 0; i < count;) {
+        const int64_t group = (k + i) / each, end = bw_min64(count, (group + 1) * each - k);
+        const float scale = whole * load_scalar(scaling->type, operand[BW_GEMM_B_SCALE], high * groups + group);
+        float zero = 0.0f;
+        if (scaling->zero != BW_NONE) {
+            const int64_t stored_row = bw_dtype_bytes(scaling->zero, groups);
+            zero = load_scalar(scaling->zero, (const char *)operand[BW_GEMM_B_ZERO] + high * stored_row, group);
         }
-        put(BW_FP16, p, at, total);
+        for (; i < end; i++) out[i] = (out[i] - zero) * scale;
+    }
+}
+
+/* The sum of products of floats. */
+BW_INLINE float dot_piece(const float *a, const float *b, int64_t count) {
+    bw_vf total = bw_vf_set(0.0f);
+    int64_t i = 0;
+    for (; i + BW_SIMD_FLOATS <= count; i += BW_SIMD_FLOATS) {
+        total = bw_vf_fma(bw_vf_load(a + i), bw_vf_load(b + i), total);
+    }
+    if (i < count) {
+        total = bw_vf_fma(bw_vf_load_as_upto(BW_FP32, a, i, count - i), bw_vf_load_as_upto(BW_FP32, b, i, count - i),
+                          total);
+    }
+    return bw_vf_sum(total);
+}
+
+BW_INLINE bool is_narrow(const product *p) {
+    return bw_dtype_get(p->launch->precision->weight)->kind == BW_KIND_BITS;
+}
+
+static void naive_narrow_stretch(const product *p, int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; at++) {
+        float total = 0.0f;
+        for (int64_t k = 0; k < p->k; k += PIECE) {
+            const int64_t count = bw_min64(PIECE, p->k - k);
+            float a[PIECE], b[PIECE];
+            BW_DTYPE_SWITCH(p->launch->precision->activation, bw_unpack, p->a, at / p->n * p->k + k, count, a);
+            read_piece(p, at % p->n, k, count, b);
+            total += dot_piece(a, b, count);
+        }
+        BW_DTYPE_SWITCH(p->launch->precision->result, put, p, at, total);
     }
 }
 
@@ -81,8 +158,8 @@ static void naive_share(void *context, int rank, int ranks) {
     const product *p = context;
     int64_t first, last;
     bw_pool_share(p->m * p->n, rank, ranks, &first, &last);
-    if (p->launch->precision->weight == BW_Q4_0) {
-        naive_q4_0_stretch(p, first, last);
+    if (is_narrow(p)) {
+        naive_narrow_stretch(p, first, last);
         return;
     }
     BW_DTYPE_SWITCH(p->launch->precision->weight, naive_stretch, p, first, last);
@@ -136,10 +213,26 @@ BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, in
     BW_COUNT_SWITCH(p->m, gemv_rows, dtype, p, a, first, last);
 }
 
+/* Each piece of a row of B is decoded once for all rows of A (fp32). */
+static void gemv_narrow_stretch(const product *p, const float *a, int64_t first, int64_t last) {
+    for (int64_t column = first; column < last; column++) {
+        float total[GEMV_ROWS_MAX] = {0.0f};
+        for (int64_t k = 0; k < p->k; k += PIECE) {
+            const int64_t count = bw_min64(PIECE, p->k - k);
+            float b[PIECE];
+            read_piece(p, column, k, count, b);
+            for (int64_t i = 0; i < p->m; i++) total[i] += dot_piece(a + i * p->k + k, b, count);
+        }
+        for (int64_t i = 0; i < p->m; i++) {
+            BW_DTYPE_SWITCH(p->launch->precision->result, put, p, i * p->n + column, total[i]);
+        }
+    }
+}
+
 /* Each thread converts A for itself: that is cheaper than waiting for another to do it. */
 static void gemv_share(void *context, int rank, int ranks) {
     const product *p = context;
-    bw_dtype dtype = p->launch->precision->weight;
+    const bw_dtype dtype = p->launch->precision->activation;
     int64_t first, last;
     bw_pool_share(p->n, rank, ranks, &first, &last);
     if (first == last) return;
@@ -148,6 +241,10 @@ static void gemv_share(void *context, int rank, int ranks) {
         float *copy = (float *)p->launch->workspace + (int64_t)rank * bw_round_up(p->m * p->k, 64);
         BW_DTYPE_SWITCH(dtype, bw_unpack, p->a, 0, p->m * p->k, copy);
         a = copy;
+    }
+    if (is_narrow(p)) {
+        gemv_narrow_stretch(p, a, first, last);
+        return;
     }
     BW_DTYPE_SWITCH(dtype, gemv_stretch, p, a, first, last);
 }
@@ -238,20 +335,31 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
+enum {
+    NARROW_WEIGHTS = BW_MASK(Q4_0) | BW_MASK(FP8_W8A16) | BW_MASK(INT8_W8A16) | BW_MASK(Q8_0) | BW_MASK(Q4_K) |
+                     BW_MASK(INT4_G32) | BW_MASK(INT4_G64) | BW_MASK(INT4_G128) | BW_MASK(MXFP4) | BW_MASK(NVFP4)
+};
+
 static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
      .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | BW_MASK(Q4_0),
+     .precisions = BW_CPU_PRECISIONS | NARROW_WEIGHTS,
      .rounds_once = true,
      .launch = naive_launch},
-    BW_CPU_ROW("gemv", gemv, .text = "up to 8 rows of A against each row of B, which is read once",
-               .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
-                              .predicted = 1.2,
-                              .because = "one row of A needs B once either way; rows side by side keep more of the "
-                                         "memory busy",
-                              .at = "fp32 M=1 N=4096 K=4096"},
-               .refuses = gemv_refuses, .prefers = gemv_prefers, .workspace_bytes = gemv_workspace),
+    {.name = "gemv",
+     .text = "up to 8 rows of A against each row of B, which is read once",
+     .precisions = BW_CPU_PRECISIONS | NARROW_WEIGHTS,
+     .rounds_once = true,
+     .launch = gemv_launch,
+     .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
+                    .predicted = 1.2,
+                    .because = "one row of A needs B once either way; rows side by side keep more of the "
+                               "memory busy",
+                    .at = "fp32 M=1 N=4096 K=4096"},
+     .refuses = gemv_refuses,
+     .prefers = gemv_prefers,
+     .workspace_bytes = gemv_workspace},
     BW_CPU_ROW("blocked", blocked,
                .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
                .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "

@@ -91,7 +91,7 @@ static bw_checked_int shape_flops(const bw_dims *dims) {
 
 static int shape_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
     const shape s = shape_of(dims);
-    const bw_dtype cache = bw_attention_kv_dtype(precision), result = precision->result, scale = precision->scale;
+    const bw_dtype cache = bw_attention_kv_dtype(precision), result = precision->result;
     out[BW_ATTENTION_Q] = bw_operand_make("q", BW_IN, result, BW_SHAPE(s.batch, s.seq, s.heads, s.dim));
     out[BW_ATTENTION_K] = bw_operand_make("k", BW_IN, cache, BW_SHAPE(s.batch, s.len, s.kv_heads, s.dim));
     out[BW_ATTENTION_V] = bw_operand_make("v", BW_IN, cache, BW_SHAPE(s.batch, s.len, s.kv_heads, s.dim));
@@ -99,10 +99,10 @@ static int shape_operands(const bw_dims *dims, const bw_precision *precision, bw
     out[BW_ATTENTION_KV_LENS] = bw_operand_indices("kv_lens", BW_RECIPE_LIST, BW_I32, 1, s.len, BW_SHAPE(s.batch));
     out[BW_ATTENTION_KV_LENS].present = s.kv_lens != NULL;
     out[BW_ATTENTION_KV_LENS].moved = -1;
-    out[BW_ATTENTION_K_SCALE] =
-        bw_operand_scales("k_scale", &out[BW_ATTENTION_K], scale, BW_SHAPE(s.batch, s.len, s.kv_heads));
-    out[BW_ATTENTION_V_SCALE] =
-        bw_operand_scales("v_scale", &out[BW_ATTENTION_V], scale, BW_SHAPE(s.batch, s.len, s.kv_heads));
+    out[BW_ATTENTION_K_SCALE] = bw_operand_scales("k_scale", &out[BW_ATTENTION_K], s.dim, precision->cache_scales,
+                                                  BW_SHAPE(s.batch, s.len, s.kv_heads));
+    out[BW_ATTENTION_V_SCALE] = bw_operand_scales("v_scale", &out[BW_ATTENTION_V], s.dim, precision->cache_scales,
+                                                  BW_SHAPE(s.batch, s.len, s.kv_heads));
     const bw_checked_int heads = bw_mul(keys_in_all(&s), bw_num(s.kv_heads));
     out[BW_ATTENTION_K].moved = out[BW_ATTENTION_V].moved = bw_mul(heads, bw_num(s.dim)).value;
     out[BW_ATTENTION_K_SCALE].moved = out[BW_ATTENTION_V_SCALE].moved = heads.value;
@@ -217,7 +217,8 @@ const bw_op bw_op_attention_prefill = {
     .params = prefill_params,
     .param_count = sizeof prefill_params / sizeof prefill_params[0],
     .precisions = BW_CACHE_PRECISIONS | BW_MASK(TF32),
-    .formula = {"batch*seq_len*num_heads*head_dim*e_result + 2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)",
+    .formula = {"batch*seq_len*num_heads*head_dim*e_result + 2*batch*kv_len*num_kv_heads*head_dim*e_cache + "
+                "2*cache_scales(batch*kv_len*num_kv_heads, head_dim)",
                 "batch*seq_len*num_heads*head_dim*e_result",
                 "4*batch*num_heads*head_dim*(seq_len*kv_len - causal*seq_len*(seq_len - 1)/2)"},
     .validate = check_shape,
@@ -235,7 +236,8 @@ const bw_op bw_op_attention_decode = {
     .params = decode_params,
     .param_count = sizeof decode_params / sizeof decode_params[0],
     .precisions = BW_CACHE_PRECISIONS,
-    .formula = {"batch*num_heads*head_dim*e_result + 2*keys*num_kv_heads*(head_dim*e_cache + e_scale)",
+    .formula = {"batch*num_heads*head_dim*e_result + 2*keys*num_kv_heads*head_dim*e_cache + "
+                "2*cache_scales(keys*num_kv_heads, head_dim)",
                 "batch*num_heads*head_dim*e_result", "4*keys*num_heads*head_dim"},
     .list = "kv_lens",
     .validate = check_shape,

@@ -1,4 +1,4 @@
-/* gemm: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ the scales] read, M N e_D written.
+/* gemm: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ scales] read, M N e_D written.
  * FLOPs: 2 M N K. */
 #include "ops/families/gemm.h"
 
@@ -24,8 +24,10 @@ static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_
     out[BW_GEMM_D] = bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(m, n));
     out[BW_GEMM_C] = bw_operand_make("C", BW_IN, precision->result, BW_SHAPE(m, n));
     out[BW_GEMM_C].present = dims->value[BW_GEMM_BETA] != 0;
-    out[BW_GEMM_A_SCALE] = bw_operand_scales("A_scale", &out[BW_GEMM_A], precision->scale, BW_SHAPE(m));
-    out[BW_GEMM_B_SCALE] = bw_operand_scales("B_scale", &out[BW_GEMM_B], precision->scale, BW_SHAPE(n));
+    out[BW_GEMM_A_SCALE] = bw_operand_scales("A_scale", &out[BW_GEMM_A], k, precision->activation_scales, BW_SHAPE(m));
+    bw_operand_scale_matrix((const char *const[]){"B_scale", "B_zero", "B_whole_scale"}, &out[BW_GEMM_B], n, k,
+                            precision->weight_scales, &out[BW_GEMM_B_SCALE], &out[BW_GEMM_B_ZERO],
+                            &out[BW_GEMM_B_WHOLE_SCALE]);
     out[BW_GEMM_A].row_elems = out[BW_GEMM_B].row_elems = k; /* blocks lie along K and end with a row */
     return BW_GEMM_OPERANDS;
 }
@@ -87,7 +89,8 @@ const bw_op bw_op_gemm = {
     .params = params,
     .param_count = sizeof params / sizeof params[0],
     .precisions = BW_WEIGHT_PRECISIONS,
-    .formula = {"M*K*e_activation + N*K*e_weight + beta*M*N*e_result + (M + N)*e_scale", "M*N*e_result", "2*M*N*K"},
+    .formula = {"M*K*e_activation + activation_scales(M, K) + N*K*e_weight + weight_scales(N, K) + beta*M*N*e_result",
+                "M*N*e_result", "2*M*N*K"},
     .is_product = true,
     .flops = gemm_flops,
     .operands = gemm_operands,

@@ -57,7 +57,8 @@ static void cache_pair(bw_operand *values, bw_operand *scales, const char *const
     for (int i = 0; i < 2; i++) {
         values[i] = bw_operand_make(names[i], role, precision->cache, BW_SHAPE(outer, inner, heads, dim));
         values[i].moved = bw_mul3(moved, heads, dim).value;
-        scales[i] = bw_operand_scales(names[2 + i], &values[i], precision->scale, BW_SHAPE(outer, inner, heads));
+        scales[i] =
+            bw_operand_scales(names[2 + i], &values[i], dim, precision->cache_scales, BW_SHAPE(outer, inner, heads));
         scales[i].moved = bw_mul(bw_num(moved), bw_num(heads)).value;
     }
 }
@@ -67,7 +68,7 @@ static const char *const names[] = {"k", "v", "k_scale", "v_scale"};
 
 /* Whether a cache's scales were written right, and values with them, is not worked out here. */
 static bw_status refuse_scales(const bw_dims *dims, const bw_precision *precision) {
-    if (precision->scale == BW_NONE) return BW_OK;
+    if (precision->cache_scales->type == BW_NONE) return BW_OK;
     return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", dims->op->name,
                    precision->name);
 }
@@ -192,7 +193,8 @@ const bw_op bw_op_kv_append = {
     .param_count = sizeof append_params / sizeof append_params[0],
     .precisions = BW_CACHE_PRECISIONS,
     .formula = {"2*batch*seq_len*num_kv_heads*head_dim*e_result + 8*batch*seq_len*(page_size > 0)",
-                "2*batch*seq_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
+                "2*batch*seq_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*seq_len*num_kv_heads, head_dim)",
+                "0"},
     .operands = append_operands,
     .host_input = append_host_input,
     .rows = append_rows,
@@ -243,8 +245,10 @@ const bw_op bw_op_kv_gather = {
     .params = gather_params,
     .param_count = sizeof gather_params / sizeof gather_params[0],
     .precisions = BW_CACHE_PRECISIONS,
-    .formula = {"2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale) + 4*batch*ceil(kv_len/page_size)",
-                "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
+    .formula = {"2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*kv_len*num_kv_heads, head_dim) + "
+                "4*batch*ceil(kv_len/page_size)",
+                "2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*kv_len*num_kv_heads, head_dim)",
+                "0"},
     .validate = gather_validate,
     .operands = gather_operands,
     .host_input = gather_host_input,
@@ -277,8 +281,9 @@ const bw_op bw_op_kv_copy = {
     .params = copy_params,
     .param_count = sizeof copy_params / sizeof copy_params[0],
     .precisions = BW_CACHE_PRECISIONS,
-    .formula = {"2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)",
-                "2*batch*kv_len*num_kv_heads*(head_dim*e_cache + e_scale)", "0"},
+    .formula = {"2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*kv_len*num_kv_heads, head_dim)",
+                "2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*kv_len*num_kv_heads, head_dim)",
+                "0"},
     .operands = copy_operands,
     .rows = whole_rows,
     .reference = whole_reference,
