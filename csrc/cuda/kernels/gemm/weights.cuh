@@ -1,4 +1,4 @@
-// Formats of weights for narrow.cuh: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
+// Formats of weights for fused.cu: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
 // FP16 that hold them exactly, and what factor their sums take.
 //
 // A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
@@ -19,12 +19,12 @@ enum bw_order {
     BW_ORDER_RUN_NIBBLES,  // as pairs (0, 4), (2, 6), (1, 5), (3, 7): every fourth nibble of a word
 };
 
-enum bw_last_factor { BW_LAST_NONE, BW_LAST_ROW, BW_LAST_TENSOR };
+enum bw_last_factor { BW_LAST_NONE, BW_LAST_ROW, BW_LAST_WHOLE };
 
-// The operand B as it is stored; `scale`, `zero` and `tensor_scale` where the format has them.
-struct bw_narrow_weights {
+// The operand B as it is stored; `scale`, `zero` and `whole_scale` where the format has them.
+struct bw_weights_stored {
     const unsigned char *bytes, *scale, *zero;
-    const float *tensor_scale;
+    const float *whole_scale;
 };
 
 // N bytes at a multiple of N.
@@ -105,8 +105,8 @@ BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
     out[3] = __byte_perm(odd, 0, 0x3414);
 }
 
-// Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: then bw_find_e4m3_nan has one
-// of the bits bw_nan_bits.
+// Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: then bw_find_e4m3_nan has
+// one of the bits bw_nan_bits.
 BW_DEVICE uint32_t bw_e4m3_pair(uint32_t upper_bytes) {
     return (upper_bytes & 0x80008000u) | ((upper_bytes >> 1) & 0x3f803f80u);
 }
@@ -157,7 +157,7 @@ struct bw_weights_int8 : bw_weights {
             bw_unpack_bytes<128>(bw_shared_word<group * 32 + 16>(from) ^ 0x80808080u, out + 2);
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         return (float)((const signed char *)w.bytes)[n * k + at] * ((const float *)w.scale)[n];
     }
 };
@@ -185,7 +185,7 @@ struct bw_weights_e4m3 : bw_weights {
             nan |= bw_find_e4m3_nan(word[0]) | bw_find_e4m3_nan(word[1]);
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         return bw_e4m3_to_float(w.bytes[n * k + at]) * ((const float *)w.scale)[n];
     }
 };
@@ -209,7 +209,7 @@ struct bw_weights_q8_0 : bw_weights {
             return bw_half_at(tile + group * block);
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
         return (float)(signed char)from[2 + at % 32] * bw_half_at(from);
     }
@@ -239,15 +239,15 @@ struct bw_weights_q4_0 : bw_weights {
             return bw_half_at(tile + group * block);
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
         const int q = from[2 + at % 16] >> (at % 32 / 16 * 4) & 15;
         return (float)(q - 8) * bw_half_at(from);
     }
 };
 
-// Blocks of 144 bytes for 256 weights: FP16 d and dmin, 8 scales and 8 mins of 6 bits in 12 bytes, 128 bytes whose lower
-// halves are 32 weights and the upper ones the 32 after them; d scale q - dmin min.
+// Blocks of 144 bytes for 256 weights: FP16 d and dmin, 8 scales and 8 mins of 6 bits in 12 bytes, 128 bytes whose
+// lower halves are 32 weights and the upper ones the 32 after them; d scale q - dmin min.
 struct bw_weights_q4_k : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
     static constexpr int chunks = 9, pitch = 144, per_factor = 1;
@@ -283,7 +283,7 @@ struct bw_weights_q4_k : bw_weights {
             return (float)(uint8_t)(min[group / 4] >> group % 4 * 8);
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 255) / 256) + at / 256) * 144, *s = from + 4;
         const int in = (int)(at % 256), sub = in / 32;
         const int q = from[16 + in / 64 * 32 + in % 32] >> (sub % 2 * 4) & 15;
@@ -323,7 +323,7 @@ struct bw_weights_int4 : bw_weights {
             return index % 2 ? __high2float(pair) : __low2float(pair);
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         const int64_t groups = (k + in_group - 1) / in_group;
         const int q = (int)bw_nibble(w.bytes + n * ((k + 1) / 2), at);
         const int z = (int)bw_nibble(w.zero + n * ((groups + 1) / 2), at / in_group);
@@ -356,7 +356,7 @@ struct bw_weights_mxfp4 : bw_weights {
             return __uint_as_float(at & 0x7f800000u);  // 2^-127 counts as 0
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
                bw_e8m0_to_float(w.scale[n * ((k + 31) / 32) + at / 32]);
     }
@@ -367,7 +367,7 @@ struct bw_weights_nvfp4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
     static constexpr int chunks = 8, pitch = 144, scale_bytes = 16;
     static constexpr bool has_nan = true;
-    static constexpr bw_last_factor last = BW_LAST_TENSOR;
+    static constexpr bw_last_factor last = BW_LAST_WHOLE;
     static constexpr float unit = 128.0f;  // 2^14 of E2M1, 2^-7 of what `scale` holds
     struct row {
         const unsigned char *from;
@@ -395,8 +395,8 @@ struct bw_weights_nvfp4 : bw_weights {
             for (int i = 0; i < 4; i++) out[i] = bw_half2_bits(__hmul2(bw_half2(out[i]), own));
         }
     };
-    BW_DEVICE float element(const bw_narrow_weights &w, int64_t n, int64_t at, int64_t k) {
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
         return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
-               bw_e4m3_to_float(w.scale[n * ((k + 15) / 16) + at / 16]) * w.tensor_scale[0];
+               bw_e4m3_to_float(w.scale[n * ((k + 15) / 16) + at / 16]) * w.whole_scale[0];
     }
 };

@@ -1,18 +1,27 @@
-// gemm with up to 8 rows of A and weights of 8 or 4 bits: the time is that of reading B once.
-//   - a block has 16 rows of B, whose tiles of 256 weights its warps share; a warp copies its own asynchronously to
-//     shared memory, `stages` of them under way, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
-//   - what a block of weights takes of instructions decides: a multiprocessor gets 13 bytes a clock. Weights become
-//     pairs of FP16 in registers, exactly, a mask and an addition for two, and go from there to tensor cores
-//     (m16n8k16: 16 rows of B, 8 of A, sums in FP32). A group's sum then takes its scale: one for 32 weights or more;
-//   - A's columns of a tile come through L1 and are put in the order that unpacking leaves.
-// Rows of another length than a multiple of 256 weights go element by element.
-#pragma once
-
+// gemm with up to 8 rows of A and weights of 8 or 4 bits, unpacked in registers on their way to tensor cores: the time
+// is that of reading B once.
+//   - a block has 16 or 32 rows of B, whose tiles of 256 weights its warps share; a warp copies its own asynchronously
+//     to shared memory, two of them under way, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
+//   - instructions decide: a multiprocessor gets 13 bytes a clock, 26 weights of 4 bits. Weights become pairs of FP16
+//   in
+//     registers, exactly, by little more than a mask for two, and go from there to tensor cores (m16n8k16: 16 rows of
+//     B, 8 of A, sums in FP32). A group's sum then takes its scale: one for 32 weights or more;
+//   - A's columns of a tile come through L1, a tile ahead, and are put in the order that unpacking leaves.
+// Rows of another length than a multiple of 256 weights go element by element: the variant `scalar`, which is what the
+// formats' definitions say.
+#include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/weights.cuh"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/gemm.h"
 
-constexpr int bw_narrow_rows = 16, bw_narrow_columns = 8;
+namespace {
 
-struct bw_narrow_shape {
+constexpr int most_rows = 8, most_elements = 1 << 25;
+constexpr int tile_rows = 16;  // of B, for one instruction of tensor cores; it takes 8 of A
+constexpr int most_warps = 8, scalar_warps = 4;
+constexpr int stages = 2;  // of a warp's tiles: the one in use and the one under way
+
+struct fused_shape {
     int m, k, row_bytes;
     int64_t n;
 };
@@ -21,17 +30,17 @@ struct bw_narrow_shape {
 // elements of a group as 16 bytes. Lane 4 g + c puts those of lane c in group g there. Rows lie at a distance that puts
 // what 8 lanes read at once in different banks.
 template <int a_rows>
-constexpr int bw_activation_pitch = bw_tile_weights * 2 + (a_rows == 1 ? 0 : 64);
+constexpr int activation_pitch = bw_tile_weights * 2 + (a_rows == 1 ? 0 : 64);
 
 template <bw_order order, typename TA>
-BW_DEVICE uint4 bw_load_activations(const TA *a, int lane) {
+BW_DEVICE uint4 load_activations(const TA *a, int lane) {
     if constexpr (order == BW_ORDER_RUN_NIBBLES) return bw_load_cached(a + lane * 8);
     const TA *from = a + lane / 4 * bw_group_weights + lane % 4 * 4;
     const uint2 low = __ldg((const uint2 *)from), high = __ldg((const uint2 *)(from + bw_group_weights / 2));
     return make_uint4(low.x, low.y, high.x, high.y);
 }
 template <bw_order order>
-BW_DEVICE uint4 bw_order_activations(uint4 pairs) {
+BW_DEVICE uint4 order_activations(uint4 pairs) {
     if constexpr (order == BW_ORDER_SPLIT) return pairs;
     constexpr bool run = order == BW_ORDER_RUN_NIBBLES;
     const uint4 in = run ? make_uint4(pairs.x, pairs.z, pairs.y, pairs.w) : pairs;
@@ -41,15 +50,15 @@ BW_DEVICE uint4 bw_order_activations(uint4 pairs) {
 }
 
 // Of one of the warp's tiles of 16 rows of B: a lane's are of rows r and r + 8 of it and of rows 2 c, 2 c + 1 of A.
-struct bw_narrow_sums {
+struct fused_sums {
     float total[4], part[2][4];   // of parts two: those of `ratio` have one of their own, and none waits for the other
     float scaled[2][4], mins[4];  // where there are mins: of the tile's groups
 };
 
 // Adds a group of 32 weights to `part`, and at the end of what shares a factor that to `total`.
 template <typename TA, typename Weights, bool single, int group>
-BW_DEVICE void bw_add_group(const uint4 &act, const float (&ones)[4], typename Weights::row &first,
-                            typename Weights::row &second, bw_narrow_sums &sums) {
+BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], typename Weights::row &first,
+                         typename Weights::row &second, fused_sums &sums) {
     constexpr int step = single ? 2 : 1, shared = Weights::per_factor;
     uint32_t low[4], high[4];
     first.template unpack<group>(low);
@@ -103,8 +112,8 @@ BW_DEVICE void bw_add_group(const uint4 &act, const float (&ones)[4], typename W
 }
 
 template <typename TA, typename Weights, bool single, int row_tiles, int group>
-BW_DEVICE void bw_add_groups(const unsigned char *a, typename Weights::row (&rows)[row_tiles][2],
-                             bw_narrow_sums (&sums)[row_tiles]) {
+BW_DEVICE void add_groups(const unsigned char *a, typename Weights::row (&rows)[row_tiles][2],
+                          fused_sums (&sums)[row_tiles]) {
     const uint4 act = *(const uint4 *)(a + group * bw_group_weights * 2);
     float ones[4] = {};
     if constexpr (Weights::has_mins) {
@@ -114,29 +123,28 @@ BW_DEVICE void bw_add_groups(const unsigned char *a, typename Weights::row (&row
     }
 #pragma unroll
     for (int t = 0; t < row_tiles; t++)
-        bw_add_group<TA, Weights, single, group>(act, ones, rows[t][0], rows[t][1], sums[t]);
+        add_group<TA, Weights, single, group>(act, ones, rows[t][0], rows[t][1], sums[t]);
     if constexpr (group + 1 < bw_tile_groups) {
-        bw_add_groups<TA, Weights, single, row_tiles, group + 1>(a, rows, sums);
+        add_groups<TA, Weights, single, row_tiles, group + 1>(a, rows, sums);
     }
 }
 
 // Of shared memory.
-template <typename Weights, int a_rows, int row_tiles, int stages>
-constexpr int bw_narrow_warp_bytes =
-    stages * row_tiles * bw_narrow_rows * Weights::pitch + a_rows * bw_activation_pitch<a_rows>;
+template <typename Weights, int a_rows, int row_tiles>
+constexpr int warp_bytes = stages *row_tiles *tile_rows *Weights::pitch + a_rows *activation_pitch<a_rows>;
 
 // `a_rows`: at least as many as A has. A block takes `row_tiles` times 16 rows of B.
-template <typename TA, typename Weights, typename TD, int a_rows, int row_tiles, int stages, int most_warps, int residents>
-__global__ void __launch_bounds__(most_warps * 32, residents)
-    gemm_narrow_kernel(const TA *a, bw_narrow_weights b, const TD *c, TD *d, bw_narrow_shape shape) {
-    constexpr int block_rows = row_tiles * bw_narrow_rows, chunks = block_rows * Weights::chunks;
-    constexpr int copies = (chunks + 31) / 32, tile_bytes = Weights::chunks * 16, a_pitch = bw_activation_pitch<a_rows>;
+template <typename TA, typename Weights, typename TD, int a_rows, int row_tiles>
+__global__ void __launch_bounds__(most_warps * 32)
+    gemm_fused_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
+    constexpr int block_rows = row_tiles * tile_rows, chunks = block_rows * Weights::chunks;
+    constexpr int copies = (chunks + 31) / 32, tile_bytes = Weights::chunks * 16, a_pitch = activation_pitch<a_rows>;
     constexpr int stage_bytes = block_rows * Weights::pitch;
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, tiles = shape.k / bw_tile_weights;
     const int64_t row0 = (int64_t)blockIdx.x * block_rows;
     const int last = (int)min(shape.n - row0, (int64_t)block_rows) - 1;  // rows behind it: that one again
-    unsigned char *own = bw_dynamic_shared() + warp * bw_narrow_warp_bytes<Weights, a_rows, row_tiles, stages>;
+    unsigned char *own = bw_dynamic_shared() + warp * warp_bytes<Weights, a_rows, row_tiles>;
     unsigned char *own_a = own + stages * stage_bytes;
 
     // One address goes on from tile to tile; the lane's distances from it stay.
@@ -185,7 +193,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
 #pragma unroll
         for (int i = 0; i < a_rows; i++) {
             const int64_t row = i == 0 ? 0 : (int64_t)min(i, shape.m - 1) * shape.k;
-            next_a[i] = bw_load_activations<Weights::order>(a_from + row, lane);
+            next_a[i] = load_activations<Weights::order>(a_from + row, lane);
         }
         a_from += warps * bw_tile_weights;
         scales += warps * Weights::scale_bytes;
@@ -198,8 +206,8 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     float last_factor = Weights::unit;  // of the row whose sums this thread adds up at the end
     if constexpr (Weights::last == BW_LAST_ROW)
         last_factor *= __ldg((const float *)b.scale + row0 + min((int)threadIdx.x % block_rows, last));
-    if constexpr (Weights::last == BW_LAST_TENSOR) last_factor *= __ldg(b.tensor_scale);
-    bw_narrow_sums sums[row_tiles] = {};
+    if constexpr (Weights::last == BW_LAST_WHOLE) last_factor *= __ldg(b.whole_scale);
+    fused_sums sums[row_tiles] = {};
     uint32_t nan[row_tiles][2] = {};
     int slot = 0;
 #pragma unroll 1
@@ -207,7 +215,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
         copy_next(slot == 0 ? stages - 1 : slot - 1);
 #pragma unroll
         for (int i = 0; i < a_rows; i++)
-            *(uint4 *)(own_a + i * a_pitch + lane * 16) = bw_order_activations<Weights::order>(next_a[i]);
+            *(uint4 *)(own_a + i * a_pitch + lane * 16) = order_activations<Weights::order>(next_a[i]);
         bw_copy_wait<stages - 1>();
         __syncwarp();
         const unsigned char *stage = own + slot * stage_bytes + quad * Weights::pitch;
@@ -218,7 +226,8 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
                                                      next_zero[i / 2][i % 2], in_quad);
         }
         if (tile + warps < tiles) load_next();
-        bw_add_groups<TA, Weights, a_rows == 1, row_tiles, 0>(own_a + min(quad, a_rows - 1) * a_pitch + in_quad * 16, rows, sums);
+        add_groups<TA, Weights, a_rows == 1, row_tiles, 0>(own_a + min(quad, a_rows - 1) * a_pitch + in_quad * 16, rows,
+                                                           sums);
         if constexpr (Weights::has_nan) {
 #pragma unroll
             for (int i = 0; i < 2 * row_tiles; i++) nan[i / 2][i % 2] |= rows[i / 2][i % 2].nan;
@@ -245,7 +254,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
                 if (found & bw_nan_bits) sums[t].total[2 * i] = sums[t].total[2 * i + 1] = __uint_as_float(0x7fffffffu);
             }
         }
-        float *mine = shared + warp * block_rows * bw_narrow_columns + in_quad * 2 * block_rows + t * bw_narrow_rows + quad;
+        float *mine = shared + warp * block_rows * most_rows + in_quad * 2 * block_rows + t * tile_rows + quad;
 #pragma unroll
         for (int i = 0; i < 4; i++) mine[i % 2 * block_rows + i / 2 * 8] = sums[t].total[i];
     }
@@ -256,7 +265,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
         if (row >= shape.n) continue;
         float sum = 0.0f;
 #pragma unroll 4
-        for (int other = 0; other < warps; other++) sum += shared[other * block_rows * bw_narrow_columns + i];
+        for (int other = 0; other < warps; other++) sum += shared[other * block_rows * most_rows + i];
         sum *= last_factor;
         bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
     }
@@ -264,24 +273,128 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
 
 // Rows of any length: a warp a row, element by element.
 template <typename TA, typename Weights, typename TD>
-__global__ void __launch_bounds__(128)
-    gemm_narrow_any_kernel(const TA *a, bw_narrow_weights b, const TD *c, TD *d, bw_narrow_shape shape) {
+__global__ void __launch_bounds__(scalar_warps * 32)
+    gemm_scalar_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t row = (int64_t)blockIdx.x * 4 + threadIdx.x / 32;
+    const int64_t row = (int64_t)blockIdx.x * scalar_warps + threadIdx.x / 32;
     if (row >= shape.n) return;
-    float sum[bw_narrow_columns] = {};
+    float sum[most_rows] = {};
     for (int64_t at = lane; at < shape.k; at += 32) {
         const float weight = Weights::element(b, row, at, shape.k);
 #pragma unroll
-        for (int m = 0; m < bw_narrow_columns; m++) {
+        for (int m = 0; m < most_rows; m++) {
             if (m < shape.m) sum[m] = fmaf(bw_to_float(a[(int64_t)m * shape.k + at]), weight, sum[m]);
         }
     }
 #pragma unroll
-    for (int m = 0; m < bw_narrow_columns; m++) {
+    for (int m = 0; m < most_rows; m++) {
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) sum[m] += __shfl_xor_sync(bw_all_lanes, sum[m], offset);
         const int64_t at = (int64_t)m * shape.n + row;
         if (lane == 0 && m < shape.m) bw_from_float(sum[m] + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
     }
+}
+
+using kernel = void (*)(const __half *, bw_weights_stored, const __half *, __half *, fused_shape);
+
+bw_status choose(kernel function, int64_t rows, int warps, size_t shared_bytes, const fused_shape &shape, bool adds,
+                 const bw_scaling *scales, bw_cuda_launch_spec *out) {
+    bw_cuda_kernel *chosen =
+        bw_choose(out, function, dim3((unsigned)bw_ceil_div(shape.n, rows)), dim3((unsigned)warps * 32), shared_bytes,
+                  bw_from_operand(BW_GEMM_A), bw_weights_stored{}, bw_from_operand_if(adds, BW_GEMM_C),
+                  bw_from_operand(BW_GEMM_D), shape);
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, bytes), bw_from_operand(BW_GEMM_B));
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, scale),
+                    bw_from_operand_if(scales->type != BW_NONE, BW_GEMM_B_SCALE));
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, zero),
+                    bw_from_operand_if(scales->zero != BW_NONE, BW_GEMM_B_ZERO));
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, whole_scale),
+                    bw_from_operand_if(scales->whole != BW_NONE, BW_GEMM_B_WHOLE_SCALE));
+    return BW_OK;
+}
+
+template <typename Weights, int a_rows, int row_tiles>
+bw_status choose_warps(int warps, const fused_shape &shape, bool adds, const bw_scaling *scales,
+                       bw_cuda_launch_spec *out) {
+    warps = (int)bw_min64(warps, shape.k / bw_tile_weights);
+    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, warps,
+                  (size_t)warps * warp_bytes<Weights, a_rows, row_tiles>, shape, adds, scales, out);
+}
+
+// Timed on an H100 at 16 shapes of each format. Where rows of B are many, all blocks run at once, and fewer warps have
+// less to begin and to add up; the more of them read a row, the longer the stretches of memory that are read at once,
+// which 8-bit weights gain by. Of more than 2 rows of A, whose bytes are as many as those of B, 32 rows of B share the
+// reading. 7 warps are as many as a block of 99 KB has room for.
+template <typename Weights>
+bw_status choose_for(const fused_shape &shape, bool adds, const bw_scaling *scales, const bw_device_facts *facts,
+                     bw_cuda_launch_spec *out) {
+    constexpr bool bytes = Weights::chunks > 9;
+    const bool many = shape.n > (int64_t)facts->units * 4 * tile_rows, is_long = shape.k >= 32 * bw_tile_weights;
+    const int few_warps = many ? bytes ? 8 : 2 : is_long && !bytes ? 8 : 4;
+    if (shape.m <= 1) return choose_warps<Weights, 1, 1>(few_warps, shape, adds, scales, out);
+    if (shape.m <= 2) return choose_warps<Weights, 2, 1>(few_warps, shape, adds, scales, out);
+    if (shape.m <= 4) {
+        if (many && !bytes) return choose_warps<Weights, 4, 2>(2, shape, adds, scales, out);
+        return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
+    }
+    if (bytes) return choose_warps<Weights, 8, 2>(4, shape, adds, scales, out);
+    if (!many && !is_long) return choose_warps<Weights, 8, 1>(4, shape, adds, scales, out);
+    return choose_warps<Weights, 8, 2>(many ? 2 : 7, shape, adds, scales, out);
+}
+
+template <typename Body>
+bw_status by_weights(const bw_precision *precision, Body body) {
+    switch (precision->id) {
+        case BW_PRECISION_INT8_W8A16: return body(bw_type<bw_weights_int8>{});
+        case BW_PRECISION_FP8_W8A16: return body(bw_type<bw_weights_e4m3>{});
+        case BW_PRECISION_Q8_0: return body(bw_type<bw_weights_q8_0>{});
+        case BW_PRECISION_Q4_0: return body(bw_type<bw_weights_q4_0>{});
+        case BW_PRECISION_Q4_K: return body(bw_type<bw_weights_q4_k>{});
+        case BW_PRECISION_INT4_G32: return body(bw_type<bw_weights_int4<32>>{});
+        case BW_PRECISION_INT4_G64: return body(bw_type<bw_weights_int4<64>>{});
+        case BW_PRECISION_INT4_G128: return body(bw_type<bw_weights_int4<128>>{});
+        case BW_PRECISION_MXFP4: return body(bw_type<bw_weights_mxfp4>{});
+        case BW_PRECISION_NVFP4: return body(bw_type<bw_weights_nvfp4>{});
+        default: break;
+    }
+    return bw_fail(BW_CODE_UNSUPPORTED, "no CUDA kernel for weights of %s", precision->name);
+}
+
+fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
+    const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
+    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n};
+}
+
+}  // namespace
+
+const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    if (dims->value[BW_GEMM_M] > most_rows) return "scalar takes at most 8 rows of A";
+    if (dims->value[BW_GEMM_K] > most_elements) return "scalar takes rows of at most 2^25 elements";
+    return nullptr;
+}
+
+bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                           bw_cuda_launch_spec *out) {
+    const bool adds = dims->value[BW_GEMM_BETA] != 0;
+    return by_weights(precision, [&](auto tag) {
+        using Weights = typename decltype(tag)::type;
+        return choose(gemm_scalar_kernel<__half, Weights, __half>, scalar_warps, scalar_warps, 0,
+                      shape_of(dims, precision), adds, precision->weight_scales, out);
+    });
+}
+
+const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    if (dims->value[BW_GEMM_M] > most_rows) return "fused takes at most 8 rows of A";
+    if (dims->value[BW_GEMM_K] > most_elements) return "fused takes rows of at most 2^25 elements";
+    if (dims->value[BW_GEMM_K] % bw_tile_weights != 0) return "fused takes rows of a multiple of 256 elements";
+    return nullptr;
+}
+
+bw_status bw_fused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                          bw_cuda_launch_spec *out) {
+    const bool adds = dims->value[BW_GEMM_BETA] != 0;
+    return by_weights(precision, [&](auto tag) {
+        using Weights = typename decltype(tag)::type;
+        return choose_for<Weights>(shape_of(dims, precision), adds, precision->weight_scales, facts, out);
+    });
 }
