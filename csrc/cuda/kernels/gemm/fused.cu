@@ -2,10 +2,9 @@
 // is that of reading B once.
 //   - a block has 16 or 32 rows of B, whose tiles of 256 weights its warps share; a warp copies its own asynchronously
 //     to shared memory, two of them under way, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
-//   - instructions decide: a multiprocessor gets 13 bytes a clock, 26 weights of 4 bits. Weights become pairs of FP16
-//   in
-//     registers, exactly, by little more than a mask for two, and go from there to tensor cores (m16n8k16: 16 rows of
-//     B, 8 of A, sums in FP32). A group's sum then takes its scale: one for 32 weights or more;
+//   - instructions decide: a multiprocessor gets 13 bytes a clock, 26 weights of 4 bits. Weights become pairs of FP16,
+//     exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows of B, 8 of
+//     A, sums in FP32). A group's sum then takes its scale: one for 32 weights or more;
 //   - A's columns of a tile come through L1, a tile ahead, and are put in the order that unpacking leaves.
 // Rows of another length than a multiple of 256 weights go element by element: the variant `scalar`, which is what the
 // formats' definitions say.
@@ -129,9 +128,10 @@ BW_DEVICE void add_groups(const unsigned char *a, typename Weights::row (&rows)[
     }
 }
 
-// Of shared memory.
 template <typename Weights, int a_rows, int row_tiles>
-constexpr int warp_bytes = stages *row_tiles *tile_rows *Weights::pitch + a_rows *activation_pitch<a_rows>;
+struct warp_memory {
+    static constexpr int bytes = stages * row_tiles * tile_rows * Weights::pitch + a_rows * activation_pitch<a_rows>;
+};
 
 // `a_rows`: at least as many as A has. A block takes `row_tiles` times 16 rows of B.
 template <typename TA, typename Weights, typename TD, int a_rows, int row_tiles>
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(most_warps * 32)
     const int quad = lane / 4, in_quad = lane % 4, tiles = shape.k / bw_tile_weights;
     const int64_t row0 = (int64_t)blockIdx.x * block_rows;
     const int last = (int)min(shape.n - row0, (int64_t)block_rows) - 1;  // rows behind it: that one again
-    unsigned char *own = bw_dynamic_shared() + warp * warp_bytes<Weights, a_rows, row_tiles>;
+    unsigned char *own = bw_dynamic_shared() + warp * warp_memory<Weights, a_rows, row_tiles>::bytes;
     unsigned char *own_a = own + stages * stage_bytes;
 
     // One address goes on from tile to tile; the lane's distances from it stay.
@@ -318,7 +318,7 @@ bw_status choose_warps(int warps, const fused_shape &shape, bool adds, const bw_
                        bw_cuda_launch_spec *out) {
     warps = (int)bw_min64(warps, shape.k / bw_tile_weights);
     return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, warps,
-                  (size_t)warps * warp_bytes<Weights, a_rows, row_tiles>, shape, adds, scales, out);
+                  (size_t)warps * warp_memory<Weights, a_rows, row_tiles>::bytes, shape, adds, scales, out);
 }
 
 // Timed on an H100 at 16 shapes of each format. Where rows of B are many, all blocks run at once, and fewer warps have
