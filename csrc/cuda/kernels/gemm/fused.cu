@@ -333,13 +333,15 @@ bw_status choose_for(const fused_shape &shape, bool adds, const bw_scaling *scal
     const int few_warps = many ? bytes ? 8 : 2 : is_long && !bytes ? 8 : 4;
     if (shape.m <= 1) return choose_warps<Weights, 1, 1>(few_warps, shape, adds, scales, out);
     if (shape.m <= 2) return choose_warps<Weights, 2, 1>(few_warps, shape, adds, scales, out);
+    if (bytes && shape.m <= 4) return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
+    if (bytes) return choose_warps<Weights, 8, 2>(4, shape, adds, scales, out);
+    const int shared_warps = many ? 2 : 7;
     if (shape.m <= 4) {
-        if (many && !bytes) return choose_warps<Weights, 4, 2>(2, shape, adds, scales, out);
+        if (many || is_long) return choose_warps<Weights, 4, 2>(shared_warps, shape, adds, scales, out);
         return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
     }
-    if (bytes) return choose_warps<Weights, 8, 2>(4, shape, adds, scales, out);
-    if (!many && !is_long) return choose_warps<Weights, 8, 1>(4, shape, adds, scales, out);
-    return choose_warps<Weights, 8, 2>(many ? 2 : 7, shape, adds, scales, out);
+    if (many || is_long) return choose_warps<Weights, 8, 2>(shared_warps, shape, adds, scales, out);
+    return choose_warps<Weights, 8, 1>(4, shape, adds, scales, out);
 }
 
 template <typename Body>
