@@ -4,13 +4,17 @@
  *   tensor                                                 mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, which streams through registers (gemv.cu)
  *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
+ *   scalar    weights of 8 or 4 bits, unpacked one by one (fused.cu)
+ *   fused     the same eight at a time, in registers, for tensor cores (fused.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"
 
 enum {
     PRECISIONS = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
-    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16)
+    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    NARROW_WEIGHTS = BW_MASK(FP8_W8A16) | BW_MASK(INT8_W8A16) | BW_MASK(Q8_0) | BW_MASK(Q4_0) | BW_MASK(Q4_K) |
+                     BW_MASK(INT4_G32) | BW_MASK(INT4_G64) | BW_MASK(INT4_G128) | BW_MASK(MXFP4) | BW_MASK(NVFP4)
 };
 
 /* What most variants are but for their rows' own words: a `refuses` and a `choose`. */
@@ -30,6 +34,8 @@ BW_CUDA_PREPARE(vector, bw_gemm_vector_choose)
 BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
 BW_CUDA_PREPARE(skinny, bw_skinny_choose)
+BW_CUDA_PREPARE(scalar, bw_scalar_choose)
+BW_CUDA_PREPARE(fused, bw_fused_choose)
 BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
@@ -91,6 +97,17 @@ static const bw_variant rows[] = {
                  .predicted = 1.65,
                  .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
                  .at = "fp16 M=8 N=14336 K=4096"}),
+    VARIANT(scalar, bw_scalar_refuses, NARROW_WEIGHTS, .text = "up to 8 rows of A; a warp a row of narrow weights",
+            .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
+                           .at = "int4_g128 M=1 N=14336 K=4096"}),
+    VARIANT(
+        fused, bw_fused_refuses, NARROW_WEIGHTS,
+        .text = "up to 8 rows of A; narrow weights become FP16 in registers, for tensor cores (mma.sync)",
+        .prediction = {.changes =
+                           "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
+                       .predicted = 5.0,
+                       .because = "2 instructions a weight instead of about 20: reading B is the limit, not arithmetic",
+                       .at = "int4_g128 M=1 N=14336 K=4096"}),
     VARIANT(
         wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
         .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
