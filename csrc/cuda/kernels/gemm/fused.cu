@@ -1,4 +1,4 @@
-// gemm with up to 8 rows of A and weights of 8 or 4 bits, unpacked in registers on their way to tensor cores: the time
+// gemm with few rows of A and weights of 8 or 4 bits, unpacked in registers on their way to tensor cores: the time
 // is that of reading B once.
 //   - a block has 16 or 32 rows of B, whose tiles of 256 weights its warps share; a warp copies its own asynchronously
 //     to shared memory, two of them under way, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
@@ -24,6 +24,22 @@ struct fused_shape {
     int m, k, row_bytes;
     int64_t n;
 };
+
+__host__ __device__ constexpr int parts_of(int m) {
+    return (m + most_rows - 1) / most_rows;
+}
+
+// Of more than 8 rows of A a block takes 8; those that share rows of B are neighbors, so that all but one find them in
+// L2. Moves the addresses to the block's rows of A, and returns which rows of B it has.
+template <typename TA, typename TD>
+BW_DEVICE int64_t take_rows(const TA *&a, const TD *&c, TD *&d, fused_shape &shape) {
+    const int parts = parts_of(shape.m), part = (int)(blockIdx.x % (unsigned)parts) * most_rows;
+    a += (int64_t)part * shape.k;
+    c = c ? c + part * shape.n : c;
+    d += part * shape.n;
+    shape.m = min(shape.m - part, most_rows);
+    return blockIdx.x / (unsigned)parts;
+}
 
 // A tile's columns of A go to the warp's shared memory in the order in which weights come: lane c of four finds its 8
 // elements of a group as 16 bytes. Lane 4 g + c puts those of lane c in group g there. Rows lie at a distance that puts
@@ -142,7 +158,7 @@ __global__ void __launch_bounds__(most_warps * 32)
     constexpr int stage_bytes = block_rows * Weights::pitch;
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, tiles = shape.k / bw_tile_weights;
-    const int64_t row0 = (int64_t)blockIdx.x * block_rows;
+    const int64_t row0 = take_rows(a, c, d, shape) * block_rows;
     const int last = (int)min(shape.n - row0, (int64_t)block_rows) - 1;  // rows behind it: that one again
     unsigned char *own = bw_dynamic_shared() + warp * warp_memory<Weights, a_rows, row_tiles>::bytes;
     unsigned char *own_a = own + stages * stage_bytes;
@@ -276,7 +292,7 @@ template <typename TA, typename Weights, typename TD>
 __global__ void __launch_bounds__(scalar_warps * 32)
     gemm_scalar_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t row = (int64_t)blockIdx.x * scalar_warps + threadIdx.x / 32;
+    const int64_t row = take_rows(a, c, d, shape) * scalar_warps + threadIdx.x / 32;
     if (row >= shape.n) return;
     float sum[most_rows] = {};
     for (int64_t at = lane; at < shape.k; at += 32) {
@@ -300,9 +316,9 @@ using kernel = void (*)(const __half *, bw_weights_stored, const __half *, __hal
 bw_status choose(kernel function, int64_t rows, int warps, size_t shared_bytes, const fused_shape &shape, bool adds,
                  const bw_scaling *scales, bw_cuda_launch_spec *out) {
     bw_cuda_kernel *chosen =
-        bw_choose(out, function, dim3((unsigned)bw_ceil_div(shape.n, rows)), dim3((unsigned)warps * 32), shared_bytes,
-                  bw_from_operand(BW_GEMM_A), bw_weights_stored{}, bw_from_operand_if(adds, BW_GEMM_C),
-                  bw_from_operand(BW_GEMM_D), shape);
+        bw_choose(out, function, dim3((unsigned)(bw_ceil_div(shape.n, rows) * parts_of(shape.m))),
+                  dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_GEMM_A), bw_weights_stored{},
+                  bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
     bw_choose_place(chosen, 1, offsetof(bw_weights_stored, bytes), bw_from_operand(BW_GEMM_B));
     bw_choose_place(chosen, 1, offsetof(bw_weights_stored, scale),
                     bw_from_operand_if(scales->type != BW_NONE, BW_GEMM_B_SCALE));
@@ -370,8 +386,10 @@ fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
 }  // namespace
 
 const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    if (dims->value[BW_GEMM_M] > most_rows) return "scalar takes at most 8 rows of A";
-    if (dims->value[BW_GEMM_K] > most_elements) return "scalar takes rows of at most 2^25 elements";
+    const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N];
+    if (!bw_cuda_grid_fits(bw_ceil_div(n, scalar_warps) * bw_ceil_div(m, most_rows)))
+        return "a block for 8 rows of A and 4 of B: at most 2^31 - 1 of them";
+    if (dims->value[BW_GEMM_K] > most_elements) return "scalar and fused take rows of at most 2^25 elements";
     return nullptr;
 }
 
@@ -385,9 +403,9 @@ bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, c
     });
 }
 
-const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    if (dims->value[BW_GEMM_M] > most_rows) return "fused takes at most 8 rows of A";
-    if (dims->value[BW_GEMM_K] > most_elements) return "fused takes rows of at most 2^25 elements";
+const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const char *reason = bw_scalar_refuses(dims, precision, facts);
+    if (reason) return reason;
     if (dims->value[BW_GEMM_K] % bw_tile_weights != 0) return "fused takes rows of a multiple of 256 elements";
     return nullptr;
 }

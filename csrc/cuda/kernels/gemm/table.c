@@ -12,9 +12,7 @@
 
 enum {
     PRECISIONS = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
-    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
-    NARROW_WEIGHTS = BW_MASK(FP8_W8A16) | BW_MASK(INT8_W8A16) | BW_MASK(Q8_0) | BW_MASK(Q4_0) | BW_MASK(Q4_K) |
-                     BW_MASK(INT4_G32) | BW_MASK(INT4_G64) | BW_MASK(INT4_G128) | BW_MASK(MXFP4) | BW_MASK(NVFP4)
+    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16)
 };
 
 /* What most variants are but for their rows' own words: a `refuses` and a `choose`. */
@@ -97,12 +95,13 @@ static const bw_variant rows[] = {
                  .predicted = 1.65,
                  .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
                  .at = "fp16 M=8 N=14336 K=4096"}),
-    VARIANT(scalar, bw_scalar_refuses, NARROW_WEIGHTS, .text = "up to 8 rows of A; a warp a row of narrow weights",
+    VARIANT(scalar, bw_scalar_refuses, BW_NARROW_WEIGHT_PRECISIONS,
+            .text = "a warp a row of narrow weights, 8 rows of A at once",
             .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
                            .at = "int4_g128 M=1 N=14336 K=4096"}),
     VARIANT(
-        fused, bw_fused_refuses, NARROW_WEIGHTS,
-        .text = "up to 8 rows of A; narrow weights become FP16 in registers, for tensor cores (mma.sync)",
+        fused, bw_fused_refuses, BW_NARROW_WEIGHT_PRECISIONS,
+        .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 8 rows of A at once",
         .prediction = {.changes =
                            "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
                        .predicted = 5.0,
