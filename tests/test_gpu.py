@@ -223,6 +223,9 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
         ("fp16", 12, 250002, 1024, "skinny"),
         ("fp16", 1, 4864, 897, "cublaslt"),
         ("fp32", 1, 28672, 4096, "gemv"),
+        ("int4_g128", 1, 14336, 4096, "fused"),
+        ("q4_0", 8, 4096, 14336, "fused"),
+        ("q4_0", 1, 4864, 896, "scalar"),
     ],
 )
 def test_the_faster_product_is_the_default(precision: str, m: int, n: int, k: int, expected: str) -> None:

@@ -251,8 +251,8 @@ def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "runs_in"),
     [
-        (["gemm", "--precision", "int8"], ["gemm on cpu runs in fp32, fp16, bf16, q4_0"]),
-        (["gemm", "--precision", "tf32", "--once"], ["gemm on cpu runs in fp32, fp16, bf16, q4_0"]),
+        (["gemm", "--precision", "int8"], ["gemm on cpu runs in fp32, fp16, bf16, fp8_w8a16"]),
+        (["gemm", "--precision", "tf32", "--once"], ["gemm on cpu runs in fp32, fp16, bf16, fp8_w8a16"]),
         (["gemm", "--variant", "blocked", "--precision", "q4_0"], ["gemm blocked on cpu runs in fp32, fp16, bf16 "]),
         (["gemm", "kv_copy", "--precision", "tf32,int8"], ["gemm on cpu", "kv_copy on cpu runs in fp32, fp16, bf16 "]),
     ],

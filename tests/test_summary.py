@@ -13,6 +13,7 @@ from rich.console import Console
 from rows import pair, row
 
 import bwprof
+from bwprof import registry
 from bwprof.cli import render
 from bwprof.results import frame
 from bwprof.results.schema import FLAGS, RowDict
@@ -67,6 +68,15 @@ def test_a_share_of_a_stream_stands_in_where_the_nearer_roof_is_not_known() -> N
         if message.startswith("a ")
     )
     assert line.split("|")[-2].strip() == "95/95"
+
+
+def test_each_of_many_precisions_gets_a_line() -> None:
+    """Of one case in 12 formats: more columns than a screen has room for."""
+    names = registry.precision_names()[:12]
+    lines = printed([row("product", name, gb_s=50.0 + i, bytes_read=4000 // (i + 1)) for i, name in enumerate(names)])
+    found = [line.split("|") for line in lines.splitlines() if line.startswith("product")]
+    assert [cells[1].strip() for cells in found] == names
+    assert [float(cells[4]) for cells in found] == [50.0 + i for i in range(12)]
 
 
 def test_other_precisions_get_their_columns() -> None:

@@ -120,6 +120,9 @@ def print_summary(data: pd.DataFrame, screen: Console) -> None:
 def _print_device(data: pd.DataFrame, screen: Console) -> None:
     lines, _ = summary_rows(data)
     measured = _measured_precisions(lines)
+    if len(measured) > _MOST_PRECISIONS:
+        print_view(data, screen, columns=_FORMAT_COLUMNS)
+        return
     if measured or not lines:
         _print_cases(lines, measured, screen)
     notes = _notes(lines, len(data), min(screen.width, PLAIN_WIDTH), legend=bool(measured))
@@ -177,6 +180,11 @@ def _grades(line: dict[str, Any], precisions: Sequence[str]) -> str:
     )
 
 
+_MOST_PRECISIONS = 6  # columns of a table of cases; of more each has a line
+_FORMAT_COLUMNS = (
+    *("case", "precision", "variant", "time_ms", "bandwidth_gb_s", "byte_ratio_vs_fp32", "bandwidth_vs_fp32"),
+    *("speedup_vs_fp32", "pct_limit", "limiter", "flags"),
+)
 _LEGEND = (
     "GB/s ratio: FP16 / FP32.  bytes ratio: FP32 / FP16.  time gain = GB/s ratio x bytes ratio.",
     "% limit: of the nearer roof, per precision: what a plain stream of the same bytes and mix reaches, or (c) the "

@@ -45,6 +45,8 @@ OPERATIONS = {
                 *((13, 40, 4104, 1), (16, 77, 1048, 1), (11, 2503, 264, 1), (10, 4301, 72, 0)),
                 # FP32 through shared memory: blocks of 32 rows of B and of 16, several turns of a warp and fewer.
                 *((12, 2305, 100, 0), (17, 2203, 68, 1), (25, 2180, 132, 0), (24, 41, 1000, 1), (29, 3, 2052, 0)),
+                # Narrow weights eight at a time: tiles of 256; few, many and long rows of B.
+                *((2, 67, 768, 0), (4, 45, 256, 0), (6, 35, 8192, 1), (3, 8501, 256, 1)),
             ]
         ],
         small={"M": 4, "N": 48, "K": 40},

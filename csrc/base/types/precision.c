@@ -26,6 +26,12 @@ static const bw_precision table[BW_PRECISION_COUNT] = {
 #undef BW_PRECISION_ROW
 };
 
+#define BW_PRECISION_SCALES(id, name, activation, weight, cache, result, compute, a_scales, w_scales, c_scales, text) \
+    _Static_assert(BW_SCALING_##a_scales <= BW_SCALING_ROWS && BW_SCALING_##c_scales <= BW_SCALING_ROWS,              \
+                   #id ": activations and caches have a scale for each row, or none");
+BW_PRECISIONS(BW_PRECISION_SCALES)
+#undef BW_PRECISION_SCALES
+
 _Static_assert(BW_PRECISION_COUNT <= 32, "a mask of precisions has 32 bits");
 
 const bw_precision *bw_precision_get(bw_precision_id id) {

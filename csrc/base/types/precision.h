@@ -48,14 +48,14 @@ typedef struct bw_scaling {
       "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                 \
     X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, ROWS, ROWS, ROWS,                                    \
       "8-bit whole activations, weights and caches with FP32 scales; results binary16")                \
-    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
-      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                 \
     X(FP8_W8A16, "fp8_w8a16", FP16, FP8_E4M3, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,              \
       "8-bit E4M3 weights, an FP32 scale a row; activations and results binary16")                     \
     X(INT8_W8A16, "int8_w8a16", FP16, INT8, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                \
       "8-bit whole weights, an FP32 scale a row; activations and results binary16")                    \
     X(Q8_0, "q8_0", FP16, Q8_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
       "8-bit weights, 32 with a scale, in 34 bytes; activations and results binary16")                 \
+    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
+      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                 \
     X(Q4_K, "q4_k", FP16, Q4_K, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
       "4-bit weights, 256 with 8 scales and minima, in 144 bytes; activations and results binary16")   \
     X(INT4_G32, "int4_g32", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_32, UNSCALED,              \
@@ -87,15 +87,19 @@ typedef struct bw_precision {
 /* A set of precisions: BW_MASK(FP32) | BW_MASK(FP16). */
 #define BW_MASK(id) (1u << BW_PRECISION_##id)
 
-/* Those that have a type for weights, and those that have one for caches. */
+/* Those that have a type for weights, those that have one for caches, and those that have narrow weights alone. */
 #define BW_PRECISION_WITH_WEIGHT(id, name, activation, weight, ...) | (BW_##weight != BW_NONE ? BW_MASK(id) : 0u)
 #define BW_PRECISION_WITH_CACHE(id, name, activation, weight, cache, ...) | (BW_##cache != BW_NONE ? BW_MASK(id) : 0u)
+#define BW_PRECISION_WITH_NARROW_WEIGHT(id, name, activation, weight, ...) \
+    | (BW_IS_NARROW_##weight && !BW_IS_NARROW_##activation ? BW_MASK(id) : 0u)
 enum {
     BW_WEIGHT_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_WEIGHT),
-    BW_CACHE_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_CACHE)
+    BW_CACHE_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_CACHE),
+    BW_NARROW_WEIGHT_PRECISIONS = 0u BW_PRECISIONS(BW_PRECISION_WITH_NARROW_WEIGHT)
 };
 #undef BW_PRECISION_WITH_WEIGHT
 #undef BW_PRECISION_WITH_CACHE
+#undef BW_PRECISION_WITH_NARROW_WEIGHT
 
 BW_C const bw_precision *bw_precision_get(bw_precision_id id);
 BW_C bw_status bw_precision_find(const char *name, const bw_precision **out); /* names what is allowed */

@@ -335,21 +335,16 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
-enum {
-    NARROW_WEIGHTS = BW_MASK(Q4_0) | BW_MASK(FP8_W8A16) | BW_MASK(INT8_W8A16) | BW_MASK(Q8_0) | BW_MASK(Q4_K) |
-                     BW_MASK(INT4_G32) | BW_MASK(INT4_G64) | BW_MASK(INT4_G128) | BW_MASK(MXFP4) | BW_MASK(NVFP4)
-};
-
 static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
      .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | NARROW_WEIGHTS,
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
      .rounds_once = true,
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",
-     .precisions = BW_CPU_PRECISIONS | NARROW_WEIGHTS,
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
      .rounds_once = true,
      .launch = gemv_launch,
      .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",

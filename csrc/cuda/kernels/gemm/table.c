@@ -4,6 +4,8 @@
  *   tensor                                                 mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, which streams through registers (gemv.cu)
  *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
+ *   scalar    weights of 8 or 4 bits, unpacked one by one (fused.cu)
+ *   fused     the same eight at a time, in registers, for tensor cores (fused.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"
@@ -30,6 +32,8 @@ BW_CUDA_PREPARE(vector, bw_gemm_vector_choose)
 BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
 BW_CUDA_PREPARE(skinny, bw_skinny_choose)
+BW_CUDA_PREPARE(scalar, bw_scalar_choose)
+BW_CUDA_PREPARE(fused, bw_fused_choose)
 BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
@@ -91,6 +95,18 @@ static const bw_variant rows[] = {
                  .predicted = 1.65,
                  .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
                  .at = "fp16 M=8 N=14336 K=4096"}),
+    VARIANT(scalar, bw_scalar_refuses, BW_NARROW_WEIGHT_PRECISIONS,
+            .text = "a warp a row of narrow weights, 8 rows of A at once",
+            .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
+                           .at = "int4_g128 M=1 N=14336 K=4096"}),
+    VARIANT(
+        fused, bw_fused_refuses, BW_NARROW_WEIGHT_PRECISIONS,
+        .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 8 rows of A at once",
+        .prediction = {.changes =
+                           "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
+                       .predicted = 5.0,
+                       .because = "2 instructions a weight instead of about 20: reading B is the limit, not arithmetic",
+                       .at = "int4_g128 M=1 N=14336 K=4096"}),
     VARIANT(
         wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
         .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",

@@ -1,0 +1,420 @@
+// gemm with few rows of A and weights of 8 or 4 bits, unpacked in registers on their way to tensor cores: the time
+// is that of reading B once.
+//   - a block has 16 or 32 rows of B, whose tiles of 256 weights its warps share; a warp copies its own asynchronously
+//     to shared memory, two of them under way, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
+//   - instructions decide: a multiprocessor gets 13 bytes a clock, 26 weights of 4 bits. Weights become pairs of FP16,
+//     exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows of B, 8 of
+//     A, sums in FP32). A group's sum then takes its scale: one for 32 weights or more;
+//   - A's columns of a tile come through L1, a tile ahead, and are put in the order that unpacking leaves.
+// Rows of another length than a multiple of 256 weights go element by element: the variant `scalar`, which is what the
+// formats' definitions say.
+#include "cuda/kernels/gemm/gemm.h"
+#include "cuda/kernels/gemm/weights.cuh"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/gemm.h"
+
+namespace {
+
+constexpr int most_rows = 8, most_elements = 1 << 25;
+constexpr int tile_rows = 16;  // of B, for one instruction of tensor cores; it takes 8 of A
+constexpr int most_warps = 8, scalar_warps = 4;
+constexpr int stages = 2;  // of a warp's tiles: the one in use and the one under way
+
+struct fused_shape {
+    int m, k, row_bytes;
+    int64_t n;
+};
+
+__host__ __device__ constexpr int parts_of(int m) {
+    return (m + most_rows - 1) / most_rows;
+}
+
+// Of more than 8 rows of A a block takes 8; those that share rows of B are neighbors, so that all but one find them in
+// L2. Moves the addresses to the block's rows of A, and returns which rows of B it has.
+template <typename TA, typename TD>
+BW_DEVICE int64_t take_rows(const TA *&a, const TD *&c, TD *&d, fused_shape &shape) {
+    const int parts = parts_of(shape.m), part = (int)(blockIdx.x % (unsigned)parts) * most_rows;
+    a += (int64_t)part * shape.k;
+    c = c ? c + part * shape.n : c;
+    d += part * shape.n;
+    shape.m = min(shape.m - part, most_rows);
+    return blockIdx.x / (unsigned)parts;
+}
+
+// A tile's columns of A go to the warp's shared memory in the order in which weights come: lane c of four finds its 8
+// elements of a group as 16 bytes. Lane 4 g + c puts those of lane c in group g there. Rows lie at a distance that puts
+// what 8 lanes read at once in different banks.
+template <int a_rows>
+constexpr int activation_pitch = bw_tile_weights * 2 + (a_rows == 1 ? 0 : 64);
+
+template <bw_order order, typename TA>
+BW_DEVICE uint4 load_activations(const TA *a, int lane) {
+    if constexpr (order == BW_ORDER_RUN_NIBBLES) return bw_load_cached(a + lane * 8);
+    const TA *from = a + lane / 4 * bw_group_weights + lane % 4 * 4;
+    const uint2 low = __ldg((const uint2 *)from), high = __ldg((const uint2 *)(from + bw_group_weights / 2));
+    return make_uint4(low.x, low.y, high.x, high.y);
+}
+template <bw_order order>
+BW_DEVICE uint4 order_activations(uint4 pairs) {
+    if constexpr (order == BW_ORDER_SPLIT) return pairs;
+    constexpr bool run = order == BW_ORDER_RUN_NIBBLES;
+    const uint4 in = run ? make_uint4(pairs.x, pairs.z, pairs.y, pairs.w) : pairs;
+    const uint32_t low[2] = {__byte_perm(in.x, in.y, 0x5410), __byte_perm(in.z, in.w, 0x5410)};
+    const uint32_t high[2] = {__byte_perm(in.x, in.y, 0x7632), __byte_perm(in.z, in.w, 0x7632)};
+    return run ? make_uint4(low[0], low[1], high[0], high[1]) : make_uint4(low[0], high[0], low[1], high[1]);
+}
+
+// Of one of the warp's tiles of 16 rows of B: a lane's are of rows r and r + 8 of it and of rows 2 c, 2 c + 1 of A.
+struct fused_sums {
+    float total[4], part[2][4];   // of parts two: those of `ratio` have one of their own, and none waits for the other
+    float scaled[2][4], mins[4];  // where there are mins: of the tile's groups
+};
+
+// Adds a group of 32 weights to `part`, and at the end of what shares a factor that to `total`.
+template <typename TA, typename Weights, bool single, int group>
+BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], typename Weights::row &first,
+                         typename Weights::row &second, fused_sums &sums) {
+    constexpr int step = single ? 2 : 1, shared = Weights::per_factor;
+    uint32_t low[4], high[4];
+    first.template unpack<group>(low);
+    second.template unpack<group>(high);
+    const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
+    if constexpr (Weights::has_mins) {
+        float part[4] = {};
+        bw_multiply(part, one, act.x, act.y, TA());
+        bw_multiply(part, two, act.z, act.w, TA());
+        const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
+        const float min_factor[2] = {first.template min_factor<group>(), second.template min_factor<group>()};
+#pragma unroll
+        for (int i = 0; i < 4; i += step) {
+            sums.scaled[group % 2][i] = fmaf(part[i], factor[i / 2], group < 2 ? 0.0f : sums.scaled[group % 2][i]);
+            sums.mins[i] = fmaf(ones[i], min_factor[i / 2], group < 1 ? 0.0f : sums.mins[i]);
+        }
+        if constexpr (group + 1 == bw_tile_groups) {
+#pragma unroll
+            for (int i = 0; i < 4; i += step) {
+                const float2 both = __half22float2(i < 2 ? first.both : second.both);
+                const float scaled = fmaf(sums.scaled[1][i], Weights::ratio, sums.scaled[0][i]);
+                sums.total[i] = fmaf(-sums.mins[i], both.y, fmaf(scaled, both.x, sums.total[i]));
+            }
+        }
+    } else {
+        constexpr bool begins = shared != 0 && group % (shared + (shared == 0)) == 0;
+        constexpr int other = shared != 1 || Weights::has_offset;
+        if constexpr (begins) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums.part[0][i] = sums.part[1][i] = 0.0f;
+        }
+        bw_multiply(sums.part[0], one, act.x, act.y, TA());
+        bw_multiply(sums.part[other], two, act.z, act.w, TA());
+        if constexpr (Weights::has_offset) {
+            const uint32_t of_first = first.template zero<group>(), of_second = second.template zero<group>();
+            constexpr uint32_t minus = 0x80008000u;
+            const uint32_t less[2] = {of_first | minus, of_second | minus};
+            const uint32_t upper[2] = {of_first << 4 | minus, of_second << 4 | minus};
+            bw_multiply(sums.part[0], {less[0], less[1], less[0], less[1]}, act.x, act.y, TA());
+            bw_multiply(sums.part[1], {upper[0], upper[1], upper[0], upper[1]}, act.z, act.w, TA());
+        }
+        if constexpr (shared != 0 && (group + 1) % (shared + (shared == 0)) == 0) {
+            const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
+#pragma unroll
+            for (int i = 0; i < 4; i += step) {
+                const float part = other ? fmaf(sums.part[1][i], Weights::ratio, sums.part[0][i]) : sums.part[0][i];
+                sums.total[i] = fmaf(part, factor[i / 2], sums.total[i]);
+            }
+        }
+    }
+}
+
+template <typename TA, typename Weights, bool single, int row_tiles, int group>
+BW_DEVICE void add_groups(const unsigned char *a, typename Weights::row (&rows)[row_tiles][2],
+                          fused_sums (&sums)[row_tiles]) {
+    const uint4 act = *(const uint4 *)(a + group * bw_group_weights * 2);
+    float ones[4] = {};
+    if constexpr (Weights::has_mins) {
+        const uint32_t one[4] = {0x00010001u, 0x00010001u, 0x00010001u, 0x00010001u};  // 2^-24, as nibbles are
+        bw_multiply(ones, one, act.x, act.y, TA());
+        bw_multiply(ones, one, act.z, act.w, TA());
+    }
+#pragma unroll
+    for (int t = 0; t < row_tiles; t++)
+        add_group<TA, Weights, single, group>(act, ones, rows[t][0], rows[t][1], sums[t]);
+    if constexpr (group + 1 < bw_tile_groups) {
+        add_groups<TA, Weights, single, row_tiles, group + 1>(a, rows, sums);
+    }
+}
+
+template <typename Weights, int a_rows, int row_tiles>
+struct warp_memory {
+    static constexpr int bytes = stages * row_tiles * tile_rows * Weights::pitch + a_rows * activation_pitch<a_rows>;
+};
+
+// `a_rows`: at least as many as A has. A block takes `row_tiles` times 16 rows of B.
+template <typename TA, typename Weights, typename TD, int a_rows, int row_tiles>
+__global__ void __launch_bounds__(most_warps * 32)
+    gemm_fused_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
+    constexpr int block_rows = row_tiles * tile_rows, chunks = block_rows * Weights::chunks;
+    constexpr int copies = (chunks + 31) / 32, tile_bytes = Weights::chunks * 16, a_pitch = activation_pitch<a_rows>;
+    constexpr int stage_bytes = block_rows * Weights::pitch;
+    const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int quad = lane / 4, in_quad = lane % 4, tiles = shape.k / bw_tile_weights;
+    const int64_t row0 = take_rows(a, c, d, shape) * block_rows;
+    const int last = (int)min(shape.n - row0, (int64_t)block_rows) - 1;  // rows behind it: that one again
+    unsigned char *own = bw_dynamic_shared() + warp * warp_memory<Weights, a_rows, row_tiles>::bytes;
+    unsigned char *own_a = own + stages * stage_bytes;
+
+    // One address goes on from tile to tile; the lane's distances from it stay.
+    const unsigned char *begin = b.bytes + row0 * shape.row_bytes + warp * tile_bytes;
+    int from[copies], to[copies];
+#pragma unroll
+    for (int i = 0; i < copies; i++) {
+        const unsigned chunk = (unsigned)lane + 32 * i, row = chunk / Weights::chunks;
+        const unsigned column = chunk % Weights::chunks * 16;
+        from[i] = min((int)row, last) * shape.row_bytes + (int)column;
+        to[i] = Weights::pitch == Weights::chunks * 16 ? (int)chunk * 16 : (int)(row * Weights::pitch + column);
+    }
+    int to_copy = tiles - warp;
+    const auto copy_next = [&](int slot) {
+        if (to_copy > 0) {
+            unsigned char *stage = own + slot * stage_bytes;
+#pragma unroll
+            for (int i = 0; i < copies; i++) {
+                if (chunks % 32 == 0 || i + 1 < copies || lane < chunks % 32)
+                    bw_copy_async(stage + to[i], begin + from[i], true);
+            }
+            begin += warps * tile_bytes;
+        }
+        to_copy -= warps;
+        bw_copy_commit();
+    };
+
+    // A and each row's scales and zero points of the next tile are under way while this one's are in use.
+    const TA *a_from = a + warp * bw_tile_weights;
+    uint4 next_a[a_rows];
+    const unsigned char *scales = b.scale + (row0 * tiles + warp) * Weights::scale_bytes;
+    const unsigned char *zeros = b.zero + (row0 * tiles + warp) * Weights::zero_bytes;
+    bw_raw<Weights::scale_bytes> next_scale[row_tiles][2] = {};
+    bw_raw<Weights::zero_bytes> next_zero[row_tiles][2] = {};
+    int row_tile[2 * row_tiles];
+#pragma unroll
+    for (int i = 0; i < 2 * row_tiles; i++) row_tile[i] = min(quad + 8 * i, last) * tiles;
+    const auto load_next = [&] {
+#pragma unroll
+        for (int i = 0; i < 2 * row_tiles; i++) {
+            next_scale[i / 2][i % 2] =
+                bw_load_raw<Weights::scale_bytes>(scales + (uint32_t)(row_tile[i] * Weights::scale_bytes));
+            next_zero[i / 2][i % 2] =
+                bw_load_raw<Weights::zero_bytes>(zeros + (uint32_t)(row_tile[i] * Weights::zero_bytes));
+        }
+#pragma unroll
+        for (int i = 0; i < a_rows; i++) {
+            const int64_t row = i == 0 ? 0 : (int64_t)min(i, shape.m - 1) * shape.k;
+            next_a[i] = load_activations<Weights::order>(a_from + row, lane);
+        }
+        a_from += warps * bw_tile_weights;
+        scales += warps * Weights::scale_bytes;
+        zeros += warps * Weights::zero_bytes;
+    };
+
+#pragma unroll
+    for (int s = 0; s + 1 < stages; s++) copy_next(s);
+    if (warp < tiles) load_next();
+    float last_factor = Weights::unit;  // of the row whose sums this thread adds up at the end
+    if constexpr (Weights::last == BW_LAST_ROW)
+        last_factor *= __ldg((const float *)b.scale + row0 + min((int)threadIdx.x % block_rows, last));
+    if constexpr (Weights::last == BW_LAST_WHOLE) last_factor *= __ldg(b.whole_scale);
+    fused_sums sums[row_tiles] = {};
+    uint32_t nan[row_tiles][2] = {};
+    int slot = 0;
+#pragma unroll 1
+    for (int tile = warp; tile < tiles; tile += warps) {
+        copy_next(slot == 0 ? stages - 1 : slot - 1);
+#pragma unroll
+        for (int i = 0; i < a_rows; i++)
+            *(uint4 *)(own_a + i * a_pitch + lane * 16) = order_activations<Weights::order>(next_a[i]);
+        bw_copy_wait<stages - 1>();
+        __syncwarp();
+        const unsigned char *stage = own + slot * stage_bytes + quad * Weights::pitch;
+        typename Weights::row rows[row_tiles][2];
+#pragma unroll
+        for (int i = 0; i < 2 * row_tiles; i++) {
+            rows[i / 2][i % 2] = Weights::row::begin(stage + 8 * i * Weights::pitch, next_scale[i / 2][i % 2],
+                                                     next_zero[i / 2][i % 2], in_quad);
+        }
+        if (tile + warps < tiles) load_next();
+        add_groups<TA, Weights, a_rows == 1, row_tiles, 0>(own_a + min(quad, a_rows - 1) * a_pitch + in_quad * 16, rows,
+                                                           sums);
+        if constexpr (Weights::has_nan) {
+#pragma unroll
+            for (int i = 0; i < 2 * row_tiles; i++) nan[i / 2][i % 2] |= rows[i / 2][i % 2].nan;
+        }
+        __syncwarp();
+        slot = slot + 1 == stages ? 0 : slot + 1;
+    }
+
+    bw_copy_wait<0>();
+    __syncthreads();  // the tiles' memory is free
+    float *shared = (float *)bw_dynamic_shared();
+#pragma unroll
+    for (int t = 0; t < row_tiles; t++) {
+        if constexpr (Weights::per_factor == 0) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[t].total[i] = sums[t].part[0][i] + sums[t].part[1][i];
+        }
+        if constexpr (Weights::has_nan) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint32_t found = nan[t][i];
+                found |= __shfl_xor_sync(bw_all_lanes, found, 1);
+                found |= __shfl_xor_sync(bw_all_lanes, found, 2);
+                if (found & bw_nan_bits) sums[t].total[2 * i] = sums[t].total[2 * i + 1] = __uint_as_float(0x7fffffffu);
+            }
+        }
+        float *mine = shared + warp * block_rows * most_rows + in_quad * 2 * block_rows + t * tile_rows + quad;
+#pragma unroll
+        for (int i = 0; i < 4; i++) mine[i % 2 * block_rows + i / 2 * 8] = sums[t].total[i];
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < shape.m * block_rows; i += (int)blockDim.x) {
+        const int64_t row = row0 + i % block_rows, at = i / block_rows * shape.n + row;
+        if (row >= shape.n) continue;
+        float sum = 0.0f;
+#pragma unroll 4
+        for (int other = 0; other < warps; other++) sum += shared[other * block_rows * most_rows + i];
+        sum *= last_factor;
+        bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
+    }
+}
+
+// Rows of any length: a warp a row, element by element.
+template <typename TA, typename Weights, typename TD>
+__global__ void __launch_bounds__(scalar_warps * 32)
+    gemm_scalar_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t row = take_rows(a, c, d, shape) * scalar_warps + threadIdx.x / 32;
+    if (row >= shape.n) return;
+    float sum[most_rows] = {};
+    for (int64_t at = lane; at < shape.k; at += 32) {
+        const float weight = Weights::element(b, row, at, shape.k);
+#pragma unroll
+        for (int m = 0; m < most_rows; m++) {
+            if (m < shape.m) sum[m] = fmaf(bw_to_float(a[(int64_t)m * shape.k + at]), weight, sum[m]);
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < most_rows; m++) {
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) sum[m] += __shfl_xor_sync(bw_all_lanes, sum[m], offset);
+        const int64_t at = (int64_t)m * shape.n + row;
+        if (lane == 0 && m < shape.m) bw_from_float(sum[m] + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
+    }
+}
+
+using kernel = void (*)(const __half *, bw_weights_stored, const __half *, __half *, fused_shape);
+
+bw_status choose(kernel function, int64_t rows, int warps, size_t shared_bytes, const fused_shape &shape, bool adds,
+                 const bw_scaling *scales, bw_cuda_launch_spec *out) {
+    bw_cuda_kernel *chosen =
+        bw_choose(out, function, dim3((unsigned)(bw_ceil_div(shape.n, rows) * parts_of(shape.m))),
+                  dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_GEMM_A), bw_weights_stored{},
+                  bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, bytes), bw_from_operand(BW_GEMM_B));
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, scale),
+                    bw_from_operand_if(scales->type != BW_NONE, BW_GEMM_B_SCALE));
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, zero),
+                    bw_from_operand_if(scales->zero != BW_NONE, BW_GEMM_B_ZERO));
+    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, whole_scale),
+                    bw_from_operand_if(scales->whole != BW_NONE, BW_GEMM_B_WHOLE_SCALE));
+    return BW_OK;
+}
+
+template <typename Weights, int a_rows, int row_tiles>
+bw_status choose_warps(int warps, const fused_shape &shape, bool adds, const bw_scaling *scales,
+                       bw_cuda_launch_spec *out) {
+    warps = (int)bw_min64(warps, shape.k / bw_tile_weights);
+    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, warps,
+                  (size_t)warps * warp_memory<Weights, a_rows, row_tiles>::bytes, shape, adds, scales, out);
+}
+
+// Timed on an H100 at 16 shapes of each format. Where rows of B are many, all blocks run at once, and fewer warps have
+// less to begin and to add up; the more of them read a row, the longer the stretches of memory that are read at once,
+// which 8-bit weights gain by. Of more than 2 rows of A, whose bytes are as many as those of B, 32 rows of B share the
+// reading. 7 warps are as many as a block of 99 KB has room for.
+template <typename Weights>
+bw_status choose_for(const fused_shape &shape, bool adds, const bw_scaling *scales, const bw_device_facts *facts,
+                     bw_cuda_launch_spec *out) {
+    constexpr bool bytes = Weights::chunks > 9;
+    const bool many = shape.n > (int64_t)facts->units * 4 * tile_rows, is_long = shape.k >= 32 * bw_tile_weights;
+    const int few_warps = many ? bytes ? 8 : 2 : is_long && !bytes ? 8 : 4;
+    if (shape.m <= 1) return choose_warps<Weights, 1, 1>(few_warps, shape, adds, scales, out);
+    if (shape.m <= 2) return choose_warps<Weights, 2, 1>(few_warps, shape, adds, scales, out);
+    if (bytes && shape.m <= 4) return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
+    if (bytes) return choose_warps<Weights, 8, 2>(4, shape, adds, scales, out);
+    const int shared_warps = many ? 2 : 7;
+    if (shape.m <= 4) {
+        if (many || is_long) return choose_warps<Weights, 4, 2>(shared_warps, shape, adds, scales, out);
+        return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
+    }
+    if (many || is_long) return choose_warps<Weights, 8, 2>(shared_warps, shape, adds, scales, out);
+    return choose_warps<Weights, 8, 1>(4, shape, adds, scales, out);
+}
+
+template <typename Body>
+bw_status by_weights(const bw_precision *precision, Body body) {
+    switch (precision->id) {
+        case BW_PRECISION_INT8_W8A16: return body(bw_type<bw_weights_int8>{});
+        case BW_PRECISION_FP8_W8A16: return body(bw_type<bw_weights_e4m3>{});
+        case BW_PRECISION_Q8_0: return body(bw_type<bw_weights_q8_0>{});
+        case BW_PRECISION_Q4_0: return body(bw_type<bw_weights_q4_0>{});
+        case BW_PRECISION_Q4_K: return body(bw_type<bw_weights_q4_k>{});
+        case BW_PRECISION_INT4_G32: return body(bw_type<bw_weights_int4<32>>{});
+        case BW_PRECISION_INT4_G64: return body(bw_type<bw_weights_int4<64>>{});
+        case BW_PRECISION_INT4_G128: return body(bw_type<bw_weights_int4<128>>{});
+        case BW_PRECISION_MXFP4: return body(bw_type<bw_weights_mxfp4>{});
+        case BW_PRECISION_NVFP4: return body(bw_type<bw_weights_nvfp4>{});
+        default: break;
+    }
+    return bw_fail(BW_CODE_UNSUPPORTED, "no CUDA kernel for weights of %s", precision->name);
+}
+
+fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
+    const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
+    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n};
+}
+
+}  // namespace
+
+const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N];
+    if (!bw_cuda_grid_fits(bw_ceil_div(n, scalar_warps) * bw_ceil_div(m, most_rows)))
+        return "a block for 8 rows of A and 4 of B: at most 2^31 - 1 of them";
+    if (dims->value[BW_GEMM_K] > most_elements) return "scalar and fused take rows of at most 2^25 elements";
+    return nullptr;
+}
+
+bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                           bw_cuda_launch_spec *out) {
+    const bool adds = dims->value[BW_GEMM_BETA] != 0;
+    return by_weights(precision, [&](auto tag) {
+        using Weights = typename decltype(tag)::type;
+        return choose(gemm_scalar_kernel<__half, Weights, __half>, scalar_warps, scalar_warps, 0,
+                      shape_of(dims, precision), adds, precision->weight_scales, out);
+    });
+}
+
+const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const char *reason = bw_scalar_refuses(dims, precision, facts);
+    if (reason) return reason;
+    if (dims->value[BW_GEMM_K] % bw_tile_weights != 0) return "fused takes rows of a multiple of 256 elements";
+    return nullptr;
+}
+
+bw_status bw_fused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                          bw_cuda_launch_spec *out) {
+    const bool adds = dims->value[BW_GEMM_BETA] != 0;
+    return by_weights(precision, [&](auto tag) {
+        using Weights = typename decltype(tag)::type;
+        return choose_for<Weights>(shape_of(dims, precision), adds, precision->weight_scales, facts, out);
+    });
+}

@@ -1,0 +1,402 @@
+// Formats of weights for fused.cu: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
+// FP16 that hold them exactly, and what factor their sums take.
+//
+// A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
+// a multiple of 128: the same words of 8 rows are in different banks. Four lanes share a row; of each group of 32
+// weights each takes 8, two words of bytes or one of nibbles. The order of k within a group is free where A is read in
+// the same one (bw_order). Beside its tile a row has `scale_bytes` of scales and `zero_bytes` of zero points, read from
+// global memory. `per_factor` groups share a factor of their sum (0: only the whole row has one).
+#pragma once
+
+#include "cuda/kernels/common/sm80.cuh"
+
+constexpr int bw_tile_weights = 256, bw_group_weights = 32, bw_tile_groups = 8;
+
+// Lane c of the four has elements 8 c to 8 c + 7 (run), or 4 c to 4 c + 3 and those 16 further on (split).
+enum bw_order {
+    BW_ORDER_SPLIT,        // as pairs of neighbors
+    BW_ORDER_SPLIT_BYTES,  // as pairs (0, 2) and (1, 3): every other byte of a word
+    BW_ORDER_RUN_NIBBLES,  // as pairs (0, 4), (2, 6), (1, 5), (3, 7): every fourth nibble of a word
+};
+
+enum bw_last_factor { BW_LAST_NONE, BW_LAST_ROW, BW_LAST_WHOLE };
+
+// The operand B as it is stored; `scale`, `zero` and `whole_scale` where the format has them.
+struct bw_weights_stored {
+    const unsigned char *bytes, *scale, *zero;
+    const float *whole_scale;
+};
+
+// N bytes at a multiple of N.
+template <int bytes>
+struct bw_raw {
+    uint32_t word[(bytes + 3) / 4 + (bytes == 0)];
+};
+template <int bytes>
+BW_DEVICE bw_raw<bytes> bw_load_raw(const unsigned char *from) {
+    bw_raw<bytes> raw = {};
+    if constexpr (bytes == 16) {
+        const uint4 four = bw_load_cached(from);
+        raw = {{four.x, four.y, four.z, four.w}};
+    } else if constexpr (bytes == 8) {
+        const uint2 two = __ldg((const uint2 *)from);
+        raw = {{two.x, two.y}};
+    } else if constexpr (bytes == 4) {
+        raw.word[0] = __ldg((const uint32_t *)from);
+    } else if constexpr (bytes == 2) {
+        raw.word[0] = __ldg((const uint16_t *)from);
+    } else if constexpr (bytes == 1) {
+        raw.word[0] = __ldg(from);
+    }
+    return raw;
+}
+
+BW_DEVICE __half2 bw_half2(uint32_t bits) {
+    __half2 pair;
+    memcpy(&pair, &bits, sizeof pair);
+    return pair;
+}
+BW_DEVICE uint32_t bw_half2_bits(__half2 pair) {
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+// Four bytes at `offset` from a multiple of 4; where that is only even, of the words below and above.
+template <int offset>
+BW_DEVICE uint32_t bw_shared_word(const unsigned char *from) {
+    static_assert(offset % 2 == 0, "blocks begin at even bytes");
+    if constexpr (offset % 4 == 0) {
+        return *(const uint32_t *)(from + offset);
+    } else {
+        return __byte_perm(*(const uint32_t *)(from + offset - 2), *(const uint32_t *)(from + offset + 2), 0x5432);
+    }
+}
+
+// 1024 in FP16: a number below 1024 in its mantissa makes 1024 + q.
+constexpr uint32_t bw_thousands = 0x64006400u;
+
+// Four bytes, q for q - `zero`.
+template <int zero>
+BW_DEVICE void bw_unpack_bytes(uint32_t word, uint32_t *out) {
+    const __half2 offset = bw_half2(bw_thousands + zero * 0x00010001u);
+    out[0] = bw_half2_bits(__hsub2(bw_half2(__byte_perm(word, bw_thousands, 0x7150)), offset));
+    out[1] = bw_half2_bits(__hsub2(bw_half2(__byte_perm(word, bw_thousands, 0x7352)), offset));
+}
+
+// Nibbles 0 and 4, 2 and 6, then 1 and 5, 3 and 7, as numbers below FP16's normal ones: 2^-24 q, then 2^-20 q. Tensor
+// cores take them as they are, so that a mask is all there is to do. A zero point is one more product: of A with -z.
+BW_DEVICE void bw_unpack_nibbles(uint32_t word, uint32_t (&out)[4]) {
+    out[0] = word & 0x000f000fu;
+    out[1] = word >> 8 & 0x000f000fu;
+    out[2] = word & 0x00f000f0u;
+    out[3] = word >> 8 & 0x00f000f0u;
+}
+constexpr float bw_nibble_unit = 16777216.0f;  // 2^24
+
+// Eight E2M1, each 2^-14 of itself: sign, exponent and mantissa moved to where FP16 has them, subnormals too.
+BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
+    const uint32_t up = word << 4;
+    const uint32_t even = (up & 0x80808080u) | ((up >> 3) & 0x0e0e0e0eu);
+    const uint32_t odd = (word & 0x80808080u) | ((word >> 3) & 0x0e0e0e0eu);
+    out[0] = __byte_perm(even, 0, 0x2404);
+    out[1] = __byte_perm(even, 0, 0x3414);
+    out[2] = __byte_perm(odd, 0, 0x2404);
+    out[3] = __byte_perm(odd, 0, 0x3414);
+}
+
+// Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: then bw_find_e4m3_nan has
+// one of the bits bw_nan_bits.
+BW_DEVICE uint32_t bw_e4m3_pair(uint32_t upper_bytes) {
+    return (upper_bytes & 0x80008000u) | ((upper_bytes >> 1) & 0x3f803f80u);
+}
+constexpr uint32_t bw_nan_bits = 0x80808080u;
+BW_DEVICE uint32_t bw_find_e4m3_nan(uint32_t four) {
+    return (four & 0x7f7f7f7fu) + 0x01010101u;
+}
+BW_DEVICE float bw_e4m3_to_float(uint32_t byte) {
+    if ((byte & 0x7f) == 0x7f) return __uint_as_float(0x7fffffffu);
+    return bw_unpack_pair(bw_e4m3_pair(byte << 8), __half()).x * 256.0f;
+}
+BW_DEVICE float bw_e2m1_to_float(uint32_t nibble) {
+    const float size = bw_unpack_pair((nibble & 7) << 9, __half()).x * 16384.0f;
+    return nibble & 8 ? -size : size;
+}
+// 2^(byte - 127). 0 is a subnormal float.
+BW_DEVICE float bw_e8m0_to_float(uint32_t byte) {
+    return byte == 255 ? __uint_as_float(0x7fffffffu) : __uint_as_float(max(byte << 23, 0x00400000u));
+}
+BW_DEVICE uint32_t bw_nibble(const unsigned char *row, int64_t index) {
+    return row[index / 2] >> index % 2 * 4 & 15;
+}
+BW_DEVICE float bw_half_at(const unsigned char *from) {
+    return bw_to_float(*(const __half *)from);
+}
+
+// What formats have unless they say otherwise.
+struct bw_weights {
+    static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0;
+    static constexpr bool has_mins = false, has_nan = false, has_offset = false;
+    static constexpr bw_last_factor last = BW_LAST_NONE;
+    static constexpr float unit = 1.0f;   // of what the first two pairs hold,
+    static constexpr float ratio = 1.0f;  // and of the others in that one's terms
+};
+
+struct bw_weights_int8 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_SPLIT;
+    static constexpr int chunks = 16, pitch = 272;
+    static constexpr bw_last_factor last = BW_LAST_ROW;
+    struct row {
+        const unsigned char *from;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+            return {tile + lane * 4};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            bw_unpack_bytes<128>(bw_shared_word<group * 32>(from) ^ 0x80808080u, out);
+            bw_unpack_bytes<128>(bw_shared_word<group * 32 + 16>(from) ^ 0x80808080u, out + 2);
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        return (float)((const signed char *)w.bytes)[n * k + at] * ((const float *)w.scale)[n];
+    }
+};
+
+struct bw_weights_e4m3 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
+    static constexpr int chunks = 16, pitch = 272;
+    static constexpr bool has_nan = true;
+    static constexpr bw_last_factor last = BW_LAST_ROW;
+    static constexpr float unit = 256.0f;
+    struct row {
+        const unsigned char *from;
+        uint32_t nan;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+            return {tile + lane * 4, 0};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            const uint32_t word[2] = {bw_shared_word<group * 32>(from), bw_shared_word<group * 32 + 16>(from)};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                out[2 * i] = ((word[i] << 8) & 0x80008000u) | ((word[i] << 7) & 0x3f803f80u);
+                out[2 * i + 1] = bw_e4m3_pair(word[i]);
+            }
+            nan |= bw_find_e4m3_nan(word[0]) | bw_find_e4m3_nan(word[1]);
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        return bw_e4m3_to_float(w.bytes[n * k + at]) * ((const float *)w.scale)[n];
+    }
+};
+
+// Blocks of 34 bytes: FP16 d, 32 numbers q of 8 bits; q d.
+struct bw_weights_q8_0 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_SPLIT;
+    static constexpr int chunks = 17, pitch = 272, per_factor = 1, block = 34;
+    struct row {
+        const unsigned char *tile, *from;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+            return {tile, tile + lane * 4};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            bw_unpack_bytes<128>(bw_shared_word<group * block + 2>(from) ^ 0x80808080u, out);
+            bw_unpack_bytes<128>(bw_shared_word<group * block + 18>(from) ^ 0x80808080u, out + 2);
+        }
+        template <int group>
+        __device__ __forceinline__ float factor() {
+            return bw_half_at(tile + group * block);
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
+        return (float)(signed char)from[2 + at % 32] * bw_half_at(from);
+    }
+};
+
+// Blocks of 18 bytes: FP16 d, 16 bytes whose lower halves are elements 0 to 15, the upper ones 16 to 31; (q - 8) d.
+struct bw_weights_q4_0 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
+    static constexpr int chunks = 9, pitch = 144, per_factor = 1, block = 18;
+    static constexpr bool has_offset = true;
+    static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
+    struct row {
+        const unsigned char *tile, *from;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+            return {tile, tile + lane * 4};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            bw_unpack_nibbles(bw_shared_word<group * block + 2>(from), out);
+        }
+        template <int group>
+        __device__ __forceinline__ uint32_t zero() {
+            return 0x00080008u;
+        }
+        template <int group>
+        __device__ __forceinline__ float factor() {
+            return bw_half_at(tile + group * block);
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
+        const int q = from[2 + at % 16] >> (at % 32 / 16 * 4) & 15;
+        return (float)(q - 8) * bw_half_at(from);
+    }
+};
+
+// Blocks of 144 bytes for 256 weights: FP16 d and dmin, 8 scales and 8 mins of 6 bits in 12 bytes, 128 bytes whose
+// lower halves are 32 weights and the upper ones the 32 after them; d scale q - dmin min.
+struct bw_weights_q4_k : bw_weights {
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
+    static constexpr int chunks = 9, pitch = 144, per_factor = 1;
+    static constexpr bool has_mins = true;
+    static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
+    struct row {
+        const unsigned char *from;
+        __half2 both;  // d, dmin
+        uint32_t scale[2], min[2];
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+            const uint4 head = *(const uint4 *)tile;
+            return {tile + 16 + lane * 4,
+                    bw_half2(head.x),
+                    {head.y & 0x3f3f3f3fu, (head.w & 0x0f0f0f0fu) | (head.y >> 2 & 0x30303030u)},
+                    {head.z & 0x3f3f3f3fu, (head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u)}};
+        }
+        // All of a group's nibbles are lower ones, or all upper.
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            constexpr uint32_t mask = group % 2 ? 0x00f000f0u : 0x000f000fu;
+            const uint32_t low = bw_shared_word<group / 2 * 32>(from), high = bw_shared_word<group / 2 * 32 + 16>(from);
+            out[0] = low & mask;
+            out[1] = low >> 8 & mask;
+            out[2] = high & mask;
+            out[3] = high >> 8 & mask;
+        }
+        template <int group>
+        __device__ __forceinline__ float factor() {
+            return (float)(uint8_t)(scale[group / 4] >> group % 4 * 8);
+        }
+        template <int group>
+        __device__ __forceinline__ float min_factor() {
+            return (float)(uint8_t)(min[group / 4] >> group % 4 * 8);
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        const unsigned char *from = w.bytes + (n * ((k + 255) / 256) + at / 256) * 144, *s = from + 4;
+        const int in = (int)(at % 256), sub = in / 32;
+        const int q = from[16 + in / 64 * 32 + in % 32] >> (sub % 2 * 4) & 15;
+        const int scale = sub < 4 ? s[sub] & 63 : (s[sub + 4] & 15) | s[sub - 4] >> 6 << 4;
+        const int min = sub < 4 ? s[sub + 4] & 63 : s[sub + 4] >> 4 | s[sub] >> 6 << 4;
+        return bw_half_at(from) * (float)(scale * q) - bw_half_at(from + 2) * (float)min;
+    }
+};
+
+// Nibbles q without sign, FP16 scales s and zero points z of 4 bits for each `in_group`; (q - z) s.
+template <int in_group>
+struct bw_weights_int4 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
+    static constexpr int chunks = 8, pitch = 144, per_factor = in_group / bw_group_weights;
+    static constexpr int scale_bytes = bw_tile_weights / in_group * 2, zero_bytes = bw_tile_weights / in_group / 2;
+    static constexpr bool has_offset = true;
+    static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
+    struct row {
+        const unsigned char *from;
+        bw_raw<scale_bytes> scale;
+        bw_raw<zero_bytes> zeros;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<scale_bytes> scale, bw_raw<zero_bytes> zero, int lane) {
+            return {tile + lane * 4, scale, zero};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            bw_unpack_nibbles(bw_shared_word<group * 16>(from), out);
+        }
+        template <int group>
+        __device__ __forceinline__ uint32_t zero() {
+            return (zeros.word[0] >> group / per_factor * 4 & 15) * 0x00010001u;
+        }
+        template <int group>
+        __device__ __forceinline__ float factor() {
+            constexpr int index = group / per_factor;
+            const __half2 pair = bw_half2(scale.word[index / 2]);
+            return index % 2 ? __high2float(pair) : __low2float(pair);
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        const int64_t groups = (k + in_group - 1) / in_group;
+        const int q = (int)bw_nibble(w.bytes + n * ((k + 1) / 2), at);
+        const int z = (int)bw_nibble(w.zero + n * ((groups + 1) / 2), at / in_group);
+        return (float)(q - z) * bw_half_at(w.scale + (n * groups + at / in_group) * 2);
+    }
+};
+
+// E2M1 with an E8M0 scale for each 32.
+struct bw_weights_mxfp4 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
+    static constexpr int chunks = 8, pitch = 144, per_factor = 1, scale_bytes = 8;
+    static constexpr bool has_nan = true;
+    static constexpr float unit = 16384.0f;
+    struct row {
+        const unsigned char *from;
+        bw_raw<8> scale;
+        uint32_t nan;  // a byte of ones
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<8> scale, bw_raw<0>, int lane) {
+            const uint32_t a = ~scale.word[0], b = ~scale.word[1];
+            return {tile + lane * 4, scale, (((a - 0x01010101u) & ~a) | ((b - 0x01010101u) & ~b))};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            bw_unpack_e2m1(bw_shared_word<group * 16>(from), out);
+        }
+        template <int group>
+        __device__ __forceinline__ float factor() {
+            constexpr int shift = group % 4 * 8 - 23;
+            const uint32_t word = scale.word[group / 4], at = shift < 0 ? word << (-shift & 31) : word >> (shift & 31);
+            return __uint_as_float(at & 0x7f800000u);  // 2^-127 counts as 0
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
+               bw_e8m0_to_float(w.scale[n * ((k + 31) / 32) + at / 32]);
+    }
+};
+
+// E2M1 with an E4M3 scale for each 16 and one in FP32 for all. The product of the first two has 6 bits: FP16 holds it.
+struct bw_weights_nvfp4 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
+    static constexpr int chunks = 8, pitch = 144, scale_bytes = 16;
+    static constexpr bool has_nan = true;
+    static constexpr bw_last_factor last = BW_LAST_WHOLE;
+    static constexpr float unit = 128.0f;  // 2^14 of E2M1, 2^-7 of what `scale` holds
+    struct row {
+        const unsigned char *from;
+        __half2 scale[4];  // of the lane's groups 0 and 1, 2 and 3, ...
+        uint32_t nan;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<16> raw, bw_raw<0>, int lane) {
+            row out = {tile + lane * 4, {}, 0};
+            const int own = lane < 2 ? 0x6420 : 0x7531;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t four = __byte_perm(raw.word[2 * i], raw.word[2 * i + 1], own);
+                out.nan |= bw_find_e4m3_nan(four);
+                const __half2 unit = bw_half2(0x78007800u);  // 2^15
+                out.scale[2 * i] = __hmul2(bw_half2(bw_e4m3_pair(__byte_perm(four, 0, 0x1404))), unit);
+                out.scale[2 * i + 1] = __hmul2(bw_half2(bw_e4m3_pair(__byte_perm(four, 0, 0x3424))), unit);
+            }
+            return out;
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+            const __half2 pair = scale[group / 2];
+            const __half2 own = group % 2 ? __high2half2(pair) : __low2half2(pair);
+            bw_unpack_e2m1(bw_shared_word<group * 16>(from), out);
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[i] = bw_half2_bits(__hmul2(bw_half2(out[i]), own));
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
+               bw_e4m3_to_float(w.scale[n * ((k + 15) / 16) + at / 16]) * w.whole_scale[0];
+    }
+};
