@@ -24,8 +24,7 @@ class LazyNames:
         from importlib import import_module
 
         home = self.homes[name]
-        is_module = home == self.package
-        value = import_module(f"{home}.{name}") if is_module else getattr(import_module(home), name)
+        value = import_module(f"{home}.{name}") if home == self.package else getattr(import_module(home), name)
         setattr(sys.modules[self.package], name, value)
         return value
 

@@ -73,8 +73,8 @@ def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     if scaling["zero"]:
         parts["B_zero"] = _store(scaling["zero"], -low / steps)
         groups += _read(scaling["zero"], parts["B_zero"], steps.shape[1])[:, :, None]
-    numbers = groups.reshape(len(groups), -1)[:, : matrix.shape[1]]
-    return {"B": _store(dtype, numbers.clip(-largest, largest)), **parts}
+    numbers = groups.clip(-largest, largest).reshape(len(groups), -1)[:, : matrix.shape[1]]
+    return {"B": _store(dtype, numbers), **parts}
 
 
 def dequantize(parts: Mapping[str, Any], precision: str, columns: int | None = None) -> _Array:
@@ -136,7 +136,7 @@ def _read(dtype: str, stored: Any, columns: int | None = None) -> _Array:
     array: _Array = np.asarray(stored)
     if array.dtype == _STORED.get(dtype, "uint8"):
         return decode_rows(dtype, array.tobytes(), len(array), columns)
-    return array.astype(np.float32, copy=True)
+    return array.astype(np.float32)
 
 
 def encode_rows(dtype: str, rows: _Array) -> bytes:

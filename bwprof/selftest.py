@@ -26,6 +26,7 @@ from bwprof.text.parsing import check_known, parse_bool, parse_names
 
 Cell = float | int | str | None
 TableRow = dict[str, Any]  # column -> Cell
+TIMERS, CACHE, COUNTERS, REPEAT = "timers", "cache", "counters", "repeat"  # names of the parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,6 @@ class PartReport:
     left_out: str = ""
 
 
-TIMERS = "timers"
 RELATIVE = 0.03
 ABSOLUTE_US = 0.15
 TIMERS_SECONDS = 0.1  # of sampling, each time
@@ -165,7 +165,6 @@ def _report_timers(rows: list[TableRow], left_out: str) -> PartReport:
     return PartReport(TIMERS, _TIMERS_TITLE, _TIMERS_COLUMNS, rows, gate, passed, summary, left_out)
 
 
-CACHE = "cache"
 CACHE_SECONDS = 0.15  # of sampling, each time
 _CACHE_TITLE = "Cold cache: the same kernel by five methods, us per launch"
 
@@ -280,7 +279,6 @@ def _report_cache(bench: Bench, rows: list[TableRow], left_out: str) -> PartRepo
     return PartReport(CACHE, _CACHE_TITLE, _CACHE_COLUMNS, rows, gate, passed, summary, left_out)
 
 
-COUNTERS = "counters"
 _COUNTERS_TITLE = "Cold, by hardware counters: DRAM bytes read in a rotation, per launch"
 
 _COUNTERS_COLUMNS = {
@@ -328,7 +326,6 @@ def _count(spec: Spec, case: _core.Case) -> TableRow | None:
     }
 
 
-REPEAT = "repeat"
 GATES = (0.0, 0.01, DEFAULT_GATE)
 ALLOWED_RATE = 0.05
 REPEAT_SECONDS = 0.25  # of sampling, each time

@@ -10,7 +10,7 @@ from bwprof.measuring import grade
 from bwprof.results import schema
 from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import find_grade, with_limits
-from bwprof.text.parsing import check_known, describe_unknown, parse_names, repr_short
+from bwprof.text.parsing import check_known, parse_names, repr_short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,9 +200,8 @@ def check_view(which: str) -> None:
 def check_columns(names: Iterable[str], *, more: Iterable[str] = ()) -> tuple[str, ...]:
     """Return columns of the schema, or of `more`; ValueError for an unknown one, with the nearest."""
     known = dict.fromkeys((*schema.column_names(), *more))
+    own = ", and the frame's own" if len(known) > len(schema.column_names()) else ""
     names = tuple(names)
     for name in names:
-        if name not in known:
-            own = ", and the frame's own" if len(known) > len(schema.column_names()) else ""
-            raise ValueError(describe_unknown("column", name, known, see=f"bwprof columns, bwprof.columns(){own}"))
+        check_known("column", name, known, see=f"bwprof columns, bwprof.columns(){own}")
     return names

@@ -34,6 +34,14 @@ from bwprof.text.parsing import (
 if TYPE_CHECKING:
     import pandas as pd
 
+P = ParamSpec("P")
+R = TypeVar("R")
+RangeBytes = tuple[int, int]  # read and written
+Event = tuple[float, float, int | None, int | None]  # begin and duration, ns; bytes read and written, if known
+_SLACK_US = 2.0  # the distance of two CUDA events is a float of milliseconds
+_FLOOR_RANGES = 101
+_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
+
 
 class Phase(Enum):
     """What a step is for."""
@@ -119,15 +127,6 @@ def make_schedule(schedule: ScheduleArgument) -> Callable[[int], Phase] | None:
         return _ACTIONS[name]
 
     return phase
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-RangeBytes = tuple[int, int]  # read and written
-Event = tuple[float, float, int | None, int | None]  # begin and duration, ns; bytes read and written, if known
-_SLACK_US = 2.0  # the distance of two CUDA events is a float of milliseconds
-_FLOOR_RANGES = 101
-_NUMBERS = ("total_ms", "time_ms", "time_ms_min", "time_ms_max", "bandwidth_gb_s")
 
 
 def trace_text(device: str, track: str, events: Mapping[str, Sequence[Event]], most: int, *, exact: bool) -> str:

@@ -31,7 +31,6 @@ from bwprof.text.parsing import check_known, describe_unknown, finite_or_none, p
 if TYPE_CHECKING:
     import pandas as pd
 
-
 FAIL_ON = ("slower", "any", "never")
 COLUMNS = (
     *("case", "precision", "variant", "base_ms", "new_ms", "speedup", "change_pct", "base_gb_s", "new_gb_s", "verdict"),
