@@ -15,9 +15,10 @@
 
 namespace {
 
-constexpr int most_rows = 8, most_elements = 1 << 25;
-constexpr int tile_rows = 16;  // of B, for one instruction of tensor cores; it takes 8 of A
-constexpr int most_warps = 8, scalar_warps = 4;
+constexpr int most_rows = 16, most_elements = 1 << 25;  // of A in a block
+constexpr int a_tile_rows = 8;                          // of A, for one instruction of tensor cores
+constexpr int tile_rows = 16;                           // of B, for one instruction of tensor cores
+constexpr int most_warps = 8, scalar_warps = 4, scalar_rows = 8;
 constexpr int stages = 2;  // of a warp's tiles: the one in use and the one under way
 
 struct fused_shape {
@@ -25,19 +26,15 @@ struct fused_shape {
     int64_t n;
 };
 
-__host__ __device__ constexpr int parts_of(int m) {
-    return (m + most_rows - 1) / most_rows;
-}
-
-// Of more than 8 rows of A a block takes 8; those that share rows of B are neighbors, so that all but one find them in
-// L2. Moves the addresses to the block's rows of A, and returns which rows of B it has.
-template <typename TA, typename TD>
+// Of more than `most` rows of A a block takes so many; those that share rows of B are neighbors, so that all but one
+// find them in L2. Moves the addresses to the block's rows of A, and returns which rows of B it has.
+template <int most, typename TA, typename TD>
 BW_DEVICE int64_t take_rows(const TA *&a, const TD *&c, TD *&d, fused_shape &shape) {
-    const int parts = parts_of(shape.m), part = (int)(blockIdx.x % (unsigned)parts) * most_rows;
+    const int parts = (shape.m + most - 1) / most, part = (int)(blockIdx.x % (unsigned)parts) * most;
     a += (int64_t)part * shape.k;
     c = c ? c + part * shape.n : c;
     d += part * shape.n;
-    shape.m = min(shape.m - part, most_rows);
+    shape.m = min(shape.m - part, most);
     return blockIdx.x / (unsigned)parts;
 }
 
@@ -70,15 +67,12 @@ struct fused_sums {
     float scaled[2][4], mins[4];  // where there are mins: of the tile's groups
 };
 
-// Adds a group of 32 weights to `part`, and at the end of what shares a factor that to `total`.
+// Adds a group of 32 weights, unpacked into `one` and `two`, to `part`, and at the end of what shares a factor that to
+// `total`.
 template <typename TA, typename Weights, bool single, int group>
-BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], typename Weights::row &first,
-                         typename Weights::row &second, fused_sums &sums) {
+BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], const uint32_t (&one)[4], const uint32_t (&two)[4],
+                         typename Weights::row &first, typename Weights::row &second, fused_sums &sums) {
     constexpr int step = single ? 2 : 1, shared = Weights::per_factor;
-    uint32_t low[4], high[4];
-    first.template unpack<group>(low);
-    second.template unpack<group>(high);
-    const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
     if constexpr (Weights::has_mins) {
         float part[4] = {};
         bw_multiply(part, one, act.x, act.y, TA());
@@ -126,21 +120,34 @@ BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], typename Weig
     }
 }
 
-template <typename TA, typename Weights, bool single, int row_tiles, int group>
+// `a`: the lane's 16 bytes of the first group, in its row of each tile of A.
+template <typename TA, typename Weights, int a_rows, int a_tiles, int row_tiles, int group>
 BW_DEVICE void add_groups(const unsigned char *a, typename Weights::row (&rows)[row_tiles][2],
-                          fused_sums (&sums)[row_tiles]) {
-    const uint4 act = *(const uint4 *)(a + group * bw_group_weights * 2);
-    float ones[4] = {};
-    if constexpr (Weights::has_mins) {
-        const uint32_t one[4] = {0x00010001u, 0x00010001u, 0x00010001u, 0x00010001u};  // 2^-24, as nibbles are
-        bw_multiply(ones, one, act.x, act.y, TA());
-        bw_multiply(ones, one, act.z, act.w, TA());
+                          fused_sums (&sums)[a_tiles][row_tiles]) {
+    uint4 act[a_tiles];
+    float ones[a_tiles][4] = {};
+#pragma unroll
+    for (int i = 0; i < a_tiles; i++) {
+        act[i] = *(const uint4 *)(a + i * a_tile_rows * activation_pitch<a_rows> + group * bw_group_weights * 2);
+        if constexpr (Weights::has_mins) {
+            const uint32_t one[4] = {0x00010001u, 0x00010001u, 0x00010001u, 0x00010001u};  // 2^-24, as nibbles are
+            bw_multiply(ones[i], one, act[i].x, act[i].y, TA());
+            bw_multiply(ones[i], one, act[i].z, act[i].w, TA());
+        }
     }
 #pragma unroll
-    for (int t = 0; t < row_tiles; t++)
-        add_group<TA, Weights, single, group>(act, ones, rows[t][0], rows[t][1], sums[t]);
+    for (int t = 0; t < row_tiles; t++) {
+        uint32_t low[4], high[4];
+        rows[t][0].template unpack<group>(low);
+        rows[t][1].template unpack<group>(high);
+        const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
+#pragma unroll
+        for (int i = 0; i < a_tiles; i++) {
+            add_group<TA, Weights, a_rows == 1, group>(act[i], ones[i], one, two, rows[t][0], rows[t][1], sums[i][t]);
+        }
+    }
     if constexpr (group + 1 < bw_tile_groups) {
-        add_groups<TA, Weights, single, row_tiles, group + 1>(a, rows, sums);
+        add_groups<TA, Weights, a_rows, a_tiles, row_tiles, group + 1>(a, rows, sums);
     }
 }
 
@@ -155,10 +162,11 @@ __global__ void __launch_bounds__(most_warps * 32)
     gemm_fused_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
     constexpr int block_rows = row_tiles * tile_rows, chunks = block_rows * Weights::chunks;
     constexpr int copies = (chunks + 31) / 32, tile_bytes = Weights::chunks * 16, a_pitch = activation_pitch<a_rows>;
-    constexpr int stage_bytes = block_rows * Weights::pitch;
+    constexpr int stage_bytes = block_rows * Weights::pitch, a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
+    constexpr int sum_rows = a_tiles * a_tile_rows;
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, tiles = shape.k / bw_tile_weights;
-    const int64_t row0 = take_rows(a, c, d, shape) * block_rows;
+    const int64_t row0 = take_rows<most_rows>(a, c, d, shape) * block_rows;
     const int last = (int)min(shape.n - row0, (int64_t)block_rows) - 1;  // rows behind it: that one again
     unsigned char *own = bw_dynamic_shared() + warp * warp_memory<Weights, a_rows, row_tiles>::bytes;
     unsigned char *own_a = own + stages * stage_bytes;
@@ -223,7 +231,7 @@ __global__ void __launch_bounds__(most_warps * 32)
     if constexpr (Weights::last == BW_LAST_ROW)
         last_factor *= __ldg((const float *)b.scale + row0 + min((int)threadIdx.x % block_rows, last));
     if constexpr (Weights::last == BW_LAST_WHOLE) last_factor *= __ldg(b.whole_scale);
-    fused_sums sums[row_tiles] = {};
+    fused_sums sums[a_tiles][row_tiles] = {};
     uint32_t nan[row_tiles][2] = {};
     int slot = 0;
 #pragma unroll 1
@@ -242,8 +250,8 @@ __global__ void __launch_bounds__(most_warps * 32)
                                                      next_zero[i / 2][i % 2], in_quad);
         }
         if (tile + warps < tiles) load_next();
-        add_groups<TA, Weights, a_rows == 1, row_tiles, 0>(own_a + min(quad, a_rows - 1) * a_pitch + in_quad * 16, rows,
-                                                           sums);
+        add_groups<TA, Weights, a_rows, a_tiles, row_tiles, 0>(own_a + min(quad, a_rows - 1) * a_pitch + in_quad * 16,
+                                                               rows, sums);
         if constexpr (Weights::has_nan) {
 #pragma unroll
             for (int i = 0; i < 2 * row_tiles; i++) nan[i / 2][i % 2] |= rows[i / 2][i % 2].nan;
@@ -257,22 +265,28 @@ __global__ void __launch_bounds__(most_warps * 32)
     float *shared = (float *)bw_dynamic_shared();
 #pragma unroll
     for (int t = 0; t < row_tiles; t++) {
-        if constexpr (Weights::per_factor == 0) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[t].total[i] = sums[t].part[0][i] + sums[t].part[1][i];
-        }
+        bool is_nan[2] = {};
         if constexpr (Weights::has_nan) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 uint32_t found = nan[t][i];
                 found |= __shfl_xor_sync(bw_all_lanes, found, 1);
                 found |= __shfl_xor_sync(bw_all_lanes, found, 2);
-                if (found & bw_nan_bits) sums[t].total[2 * i] = sums[t].total[2 * i + 1] = __uint_as_float(0x7fffffffu);
+                is_nan[i] = (found & bw_nan_bits) != 0;
             }
         }
-        float *mine = shared + warp * block_rows * most_rows + in_quad * 2 * block_rows + t * tile_rows + quad;
 #pragma unroll
-        for (int i = 0; i < 4; i++) mine[i % 2 * block_rows + i / 2 * 8] = sums[t].total[i];
+        for (int at = 0; at < a_tiles; at++) {
+            fused_sums &own_sums = sums[at][t];
+            const int a_row = warp * sum_rows + at * a_tile_rows + in_quad * 2;
+            float *mine = shared + a_row * block_rows + t * tile_rows + quad;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float total = own_sums.total[i];
+                if constexpr (Weights::per_factor == 0) total = own_sums.part[0][i] + own_sums.part[1][i];
+                mine[i % 2 * block_rows + i / 2 * 8] = is_nan[i / 2] ? __uint_as_float(0x7fffffffu) : total;
+            }
+        }
     }
     __syncthreads();
 #pragma unroll 1
@@ -281,7 +295,7 @@ __global__ void __launch_bounds__(most_warps * 32)
         if (row >= shape.n) continue;
         float sum = 0.0f;
 #pragma unroll 4
-        for (int other = 0; other < warps; other++) sum += shared[other * block_rows * most_rows + i];
+        for (int other = 0; other < warps; other++) sum += shared[other * block_rows * sum_rows + i];
         sum *= last_factor;
         bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
     }
@@ -292,18 +306,18 @@ template <typename TA, typename Weights, typename TD>
 __global__ void __launch_bounds__(scalar_warps * 32)
     gemm_scalar_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t row = take_rows(a, c, d, shape) * scalar_warps + threadIdx.x / 32;
+    const int64_t row = take_rows<scalar_rows>(a, c, d, shape) * scalar_warps + threadIdx.x / 32;
     if (row >= shape.n) return;
-    float sum[most_rows] = {};
+    float sum[scalar_rows] = {};
     for (int64_t at = lane; at < shape.k; at += 32) {
         const float weight = Weights::element(b, row, at, shape.k);
 #pragma unroll
-        for (int m = 0; m < most_rows; m++) {
+        for (int m = 0; m < scalar_rows; m++) {
             if (m < shape.m) sum[m] = fmaf(bw_to_float(a[(int64_t)m * shape.k + at]), weight, sum[m]);
         }
     }
 #pragma unroll
-    for (int m = 0; m < most_rows; m++) {
+    for (int m = 0; m < scalar_rows; m++) {
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) sum[m] += __shfl_xor_sync(bw_all_lanes, sum[m], offset);
         const int64_t at = (int64_t)m * shape.n + row;
@@ -313,10 +327,11 @@ __global__ void __launch_bounds__(scalar_warps * 32)
 
 using kernel = void (*)(const __half *, bw_weights_stored, const __half *, __half *, fused_shape);
 
-bw_status choose(kernel function, int64_t rows, int warps, size_t shared_bytes, const fused_shape &shape, bool adds,
-                 const bw_scaling *scales, bw_cuda_launch_spec *out) {
+// A block has `rows` of B and `most` of A.
+bw_status choose(kernel function, int64_t rows, int64_t most, int warps, size_t shared_bytes, const fused_shape &shape,
+                 bool adds, const bw_scaling *scales, bw_cuda_launch_spec *out) {
     bw_cuda_kernel *chosen =
-        bw_choose(out, function, dim3((unsigned)(bw_ceil_div(shape.n, rows) * parts_of(shape.m))),
+        bw_choose(out, function, dim3((unsigned)(bw_ceil_div(shape.n, rows) * bw_ceil_div(shape.m, most))),
                   dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_GEMM_A), bw_weights_stored{},
                   bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
     bw_choose_place(chosen, 1, offsetof(bw_weights_stored, bytes), bw_from_operand(BW_GEMM_B));
@@ -333,8 +348,8 @@ template <typename Weights, int a_rows, int row_tiles>
 bw_status choose_warps(int warps, const fused_shape &shape, bool adds, const bw_scaling *scales,
                        bw_cuda_launch_spec *out) {
     warps = (int)bw_min64(warps, shape.k / bw_tile_weights);
-    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, warps,
-                  (size_t)warps * warp_memory<Weights, a_rows, row_tiles>::bytes, shape, adds, scales, out);
+    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, most_rows,
+                  warps, (size_t)warps * warp_memory<Weights, a_rows, row_tiles>::bytes, shape, adds, scales, out);
 }
 
 // Timed on an H100 at 16 shapes of each format. Where rows of B are many, all blocks run at once, and fewer warps have
@@ -346,6 +361,8 @@ bw_status choose_for(const fused_shape &shape, bool adds, const bw_scaling *scal
                      bw_cuda_launch_spec *out) {
     constexpr bool bytes = Weights::chunks > 9;
     const bool many = shape.n > (int64_t)facts->units * 4 * tile_rows, is_long = shape.k >= 32 * bw_tile_weights;
+    if (shape.m > a_tile_rows)
+        return choose_warps<Weights, most_rows, 1>(bytes ? 4 : many ? 2 : 4, shape, adds, scales, out);
     const int few_warps = many ? bytes ? 8 : 2 : is_long && !bytes ? 8 : 4;
     if (shape.m <= 1) return choose_warps<Weights, 1, 1>(few_warps, shape, adds, scales, out);
     if (shape.m <= 2) return choose_warps<Weights, 2, 1>(few_warps, shape, adds, scales, out);
@@ -387,7 +404,7 @@ fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
 
 const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N];
-    if (!bw_cuda_grid_fits(bw_ceil_div(n, scalar_warps) * bw_ceil_div(m, most_rows)))
+    if (!bw_cuda_grid_fits(bw_ceil_div(n, scalar_warps) * bw_ceil_div(m, scalar_rows)))
         return "a block for 8 rows of A and 4 of B: at most 2^31 - 1 of them";
     if (dims->value[BW_GEMM_K] > most_elements) return "scalar and fused take rows of at most 2^25 elements";
     return nullptr;
@@ -398,7 +415,7 @@ bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, c
     const bool adds = dims->value[BW_GEMM_BETA] != 0;
     return by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
-        return choose(gemm_scalar_kernel<__half, Weights, __half>, scalar_warps, scalar_warps, 0,
+        return choose(gemm_scalar_kernel<__half, Weights, __half>, scalar_warps, scalar_rows, scalar_warps, 0,
                       shape_of(dims, precision), adds, precision->weight_scales, out);
     });
 }

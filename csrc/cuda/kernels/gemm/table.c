@@ -101,7 +101,7 @@ static const bw_variant rows[] = {
                            .at = "int4_g128 M=1 N=14336 K=4096"}),
     VARIANT(
         fused, bw_fused_refuses, BW_NARROW_WEIGHT_PRECISIONS,
-        .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 8 rows of A at once",
+        .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 16 rows of A at once",
         .prediction = {.changes =
                            "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
                        .predicted = 5.0,
