@@ -32,16 +32,7 @@ WORDS = {
     "kv_lens": ["", "1;2"],
 }
 NUMBERS = [0.0, 1e-9, 0.5, 1.0, 100.0, 1e6, math.nan, math.inf, -1.0]
-OTHERS = [
-    "count",
-    "step_batch",
-    "context",
-    "load_efficiency",
-    "wall_ms",
-    "predicted_ms",
-    "waves_per_sm",
-    "block_threads",
-]
+OTHERS = "count step_batch context load_efficiency wall_ms predicted_ms waves_per_sm block_threads".split()
 
 
 def value(dice: random.Random, name: str, kind: str) -> Any:

@@ -22,14 +22,7 @@ from bwprof.results import frame, schema
 NUMBERS = (-0.0, 0, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf, -1, 1e99, 1e-99, 2**62, "")
 WORDS = ("network", "=1+1", "\x1b[31mred\x9b\u202e", "", "a;b;;c", "nan", "{}", "%s", "x" * 300)
 REFUSED = ("soon", [1], {"a": 1}, True, 10**400, "1e9 B")
-CENTRAL = (
-    "time_ms",
-    "bandwidth_gb_s",
-    "measured_tflops",
-    "attainable_gb_s",
-    "peak_gb_s",
-    "pct_limit",
-)
+CENTRAL = tuple("time_ms bandwidth_gb_s measured_tflops attainable_gb_s peak_gb_s pct_limit".split())
 READERS = (
     *(
         "report {file}",

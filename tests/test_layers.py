@@ -267,8 +267,8 @@ def test_the_package_does_not_grow() -> None:
     importers = sum(count for path, count in lines.items() if "importers" in path.relative_to(PACKAGE).parts)
     assert sum(lines.values()) - importers <= 39_100
     assert importers <= 4_510
-    assert len(files) <= 173
-    assert len({path.parent for path in files}) <= 22
+    assert len(files) <= 170
+    assert len({path.parent for path in files}) <= 21
 
 
 def test_every_command_has_a_test(source_tree: Path) -> None:
