@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operations import OPERATIONS
 from precisions import PRECISIONS, ROLES, TYPES, Precision, scale_bytes, stored_bytes
+from test_decode import each_plan
 from test_inputs import mix64
 
 import bwprof
@@ -215,6 +217,22 @@ def test_a_wrong_scale_zero_point_or_order_is_beyond_the_tolerance(name: str) ->
         assert worst({}) <= 1
         for spoiled in SPOILED.keys() & inputs.keys():
             assert worst({spoiled: SPOILED[spoiled](inputs[spoiled])}) > 1, spoiled
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NARROW)
+def test_each_plan_of_a_gpu_is_right(name: str) -> None:
+    """Few, many and long rows of B, and numbers of rows of A of which each has kernels of its own."""
+    shapes = [(1, 5000, 512), (2, 67, 768), (3, 1030, 2304), (8, 45, 8192), (16, 4301, 256), (29, 70, 1280)]
+    with _core.Device("cuda") as device:
+        for m, n, k in shapes:
+
+            def verify(shape: dict[str, int]) -> None:
+                with _core.Case(device, "gemm", name, shape, variant="fused") as case:
+                    result = case.verify(0.01)
+                    assert result["verified"], f"{shape}: {result['reason']}"
+
+            each_plan(device, partial(verify, {"M": m, "N": n, "K": k}))
 
 
 # ---- what has no kernel ----

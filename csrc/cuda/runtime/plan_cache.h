@@ -5,6 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A case's key: begins with BW_PLAN_KEY and takes in one number after the other. FNV-1a. */
+#define BW_PLAN_KEY UINT64_C(14695981039346656037)
+static inline uint64_t bw_plan_key_mix(uint64_t key, int64_t number) {
+    key = (key ^ (uint64_t)number) * UINT64_C(1099511628211);
+    return key ^ key >> 32;
+}
+
 enum { BW_PLAN_SLOTS = 512, BW_PLAN_COLD = 128 };
 
 struct bw_plan_cache {

@@ -8,9 +8,12 @@
 //   - A's columns of a tile come through L1, a tile ahead, and are put in the order that unpacking leaves.
 // Rows of another length than a multiple of 256 weights go element by element: the variant `scalar`, which is what the
 // formats' definitions say.
+#include <stdlib.h>
+
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/weights.cuh"
 #include "cuda/launch/choose.cuh"
+#include "cuda/libraries/plans.h"
 #include "ops/families/gemm.h"
 
 namespace {
@@ -19,7 +22,8 @@ constexpr int most_rows = 16, most_elements = 1 << 25;  // of A in a block
 constexpr int a_tile_rows = 8;                          // of A, for one instruction of tensor cores
 constexpr int tile_rows = 16;                           // of B, for one instruction of tensor cores
 constexpr int most_warps = 8, scalar_warps = 4, scalar_rows = 8;
-constexpr int stages = 2;  // of a warp's tiles: the one in use and the one under way
+constexpr int most_shared_bytes = 99 * 1024;  // of a block: what every device has
+constexpr int stages = 2;                     // of a warp's tiles: the one in use and the one under way
 
 struct fused_shape {
     int m, k, row_bytes;
@@ -347,34 +351,48 @@ bw_status choose(kernel function, int64_t rows, int64_t most, int warps, size_t 
 template <typename Weights, int a_rows, int row_tiles>
 bw_status choose_warps(int warps, const fused_shape &shape, bool adds, const bw_scaling *scales,
                        bw_cuda_launch_spec *out) {
-    warps = (int)bw_min64(warps, shape.k / bw_tile_weights);
+    constexpr int bytes = warp_memory<Weights, a_rows, row_tiles>::bytes;
+    warps = (int)bw_min64(bw_min64(warps, shape.k / bw_tile_weights), most_shared_bytes / bytes);
     return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, most_rows,
-                  warps, (size_t)warps * warp_memory<Weights, a_rows, row_tiles>::bytes, shape, adds, scales, out);
+                  warps, (size_t)warps * bytes, shape, adds, scales, out);
 }
 
-// Timed on an H100 at 16 shapes of each format. Where rows of B are many, all blocks run at once, and fewer warps have
-// less to begin and to add up; the more of them read a row, the longer the stretches of memory that are read at once,
-// which 8-bit weights gain by. Of more than 2 rows of A, whose bytes are as many as those of B, 32 rows of B share the
-// reading. 7 warps are as many as a block of 99 KB has room for.
-template <typename Weights>
-bw_status choose_for(const fused_shape &shape, bool adds, const bw_scaling *scales, const bw_device_facts *facts,
-                     bw_cuda_launch_spec *out) {
-    constexpr bool bytes = Weights::chunks > 9;
+// How a launch is shared out: fewer warps have less to begin and to add up, and more of a row's bytes are read at once
+// by more of them; blocks of 32 rows of B read A half as often. Which is best depends on the device: `prepare` times
+// them.
+struct fused_plan {
+    int row_tiles, warps;
+};
+constexpr int most_plans = 7;
+
+// The first is a guess for single launches.
+int list_plans(const fused_shape &shape, const bw_device_facts *facts, fused_plan out[most_plans]) {
     const bool many = shape.n > (int64_t)facts->units * 4 * tile_rows, is_long = shape.k >= 32 * bw_tile_weights;
-    if (shape.m > a_tile_rows)
-        return choose_warps<Weights, most_rows, 1>(bytes ? 4 : many ? 2 : 4, shape, adds, scales, out);
-    const int few_warps = many ? bytes ? 8 : 2 : is_long && !bytes ? 8 : 4;
-    if (shape.m <= 1) return choose_warps<Weights, 1, 1>(few_warps, shape, adds, scales, out);
-    if (shape.m <= 2) return choose_warps<Weights, 2, 1>(few_warps, shape, adds, scales, out);
-    if (bytes && shape.m <= 4) return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
-    if (bytes) return choose_warps<Weights, 8, 2>(4, shape, adds, scales, out);
-    const int shared_warps = many ? 2 : 7;
-    if (shape.m <= 4) {
-        if (many || is_long) return choose_warps<Weights, 4, 2>(shared_warps, shape, adds, scales, out);
-        return choose_warps<Weights, 4, 1>(few_warps, shape, adds, scales, out);
+    const int most_row_tiles = shape.m > 2 ? 2 : 1;
+    int count = 0;
+    out[count++] = {most_row_tiles == 2 && (many || is_long) ? 2 : 1, many ? 2 : is_long ? 8 : 4};
+    for (int row_tiles = 1; row_tiles <= most_row_tiles; row_tiles++) {
+        for (int warps = 2; warps <= most_warps; warps *= 2) {
+            if (row_tiles != out[0].row_tiles || warps != out[0].warps) out[count++] = {row_tiles, warps};
+        }
     }
-    if (many || is_long) return choose_warps<Weights, 8, 2>(shared_warps, shape, adds, scales, out);
-    return choose_warps<Weights, 8, 1>(4, shape, adds, scales, out);
+    return count;
+}
+
+template <typename Weights>
+bw_status choose_for(const fused_shape &shape, const fused_plan &plan, bool adds, const bw_scaling *scales,
+                     bw_cuda_launch_spec *out) {
+    const int warps = plan.warps;
+    if (plan.row_tiles == 2) {
+        if (shape.m <= 4) return choose_warps<Weights, 4, 2>(warps, shape, adds, scales, out);
+        if (shape.m <= 8) return choose_warps<Weights, 8, 2>(warps, shape, adds, scales, out);
+        return choose_warps<Weights, most_rows, 2>(warps, shape, adds, scales, out);
+    }
+    if (shape.m <= 1) return choose_warps<Weights, 1, 1>(warps, shape, adds, scales, out);
+    if (shape.m <= 2) return choose_warps<Weights, 2, 1>(warps, shape, adds, scales, out);
+    if (shape.m <= 4) return choose_warps<Weights, 4, 1>(warps, shape, adds, scales, out);
+    if (shape.m <= 8) return choose_warps<Weights, 8, 1>(warps, shape, adds, scales, out);
+    return choose_warps<Weights, most_rows, 1>(warps, shape, adds, scales, out);
 }
 
 template <typename Body>
@@ -427,11 +445,64 @@ const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision,
     return nullptr;
 }
 
-bw_status bw_fused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                          bw_cuda_launch_spec *out) {
+namespace {
+
+bw_status choose_fused(const bw_dims *dims, const bw_precision *precision, const fused_plan &plan,
+                       bw_cuda_launch_spec *out) {
     const bool adds = dims->value[BW_GEMM_BETA] != 0;
     return by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
-        return choose_for<Weights>(shape_of(dims, precision), adds, precision->weight_scales, facts, out);
+        return choose_for<Weights>(shape_of(dims, precision), plan, adds, precision->weight_scales, out);
     });
+}
+
+// What a search for the fastest plan works with.
+struct plan_search {
+    const bw_launch *sets;
+    int64_t set_count;
+    fused_plan plans[most_plans];
+    bw_cuda_launch_spec spec;  // of the candidate that is timed
+};
+
+bw_status ready_plan(void *context, int candidate, int64_t, int) {
+    plan_search *self = (plan_search *)context;
+    self->spec = {};
+    BW_TRY(choose_fused(self->sets[0].dims, self->sets[0].precision, self->plans[candidate], &self->spec));
+    return bw_cuda_prepare_spec(self->sets, self->set_count, &self->spec);
+}
+
+bw_status enqueue_plan(void *context, int, int64_t launch) {
+    plan_search *self = (plan_search *)context;
+    bw_launch set = self->sets[launch % self->set_count];
+    set.state = &self->spec;
+    return bw_cuda_prepared_launch(&set);
+}
+
+bw_status fused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                       bw_cuda_launch_spec *out) {
+    fused_plan plans[most_plans];
+    list_plans(shape_of(dims, precision), facts, plans);
+    return choose_fused(dims, precision, plans[0], out);
+}
+
+}  // namespace
+
+bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {
+    return bw_cuda_describe(device, dims, precision, fused_choose, out);
+}
+
+bw_status bw_fused_prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    plan_search search = {sets, set_count, {}, {}};
+    const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
+    const int count = list_plans(shape_of(sets[0].dims, sets[0].precision), &sets[0].device->facts, search.plans);
+    int best = 0;
+    uint64_t key = bw_plan_key_mix(BW_PLAN_KEY, sets[0].precision->id);
+    for (int i = 0; i < 4; i++) key = bw_plan_key_mix(key, sets[0].dims->value[i]);
+    BW_TRY(bw_cuda_choose_plan(sets, set_count, key, &calls, count, &best));
+    BW_TRY(ready_plan(&search, best, 0, 0));
+    bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)malloc(sizeof *spec);
+    if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
+    *spec = search.spec;
+    *state = spec;
+    return BW_OK;
 }

@@ -33,7 +33,6 @@ BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
 BW_CUDA_PREPARE(skinny, bw_skinny_choose)
 BW_CUDA_PREPARE(scalar, bw_scalar_choose)
-BW_CUDA_PREPARE(fused, bw_fused_choose)
 BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
@@ -99,14 +98,20 @@ static const bw_variant rows[] = {
             .text = "a warp a row of narrow weights, 8 rows of A at once",
             .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
                            .at = "int4_g128 M=1 N=14336 K=4096"}),
-    VARIANT(
-        fused, bw_fused_refuses, BW_NARROW_WEIGHT_PRECISIONS,
-        .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 16 rows of A at once",
-        .prediction = {.changes =
-                           "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
-                       .predicted = 5.0,
-                       .because = "2 instructions a weight instead of about 20: reading B is the limit, not arithmetic",
-                       .at = "int4_g128 M=1 N=14336 K=4096"}),
+    {.name = "fused",
+     .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 16 rows of A at once",
+     .prediction = {.changes =
+                        "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
+                    .predicted = 5.0,
+                    .because = "2 instructions a weight instead of about 20: reading B is the limit, not arithmetic",
+                    .at = "int4_g128 M=1 N=14336 K=4096"},
+     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+     .rounds_once = true,
+     .refuses = bw_fused_refuses,
+     .prepare = bw_fused_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = bw_fused_describe},
     VARIANT(
         wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
         .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",

@@ -437,14 +437,9 @@ int bw_decode_plan_list(const bw_dims *dims, bw_dtype dtype, const bw_device_fac
 }
 
 uint64_t bw_decode_plan_key(const bw_dims *dims, bw_dtype dtype) {
-    uint64_t key = 14695981039346656037u;  // FNV-1a
-    const auto mix = [&](int64_t number) {
-        key = (key ^ (uint64_t)number) * 1099511628211u;
-        key ^= key >> 32;
-    };
-    mix(dtype);
-    for (int64_t value : dims->value) mix(value);
-    for (int64_t b = 0; dims->list && b < dims->value[BW_DECODE_BATCH]; b++) mix(dims->list[b]);
+    uint64_t key = bw_plan_key_mix(BW_PLAN_KEY, dtype);
+    for (int64_t value : dims->value) key = bw_plan_key_mix(key, value);
+    for (int64_t b = 0; dims->list && b < dims->value[BW_DECODE_BATCH]; b++) key = bw_plan_key_mix(key, dims->list[b]);
     return key;
 }
 

@@ -4,9 +4,7 @@
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/plan.h"
 #include "cuda/launch/choose.cuh"
-#include "cuda/launch/search.h"
-#include "cuda/libraries/cupti.h"
-#include "cuda/runtime/plan_cache.h"
+#include "cuda/libraries/plans.h"
 
 namespace {
 
@@ -133,38 +131,16 @@ bw_status enqueue_plan(void *context, int, int64_t launch) {
     return bw_cuda_prepared_launch(&set);
 }
 
-// *best: the fastest of the plans, or 0 where none can be used: then its own launch says why. -1: nothing can be timed,
-// since another device handle counts.
-bw_status find_fastest(const bw_launch *sets, int64_t set_count, const bw_decode_plan *plans, int count, int *best) {
-    plan_search self = {sets, set_count, plans, {}};
-    const bw_search_calls calls = {ready_plan, enqueue_plan, &self};
-    *best = -1;
-    bw_status status = bw_cuda_take_down_all_profilers(sets[0].device);
-    if (bw_status_code(status) == BW_CODE_BUSY) {
-        bw_status_free(status);
-        return BW_OK;
-    }
-    BW_TRY(status);
-    BW_TRY(bw_search_fastest(sets[0].device, &calls, count, best));
-    if (*best < 0) *best = 0;
-    return BW_OK;
-}
-
-// The plan of a launch: the one that an earlier search has found, or the fastest now, or of a single launch the first.
+// The plan of a launch: the first of a single one, else the fastest.
 bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *out) {
-    bw_device *device = sets[0].device;
     const bw_dtype dtype = sets[0].precision->cache;
     bw_decode_plan plans[bw_decode_plans_most];
-    const int count = bw_decode_plan_list(sets[0].dims, dtype, &device->facts, plans);
-    const uint64_t key = bw_decode_plan_key(sets[0].dims, dtype);
-    const bool cold = set_count > 1;
-    int best = bw_plan_cache_find(&device->plans, key, count, cold);
-    if (best < 0 && !sets[0].once && count > 1) {
-        BW_TRY(find_fastest(sets, set_count, plans, count, &best));
-        if (best >= 0) bw_plan_cache_store(&device->plans, key, best, cold);
-    }
-    if (best >= count) return bw_fail(BW_CODE_UNSUPPORTED, "splitkv has %d plans for this shape", count);
-    *out = plans[bw_max64(best, 0)];
+    const int count = bw_decode_plan_list(sets[0].dims, dtype, &sets[0].device->facts, plans);
+    plan_search search = {sets, set_count, plans, {}};
+    const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
+    int best = 0;
+    BW_TRY(bw_cuda_choose_plan(sets, set_count, bw_decode_plan_key(sets[0].dims, dtype), &calls, count, &best));
+    *out = plans[best];
     return BW_OK;
 }
 

@@ -1,0 +1,17 @@
+/* Which of several plans for a launch is the fastest: timed once, and kept as long as its device is open. */
+#pragma once
+
+#include "backend/backend.h"
+#include "cuda/launch/search.h"
+#include "cuda/runtime/plan_cache.h"
+
+BW_C_BEGIN
+
+/* `key`: a hash of what the plans depend on (bw_plan_key_mix). *best is the plan of a single launch (`once`): 0; the
+ * one that an earlier search found; or the fastest now: 0 where none can be used, so that its own launch says why, and
+ * where another device handle counts, so that nothing can be timed. Fails where a test forces a plan that there is not.
+ */
+bw_status bw_cuda_choose_plan(const bw_launch *sets, int64_t set_count, uint64_t key, const bw_search_calls *calls,
+                              int count, int *best);
+
+BW_C_END
