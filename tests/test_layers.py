@@ -41,7 +41,7 @@ FLOORS = {
     "cuda/runtime": set[str](),
     "cuda/launch": {"cuda/runtime"},
     "cuda/devices": {"cuda/launch", "cuda/runtime"},
-    "cuda/libraries": {"cuda/runtime"},
+    "cuda/libraries": {"cuda/launch", "cuda/runtime"},
     "cuda/kernels": {"cuda/kernels/common", "cuda/launch", "cuda/libraries", "cuda/runtime"},
     "cuda/timing": {"cuda/launch", "cuda/libraries", "cuda/runtime"},
     "cuda/profiling": {"cuda/launch", "cuda/libraries", "cuda/runtime", "cuda/timing"},
