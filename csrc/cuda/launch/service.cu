@@ -59,7 +59,7 @@ __global__ void fill_kernel(bw_input_key key, int64_t count, void *out) {
 
 // Types of one byte or two elements in it: `mask` has the bits of a word's four bytes that are kept.
 template <uint32_t mask>
-__global__ void fill_bytes_kernel(bw_input_key key, int64_t count, void *out) {
+__global__ void byte_fill_kernel(bw_input_key key, int64_t count, void *out) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t word = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; word * 4 < count; word += stride) {
         const uint32_t bits = bw_input_bits(key, (uint64_t)word) & mask;
@@ -72,7 +72,7 @@ __global__ void fill_bytes_kernel(bw_input_key key, int64_t count, void *out) {
 }
 
 template <void (*fill)(bw_input_key, uint64_t, void *), int bytes>
-__global__ void fill_blocks_kernel(bw_input_key key, int64_t count, void *out) {
+__global__ void block_fill_kernel(bw_input_key key, int64_t count, void *out) {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t block = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; block < count; block += stride) {
         fill(key, (uint64_t)block, (char *)out + block * bytes);
@@ -147,13 +147,13 @@ bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int6
         case BW_TF32: kernel = fill_kernel<BW_TF32>; break;
         case BW_FP16: kernel = fill_kernel<BW_FP16>; break;
         case BW_BF16: kernel = fill_kernel<BW_BF16>; break;
-        case BW_FP8_E4M3: kernel = fill_bytes_kernel<0xbfbfbfbfu>; break; /* the masks of base/types/dtype.c */
+        case BW_FP8_E4M3: kernel = byte_fill_kernel<0xbfbfbfbfu>; break; /* the masks of base/types/dtype.c */
         case BW_INT8:
         case BW_UINT4:
-        case BW_FP4_E2M1: kernel = fill_bytes_kernel<0xffffffffu>; break;
-        case BW_Q4_0: kernel = fill_blocks_kernel<bw_q4_0_fill, BW_Q4_0_BYTES>; break;
-        case BW_Q8_0: kernel = fill_blocks_kernel<bw_q8_0_fill, BW_Q8_0_BYTES>; break;
-        case BW_Q4_K: kernel = fill_blocks_kernel<bw_q4_k_fill, BW_Q4_K_BYTES>; break;
+        case BW_FP4_E2M1: kernel = byte_fill_kernel<0xffffffffu>; break;
+        case BW_Q4_0: kernel = block_fill_kernel<bw_q4_0_fill, BW_Q4_0_BYTES>; break;
+        case BW_Q8_0: kernel = block_fill_kernel<bw_q8_0_fill, BW_Q8_0_BYTES>; break;
+        case BW_Q4_K: kernel = block_fill_kernel<bw_q4_k_fill, BW_Q4_K_BYTES>; break;
         default: return bw_fail(BW_CODE_INVALID, "%s operands are not filled from a seed", bw_dtype_get(dtype)->name);
     }
     if (count <= 0) return BW_OK;
