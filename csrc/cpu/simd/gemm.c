@@ -8,7 +8,8 @@
 
 #include "base/types/blocks.h"
 #include "cpu/device.h"
-#include "cpu/simd/micro.h"
+#include "cpu/simd/copy.h"
+#include "cpu/simd/narrow.h"
 
 /* Running sums of gemv that fit the registers beside its operands. */
 enum { GEMV_TOTALS = BW_SIMD_FLOATS == 16 ? 24 : 8 };
@@ -136,8 +137,8 @@ BW_INLINE float dot_piece(const float *a, const float *b, int64_t count) {
     return bw_vf_sum(total);
 }
 
-BW_INLINE bool is_narrow(const product *p) {
-    return bw_dtype_get(p->launch->precision->weight)->kind == BW_KIND_BITS;
+BW_INLINE bool is_narrow(const bw_precision *precision) {
+    return bw_dtype_get(precision->weight)->kind == BW_KIND_BITS;
 }
 
 static void naive_narrow_stretch(const product *p, int64_t first, int64_t last) {
@@ -158,7 +159,7 @@ static void naive_share(void *context, int rank, int ranks) {
     const product *p = context;
     int64_t first, last;
     bw_pool_share(p->m * p->n, rank, ranks, &first, &last);
-    if (is_narrow(p)) {
+    if (is_narrow(p->launch->precision)) {
         naive_narrow_stretch(p, first, last);
         return;
     }
@@ -213,19 +214,230 @@ BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, in
     BW_COUNT_SWITCH(p->m, gemv_rows, dtype, p, a, first, last);
 }
 
-/* Each piece of a row of B is decoded once for all rows of A (fp32). */
-static void gemv_narrow_stretch(const product *p, const float *a, int64_t first, int64_t last) {
-    for (int64_t column = first; column < last; column++) {
-        float total[GEMV_ROWS_MAX] = {0.0f};
-        for (int64_t k = 0; k < p->k; k += PIECE) {
-            const int64_t count = bw_min64(PIECE, p->k - k);
-            float b[PIECE];
-            read_piece(p, column, k, count, b);
-            for (int64_t i = 0; i < p->m; i++) total[i] += dot_piece(a + i * p->k + k, b, count);
+/* ---- gemv with weights in narrow types ---- */
+
+enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 4096 };
+
+/* One rank's: A packed, the scales of a block's rows of B. */
+typedef struct narrow_share {
+    const product *p;
+    const float *a;
+    bw_narrow_row row[NARROW_COLUMNS];
+    int64_t row_bytes;
+    int group_bits; /* 2^group_bits elements share a scale */
+} narrow_share;
+
+static int64_t scales_room(const bw_scaling *scaling, int64_t k) {
+    return scaling->columns ? bw_round_up(bw_ceil_div(k, scaling->columns), BW_SIMD_FLOATS) + BW_SIMD_FLOATS : 0;
+}
+
+/* Floats of one rank's workspace. */
+static int64_t narrow_room(const bw_scaling *scaling, int64_t m, int64_t k) {
+    return bw_round_up(bw_narrow_packed_floats(m, k) + 2 * NARROW_COLUMNS * scales_room(scaling, k), 64);
+}
+
+static float read_row_scale(const product *p, int64_t row) {
+    const bw_scaling *scaling = p->launch->precision->weight_scales;
+    if (scaling->type == BW_NONE || scaling->columns) return 1.0f;
+    return load_scalar(scaling->type, p->launch->operand[BW_GEMM_B_SCALE], scaling->rows ? row / scaling->rows : 0);
+}
+
+/* The scales of a row's groups, times that of the whole matrix, and what the zero points then add. */
+static void read_group_scales(const product *p, int64_t row, const bw_narrow_row *out) {
+    const bw_scaling *scaling = p->launch->precision->weight_scales;
+    void *const *operand = p->launch->operand;
+    const int64_t groups = bw_ceil_div(p->k, scaling->columns), high = scaling->rows ? row / scaling->rows : 0;
+    float *scales = out->scales, *shifts = out->shifts;
+    const uint8_t *bytes = (const uint8_t *)operand[BW_GEMM_B_SCALE] + high * groups;
+    int64_t i = 0;
+    switch (scaling->type) {
+        case BW_FP16: bw_unpack(BW_FP16, operand[BW_GEMM_B_SCALE], high * groups, groups, scales); break;
+        case BW_E8M0:
+            for (; i < groups; i++) scales[i] = bw_e8m0_to_float(bytes[i]);
+            break;
+        case BW_FP8_E4M3:
+            for (; i + BW_SIMD_FLOATS <= groups; i += BW_SIMD_FLOATS) {
+                bw_vf_store(scales + i, bw_vf_load_e4m3(bytes + i) * bw_narrow_factor(BW_FP8_E4M3));
+            }
+            for (; i < groups; i++) scales[i] = bw_fp8_e4m3_to_float(bytes[i]);
+            break;
+        default: abort();
+    }
+    if (scaling->whole != BW_NONE) {
+        const float whole = load_scalar(scaling->whole, operand[BW_GEMM_B_WHOLE_SCALE], 0);
+        for (i = 0; i < groups; i++) scales[i] *= whole;
+    }
+    if (scaling->zero != BW_NONE) { /* UINT4 */
+        const uint8_t *zeros = (const uint8_t *)operand[BW_GEMM_B_ZERO] + high * bw_ceil_div(groups, 2);
+        for (i = 0; i < groups / 2; i++) {
+            shifts[2 * i] = -(float)(zeros[i] & 15) * scales[2 * i];
+            shifts[2 * i + 1] = -(float)(zeros[i] >> 4) * scales[2 * i + 1];
         }
+        if (groups % 2) shifts[2 * i] = -(float)(zeros[i] & 15) * scales[2 * i];
+    }
+}
+
+BW_INLINE int narrow_columns(int rows) {
+    return rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
+}
+
+/* One unit of `columns` rows of B. A single row of A meets weights as they are stored, and its sum over a unit is
+ * scaled; several meet weights that are scaled once for all of them. */
+BW_INLINE void narrow_unit(const int rows, const bw_dtype dtype, const int columns, const narrow_share *share,
+                           int64_t k, const char *const chunk[], int unit, const float *a, const float inner[][16],
+                           bw_vf total[GEMV_ROWS_MAX][NARROW_COLUMNS]) {
+    const bw_narrow narrow = bw_narrow_of(dtype);
+    bw_narrow_scales scales[NARROW_COLUMNS];
+    bw_vf part[NARROW_COLUMNS][BW_UNIT_SCALES], b[NARROW_COLUMNS];
+#pragma GCC unroll 4
+    for (int j = 0; j < columns; j++) {
+        scales[j] = bw_narrow_scales_of(dtype, &share->row[j], k, share->group_bits, chunk[j], unit, inner[j]);
+#pragma GCC unroll 2
+        for (int s = 0; s < narrow.scales; s++) part[j][s] = bw_vf_set(0.0f);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < narrow.vectors; v++) {
+        const int s = narrow.scales ? v % narrow.scales : 0;
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) {
+            b[j] = bw_narrow_load(dtype, chunk[j], unit, v);
+            if (rows > 1 && narrow.scales) {
+                b[j] =
+                    narrow.shifts ? bw_vf_fma(b[j], scales[j].scale[s], scales[j].shift[s]) : b[j] * scales[j].scale[s];
+            }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const bw_vf x = bw_vf_load(a + (i * bw_narrow_packed(dtype, rows) + v) * BW_SIMD_FLOATS);
+#pragma GCC unroll 4
+            for (int j = 0; j < columns; j++) {
+                bw_vf *sum = rows == 1 && narrow.scales ? &part[j][s] : &total[i][j];
+                *sum = bw_vf_fma(x, b[j], *sum);
+            }
+        }
+    }
+    if (rows > 1) return;
+#pragma GCC unroll 4
+    for (int j = 0; j < columns; j++) {
+#pragma GCC unroll 2
+        for (int s = 0; s < narrow.scales; s++) {
+            total[0][j] = bw_vf_fma(part[j][s], scales[j].scale[s], total[0][j]);
+            if (!narrow.shifts) continue;
+            total[0][j] =
+                bw_vf_fma(bw_vf_load(a + (narrow.vectors + s) * BW_SIMD_FLOATS), scales[j].shift[s], total[0][j]);
+        }
+    }
+}
+
+/* The last units of rows, whose bytes are followed by zeros in `room`. */
+static void copy_rest(const narrow_share *share, int columns, const char *chunk[],
+                      char room[NARROW_COLUMNS][BW_CHUNK_BYTES_MAX]) {
+    memset(room, 0, sizeof(char[NARROW_COLUMNS][BW_CHUNK_BYTES_MAX]));
+    for (int j = 0; j < columns; j++) {
+        memcpy(room[j], chunk[j], (size_t)(share->row[j].data + share->row_bytes - chunk[j]));
+        chunk[j] = room[j];
+    }
+}
+
+/* Not inlined: it takes time once a row, and much code in each of many loops. */
+static __attribute__((noinline)) void narrow_finish(const narrow_share *share, float factor, int columns,
+                                                    int64_t column, int valid, const bw_vf *total) {
+    const product *p = share->p;
+    for (int j = 0; j < valid; j++) {
+        const float scale = factor * read_row_scale(p, column + j);
         for (int64_t i = 0; i < p->m; i++) {
-            BW_DTYPE_SWITCH(p->launch->precision->result, put, p, i * p->n + column, total[i]);
+            const float sum = scale * bw_vf_sum(total[i * columns + j]);
+            BW_DTYPE_SWITCH(p->launch->precision->result, put, p, i * p->n + column + j, sum);
         }
+    }
+}
+
+/* `rows` rows of A against `valid` rows of B from `column` on, of `columns` that are read. */
+BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int columns, const narrow_share *share,
+                            int64_t column, int valid) {
+    const int64_t depth = share->p->k;
+    const bw_narrow narrow = bw_narrow_of(dtype);
+    const int unit_elems = narrow.vectors * BW_SIMD_FLOATS;
+    const int64_t unit_floats = (int64_t)rows * bw_narrow_packed(dtype, rows) * BW_SIMD_FLOATS;
+    const float *a = share->a;
+    float inner[NARROW_COLUMNS][16];
+    bw_vf total[GEMV_ROWS_MAX][NARROW_COLUMNS], out[GEMV_ROWS_MAX * NARROW_COLUMNS];
+    const char *chunk[NARROW_COLUMNS];
+    char rest[NARROW_COLUMNS][BW_CHUNK_BYTES_MAX];
+#pragma GCC unroll 4
+    for (int j = 0; j < columns; j++) {
+        chunk[j] = share->row[j].data;
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) total[i][j] = bw_vf_set(0.0f);
+    }
+    for (int64_t k = 0; k < depth; k += BW_CHUNK) {
+        int64_t left = depth - k;
+        if (left < BW_CHUNK) copy_rest(share, columns, chunk, rest);
+        if (left > BW_CHUNK || dtype == BW_Q4_K) left = BW_CHUNK; /* Q4_K's last elements are in no simple place */
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) {
+            for (int i = 0; i < narrow.chunk_bytes; i += BW_LINE_BYTES) __builtin_prefetch(chunk[j] + i + NARROW_AHEAD);
+            if (dtype == BW_Q4_K) bw_q4_k_scales(chunk[j], inner[j]);
+        }
+        for (int unit = 0; unit * unit_elems < left; unit++, a += unit_floats) {
+            narrow_unit(rows, dtype, columns, share, k + unit * unit_elems, chunk, unit, a, inner, total);
+        }
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) chunk[j] += narrow.chunk_bytes;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) out[i * columns + j] = total[i][j];
+    }
+    narrow_finish(share, bw_narrow_factor(dtype), columns, column, valid, out);
+}
+
+BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, narrow_share *share, int64_t first, int64_t last) {
+    if (rows > GEMV_ROWS_MAX) return;
+    const int columns = narrow_columns(rows);
+    const product *p = share->p;
+    for (int64_t column = first; column < last; column += columns) {
+        const int valid = (int)bw_min64(columns, last - column);
+        for (int j = 0; j < columns; j++) {
+            const int64_t row = column + (j < valid ? j : valid - 1); /* the last one again: its sum is not stored */
+            share->row[j].data = (const char *)p->b + row * share->row_bytes;
+            if (p->launch->precision->weight_scales->columns) read_group_scales(p, row, &share->row[j]);
+        }
+        narrow_block(rows, dtype, columns, share, column, valid);
+    }
+}
+
+BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *room, int64_t first, int64_t last) {
+    const bw_precision *precision = p->launch->precision;
+    const bw_scaling *scaling = precision->weight_scales;
+    narrow_share share = {.p = p, .a = room, .row_bytes = bw_dtype_bytes(dtype, p->k)};
+    bw_narrow_pack(dtype, precision->activation, p->a, p->m, p->k, room);
+    room += bw_narrow_packed_floats(p->m, p->k);
+    const int64_t scales = scales_room(scaling, p->k);
+    for (int j = 0; j < NARROW_COLUMNS; j++) {
+        share.row[j] = (bw_narrow_row){.scales = room + 2 * j * scales, .shifts = room + (2 * j + 1) * scales};
+    }
+    while (1 << share.group_bits < scaling->columns) share.group_bits++;
+    BW_COUNT_SWITCH(p->m, narrow_rows, dtype, &share, first, last);
+}
+
+/* A function a type, so that its loops keep to the registers. */
+#define NARROW_STRETCH(id)                                                                                  \
+    static __attribute__((noinline)) void narrow_stretch_##id(const product *p, float *room, int64_t first, \
+                                                              int64_t last) {                               \
+        narrow_stretch_of(BW_##id, p, room, first, last);                                                   \
+    }
+BW_NARROW_TYPES(NARROW_STRETCH)
+#undef NARROW_STRETCH
+
+static void narrow_stretch(const product *p, float *room, int64_t first, int64_t last) {
+    switch (p->launch->precision->weight) {
+#define NARROW_CASE(id) \
+    case BW_##id: narrow_stretch_##id(p, room, first, last); break;
+        BW_NARROW_TYPES(NARROW_CASE)
+#undef NARROW_CASE
+        default: abort();
     }
 }
 
@@ -236,15 +448,16 @@ static void gemv_share(void *context, int rank, int ranks) {
     int64_t first, last;
     bw_pool_share(p->n, rank, ranks, &first, &last);
     if (first == last) return;
+    if (is_narrow(p->launch->precision)) {
+        const int64_t room = narrow_room(p->launch->precision->weight_scales, p->m, p->k);
+        narrow_stretch(p, (float *)p->launch->workspace + rank * room, first, last);
+        return;
+    }
     const float *a = p->a;
     if (dtype != BW_FP32) {
         float *copy = (float *)p->launch->workspace + (int64_t)rank * bw_round_up(p->m * p->k, 64);
         BW_DTYPE_SWITCH(dtype, bw_unpack, p->a, 0, p->m * p->k, copy);
         a = copy;
-    }
-    if (is_narrow(p)) {
-        gemv_narrow_stretch(p, a, first, last);
-        return;
     }
     BW_DTYPE_SWITCH(dtype, gemv_stretch, p, a, first, last);
 }
@@ -266,8 +479,9 @@ static bool gemv_prefers(const bw_dims *dims, const bw_precision *precision, con
 }
 
 static int64_t gemv_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    if (precision->activation == BW_FP32) return 0;
-    return 4 * facts->units * bw_round_up(dims->value[BW_GEMM_M] * dims->value[BW_GEMM_K], 64);
+    const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
+    if (is_narrow(precision)) return 4 * facts->units * narrow_room(precision->weight_scales, m, k);
+    return precision->activation == BW_FP32 ? 0 : 4 * facts->units * bw_round_up(m * k, 64);
 }
 
 /* One thread's part of the workspace. */

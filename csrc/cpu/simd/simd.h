@@ -115,6 +115,12 @@ BW_INLINE void bw_vf_store(float *p, bw_vf x) {
     memcpy(p, &x, sizeof x);
 }
 
+BW_INLINE bw_vh bw_vh_load(const void *p) {
+    bw_vh x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 BW_INLINE void bw_vh_store(void *p, bw_vh x) {
     memcpy(p, &x, sizeof x);
 }
@@ -141,7 +147,7 @@ BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
     const void *p = bw_at(dtype, data, index);
     switch (dtype) {
         case BW_FP32: return bw_vf_load(p);
-        case BW_FP16: return bw_vf_load_fp16(p);
+        case BW_FP16: return bw_vf_from_fp16(bw_vh_load(p));
         case BW_BF16: return bw_vf_load_bf16(p);
         default: abort();
     }

@@ -25,11 +25,35 @@ BW_PRIMITIVE(bw_vf, bw_vf_load_bf16, (const uint16_t *p),
 BW_PRIMITIVE(bw_vh, bw_vu_narrow, (bw_vu x), (bw_vh)_mm512_cvtepi32_epi16((__m512i)x))
 BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no),
              (bw_vu)_mm512_mask_mov_epi32((__m512i)no, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), (__m512i)yes))
-BW_PRIMITIVE(bw_vf, bw_vf_load_fp16, (const uint16_t *p), _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)))
+BW_PRIMITIVE(bw_vf, bw_vf_from_fp16, (bw_vh x), _mm512_cvtph_ps((__m256i)x))
 BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), (bw_vh)_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high),
              (bw_vf)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)low), (__m256i)high, 1))
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p))
+
+BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), _mm512_permutexvar_ps((__m512i)index, x))
+BW_PRIMITIVE(bw_vh, bw_vh_load_int8, (const void *p), (bw_vh)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)))
+BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))))
+BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
+             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
+
+/* A table of what four bits mean: the permutation ignores the bits above them. */
+BW_INLINE bw_vf bw_vf_from_uint4(bw_vu x, int less) {
+    const bw_vf table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return bw_vf_pick(table - (float)less, x);
+}
+
+BW_INLINE bw_vf bw_vf_from_e2m1(bw_vu x) {
+    const bw_vf table = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    return bw_vf_pick(table, x);
+}
+
+BW_INLINE bw_vu bw_vu_load_pieces(const char *p, int stride) {
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + stride)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + 2 * stride)), 2);
+    return (bw_vu)_mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + 3 * stride)), 3);
+}
 
 BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
