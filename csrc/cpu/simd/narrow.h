@@ -12,24 +12,23 @@
 #include "cpu/simd/micro.h"
 
 enum { BW_CHUNK = 256, BW_CHUNK_BYTES_MAX = BW_CHUNK / BW_Q8_0_ELEMS * BW_Q8_0_BYTES, BW_UNIT_SCALES = 2 };
-enum { BW_Q4_K_DATA = 16, BW_SPREAD_ROOM = BW_SIMD_FLOATS };
+enum { BW_Q4_K_DATA = 16, BW_Q4_K_SCALES = 16 };
 
 typedef struct bw_narrow {
     int chunk_bytes;
     int vectors; /* of a unit */
     int scales;  /* of a unit: vector v has number v % scales; 0: none, a row is scaled as a whole */
-    bool shifts; /* there are shifts, too */
 } bw_narrow;
 
 BW_INLINE bw_narrow bw_narrow_of(bw_dtype dtype) {
     switch (dtype) {
         case BW_INT8:
-        case BW_FP8_E4M3: return (bw_narrow){BW_CHUNK, 4, 0, false};
-        case BW_Q8_0: return (bw_narrow){BW_CHUNK_BYTES_MAX, BW_Q8_0_ELEMS / BW_SIMD_FLOATS, 1, false};
-        case BW_UINT4: return (bw_narrow){BW_CHUNK / 2, 8, 1, true};
-        case BW_FP4_E2M1: return (bw_narrow){BW_CHUNK / 2, 8, 1, false};
-        case BW_Q4_0: return (bw_narrow){BW_CHUNK / BW_Q4_0_ELEMS * BW_Q4_0_BYTES, 8, 1, false};
-        case BW_Q4_K: return (bw_narrow){BW_Q4_K_BYTES, 8, 2, true};
+        case BW_FP8_E4M3: return (bw_narrow){BW_CHUNK, 4, 0};
+        case BW_Q8_0: return (bw_narrow){BW_CHUNK_BYTES_MAX, BW_Q8_0_ELEMS / BW_SIMD_FLOATS, 1};
+        case BW_UINT4:
+        case BW_FP4_E2M1: return (bw_narrow){BW_CHUNK / 2, 8, 1};
+        case BW_Q4_0: return (bw_narrow){BW_CHUNK / BW_Q4_0_ELEMS * BW_Q4_0_BYTES, 8, 1};
+        case BW_Q4_K: return (bw_narrow){BW_Q4_K_BYTES, 8, 2};
         default: abort();
     }
 }
@@ -37,11 +36,12 @@ BW_INLINE bw_narrow bw_narrow_of(bw_dtype dtype) {
 /* The types above: X(id) for each. */
 #define BW_NARROW_TYPES(X) X(INT8) X(FP8_E4M3) X(Q8_0) X(UINT4) X(FP4_E2M1) X(Q4_0) X(Q4_K)
 
-/* E4M3 as FP16 with the same bits of exponent and fraction, 1/256 of the value; NaN, all of them set, gets FP16's
- * highest exponent by a carry. */
-BW_INLINE bw_vf bw_vf_load_e4m3(const void *p) {
-    const bw_vh x = bw_vh_load_int8(p) << 7, carried = x + 0x80;
-    return bw_vf_from_fp16((x & 0xbf80) | ((carried ^ x) & 0x4000));
+/* Two vectors' worth of E4M3 as FP16 with the same bits of exponent and fraction, 1/256 of the value, of which vector
+ * `v` is taken; NaN, all of them set, gets FP16's highest exponent by a carry. */
+BW_INLINE bw_vf bw_vf_load_e4m3(const char *p, int v) {
+    const bw_vw x = bw_vw_load_int8(p + v / 2 * 2 * BW_SIMD_FLOATS) << 7, changed = (x + 0x80) ^ x;
+    const bw_vw half = (x & 0xbf80) | (changed & 0x4000);
+    return bw_vf_from_fp16(v % 2 ? bw_vw_high(half) : bw_vw_low(half));
 }
 
 /* What a row's sum is multiplied by beside its scales. */
@@ -49,19 +49,28 @@ BW_INLINE float bw_narrow_factor(bw_dtype dtype) {
     return dtype == BW_FP8_E4M3 ? 256.0f : 1.0f;
 }
 
-/* Vector `v` of a unit, as stored. */
-BW_INLINE bw_vf bw_narrow_load(bw_dtype dtype, const char *chunk, int unit, int v) {
+/* The word of a unit of four-bit elements. */
+BW_INLINE bw_vu bw_narrow_word(bw_dtype dtype, const char *chunk, int unit) {
     const char *word = chunk + unit * BW_SIMD_BYTES;
     switch (dtype) {
-        case BW_INT8: return bw_vf_load_int8(word + v * BW_SIMD_FLOATS);
-        case BW_FP8_E4M3: return bw_vf_load_e4m3(word + v * BW_SIMD_FLOATS);
+        case BW_UINT4:
+        case BW_FP4_E2M1: return bw_vu_keep(bw_vu_load(word));
+        case BW_Q4_0: return bw_vu_load_q4_0(chunk + unit * (BW_SIMD_FLOATS / 4) * BW_Q4_0_BYTES);
+        case BW_Q4_K: return bw_vu_keep(bw_vu_load(word + BW_Q4_K_DATA));
+        default: return (bw_vu){0};
+    }
+}
+
+/* Vector `v` of a unit, as stored. */
+BW_INLINE bw_vf bw_narrow_load(bw_dtype dtype, bw_vu word, const char *chunk, int unit, int v) {
+    switch (dtype) {
+        case BW_INT8: return bw_vf_load_int8(chunk + unit * BW_SIMD_BYTES + v * BW_SIMD_FLOATS);
+        case BW_FP8_E4M3: return bw_vf_load_e4m3(chunk + unit * BW_SIMD_BYTES, v);
         case BW_Q8_0: return bw_vf_load_int8(chunk + unit * BW_Q8_0_BYTES + 2 + v * BW_SIMD_FLOATS);
-        case BW_UINT4: return bw_vf_from_uint4(bw_vu_load(word) >> 4 * v, 0);
-        case BW_FP4_E2M1: return bw_vf_from_e2m1(bw_vu_load(word) >> 4 * v);
-        case BW_Q4_0:
-            word = chunk + unit * (BW_SIMD_FLOATS / 4) * BW_Q4_0_BYTES + 2;
-            return bw_vf_from_uint4(bw_vu_load_pieces(word, BW_Q4_0_BYTES) >> 4 * v, 8);
-        case BW_Q4_K: return bw_vf_from_uint4(bw_vu_load(word + BW_Q4_K_DATA) >> 4 * v, 0);
+        case BW_UINT4:
+        case BW_Q4_K: return bw_vf_from_uint4(word >> 4 * v, 0);
+        case BW_FP4_E2M1: return bw_vf_from_e2m1(word >> 4 * v);
+        case BW_Q4_0: return bw_vf_from_uint4(word >> 4 * v, 8);
         default: abort();
     }
 }
@@ -81,15 +90,15 @@ BW_INLINE int bw_narrow_place(bw_dtype dtype, int unit, int v, int lane) {
 
 /* ---- scales ---- */
 
-/* A row of weights: its bytes and, where scales lie beside them, those and the shifts as floats. */
+/* A row of weights: its bytes and, where scales lie beside them, those and the shifts (see below) as floats. */
 typedef struct bw_narrow_row {
     const char *data;
     float *scales, *shifts;
 } bw_narrow_row;
 
-/* One or two scales and shifts of a unit, lane by lane. */
+/* One or two scales of a unit, lane by lane. */
 typedef struct bw_narrow_scales {
-    bw_vf scale[BW_UNIT_SCALES], shift[BW_UNIT_SCALES];
+    bw_vf scale[BW_UNIT_SCALES];
 } bw_narrow_scales;
 
 /* Lane number / 2^bits. */
@@ -99,64 +108,52 @@ BW_INLINE bw_vu bw_lane_groups(int bits) {
     return lane >> (uint32_t)bits;
 }
 
-/* Up to four FP16 numbers, `stride` bytes apart, in the first lanes. */
-BW_INLINE bw_vf bw_vf_load_few(const char *from, int count, int stride, uint64_t signs) {
+/* Four FP16 numbers in the first lanes. */
+BW_INLINE bw_vf bw_vf_from_four(uint64_t halves) {
     typedef uint64_t words __attribute__((vector_size(2 * BW_SIMD_FLOATS)));
-    uint64_t bits = 0;
-    for (int i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, from + i * stride, sizeof half);
-        bits |= (uint64_t)half << 16 * i;
-    }
-    return bw_vf_from_fp16((bw_vh)(words){bits ^ signs});
+    return bw_vf_from_fp16((bw_vh)(words){halves});
 }
 
 /* What Q4_K has a chunk: d s of its eight groups, then -m t. */
-BW_INLINE void bw_q4_k_scales(const char *chunk, float out[16]) {
-    uint32_t low, middle, high;
+BW_INLINE void bw_q4_k_scales(const char *chunk, float out[BW_Q4_K_SCALES]) {
+    uint32_t dm, low, middle, high;
+    memcpy(&dm, chunk, sizeof dm);
     memcpy(&low, chunk + 4, sizeof low);
     memcpy(&middle, chunk + 8, sizeof middle);
     memcpy(&high, chunk + 12, sizeof high);
     const uint64_t scales = (low & 0x3f3f3f3fu) | (uint64_t)((high & 0x0f0f0f0fu) | (low >> 2 & 0x30303030u)) << 32;
     const uint64_t minima = (middle & 0x3f3f3f3fu) | (uint64_t)((high >> 4 & 0x0f0f0f0fu) | (middle >> 2 & 0x30303030u))
                                                          << 32;
-    const bw_vf dm = bw_vf_load_few(chunk, 2, 2, 0x80000000u);
+    const bw_vf signed_dm = bw_vf_from_four(dm ^ 0x80000000u);
 #pragma GCC unroll 4
-    for (int i = 0; i < 16; i += BW_SIMD_FLOATS) {
-        const uint64_t bytes = (i < 8 ? scales : minima) >> i % 8 * 8;
-        bw_vf_store(out + i, bw_vf_from_bytes(bytes, minima) * bw_vf_pick(dm, bw_lane_groups(3) + (uint32_t)i / 8));
+    for (int i = 0; i < BW_Q4_K_SCALES; i += BW_SIMD_FLOATS) {
+        const bw_vf bytes = bw_vf_from_bytes((i < 8 ? scales : minima) >> i % 8 * 8, minima);
+        bw_vf_store(out + i, bytes * bw_vf_pick(signed_dm, bw_lane_groups(3) + (uint32_t)i / 8));
     }
 }
 
-/* Of the unit that begins with element `k` of a row. `group_bits`: 2^group_bits elements share a scale beside them. */
+/* Of the unit that begins with element `k` of a row. `group_bits`: 2^group_bits elements share a scale beside them;
+ * `inner`: what bw_q4_k_scales wrote. */
 BW_INLINE bw_narrow_scales bw_narrow_scales_of(bw_dtype dtype, const bw_narrow_row *row, int64_t k, int group_bits,
                                                const char *chunk, int unit, const float *inner) {
     bw_narrow_scales out;
-    const int64_t group = k >> group_bits;
-    const int place = unit * BW_SIMD_FLOATS / 8 * 2, base = place / BW_SIMD_FLOATS * BW_SIMD_FLOATS;
+    uint64_t halves;
+    const int first = unit * BW_SIMD_FLOATS / 8 * 2, base = first / BW_SIMD_FLOATS * BW_SIMD_FLOATS;
     switch (dtype) {
         case BW_Q8_0:
-            out.scale[0] = bw_vf_pick(bw_vf_load_few(chunk + unit * BW_Q8_0_BYTES, 1, 0, 0), bw_lane_groups(5));
+            memcpy(&halves, chunk + unit * BW_Q8_0_BYTES, sizeof halves);
+            out.scale[0] = bw_vf_pick(bw_vf_from_four(halves), bw_lane_groups(5));
             break;
-        case BW_Q4_0:
-            out.scale[0] = bw_vf_pick(bw_vf_load_few(chunk + unit * (BW_SIMD_FLOATS / 4) * BW_Q4_0_BYTES,
-                                                     BW_SIMD_FLOATS / 4, BW_Q4_0_BYTES, 0),
-                                      bw_lane_groups(2));
-            break;
+        case BW_Q4_0: out.scale[0] = bw_vf_load_q4_0_scales(chunk + unit * (BW_SIMD_FLOATS / 4) * BW_Q4_0_BYTES); break;
         case BW_UINT4:
-            out.shift[0] = bw_vf_pick(bw_vf_load(row->shifts + group), bw_lane_groups(group_bits - 3));
-            out.scale[0] = bw_vf_pick(bw_vf_load(row->scales + group), bw_lane_groups(group_bits - 3));
-            break;
         case BW_FP4_E2M1:
-            out.scale[0] = bw_vf_pick(bw_vf_load(row->scales + group), bw_lane_groups(group_bits - 3));
+            out.scale[0] = bw_vf_pick(bw_vf_load(row->scales + (k >> group_bits)), bw_lane_groups(group_bits - 3));
             break;
         case BW_Q4_K:
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++) {
-                const bw_vu index = bw_lane_groups(3) * 2u + (uint32_t)(place - base + i);
-                out.scale[i] = bw_vf_pick(bw_vf_load(inner + base), index);
-                const int at = 8 + place, from = at / BW_SIMD_FLOATS * BW_SIMD_FLOATS;
-                out.shift[i] = bw_vf_pick(bw_vf_load(inner + from), index + (uint32_t)(at - from - (place - base)));
+                out.scale[i] =
+                    bw_vf_pick(bw_vf_load(inner + base), bw_lane_groups(3) * 2 + (uint32_t)(first - base + i));
             }
             break;
         default: break;
@@ -166,39 +163,40 @@ BW_INLINE bw_narrow_scales bw_narrow_scales_of(bw_dtype dtype, const bw_narrow_r
 
 /* ---- activations in the order of the weights ---- */
 
-/* Vectors of a unit and a row of activations: the values and, for a single row, their sums over vectors with the same
- * scale, which meet the shifts. */
-BW_INLINE int bw_narrow_packed(bw_dtype dtype, int64_t rows) {
-    const bw_narrow narrow = bw_narrow_of(dtype);
-    return narrow.vectors + (rows == 1 && narrow.shifts ? narrow.scales : 0);
-}
-
-/* Floats that `rows` packed rows take, at most. */
+/* Floats that `rows` packed rows take, and the sums of their groups, of 16 elements at least. */
 BW_INLINE int64_t bw_narrow_packed_floats(int64_t rows, int64_t k) {
-    return rows * bw_round_up(k, BW_CHUNK) / 4 * 5;
+    return rows * bw_round_up(k, BW_CHUNK);
+}
+BW_INLINE int64_t bw_narrow_sums_floats(int64_t k) {
+    return bw_round_up(k, BW_CHUNK) / 16;
 }
 
-/* Units one after the other, the rows of each side by side; zeros beyond a row's end. */
-BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a, int64_t rows, int64_t k, float *out) {
-    const bw_narrow narrow = bw_narrow_of(dtype);
-    const int units = BW_CHUNK / (narrow.vectors * BW_SIMD_FLOATS), packed = bw_narrow_packed(dtype, rows);
-    for (int64_t first = 0; first < k; first += BW_CHUNK) {
-        for (int64_t row = 0; row < rows; row++) {
+/* Units one after the other, the rows of each side by side; zeros beyond a row's end. Then, row by row, sums of groups
+ * of 2^group_bits elements, which meet the shifts of the weights; for Q4_K eight zeros and the eight sums of a chunk.
+ */
+BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a, int64_t rows, int64_t k,
+                              int group_bits, float *out) {
+    const int vectors = bw_narrow_of(dtype).vectors, units = BW_CHUNK / (vectors * BW_SIMD_FLOATS);
+    const int step = BW_SIMD_FLOATS;
+    float *sums = out + bw_narrow_packed_floats(rows, k);
+    for (int64_t row = 0; row < rows; row++, sums += bw_narrow_sums_floats(k)) {
+        if (dtype == BW_UINT4 || dtype == BW_Q4_K) memset(sums, 0, 4 * (size_t)bw_narrow_sums_floats(k));
+        for (int64_t first = 0; first < k; first += BW_CHUNK) {
             float natural[BW_CHUNK] = {0.0f};
             BW_DTYPE_SWITCH(activation, bw_unpack, a, row * k + first, bw_min64(BW_CHUNK, k - first), natural);
             for (int unit = 0; unit < units; unit++) {
-                float *to = out + ((first / BW_CHUNK * units + unit) * rows + row) * packed * BW_SIMD_FLOATS;
-                for (int v = 0; v < narrow.vectors; v++) {
-                    for (int lane = 0; lane < BW_SIMD_FLOATS; lane++) {
-                        to[v * BW_SIMD_FLOATS + lane] = natural[bw_narrow_place(dtype, unit, v, lane)];
-                    }
+                float *to = out + ((first / BW_CHUNK * units + unit) * rows + row) * vectors * BW_SIMD_FLOATS;
+                for (int i = 0; i < vectors * BW_SIMD_FLOATS; i++) {
+                    to[i] = natural[bw_narrow_place(dtype, unit, i / BW_SIMD_FLOATS, i % BW_SIMD_FLOATS)];
                 }
-                for (int sum = 0; sum < packed - narrow.vectors; sum++) {
-                    bw_vf total = bw_vf_set(0.0f);
-                    for (int v = sum; v < narrow.vectors; v += narrow.scales) {
-                        total += bw_vf_load(to + v * BW_SIMD_FLOATS);
-                    }
-                    bw_vf_store(to + (narrow.vectors + sum) * BW_SIMD_FLOATS, total);
+            }
+            for (int i = 0; i < BW_CHUNK && (dtype == BW_UINT4 || dtype == BW_Q4_K); i += step * BW_SIMD_FLOATS) {
+                bw_vf square[BW_SIMD_FLOATS];
+                for (int j = 0; j < BW_SIMD_FLOATS; j++) square[j] = bw_vf_load(natural + i + j * step);
+                const bw_vf neighbors = bw_vf_sums(square);
+                for (int j = 0; j < BW_SIMD_FLOATS; j++) {
+                    const int64_t at = i + j * step;
+                    sums[dtype == BW_Q4_K ? first / 16 + 8 + at / 32 : (first + at) >> group_bits] += neighbors[j];
                 }
             }
         }

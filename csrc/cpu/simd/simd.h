@@ -31,7 +31,15 @@
     typedef float bw_vf __attribute__((vector_size(4 * floats)));    \
     typedef uint32_t bw_vu __attribute__((vector_size(4 * floats))); \
     typedef int32_t bw_vi __attribute__((vector_size(4 * floats)));  \
-    typedef uint16_t bw_vh __attribute__((vector_size(2 * floats)));
+    typedef uint16_t bw_vh __attribute__((vector_size(2 * floats))); \
+    typedef uint16_t bw_vw __attribute__((vector_size(4 * floats)));
+
+/* Loads once what the compiler would else load anew for every use. */
+#define BW_KEEP(constraint)               \
+    BW_INLINE bw_vu bw_vu_keep(bw_vu x) { \
+        __asm__("" : "+" constraint(x));  \
+        return x;                         \
+    }
 
 #define BW_QUOTE(text) #text
 #define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)

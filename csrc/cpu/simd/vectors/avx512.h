@@ -32,7 +32,10 @@ BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high),
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p))
 
 BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), _mm512_permutexvar_ps((__m512i)index, x))
-BW_PRIMITIVE(bw_vh, bw_vh_load_int8, (const void *p), (bw_vh)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)))
+BW_KEEP("v")
+BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm512_cvtepi8_epi16(_mm256_loadu_si256(p)))
+BW_PRIMITIVE(bw_vh, bw_vw_low, (bw_vw x), (bw_vh)_mm512_castsi512_si256((__m512i)x))
+BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh)_mm512_extracti64x4_epi64((__m512i)x, 1))
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))))
 BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
              _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
@@ -48,11 +51,19 @@ BW_INLINE bw_vf bw_vf_from_e2m1(bw_vu x) {
     return bw_vf_pick(table, x);
 }
 
-BW_INLINE bw_vu bw_vu_load_pieces(const char *p, int stride) {
-    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
-    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + stride)), 1);
-    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + 2 * stride)), 2);
-    return (bw_vu)_mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(p + 3 * stride)), 3);
+/* Four blocks, 72 bytes, as 32 words from each of two loads: word 9 b of block b is the scale, the next eight are data.
+ */
+BW_INLINE bw_vu bw_vu_load_q4_0(const char *p) {
+    const bw_vw order = {1,  2,  3,  4,  5,  6,  7,  8,  10, 11, 12, 13, 14, 15, 16, 17,
+                         19, 20, 21, 22, 23, 24, 25, 26, 28, 29, 30, 31, 60, 61, 62, 63};
+    const __m512i low = _mm512_loadu_si512(p), high = _mm512_loadu_si512(p + 8);
+    return (bw_vu)_mm512_permutex2var_epi16(low, (__m512i)order, high);
+}
+
+BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
+    const bw_vh order = {0, 0, 0, 0, 9, 9, 9, 9, 18, 18, 18, 18, 27, 27, 27, 27};
+    const __m256i low = _mm256_loadu_si256((const __m256i *)p), high = _mm256_loadu_si256((const __m256i *)(p + 32));
+    return bw_vf_from_fp16((bw_vh)_mm256_permutex2var_epi16(low, (__m256i)order, high));
 }
 
 BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {

@@ -6,10 +6,11 @@ typedef int8_t bw_four_bytes __attribute__((vector_size(4)));
 BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), (bw_vf){x[index[0]], x[index[1]], x[index[2]], x[index[3]]})
 BW_PRIMITIVE(bw_vf, bw_vf_from_uint4, (bw_vu x, int less), __builtin_convertvector((bw_vi)(x & 15u) - less, bw_vf))
 
-BW_INLINE bw_vu bw_vu_load_pieces(const char *p, int stride) {
-    (void)stride;
+BW_PRIMITIVE(bw_vu, bw_vu_keep, (bw_vu x), x)
+
+BW_INLINE bw_vu bw_vu_load_q4_0(const char *p) {
     bw_vu x;
-    memcpy(&x, p, sizeof x);
+    memcpy(&x, p + 2, sizeof x);
     return x;
 }
 
@@ -20,7 +21,6 @@ BW_INLINE bw_vi bw_vi_load_int8(const void *p) {
 }
 
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), __builtin_convertvector(bw_vi_load_int8(p), bw_vf))
-BW_PRIMITIVE(bw_vh, bw_vh_load_int8, (const void *p), __builtin_convertvector(bw_vi_load_int8(p), bw_vh))
 
 BW_INLINE bw_vf bw_vf_from_bytes(uint64_t low, uint64_t high) {
     (void)high;
@@ -34,3 +34,14 @@ BW_INLINE bw_vf bw_vf_from_e2m1(bw_vu x) {
     const bw_vf below = (bw_vf)(size + 0x3f800000u) - 1.0f;
     return (bw_vf)(((bw_vu)below & small) | ((size + 0x3f000000u) & ~small) | (x << 28 & 0x80000000u));
 }
+
+BW_INLINE bw_vw bw_vw_load_int8(const void *p) {
+    int8_t bytes[8];
+    memcpy(bytes, p, sizeof bytes);
+    bw_vw x;
+    for (int i = 0; i < 8; i++) x[i] = (uint16_t)bytes[i];
+    return x;
+}
+
+BW_PRIMITIVE(bw_vh, bw_vw_low, (bw_vw x), (bw_vh){x[0], x[1], x[2], x[3]})
+BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh){x[4], x[5], x[6], x[7]})

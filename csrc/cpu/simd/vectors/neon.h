@@ -18,3 +18,9 @@ BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no), vbslq_u32(vceq
 BW_PRIMITIVE(bw_vf, bw_vf_from_fp16, (bw_vh x), vcvt_f32_f16(vreinterpret_f16_u16(x)))
 BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), vreinterpret_u16_f16(vcvt_f16_f32(x)))
 BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high), vreinterpretq_f32_u16(vcombine_u16(low, high)))
+
+BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return bw_vf_from_fp16((bw_vh){half, half, half, half});
+}

@@ -68,3 +68,9 @@ BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
     memcpy((char *)&joined + sizeof low, &high, sizeof high);
     return joined;
 }
+
+BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return bw_vf_from_fp16((bw_vh){half, half, half, half});
+}
