@@ -216,7 +216,7 @@ BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, in
 
 /* ---- gemv with weights in narrow types ---- */
 
-enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 4096, NARROW_SCALES_AHEAD = 4 };
+enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 8192, NARROW_SCALES_AHEAD = 4 };
 
 /* One rank's: A packed and its sums, the scales of a block's rows of B. */
 typedef struct narrow_share {
@@ -258,9 +258,10 @@ static void read_group_scales(const product *p, int64_t row, const bw_narrow_row
     const bw_scaling *scaling = p->launch->precision->weight_scales;
     void *const *operand = p->launch->operand;
     const int64_t groups = bw_ceil_div(p->k, scaling->columns), high = scaling->rows ? row / scaling->rows : 0;
-    float *restrict scales = out->scales, *restrict shifts = out->shifts;
+    float *restrict scales = out->scales, *shifts = out->shifts;
     const char *from = scales_row(operand[BW_GEMM_B_SCALE], high, bw_dtype_bytes(scaling->type, groups));
     int64_t i = 0;
+    bw_vf_store(scales + groups / BW_SIMD_FLOATS * BW_SIMD_FLOATS, bw_vf_set(0.0f));
     switch (scaling->type) {
         case BW_FP16: bw_unpack(BW_FP16, from, 0, groups, scales); break;
         case BW_E8M0:
@@ -279,12 +280,11 @@ static void read_group_scales(const product *p, int64_t row, const bw_narrow_row
     }
     if (scaling->zero == BW_NONE) return;
     const char *zeros = scales_row(operand[BW_GEMM_B_ZERO], high, bw_dtype_bytes(scaling->zero, groups)); /* UINT4 */
-    for (i = 0; i < groups / 2; i++) {
-        shifts[2 * i] = -(float)(zeros[i] & 15) * scales[2 * i];
-        shifts[2 * i + 1] = -(float)(zeros[i] >> 4 & 15) * scales[2 * i + 1];
+    for (i = 0; i < groups; i += BW_SIMD_FLOATS) {
+        uint64_t bits = 0;
+        memcpy(&bits, zeros + i / 2, (size_t)bw_min64(BW_SIMD_FLOATS, groups - i + 1) / 2);
+        bw_vf_store(shifts + i, -bw_vf_from_uint4(bw_vu_nibbles(bits), 0) * bw_vf_load(scales + i));
     }
-    if (groups % 2) shifts[2 * i] = -(float)(zeros[i] & 15) * scales[2 * i];
-    for (i = groups; i % BW_SIMD_FLOATS; i++) shifts[i] = 0.0f;
 }
 
 /* One row of A takes one stream of B, which the memory likes best, and several sums, which need not wait for each

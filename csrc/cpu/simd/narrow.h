@@ -108,6 +108,12 @@ BW_INLINE bw_vu bw_lane_groups(int bits) {
     return lane >> (uint32_t)bits;
 }
 
+/* Four bits for each lane, and others above them. */
+BW_INLINE bw_vu bw_vu_nibbles(uint64_t bits) {
+    const bw_vu lane = bw_lane_groups(0), high = 0 - (lane >> 3);
+    return (((uint32_t)bits & ~high) | ((uint32_t)(bits >> 32) & high)) >> (lane & 7) * 4;
+}
+
 /* Four FP16 numbers in the first lanes. */
 BW_INLINE bw_vf bw_vf_from_four(uint64_t halves) {
     typedef uint64_t words __attribute__((vector_size(2 * BW_SIMD_FLOATS)));
