@@ -405,6 +405,7 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
     const bw_narrow narrow = bw_narrow_of(dtype);
     const int unit_elems = narrow.vectors * BW_SIMD_FLOATS;
     const int totals = rows > 1 ? rows : narrow.scales ? 2 : 4;
+    const int64_t ahead = columns == 1 ? NARROW_AHEAD : columns * share->row_bytes; /* the next rows */
     const float *a = share->a;
     float inner[NARROW_COLUMNS][BW_Q4_K_SCALES];
     bw_vf total[GEMV_ROWS_MAX][NARROW_COLUMNS];
@@ -423,7 +424,7 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
 #pragma GCC unroll 4
         for (int j = 0; j < columns; j++) {
 #pragma GCC unroll 8
-            for (int i = 0; i < narrow.chunk_bytes; i += BW_LINE_BYTES) __builtin_prefetch(chunk[j] + i + NARROW_AHEAD);
+            for (int i = 0; i < narrow.chunk_bytes; i += BW_LINE_BYTES) __builtin_prefetch(chunk[j] + i + ahead);
             if (dtype == BW_Q4_K) bw_q4_k_scales(chunk[j], inner[j]);
         }
         if (dtype == BW_Q4_K) narrow_minima(rows, columns, share, k, inner, total);
