@@ -216,15 +216,15 @@ BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, in
 
 /* ---- gemv with weights in narrow types ---- */
 
-enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 8192, NARROW_SCALES_AHEAD = 4 };
+enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 8192, NARROW_AHEAD_MOST = 128 << 10, NARROW_SCALES_AHEAD = 4 };
 
 /* One rank's: A packed and its sums, the scales of a block's rows of B. */
 typedef struct narrow_share {
     const product *p;
     const float *a, *sums;
     bw_narrow_row row[NARROW_COLUMNS];
-    int64_t row_bytes;
-    int group_bits; /* 2^group_bits elements share a scale */
+    int64_t row_bytes, groups, scales_bytes, zeros_bytes; /* of a row of B */
+    int group_bits;                                       /* 2^group_bits elements share a scale */
 } narrow_share;
 
 static int64_t scales_room(const bw_scaling *scaling, int64_t k) {
@@ -254,12 +254,12 @@ BW_INLINE const char *scales_row(const void *matrix, int64_t row, int64_t bytes)
 }
 
 /* The scales of a row's groups, and what the zero points add to a sum of A. */
-static void read_group_scales(const product *p, int64_t row, const bw_narrow_row *out) {
-    const bw_scaling *scaling = p->launch->precision->weight_scales;
-    void *const *operand = p->launch->operand;
-    const int64_t groups = bw_ceil_div(p->k, scaling->columns), high = scaling->rows ? row / scaling->rows : 0;
+static void read_group_scales(const narrow_share *share, int64_t row, const bw_narrow_row *out) {
+    const bw_scaling *scaling = share->p->launch->precision->weight_scales;
+    void *const *operand = share->p->launch->operand;
+    const int64_t groups = share->groups, high = scaling->rows == 1 ? row : scaling->rows ? row / scaling->rows : 0;
     float *restrict scales = out->scales, *shifts = out->shifts;
-    const char *from = scales_row(operand[BW_GEMM_B_SCALE], high, bw_dtype_bytes(scaling->type, groups));
+    const char *from = scales_row(operand[BW_GEMM_B_SCALE], high, share->scales_bytes);
     int64_t i = 0;
     bw_vf_store(scales + groups / BW_SIMD_FLOATS * BW_SIMD_FLOATS, bw_vf_set(0.0f));
     switch (scaling->type) {
@@ -279,10 +279,14 @@ static void read_group_scales(const product *p, int64_t row, const bw_narrow_row
         default: abort();
     }
     if (scaling->zero == BW_NONE) return;
-    const char *zeros = scales_row(operand[BW_GEMM_B_ZERO], high, bw_dtype_bytes(scaling->zero, groups)); /* UINT4 */
+    const char *zeros = scales_row(operand[BW_GEMM_B_ZERO], high, share->zeros_bytes); /* UINT4 */
     for (i = 0; i < groups; i += BW_SIMD_FLOATS) {
         uint64_t bits = 0;
-        memcpy(&bits, zeros + i / 2, (size_t)bw_min64(BW_SIMD_FLOATS, groups - i + 1) / 2);
+        if (i + BW_SIMD_FLOATS <= groups) {
+            memcpy(&bits, zeros + i / 2, BW_SIMD_FLOATS / 2);
+        } else {
+            memcpy(&bits, zeros + i / 2, (size_t)(groups - i + 1) / 2);
+        }
         bw_vf_store(shifts + i, -bw_vf_from_uint4(bw_vu_nibbles(bits), 0) * bw_vf_load(scales + i));
     }
 }
@@ -343,6 +347,24 @@ BW_INLINE void narrow_unit(const int rows, const bw_dtype dtype, const int colum
     }
 }
 
+#if BW_SIMD_PAIRS
+/* The same of one row of A, packed as pairs. */
+BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const narrow_share *share, int64_t k, const char *chunk,
+                                 int unit, const float *a, const float inner[], bw_vf total[][NARROW_COLUMNS]) {
+    const int scales = bw_narrow_of(dtype).scales;
+    const bw_vu word = bw_narrow_word(dtype, chunk, unit);
+    const bw_narrow_scales scale = bw_narrow_scales_of(dtype, &share->row[0], k, share->group_bits, chunk, unit, inner);
+    bw_vf part[2] = {bw_vf_set(0.0f), bw_vf_set(0.0f)};
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; n++, a += 2 * BW_SIMD_FLOATS) {
+        const bw_vw b = bw_narrow_pairs(dtype, word, n);
+        part[n % 2] = bw_vf_add_pairs(bw_vf_add_pairs(part[n % 2], b, a), b, a + BW_SIMD_FLOATS);
+    }
+    total[0][0] = bw_vf_fma(part[0], scale.scale[0], total[0][0]);
+    total[1][0] = bw_vf_fma(part[1], scale.scale[1 % scales], total[1][0]);
+}
+#endif
+
 /* The last units of rows, whose bytes are followed by zeros in `room`. */
 static void copy_rest(const narrow_share *share, int columns, const char *chunk[],
                       char room[NARROW_COLUMNS][BW_CHUNK_BYTES_MAX]) {
@@ -375,8 +397,7 @@ static __attribute__((noinline)) void narrow_finish(const product *p, float fact
 /* What the zero points of a row of B add, group by group. */
 BW_INLINE bw_vf add_shifts(const narrow_share *share, int j, int64_t row, bw_vf total) {
     const float *sums = share->sums + row * bw_narrow_sums_floats(share->p->k), *shifts = share->row[j].shifts;
-    const int64_t groups = ((share->p->k - 1) >> share->group_bits) + 1;
-    for (int64_t i = 0; i < groups; i += BW_SIMD_FLOATS) {
+    for (int64_t i = 0; i < share->groups; i += BW_SIMD_FLOATS) {
         total = bw_vf_fma(bw_vf_load(shifts + i), bw_vf_load(sums + i), total);
     }
     return total;
@@ -399,13 +420,14 @@ BW_INLINE void narrow_minima(const int rows, const int columns, const narrow_sha
 }
 
 /* Running sums of `rows` rows of A with `columns` rows of B. */
-BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int columns, const narrow_share *share,
-                            bw_vf (*sums)[BW_SIMD_FLOATS]) {
+BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int columns, const bool pairs,
+                            const narrow_share *share, bw_vf (*sums)[BW_SIMD_FLOATS]) {
     const int64_t depth = share->p->k;
     const bw_narrow narrow = bw_narrow_of(dtype);
     const int unit_elems = narrow.vectors * BW_SIMD_FLOATS;
     const int totals = rows > 1 ? rows : narrow.scales ? 2 : 4;
-    const int64_t ahead = columns == 1 ? NARROW_AHEAD : columns * share->row_bytes; /* the next rows */
+    /* One stream goes on; several go on where the next ones begin. */
+    const int64_t ahead = columns == 1 ? NARROW_AHEAD : bw_min64(columns * share->row_bytes, NARROW_AHEAD_MOST);
     const float *a = share->a;
     float inner[NARROW_COLUMNS][BW_Q4_K_SCALES];
     bw_vf total[GEMV_ROWS_MAX][NARROW_COLUMNS];
@@ -430,6 +452,14 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
         if (dtype == BW_Q4_K) narrow_minima(rows, columns, share, k, inner, total);
 #pragma GCC unroll 2
         for (int unit = 0; unit * unit_elems < left; unit++, a += rows * unit_elems) {
+#if !BW_SIMD_PAIRS
+            (void)pairs;
+#else
+            if (pairs) {
+                narrow_unit_pairs(dtype, share, k + unit * unit_elems, chunk[0], unit, a, inner[0], total);
+                continue;
+            }
+#endif
             narrow_unit(rows, dtype, columns, share, k + unit * unit_elems, chunk, unit, a, inner, total);
         }
 #pragma GCC unroll 4
@@ -451,6 +481,7 @@ BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, narrow_share *s
     if (rows > GEMV_ROWS_MAX) return;
     const int columns = narrow_columns(rows), batch = BW_SIMD_FLOATS / columns * columns;
     const product *p = share->p;
+    const bool pairs = bw_narrow_pairs_run(dtype, p->launch->precision->activation, rows);
     bw_vf sums[GEMV_ROWS_MAX][BW_SIMD_FLOATS];
     memset(sums, 0, sizeof sums);
     for (int64_t column = first; column < last; column += batch) {
@@ -459,9 +490,14 @@ BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, narrow_share *s
             for (int j = 0; j < columns; j++) {
                 const int64_t row = column + bw_min64(block + j, count - 1); /* the last one again is not stored */
                 share->row[j].data = (const char *)p->b + row * share->row_bytes;
-                if (p->launch->precision->weight_scales->columns) read_group_scales(p, row, &share->row[j]);
+                if (share->groups) read_group_scales(share, row, &share->row[j]);
             }
-            narrow_block(rows, dtype, columns, share, (bw_vf(*)[BW_SIMD_FLOATS]) & sums[0][block]);
+            bw_vf(*out)[BW_SIMD_FLOATS] = (bw_vf(*)[BW_SIMD_FLOATS]) & sums[0][block];
+            if (pairs) {
+                narrow_block(rows, dtype, columns, true, share, out);
+            } else {
+                narrow_block(rows, dtype, columns, false, share, out);
+            }
         }
         narrow_finish(p, bw_narrow_factor(dtype), column, count, sums);
     }
@@ -472,6 +508,11 @@ BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     const bw_scaling *scaling = precision->weight_scales;
     narrow_share share = {.p = p, .a = room, .row_bytes = bw_dtype_bytes(dtype, p->k)};
     while (1 << share.group_bits < scaling->columns) share.group_bits++;
+    if (scaling->columns) {
+        share.groups = bw_ceil_div(p->k, scaling->columns);
+        share.scales_bytes = bw_dtype_bytes(scaling->type, share.groups);
+        share.zeros_bytes = bw_dtype_bytes(scaling->zero, share.groups);
+    }
     bw_narrow_pack(dtype, precision->activation, p->a, p->m, p->k, share.group_bits, room);
     room += bw_narrow_packed_floats(p->m, p->k);
     share.sums = room;

@@ -75,6 +75,23 @@ BW_INLINE bw_vf bw_narrow_load(bw_dtype dtype, bw_vu word, const char *chunk, in
     }
 }
 
+#if BW_SIMD_PAIRS
+/* Half bytes `n` and `n` + 4 of each lane of a unit's word, as pairs. */
+BW_INLINE bw_vw bw_narrow_pairs(bw_dtype dtype, bw_vu word, int n) {
+    const bw_vw x = (bw_vw)word >> 4 * n;
+    return dtype == BW_FP4_E2M1 ? bw_pairs_from_e2m1(x) : bw_pairs_from_uint4(x, dtype == BW_Q4_0 ? 8 : 0);
+}
+#endif
+
+/* Whether a row of activations is packed as pairs: types of four bits are exact in BF16, and FP16 is in two of them. */
+BW_INLINE bool bw_narrow_pairs_run(bw_dtype dtype, bw_dtype activation, int64_t rows) {
+#if BW_SIMD_PAIRS
+    return bw_narrow_of(dtype).vectors == 8 && dtype != BW_Q8_0 && activation == BW_FP16 && rows == 1 && bw_has_pairs();
+#else
+    return (void)dtype, (void)activation, (void)rows, false;
+#endif
+}
+
 /* Which element of a chunk lane `lane` of that vector is. */
 BW_INLINE int bw_narrow_place(bw_dtype dtype, int unit, int v, int lane) {
     const int vectors = bw_narrow_of(dtype).vectors;
@@ -177,25 +194,53 @@ BW_INLINE int64_t bw_narrow_sums_floats(int64_t k) {
     return bw_round_up(k, BW_CHUNK) / 16;
 }
 
+/* Splits numbers into a BF16 part and what is left of them, exactly where they are FP16. */
+BW_INLINE void bw_split_pairs(const float *numbers, uint16_t upper[BW_CHUNK], uint16_t lower[BW_CHUNK]) {
+    for (int i = 0; i < BW_CHUNK; i++) {
+        const uint32_t bits = bw_float_bits(numbers[i]) & 0xffff0000u;
+        const float rest = numbers[i] == bw_bits_float(bits) ? 0.0f : numbers[i] - bw_bits_float(bits);
+        upper[i] = (uint16_t)(bits >> 16);
+        lower[i] = (uint16_t)(bw_float_bits(rest) >> 16);
+    }
+}
+
+/* A chunk as bw_narrow_pairs meets it: four times a vector of upper parts and one of lower ones. `places`: of lanes of
+ * vectors. */
+BW_INLINE void bw_narrow_pack_pairs(const float *natural, const uint8_t places[BW_CHUNK], float *out) {
+    uint16_t upper[BW_CHUNK], lower[BW_CHUNK];
+    bw_split_pairs(natural, upper, lower);
+    for (int v = 0; v < BW_CHUNK / BW_SIMD_FLOATS; v++) {
+        uint16_t *to = (uint16_t *)(out + (v / 8 * 8 + v % 4 * 2) * BW_SIMD_FLOATS) + v % 8 / 4;
+        for (int lane = 0; lane < BW_SIMD_FLOATS; lane++) {
+            const int place = places[v * BW_SIMD_FLOATS + lane];
+            to[2 * lane] = upper[place];
+            to[2 * lane + 2 * BW_SIMD_FLOATS] = lower[place];
+        }
+    }
+}
+
 /* Units one after the other, the rows of each side by side; zeros beyond a row's end. Then, row by row, sums of groups
  * of 2^group_bits elements, which meet the shifts of the weights; for Q4_K eight zeros and the eight sums of a chunk.
  */
 BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a, int64_t rows, int64_t k,
                               int group_bits, float *out) {
-    const int vectors = bw_narrow_of(dtype).vectors, units = BW_CHUNK / (vectors * BW_SIMD_FLOATS);
-    const int step = BW_SIMD_FLOATS;
+    const int elems = bw_narrow_of(dtype).vectors * BW_SIMD_FLOATS, units = BW_CHUNK / elems, step = BW_SIMD_FLOATS;
+    uint8_t places[BW_CHUNK];
+    for (int i = 0; i < BW_CHUNK; i++) {
+        places[i] = (uint8_t)bw_narrow_place(dtype, i / elems, i % elems / BW_SIMD_FLOATS, i % BW_SIMD_FLOATS);
+    }
+    const bool pairs = bw_narrow_pairs_run(dtype, activation, rows);
     float *sums = out + bw_narrow_packed_floats(rows, k);
     for (int64_t row = 0; row < rows; row++, sums += bw_narrow_sums_floats(k)) {
         if (dtype == BW_UINT4 || dtype == BW_Q4_K) memset(sums, 0, 4 * (size_t)bw_narrow_sums_floats(k));
         for (int64_t first = 0; first < k; first += BW_CHUNK) {
             float natural[BW_CHUNK] = {0.0f};
             BW_DTYPE_SWITCH(activation, bw_unpack, a, row * k + first, bw_min64(BW_CHUNK, k - first), natural);
-            for (int unit = 0; unit < units; unit++) {
-                float *to = out + ((first / BW_CHUNK * units + unit) * rows + row) * vectors * BW_SIMD_FLOATS;
-                for (int i = 0; i < vectors * BW_SIMD_FLOATS; i++) {
-                    to[i] = natural[bw_narrow_place(dtype, unit, i / BW_SIMD_FLOATS, i % BW_SIMD_FLOATS)];
-                }
+            for (int unit = 0; unit < units && !pairs; unit++) {
+                float *to = out + ((first / BW_CHUNK * units + unit) * rows + row) * elems;
+                for (int i = 0; i < elems; i++) to[i] = natural[places[unit * elems + i]];
             }
+            if (pairs) bw_narrow_pack_pairs(natural, places, out + first);
             for (int i = 0; i < BW_CHUNK && (dtype == BW_UINT4 || dtype == BW_Q4_K); i += step * BW_SIMD_FLOATS) {
                 bw_vf square[BW_SIMD_FLOATS];
                 for (int j = 0; j < BW_SIMD_FLOATS; j++) square[j] = bw_vf_load(natural + i + j * step);

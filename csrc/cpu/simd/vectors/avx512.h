@@ -66,6 +66,35 @@ BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
     return bw_vf_from_fp16((bw_vh)_mm256_permutex2var_epi16(low, (__m256i)order, high));
 }
 
+/* Pairs of BF16 numbers, where the processor multiplies them: two in each lane. An instruction that the file's flags do
+ * not allow is in no intrinsic. */
+#define BW_SIMD_PAIRS 1
+BW_PRIMITIVE(bool, bw_has_pairs, (void), __builtin_cpu_supports("avx512bf16"))
+
+BW_INLINE bw_vf bw_vf_add_pairs(bw_vf total, bw_vw a, const float *b) {
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(total) : "v"(a), "m"(*(const bw_vf *)b));
+    return total;
+}
+
+/* The permutation of words ignores bits above five. */
+BW_INLINE bw_vw bw_vw_pick_twice(bw_vh table, bw_vw index) {
+    return (bw_vw)_mm512_permutexvar_epi16((__m512i)index, _mm512_broadcast_i64x4((__m256i)table));
+}
+
+BW_INLINE bw_vw bw_pairs_from_uint4(bw_vw x, int less) {
+    const bw_vh whole = {0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0,
+                         0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
+    const bw_vh less_8 = {0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
+                          0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+    return bw_vw_pick_twice(less ? less_8 : whole, x);
+}
+
+BW_INLINE bw_vw bw_pairs_from_e2m1(bw_vw x) {
+    const bw_vh table = {0,      0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0,
+                         0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
+    return bw_vw_pick_twice(table, x);
+}
+
 BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x);
 }
