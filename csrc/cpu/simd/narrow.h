@@ -75,21 +75,15 @@ BW_INLINE bw_vf bw_narrow_load(bw_dtype dtype, bw_vu word, const char *chunk, in
     }
 }
 
-#if BW_SIMD_PAIRS
 /* Half bytes `n` and `n` + 4 of each lane of a unit's word, as pairs. */
 BW_INLINE bw_vw bw_narrow_pairs(bw_dtype dtype, bw_vu word, int n) {
     const bw_vw x = (bw_vw)word >> 4 * n;
     return dtype == BW_FP4_E2M1 ? bw_pairs_from_e2m1(x) : bw_pairs_from_uint4(x, dtype == BW_Q4_0 ? 8 : 0);
 }
-#endif
 
 /* Whether a row of activations is packed as pairs: types of four bits are exact in BF16, and FP16 is in two of them. */
 BW_INLINE bool bw_narrow_pairs_run(bw_dtype dtype, bw_dtype activation, int64_t rows) {
-#if BW_SIMD_PAIRS
     return bw_narrow_of(dtype).vectors == 8 && dtype != BW_Q8_0 && activation == BW_FP16 && rows == 1 && bw_has_pairs();
-#else
-    return (void)dtype, (void)activation, (void)rows, false;
-#endif
 }
 
 /* Which element of a chunk lane `lane` of that vector is. */
@@ -179,7 +173,7 @@ BW_INLINE bw_narrow_scales bw_narrow_scales_of(bw_dtype dtype, const bw_narrow_r
                     bw_vf_pick(bw_vf_load(inner + base), bw_lane_groups(3) * 2 + (uint32_t)(first - base + i));
             }
             break;
-        default: break;
+        default: out.scale[0] = bw_vf_set(1.0f); /* not used */
     }
     return out;
 }

@@ -26,7 +26,7 @@ BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high),
 BW_PRIMITIVE(__m256i, bw_vf_mask, (int n),
              _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)))
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm256_maskload_ps(p, bw_vf_mask(n)))
-#define BW_SIMD_PAIRS 0
+BW_NO_PAIRS
 BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), _mm256_permutevar8x32_ps(x, (__m256i)index))
 BW_KEEP("x")
 BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)))

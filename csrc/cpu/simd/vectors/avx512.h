@@ -68,7 +68,6 @@ BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
 
 /* Pairs of BF16 numbers, where the processor multiplies them: two in each lane. An instruction that the file's flags do
  * not allow is in no intrinsic. */
-#define BW_SIMD_PAIRS 1
 BW_PRIMITIVE(bool, bw_has_pairs, (void), __builtin_cpu_supports("avx512bf16"))
 
 BW_INLINE bw_vf bw_vf_add_pairs(bw_vf total, bw_vw a, const float *b) {

@@ -3,7 +3,7 @@
 
 typedef int8_t bw_four_bytes __attribute__((vector_size(4)));
 
-#define BW_SIMD_PAIRS 0
+BW_NO_PAIRS
 BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), (bw_vf){x[index[0]], x[index[1]], x[index[2]], x[index[3]]})
 BW_PRIMITIVE(bw_vf, bw_vf_from_uint4, (bw_vu x, int less), __builtin_convertvector((bw_vi)(x & 15u) - less, bw_vf))
 
