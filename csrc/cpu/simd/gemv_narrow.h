@@ -5,7 +5,7 @@
 #include "cpu/simd/gemm.h"
 #include "cpu/simd/narrow.h"
 
-enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 8192, NARROW_AHEAD_MOST = 128 << 10, NARROW_SCALES_AHEAD = 4 };
+enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 6144, NARROW_AHEAD_MOST = 128 << 10, NARROW_SCALES_AHEAD = 8 };
 
 /* One rank's: A packed and its sums, the scales of a block's rows of B. */
 typedef struct narrow_share {
@@ -82,8 +82,8 @@ static void read_group_scales(const narrow_share *share, int64_t row, const bw_n
 
 /* One row of A takes one stream of B, which the memory likes best, and several sums, which need not wait for each
  * other; several rows share what they load. */
-BW_INLINE int narrow_columns(int rows) {
-    if (rows == 1) return 1;
+BW_INLINE int narrow_columns(int rows, bool pairs) {
+    if (rows == 1) return pairs ? NARROW_COLUMNS : 1;
     return rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
 }
 
@@ -92,20 +92,34 @@ BW_INLINE int narrow_chains(const bw_dtype dtype, int rows) {
     return rows > 1 ? 1 : bw_narrow_of(dtype).scales ? 2 : 4;
 }
 
-/* One unit of a row of B against one row of A that is packed as pairs. */
-BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const narrow_share *share, int64_t k, const char *chunk,
-                                 int unit, const float *a, const float inner[], bw_vf total[][NARROW_COLUMNS]) {
+/* One unit of `columns` rows of B against one row of A that is packed as pairs. */
+BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const int columns, const narrow_share *share, int64_t k,
+                                 const char *const chunk[], int unit, const float *a,
+                                 const float inner[][BW_Q4_K_SCALES], bw_vf total[][NARROW_COLUMNS]) {
     const int scales = bw_narrow_of(dtype).scales;
-    const bw_vu word = bw_narrow_word(dtype, chunk, unit);
-    const bw_narrow_scales scale = bw_narrow_scales_of(dtype, &share->row[0], k, share->group_bits, chunk, unit, inner);
-    bw_vf part[2] = {bw_vf_set(0.0f), bw_vf_set(0.0f)};
+    bw_vu word[NARROW_COLUMNS];
+    bw_vf part[2][NARROW_COLUMNS];
+#pragma GCC unroll 4
+    for (int j = 0; j < columns; j++) {
+        word[j] = bw_narrow_word(dtype, chunk[j], unit);
+        part[0][j] = part[1][j] = bw_vf_set(0.0f);
+    }
 #pragma GCC unroll 4
     for (int n = 0; n < 4; n++, a += 2 * BW_SIMD_FLOATS) {
-        const bw_vw b = bw_narrow_pairs(dtype, word, n);
-        part[n % 2] = bw_vf_add_pairs(bw_vf_add_pairs(part[n % 2], b, a), b, a + BW_SIMD_FLOATS);
+        const bw_vf upper = bw_vf_load(a), lower = bw_vf_load(a + BW_SIMD_FLOATS);
+#pragma GCC unroll 4
+        for (int j = 0; j < columns; j++) {
+            const bw_vw b = bw_narrow_pairs(dtype, word[j], n);
+            part[n % 2][j] = bw_vf_add_pairs(bw_vf_add_pairs(part[n % 2][j], b, upper), b, lower);
+        }
     }
-    total[0][0] = bw_vf_fma(part[0], scale.scale[0], total[0][0]);
-    total[1][0] = bw_vf_fma(part[1], scale.scale[1 % scales], total[1][0]);
+#pragma GCC unroll 4
+    for (int j = 0; j < columns; j++) {
+        const bw_narrow_scales scale =
+            bw_narrow_scales_of(dtype, &share->row[j], k, share->group_bits, chunk[j], unit, inner[j]);
+        total[0][j] = bw_vf_fma(part[0][j], scale.scale[0], total[0][j]);
+        total[1][j] = bw_vf_fma(part[1][j], scale.scale[1 % scales], total[1][j]);
+    }
 }
 
 /* One unit of `columns` rows of B. A single row of A meets weights as they are stored, and its sum over a unit is
@@ -115,7 +129,7 @@ BW_INLINE void narrow_unit(const int rows, const bw_dtype dtype, const int colum
                            const float inner[][BW_Q4_K_SCALES], bw_vf total[GEMV_ROWS_MAX][NARROW_COLUMNS]) {
     const bw_narrow narrow = bw_narrow_of(dtype);
     if (pairs) {
-        narrow_unit_pairs(dtype, share, k, chunk[0], unit, a, inner[0], total);
+        narrow_unit_pairs(dtype, columns, share, k, chunk, unit, a, inner, total);
         return;
     }
     const int chains = narrow_chains(dtype, rows);
@@ -266,11 +280,11 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
     }
 }
 
-BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, narrow_share *share, int64_t first, int64_t last) {
+BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, const bool pairs, narrow_share *share, int64_t first,
+                           int64_t last) {
     if (rows > GEMV_ROWS_MAX) return;
-    const int columns = narrow_columns(rows), batch = BW_SIMD_FLOATS / columns * columns;
+    const int columns = narrow_columns(rows, pairs), batch = BW_SIMD_FLOATS / columns * columns;
     const product *p = share->p;
-    const bool pairs = bw_narrow_pairs_run(dtype, p->launch->precision->activation, rows);
     bw_vf sums[GEMV_ROWS_MAX][BW_SIMD_FLOATS];
     memset(sums, 0, sizeof sums);
     for (int64_t column = first; column < last; column += batch) {
@@ -282,11 +296,7 @@ BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, narrow_share *s
                 if (share->groups) read_group_scales(share, row, &share->row[j]);
             }
             bw_vf(*out)[BW_SIMD_FLOATS] = (bw_vf(*)[BW_SIMD_FLOATS]) & sums[0][block];
-            if (pairs) {
-                narrow_block(rows, dtype, columns, true, share, out);
-            } else {
-                narrow_block(rows, dtype, columns, false, share, out);
-            }
+            narrow_block(rows, dtype, columns, pairs, share, out);
         }
         narrow_finish(p, bw_narrow_factor(dtype), column, count, sums);
     }
@@ -310,7 +320,11 @@ BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     for (int j = 0; j < NARROW_COLUMNS; j++) {
         share.row[j] = (bw_narrow_row){.scales = room + 2 * j * scales, .shifts = room + (2 * j + 1) * scales};
     }
-    BW_COUNT_SWITCH(p->m, narrow_rows, dtype, &share, first, last);
+    if (bw_narrow_pairs_run(dtype, precision->activation, p->m)) {
+        narrow_rows(1, dtype, true, &share, first, last);
+    } else {
+        BW_COUNT_SWITCH(p->m, narrow_rows, dtype, false, &share, first, last);
+    }
 }
 
 /* A function a type, so that its loops keep to the registers. */

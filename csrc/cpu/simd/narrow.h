@@ -39,8 +39,8 @@ BW_INLINE bw_narrow bw_narrow_of(bw_dtype dtype) {
 /* Two vectors' worth of E4M3 as FP16 with the same bits of exponent and fraction, 1/256 of the value, of which vector
  * `v` is taken; NaN, all of them set, gets FP16's highest exponent by a carry. */
 BW_INLINE bw_vf bw_vf_load_e4m3(const char *p, int v) {
-    const bw_vw x = bw_vw_load_int8(p + v / 2 * 2 * BW_SIMD_FLOATS) << 7, changed = (x + 0x80) ^ x;
-    const bw_vw half = (x & 0xbf80) | (changed & 0x4000);
+    const bw_vw x = bw_vw_load_int8(p + v / 2 * 2 * BW_SIMD_FLOATS) << 7; /* twice the sign, then the size */
+    const bw_vw half = x ^ ((x + 0x80) & 0x4000);                         /* the second sign becomes the carry */
     return bw_vf_from_fp16(v % 2 ? bw_vw_high(half) : bw_vw_low(half));
 }
 

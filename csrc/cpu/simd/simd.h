@@ -42,10 +42,10 @@
     }
 
 /* Where no instruction multiplies pairs of BF16 numbers. */
-#define BW_NO_PAIRS                                                                                         \
-    BW_PRIMITIVE(bool, bw_has_pairs, (void), false)                                                         \
-    BW_PRIMITIVE(bw_vf, bw_vf_add_pairs, (bw_vf total, bw_vw a, const float *b), ((void)a, (void)b, total)) \
-    BW_PRIMITIVE(bw_vw, bw_pairs_from_uint4, (bw_vw x, int less), ((void)less, x))                          \
+#define BW_NO_PAIRS                                                                                  \
+    BW_PRIMITIVE(bool, bw_has_pairs, (void), false)                                                  \
+    BW_PRIMITIVE(bw_vf, bw_vf_add_pairs, (bw_vf total, bw_vw a, bw_vf b), ((void)a, (void)b, total)) \
+    BW_PRIMITIVE(bw_vw, bw_pairs_from_uint4, (bw_vw x, int less), ((void)less, x))                   \
     BW_PRIMITIVE(bw_vw, bw_pairs_from_e2m1, (bw_vw x), x)
 
 #define BW_QUOTE(text) #text

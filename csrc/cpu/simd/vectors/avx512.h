@@ -70,8 +70,8 @@ BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
  * not allow is in no intrinsic. */
 BW_PRIMITIVE(bool, bw_has_pairs, (void), __builtin_cpu_supports("avx512bf16"))
 
-BW_INLINE bw_vf bw_vf_add_pairs(bw_vf total, bw_vw a, const float *b) {
-    __asm__("vdpbf16ps %2, %1, %0" : "+v"(total) : "v"(a), "m"(*(const bw_vf *)b));
+BW_INLINE bw_vf bw_vf_add_pairs(bw_vf total, bw_vw a, bw_vf b) {
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(total) : "v"(a), "v"(b));
     return total;
 }
 
