@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cpu/simd/copy.h"
-#include "cpu/simd/gemm.h"
 #include "cpu/simd/narrow.h"
+#include "cpu/simd/product.h"
 
 enum { NARROW_COLUMNS = 4, NARROW_AHEAD = 6144, NARROW_AHEAD_MOST = 128 << 10, NARROW_SCALES_AHEAD = 8 };
 
@@ -80,8 +80,8 @@ static void read_group_scales(const narrow_share *share, int64_t row, const bw_n
     }
 }
 
-/* One row of A takes one stream of B, which the memory likes best, and several sums, which need not wait for each
- * other; several rows share what they load. */
+/* One row of A takes one row of B at a time, a single stream, and several sums, which need not wait for each other.
+ * Several rows of A share what they load, and so do rows of B where pairs leave registers and time for it. */
 BW_INLINE int narrow_columns(int rows, bool pairs) {
     if (rows == 1) return pairs ? NARROW_COLUMNS : 1;
     return rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
@@ -308,6 +308,7 @@ BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     narrow_share share = {.p = p, .a = room, .row_bytes = bw_dtype_bytes(dtype, p->k)};
     while (1 << share.group_bits < scaling->columns) share.group_bits++;
     if (scaling->columns) {
+        if (!bw_narrow_of(dtype).scales || 1 << share.group_bits != scaling->columns) abort(); /* no such precision */
         share.groups = bw_ceil_div(p->k, scaling->columns);
         share.scales_bytes = bw_dtype_bytes(scaling->type, share.groups);
         share.zeros_bytes = bw_dtype_bytes(scaling->zero, share.groups);
@@ -320,7 +321,7 @@ BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     for (int j = 0; j < NARROW_COLUMNS; j++) {
         share.row[j] = (bw_narrow_row){.scales = room + 2 * j * scales, .shifts = room + (2 * j + 1) * scales};
     }
-    if (bw_narrow_pairs_run(dtype, precision->activation, p->m)) {
+    if (bw_narrow_takes_pairs(dtype, precision->activation, p->m)) {
         narrow_rows(1, dtype, true, &share, first, last);
     } else {
         BW_COUNT_SWITCH(p->m, narrow_rows, dtype, false, &share, first, last);

@@ -1,4 +1,5 @@
-/* Weights of narrow types as vectors of floats in registers, for products with FP32 activations.
+/* Weights of narrow types as vectors of floats in registers, for products with FP32 activations; four-bit ones also as
+ * pairs of BF16 numbers, for products with the two BF16 parts of FP16 activations, which are as exact.
  *
  * A row is read in chunks of 256 elements, a chunk in units: 32 bytes of four-bit elements for each eight lanes, four
  * vectors of eight-bit ones, or a block. A unit's word of four-bit elements is shifted right four bits at a time, so
@@ -82,7 +83,7 @@ BW_INLINE bw_vw bw_narrow_pairs(bw_dtype dtype, bw_vu word, int n) {
 }
 
 /* Whether a row of activations is packed as pairs: types of four bits are exact in BF16, and FP16 is in two of them. */
-BW_INLINE bool bw_narrow_pairs_run(bw_dtype dtype, bw_dtype activation, int64_t rows) {
+BW_INLINE bool bw_narrow_takes_pairs(bw_dtype dtype, bw_dtype activation, int64_t rows) {
     return bw_narrow_of(dtype).vectors == 8 && dtype != BW_Q8_0 && activation == BW_FP16 && rows == 1 && bw_has_pairs();
 }
 
@@ -223,7 +224,7 @@ BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a
     for (int i = 0; i < BW_CHUNK; i++) {
         places[i] = (uint8_t)bw_narrow_place(dtype, i / elems, i % elems / BW_SIMD_FLOATS, i % BW_SIMD_FLOATS);
     }
-    const bool pairs = bw_narrow_pairs_run(dtype, activation, rows);
+    const bool pairs = bw_narrow_takes_pairs(dtype, activation, rows);
     float *sums = out + bw_narrow_packed_floats(rows, k);
     for (int64_t row = 0; row < rows; row++, sums += bw_narrow_sums_floats(k)) {
         if (dtype == BW_UINT4 || dtype == BW_Q4_K) memset(sums, 0, 4 * (size_t)bw_narrow_sums_floats(k));

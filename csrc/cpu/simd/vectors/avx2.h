@@ -45,7 +45,8 @@ BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
     uint16_t half[2];
     memcpy(&half[0], p, sizeof half[0]);
     memcpy(&half[1], p + 18, sizeof half[1]);
-    return _mm256_cvtph_ps(_mm_set_epi64x(0x0001000100010001ll * half[1], 0x0001000100010001ll * half[0]));
+    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)(0x0001000100010001u * (uint64_t)half[1]),
+                                          (int64_t)(0x0001000100010001u * (uint64_t)half[0])));
 }
 
 /* A table of sizes, whose permutation ignores the bits above three, and a sign. */

@@ -75,7 +75,7 @@ BW_INLINE bw_vf bw_vf_add_pairs(bw_vf total, bw_vw a, bw_vf b) {
     return total;
 }
 
-/* The permutation of words ignores bits above five. */
+/* The permutation of words looks at five bits: the table comes twice. */
 BW_INLINE bw_vw bw_vw_pick_twice(bw_vh table, bw_vw index) {
     return (bw_vw)_mm512_permutexvar_epi16((__m512i)index, _mm512_broadcast_i64x4((__m256i)table));
 }
