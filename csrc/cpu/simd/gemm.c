@@ -2,38 +2,15 @@
  * The variants:
  *   naive    one dot product per element of D: B is read again for every row of A;
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
+ *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
  *            loaded there serves 12 (or 32) multiplications instead of one. */
-#include "ops/families/gemm.h"
+#include "cpu/simd/product.h"
 
 #include "base/types/blocks.h"
-#include "cpu/device.h"
-#include "cpu/simd/micro.h"
+#include "cpu/simd/gemv_narrow.h"
 
-/* Running sums of gemv that fit the registers beside its operands. */
-enum { GEMV_TOTALS = BW_SIMD_FLOATS == 16 ? 24 : 8 };
-enum { GEMV_ROWS_MAX = 8, TILE_ROWS = 240, TILE_COLUMNS = 512, TASKS_PER_THREAD = 4 };
-
-typedef struct product {
-    const bw_launch *launch;
-    int64_t m, n, k;
-    const void *a, *b, *c; /* c NULL: beta is 0 */
-    void *d;
-    int64_t tile_rows, tile_columns;
-} product;
-
-static product product_of(const bw_launch *launch) {
-    const int64_t *dims = launch->dims->value;
-    product p = {.launch = launch,
-                 .m = dims[BW_GEMM_M],
-                 .n = dims[BW_GEMM_N],
-                 .k = dims[BW_GEMM_K],
-                 .a = launch->operand[BW_GEMM_A],
-                 .b = launch->operand[BW_GEMM_B],
-                 .c = dims[BW_GEMM_BETA] ? launch->operand[BW_GEMM_C] : NULL,
-                 .d = launch->operand[BW_GEMM_D]};
-    return p;
-}
+enum { TILE_ROWS = 240, TILE_COLUMNS = 512, TASKS_PER_THREAD = 4 };
 
 BW_INLINE void put(bw_dtype dtype, const product *p, int64_t at, float value) {
     bw_vf x = bw_vf_set(value);
@@ -86,17 +63,6 @@ static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, fl
     }
 }
 
-static float load_scalar(bw_dtype dtype, const void *from, int64_t index) {
-    switch (dtype) {
-        case BW_FP32: return ((const float *)from)[index];
-        case BW_FP16: return bw_fp16_to_float(((const uint16_t *)from)[index]);
-        case BW_FP8_E4M3: return bw_fp8_e4m3_to_float(((const uint8_t *)from)[index]);
-        case BW_E8M0: return bw_e8m0_to_float(((const uint8_t *)from)[index]);
-        case BW_UINT4: return (float)(((const uint8_t *)from)[index / 2] >> index % 2 * 4 & 15);
-        default: abort();
-    }
-}
-
 /* Elements [k, k + count) of row `row` of B, scaled; k is a multiple of PIECE. */
 static void read_piece(const product *p, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
     const bw_precision *precision = p->launch->precision;
@@ -136,8 +102,8 @@ BW_INLINE float dot_piece(const float *a, const float *b, int64_t count) {
     return bw_vf_sum(total);
 }
 
-BW_INLINE bool is_narrow(const product *p) {
-    return bw_dtype_get(p->launch->precision->weight)->kind == BW_KIND_BITS;
+BW_INLINE bool is_narrow(const bw_precision *precision) {
+    return bw_dtype_get(precision->weight)->kind == BW_KIND_BITS;
 }
 
 static void naive_narrow_stretch(const product *p, int64_t first, int64_t last) {
@@ -158,7 +124,7 @@ static void naive_share(void *context, int rank, int ranks) {
     const product *p = context;
     int64_t first, last;
     bw_pool_share(p->m * p->n, rank, ranks, &first, &last);
-    if (is_narrow(p)) {
+    if (is_narrow(p->launch->precision)) {
         naive_narrow_stretch(p, first, last);
         return;
     }
@@ -213,22 +179,6 @@ BW_INLINE void gemv_stretch(bw_dtype dtype, const product *p, const float *a, in
     BW_COUNT_SWITCH(p->m, gemv_rows, dtype, p, a, first, last);
 }
 
-/* Each piece of a row of B is decoded once for all rows of A (fp32). */
-static void gemv_narrow_stretch(const product *p, const float *a, int64_t first, int64_t last) {
-    for (int64_t column = first; column < last; column++) {
-        float total[GEMV_ROWS_MAX] = {0.0f};
-        for (int64_t k = 0; k < p->k; k += PIECE) {
-            const int64_t count = bw_min64(PIECE, p->k - k);
-            float b[PIECE];
-            read_piece(p, column, k, count, b);
-            for (int64_t i = 0; i < p->m; i++) total[i] += dot_piece(a + i * p->k + k, b, count);
-        }
-        for (int64_t i = 0; i < p->m; i++) {
-            BW_DTYPE_SWITCH(p->launch->precision->result, put, p, i * p->n + column, total[i]);
-        }
-    }
-}
-
 /* Each thread converts A for itself: that is cheaper than waiting for another to do it. */
 static void gemv_share(void *context, int rank, int ranks) {
     const product *p = context;
@@ -236,15 +186,16 @@ static void gemv_share(void *context, int rank, int ranks) {
     int64_t first, last;
     bw_pool_share(p->n, rank, ranks, &first, &last);
     if (first == last) return;
+    if (is_narrow(p->launch->precision)) {
+        const int64_t room = narrow_room(p->launch->precision->weight_scales, p->m, p->k);
+        narrow_stretch(p, (float *)p->launch->workspace + rank * room, first, last);
+        return;
+    }
     const float *a = p->a;
     if (dtype != BW_FP32) {
         float *copy = (float *)p->launch->workspace + (int64_t)rank * bw_round_up(p->m * p->k, 64);
         BW_DTYPE_SWITCH(dtype, bw_unpack, p->a, 0, p->m * p->k, copy);
         a = copy;
-    }
-    if (is_narrow(p)) {
-        gemv_narrow_stretch(p, a, first, last);
-        return;
     }
     BW_DTYPE_SWITCH(dtype, gemv_stretch, p, a, first, last);
 }
@@ -266,8 +217,9 @@ static bool gemv_prefers(const bw_dims *dims, const bw_precision *precision, con
 }
 
 static int64_t gemv_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    if (precision->activation == BW_FP32) return 0;
-    return 4 * facts->units * bw_round_up(dims->value[BW_GEMM_M] * dims->value[BW_GEMM_K], 64);
+    const int64_t m = dims->value[BW_GEMM_M], k = dims->value[BW_GEMM_K];
+    if (is_narrow(precision)) return 4 * facts->units * narrow_room(precision->weight_scales, m, k);
+    return precision->activation == BW_FP32 ? 0 : 4 * facts->units * bw_round_up(m * k, 64);
 }
 
 /* One thread's part of the workspace. */
@@ -350,7 +302,7 @@ static const bw_variant rows[] = {
      .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
                     .predicted = 1.2,
                     .because = "one row of A needs B once either way; rows side by side keep more of the "
-                               "memory busy",
+                               "memory busy; narrow weights gain more, decoded in registers",
                     .at = "fp32 M=1 N=4096 K=4096"},
      .refuses = gemv_refuses,
      .prefers = gemv_prefers,

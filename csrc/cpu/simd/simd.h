@@ -31,7 +31,22 @@
     typedef float bw_vf __attribute__((vector_size(4 * floats)));    \
     typedef uint32_t bw_vu __attribute__((vector_size(4 * floats))); \
     typedef int32_t bw_vi __attribute__((vector_size(4 * floats)));  \
-    typedef uint16_t bw_vh __attribute__((vector_size(2 * floats)));
+    typedef uint16_t bw_vh __attribute__((vector_size(2 * floats))); \
+    typedef uint16_t bw_vw __attribute__((vector_size(4 * floats)));
+
+/* Loads once what the compiler would else load anew for every use. */
+#define BW_KEEP(constraint)               \
+    BW_INLINE bw_vu bw_vu_keep(bw_vu x) { \
+        __asm__("" : "+" constraint(x));  \
+        return x;                         \
+    }
+
+/* Where no instruction multiplies pairs of BF16 numbers. */
+#define BW_NO_PAIRS                                                                                  \
+    BW_PRIMITIVE(bool, bw_has_pairs, (void), false)                                                  \
+    BW_PRIMITIVE(bw_vf, bw_vf_add_pairs, (bw_vf total, bw_vw a, bw_vf b), ((void)a, (void)b, total)) \
+    BW_PRIMITIVE(bw_vw, bw_pairs_from_uint4, (bw_vw x, int less), ((void)less, x))                   \
+    BW_PRIMITIVE(bw_vw, bw_pairs_from_e2m1, (bw_vw x), x)
 
 #define BW_QUOTE(text) #text
 #define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
@@ -115,6 +130,12 @@ BW_INLINE void bw_vf_store(float *p, bw_vf x) {
     memcpy(p, &x, sizeof x);
 }
 
+BW_INLINE bw_vh bw_vh_load(const void *p) {
+    bw_vh x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 BW_INLINE void bw_vh_store(void *p, bw_vh x) {
     memcpy(p, &x, sizeof x);
 }
@@ -141,7 +162,7 @@ BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
     const void *p = bw_at(dtype, data, index);
     switch (dtype) {
         case BW_FP32: return bw_vf_load(p);
-        case BW_FP16: return bw_vf_load_fp16(p);
+        case BW_FP16: return bw_vf_from_fp16(bw_vh_load(p));
         case BW_BF16: return bw_vf_load_bf16(p);
         default: abort();
     }

@@ -19,13 +19,41 @@ BW_PRIMITIVE(bw_vh, bw_vu_narrow, (bw_vu x),
              (bw_vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1)))
 BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no),
              (bw_vu)_mm256_blendv_ps((__m256)no, (__m256)yes, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)))
-BW_PRIMITIVE(bw_vf, bw_vf_load_fp16, (const uint16_t *p), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)))
+BW_PRIMITIVE(bw_vf, bw_vf_from_fp16, (bw_vh x), _mm256_cvtph_ps((__m128i)x))
 BW_PRIMITIVE(bw_vh, bw_vf_to_fp16, (bw_vf x), (bw_vh)_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 BW_PRIMITIVE(bw_vf, bw_vh_join, (bw_vh low, bw_vh high),
              (bw_vf)_mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)low), (__m128i)high, 1))
 BW_PRIMITIVE(__m256i, bw_vf_mask, (int n),
              _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)))
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm256_maskload_ps(p, bw_vf_mask(n)))
+BW_NO_PAIRS
+BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), _mm256_permutevar8x32_ps(x, (__m256i)index))
+BW_KEEP("x")
+BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)))
+BW_PRIMITIVE(bw_vh, bw_vw_low, (bw_vw x), (bw_vh)_mm256_castsi256_si128((__m256i)x))
+BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh)_mm256_extracti128_si256((__m256i)x, 1))
+BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))))
+BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
+             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
+BW_PRIMITIVE(bw_vf, bw_vf_from_uint4, (bw_vu x, int less), _mm256_cvtepi32_ps((__m256i)((bw_vi)(x & 15u) - less)))
+BW_PRIMITIVE(bw_vu, bw_vu_load_q4_0, (const char *p),
+             (bw_vu)_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p + 2))),
+                                            _mm_loadu_si128((const __m128i *)(p + 20)), 1))
+
+/* Of two blocks, four lanes each. */
+BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
+    uint16_t half[2];
+    memcpy(&half[0], p, sizeof half[0]);
+    memcpy(&half[1], p + 18, sizeof half[1]);
+    return _mm256_cvtph_ps(_mm_set_epi64x((int64_t)(0x0001000100010001u * (uint64_t)half[1]),
+                                          (int64_t)(0x0001000100010001u * (uint64_t)half[0])));
+}
+
+/* A table of sizes, whose permutation ignores the bits above three, and a sign. */
+BW_INLINE bw_vf bw_vf_from_e2m1(bw_vu x) {
+    const bw_vf sizes = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    return (bw_vf)((bw_vu)bw_vf_pick(sizes, x) | (x << 28 & 0x80000000u));
+}
 
 BW_INLINE void bw_vf_store_part(float *p, bw_vf x, int n) {
     _mm256_maskstore_ps(p, bw_vf_mask(n), x);

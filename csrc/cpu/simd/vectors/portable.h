@@ -3,6 +3,7 @@
 #pragma once
 
 BW_VECTORS(4, 4)
+#include "cpu/simd/vectors/four.h"
 #define BW_SIMD_PARTS 0
 
 #if defined(__SSE2__)
@@ -35,8 +36,8 @@ BW_PRIMITIVE(bw_vh, bw_vu_narrow, (bw_vu x), __builtin_convertvector(x, bw_vh))
 BW_PRIMITIVE(bw_vu, bw_vu_if_nan, (bw_vf x, bw_vu yes, bw_vu no), bw_vu_select((bw_vu)(x != x), yes, no))
 
 /* bw_fp16_to_float without branches: a subnormal's leading one is put in and subtracted again as a float. */
-BW_INLINE bw_vf bw_vf_load_fp16(const uint16_t *p) {
-    bw_vu half = bw_vu_widen(p);
+BW_INLINE bw_vf bw_vf_from_fp16(bw_vh x) {
+    bw_vu half = __builtin_convertvector(x, bw_vu);
     bw_vu sign = (half & 0x8000u) << 16;
     bw_vu shifted = (half & 0x7fffu) << 13;
     bw_vu exponent = shifted & 0x0f800000u;
@@ -66,4 +67,10 @@ BW_INLINE bw_vf bw_vh_join(bw_vh low, bw_vh high) {
     memcpy(&joined, &low, sizeof low);
     memcpy((char *)&joined + sizeof low, &high, sizeof high);
     return joined;
+}
+
+BW_INLINE bw_vf bw_vf_load_q4_0_scales(const char *p) {
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return bw_vf_from_fp16((bw_vh){half, half, half, half});
 }

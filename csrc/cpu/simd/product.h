@@ -1,0 +1,42 @@
+/* What the variants of gemm know of a launch. */
+#pragma once
+
+#include "ops/families/gemm.h"
+
+#include "cpu/device.h"
+#include "cpu/simd/micro.h"
+
+/* Rows of A that gemv takes, and running sums of it that fit the registers beside its operands. */
+enum { GEMV_ROWS_MAX = 8, GEMV_TOTALS = BW_SIMD_FLOATS == 16 ? 24 : 8 };
+
+typedef struct product {
+    const bw_launch *launch;
+    int64_t m, n, k;
+    const void *a, *b, *c; /* c NULL: beta is 0 */
+    void *d;
+    int64_t tile_rows, tile_columns;
+} product;
+
+static product product_of(const bw_launch *launch) {
+    const int64_t *dims = launch->dims->value;
+    product p = {.launch = launch,
+                 .m = dims[BW_GEMM_M],
+                 .n = dims[BW_GEMM_N],
+                 .k = dims[BW_GEMM_K],
+                 .a = launch->operand[BW_GEMM_A],
+                 .b = launch->operand[BW_GEMM_B],
+                 .c = dims[BW_GEMM_BETA] ? launch->operand[BW_GEMM_C] : NULL,
+                 .d = launch->operand[BW_GEMM_D]};
+    return p;
+}
+
+static float load_scalar(bw_dtype dtype, const void *from, int64_t index) {
+    switch (dtype) {
+        case BW_FP32: return ((const float *)from)[index];
+        case BW_FP16: return bw_fp16_to_float(((const uint16_t *)from)[index]);
+        case BW_FP8_E4M3: return bw_fp8_e4m3_to_float(((const uint8_t *)from)[index]);
+        case BW_E8M0: return bw_e8m0_to_float(((const uint8_t *)from)[index]);
+        case BW_UINT4: return (float)(((const uint8_t *)from)[index / 2] >> index % 2 * 4 & 15);
+        default: abort();
+    }
+}
