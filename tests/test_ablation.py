@@ -238,7 +238,7 @@ def test_a_variant_of_other_precisions_is_a_row() -> None:
         ({"vs": "tensorflow"}, "vs 'tensorflow'"),
         ({"variant": "tild"}, "variant of gemm on cpu"),
         ({"precision": "fp33"}, "fp33"),
-        ({"precision": "int8"}, "int8: gemm on cpu .*fp32, fp16, bf16, q4_0"),
+        ({"precision": "int8"}, "int8: gemm on cpu .*fp32, fp16, bf16, fp8_w8a16"),
         ({"Q": 3}, "Q"),
         ({"cache": "warm"}, "warm"),
         ({"cache": "both"}, "unknown cache 'both': .*Allowed: cold, hot"),
