@@ -387,9 +387,8 @@ def _from_bits(data: bytes, operand: dict[str, Any]) -> np.ndarray[Any, Any]:
 
     dtype, shape = operand["dtype"], operand["shape"]
     row = operand["row_elems"] or math.prod(shape)
-    rows = math.prod(shape) // row
     stored = dtype if dtype.startswith("int") else _NUMPY_FLOATS.get(dtype)
-    values = np.frombuffer(data, stored).copy() if stored else decode_rows(dtype, data, rows, row)
+    values = np.frombuffer(data, stored).copy() if stored else decode_rows(dtype, data, math.prod(shape) // row, row)
     return values.reshape(shape)
 
 

@@ -105,6 +105,8 @@ def dequantize(parts: Mapping[str, Any], precision: str, columns: int | None = N
     """
     dtype, scaling = _find_format(precision)
     values = _read(dtype, parts["B"], columns)
+    if np.ndim(parts["B"]) != 2 or columns not in (None, values.shape[1]):
+        raise ValueError(f"B has shape {np.shape(parts['B'])}, columns = {columns}: rows of so many numbers are needed")
     if scaling is None:
         return values
     groups = _group(values, scaling)
@@ -142,7 +144,7 @@ def _read(dtype: str, stored: Any, columns: int | None = None) -> _Array:
 def encode_rows(dtype: str, rows: _Array) -> bytes:
     """Return rows of numbers as a type stores them, each from a block of its own."""
     elems = next(known["block_elems"] for known in _core.dtypes() if known["name"] == dtype)
-    return _core.encode(dtype, np.pad(rows.astype(np.float32), ((0, 0), (0, -rows.shape[1] % elems))))
+    return _core.encode(dtype, np.pad(rows.astype(np.float32, order="C"), ((0, 0), (0, -rows.shape[1] % elems))))
 
 
 def decode_rows(dtype: str, data: bytes, rows: int, columns: int | None) -> _Array:

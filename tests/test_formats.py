@@ -165,6 +165,29 @@ def test_what_is_no_matrix_of_finite_numbers_is_refused(weights: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_order_in_memory_does_not_matter(name: str) -> None:
+    """A transposed matrix, as models and Fortran have it, is what a copy of it is."""
+    weights = random_weights(33, 5).T
+    parts, same = formats.quantize(weights, name), formats.quantize(weights.copy(), name)
+    for key, part in same.items():
+        np.testing.assert_array_equal(parts[key], part)
+    a = np.ones((33, 2), np.float32).T
+    with bwprof.Case("gemm", precision=name, device="cpu", M=2, N=5, K=33) as case:
+        turned = {key: np.asfortranarray(part) for key, part in parts.items()}
+        np.testing.assert_array_equal(case.run(A=a, **turned)["D"], case.run(A=a.copy(), **parts)["D"])
+
+
+def test_bytes_of_another_shape_are_refused() -> None:
+    for name in ("q4_0", "int4_g32"):
+        parts = formats.quantize(random_weights(3, 64), name)
+        with pytest.raises(ValueError, match=r"B has shape \(1, 3, .*\), columns = None: rows of"):
+            formats.dequantize(parts | {"B": parts["B"][None]}, name)
+        for columns in (-1, 65):
+            with pytest.raises(ValueError, match=rf"B has shape .*, columns = {columns}: rows of"):
+                formats.dequantize(parts, name, columns)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_extremes_are_finite(name: str) -> None:
     weights = [[3e38, -3e38] * 20, [1e-45, -1e-45] * 20]
     assert np.isfinite(formats.dequantize(formats.quantize(weights, name), name)).all() == (name != "fp16")

@@ -70,13 +70,23 @@ def test_a_share_of_a_stream_stands_in_where_the_nearer_roof_is_not_known() -> N
     assert line.split("|")[-2].strip() == "95/95"
 
 
-def test_each_of_many_precisions_gets_a_line() -> None:
-    """Of one case in 12 formats: more columns than a screen has room for."""
+def test_each_of_narrow_precisions_gets_a_line() -> None:
+    """With its time, which GB/s of different bytes does not tell."""
     names = registry.precision_names()[:12]
     lines = printed([row("product", name, gb_s=50.0 + i, bytes_read=4000 // (i + 1)) for i, name in enumerate(names)])
     found = [line.split("|") for line in lines.splitlines() if line.startswith("product")]
     assert [cells[1].strip() for cells in found] == names
     assert [float(cells[4]) for cells in found] == [50.0 + i for i in range(12)]
+
+
+def test_narrow_precisions_have_no_ratios_without_fp32_and_name_their_caches() -> None:
+    names = ["fp16", "q4_0", "mxfp4"]
+    cold = [row("product", name, gb_s=50.0, bytes_read=4000) for name in names]
+    assert "vs_fp32" not in printed(cold)
+    assert "cache" not in printed(cold)
+    lines = printed([*cold, *({**line, "cache": "hot"} for line in cold)]).splitlines()
+    found = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("product")]
+    assert ["hot" in cells for cells in found] == [False] * 3 + [True] * 3
 
 
 def test_other_precisions_get_their_columns() -> None:

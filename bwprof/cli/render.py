@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bwprof import registry
 from bwprof.analysis.summarize import PAIR, summary_rows
 from bwprof.results import schema
 from bwprof.results.schema import FLAGS
@@ -120,14 +121,13 @@ def print_summary(data: pd.DataFrame, screen: Console) -> None:
 def _print_device(data: pd.DataFrame, screen: Console) -> None:
     lines, _ = summary_rows(data)
     measured = _measured_precisions(lines)
-    if len(measured) > _MOST_PRECISIONS:
-        print_view(data, screen, columns=_FORMAT_COLUMNS)
+    if any(map(registry.is_narrow, measured)):
+        print_view(data, screen, columns=[name for name in _FORMAT_COLUMNS if data[name].nunique() > (name == "cache")])
         return
     if measured or not lines:
         _print_cases(lines, measured, screen)
-    notes = _notes(lines, len(data), min(screen.width, PLAIN_WIDTH), legend=bool(measured))
-    if notes:
-        screen.print("\n".join(notes))
+    for note in _notes(lines, len(data), min(screen.width, PLAIN_WIDTH), legend=bool(measured)):
+        screen.print(note)
 
 
 def _measured_precisions(lines: Sequence[dict[str, Any]]) -> list[str]:
@@ -180,9 +180,8 @@ def _grades(line: dict[str, Any], precisions: Sequence[str]) -> str:
     )
 
 
-_MOST_PRECISIONS = 6  # columns of a table of cases; of more each has a line
-_FORMAT_COLUMNS = (
-    *("case", "precision", "variant", "time_ms", "bandwidth_gb_s", "byte_ratio_vs_fp32", "bandwidth_vs_fp32"),
+_FORMAT_COLUMNS = (  # with times: the GB/s of fewer bytes may be lower, and the launch faster
+    *("case", "precision", "variant", "cache", "time_ms", "bandwidth_gb_s", "byte_ratio_vs_fp32", "bandwidth_vs_fp32"),
     *("speedup_vs_fp32", "pct_limit", "limiter", "flags"),
 )
 _LEGEND = (
