@@ -256,7 +256,6 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
         }
         if (dtype == BW_Q4_K) narrow_minima(rows, columns, share, k, inner, total);
         if (rows == 1 && left == BW_CHUNK) {
-#pragma GCC unroll 4
             for (int unit = 0; unit < BW_CHUNK / unit_elems; unit++, a += unit_elems) {
                 narrow_unit(1, dtype, columns, pairs, share, k + unit * unit_elems, chunk, unit, a, inner, total);
             }
