@@ -37,7 +37,7 @@ const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision
 bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_skinny_choose;
 
-/* fused.cu */
+/* narrow/fused.cu */
 const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_scalar_choose;
 const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

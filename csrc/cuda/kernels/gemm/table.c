@@ -4,8 +4,8 @@
  *   tensor                                                 mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, which streams through registers (gemv.cu)
  *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
- *   scalar    weights of 8 or 4 bits, unpacked one by one (fused.cu)
- *   fused     the same eight at a time, in registers, for tensor cores (fused.cu)
+ *   scalar    weights of 8 or 4 bits, unpacked one by one (narrow/fused.cu)
+ *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
 #include "cuda/kernels/gemm/gemm.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/kernels/gemm/weights.cuh"
+#include "cuda/kernels/gemm/narrow/weights.cuh"
 #include "cuda/launch/choose.cuh"
 #include "cuda/libraries/plans.h"
 #include "ops/families/gemm.h"
