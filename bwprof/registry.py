@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -135,9 +136,15 @@ def precision_types(precision: str) -> dict[str, dict[str, Any]]:
     return {role: types[kind] for role, kind in roles.items() if role in _ROLES and kind in types}
 
 
+def narrowest_bits(precision: str) -> float:
+    """Return the whole bits of a precision's narrowest operand; scales are not counted."""
+    types = precision_types(precision)
+    return min((types[role]["bits"] // 1 for role in _OPERANDS if role in types), default=math.nan)
+
+
 def is_narrow(precision: str) -> bool:
     """Return whether a precision stores some operands in fewer than 16 bits."""
-    return any(kind["narrow"] for role, kind in precision_types(precision).items() if role in _OPERANDS)
+    return narrowest_bits(precision) < 16
 
 
 @cache
@@ -145,7 +152,7 @@ def narrower_precisions(precision: str, roles: tuple[str, ...] = _OPERANDS) -> l
     """List the precisions with fewer bits in each of these roles, widest first; none for one that lacks a role."""
 
     def bits(name: str) -> list[float]:  # whole ones: scales, inside blocks or beside values, are not counted
-        return [precision_types(name).get(role, {}).get("bits", float("nan")) // 1 for role in roles]
+        return [precision_types(name).get(role, {}).get("bits", math.nan) // 1 for role in roles]
 
     pairs = {name: zip(bits(name), bits(precision), strict=True) for name in precision_names()}
     return sorted((name for name in pairs if all(new < old for new, old in pairs[name])), key=bits, reverse=True)

@@ -137,8 +137,11 @@ def test_a_peak_gives_limits_for_classic_columns(tmp_path: Path, capsys: pytest.
 
 def test_the_table_of_utilization_comes_last(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for form, titles in (
-        ([], ["Limits of 4 measurements", "\nBottlenecks", "\nStrengths", "\nFP32 and FP16", "\nUtilization"]),
-        (["--md"], ["# What", "## Bottlenecks", "## Strengths", "## FP32 and FP16", "About 1x", "## Utilization"]),
+        ([], ["Limits of 4 measurements", "\nBottlenecks", "\nStrengths", "\nWhat fewer bits gain", "\nUtilization"]),
+        (
+            ["--md"],
+            ["# What", "## Bottlenecks", "## Strengths", "## What fewer bits gain", "About 1x", "## Utilization"],
+        ),
     ):
         assert analyze(bwprof.save(bwprof.load(run).assign(peak_gb_s=1000.0), run), *form) == 0
         out = capsys.readouterr().out

@@ -265,6 +265,21 @@ def test_variants_tell_cases_apart() -> None:
     assert found["Time speed-up"].tolist() == ["1.00x", "2.00x"]
 
 
+def test_steps_to_fewer_bits() -> None:
+    """FP32, FP16, then the fastest of 8 and of 4 bits: 2 x 0.8, 2 x 0.9 and 2 x 0.4 in time, the last one a loss."""
+    rows = [*pair("a", 100.0, 80.0), row("a", "tf32", gb_s=400.0), row("alone", "int8")]
+    rows += [row("a", "int8_w8a16", gb_s=72.0, bytes_read=2000), row("a", "fp8_e4m3", gb_s=60.0, bytes_read=2000)]
+    rows += [row("a", "mxfp4", gb_s=20.0, bytes_read=1000), row("a", "q4_0", gb_s=28.8, bytes_read=1000)]
+    found = improvement_table(frame.from_rows(rows))
+    assert found.columns.tolist() == ["Operation", "Before (GB/s)", "After (GB/s)", *HEADER[3:]]
+    assert found.values.tolist() == [
+        ["a fp32 to fp16", "100", "80.0", "0.80x", "2.00x", "1.60x"],
+        ["a fp16 to int8_w8a16", "80.0", "72.0", "0.90x", "2.00x", "1.80x"],
+        ["a int8_w8a16 to q4_0", "72.0", "28.8", "0.40x", "2.00x", "0.80x"],
+    ]
+    assert improvement_table(frame.from_rows(rows), to="fp8")["Time speed-up"].tolist() == ["2.40x"]
+
+
 def test_equal_bandwidth_at_the_roof_is_explained() -> None:
     roof = {"attainable_gb_s": 1000.0}
     at_roof = frame.from_rows([*pair("a", 990.0, 980.0, **roof), *pair("b", 500.0, 490.0, **roof)])
@@ -277,7 +292,7 @@ def test_equal_bandwidth_at_the_roof_is_explained() -> None:
     [
         ({"to": "fp61"}, "'fp61'.*'fp16'"),
         ({"from_": "x"}, "unknown precision 'x'"),
-        ({"from_": "fp16"}, "to is 'fp16', as from_ is"),
+        ({"from_": "fp16", "to": "half"}, "to is 'fp16', as from_ is"),
     ],
 )
 def test_wrong_pairs_of_precisions_are_refused(arguments: dict[str, str], message: str) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ from bwprof import costs, registry
 from bwprof.analysis import values
 from bwprof.analysis.bottleneck import STEP
 from bwprof.analysis.rules import AT_ROOF
+from bwprof.analysis.summarize import PAIR
 from bwprof.results import frame as results_frame
 from bwprof.results import pairs as results_pairs
 from bwprof.results.pairs import moved_bytes
@@ -56,21 +58,22 @@ class PrecisionPair:
         return {self.wide["status"], self.narrow["status"]} == {"ok"}
 
 
-def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> pd.DataFrame:
-    """Tabulate two precisions side by side.
+def improvement_table(data: pd.DataFrame, *, from_: str | None = None, to: str | None = None) -> pd.DataFrame:
+    """Tabulate two precisions side by side, or each step to fewer bits.
 
     Parameters
     ----------
     data : pandas.DataFrame
-        With rows in both precisions; the nine classic columns will do.
-    from_, to : str
-        The precisions compared.
+        With rows in several precisions; the nine classic columns will do.
+    from_, to : str, optional
+        The precisions compared. By default, with precisions below 16 bits in the frame, each case's steps from 32 bits
+        to 16, 8 and 4: FP32, FP16, and the fastest of 8 and of 4 bits; else FP32 and FP16, or the widest two.
 
     Returns
     -------
     pandas.DataFrame
         Columns Operation, FP32 (GB/s), FP16 (GB/s), Improvement (the ratio of the two), Bytes ratio, Time speed-up
-        (the product of the two ratios). A case without both precisions is left out.
+        (the product of the two ratios); of steps Before (GB/s) and After (GB/s). A case without both is left out.
 
     Raises
     ------
@@ -86,21 +89,21 @@ def improvement_table(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp1
     >>> improvement_table(pd.DataFrame([wide, half], columns=names)).values.tolist()
     [['decode', '1073', '805', '0.75x', '2.00x', '1.50x']]
     """
-    wide, narrow = check_precision_pair(from_, to)
-    names = ["Operation", f"{wide.upper()} (GB/s)", f"{narrow.upper()} (GB/s)"]
+    chosen = choose_precisions(data, from_, to)
+    both = [f"{name.upper()} (GB/s)" for name in chosen] or ["Before (GB/s)", "After (GB/s)"]
+    names = ["Operation", *both, "Improvement", "Bytes ratio", "Time speed-up"]
     lines = []
-    for pair in find_precision_pairs(data, wide, narrow):
+    for pair in find_precision_pairs(data, chosen):
         speeds = ((moved_bytes(row) or 0) / row["time_ms"] / 1e6 for row in (pair.wide, pair.narrow))
         ratios = (pair.bandwidth_ratio, pair.byte_ratio, pair.time_ratio)
         cells = [format_figure(speed, whole_from=100) for speed in speeds]
         lines.append([pair.label, *cells, *(f"{format_short(ratio, '.2f')}x" for ratio in ratios)])
-    names += ["Improvement", "Bytes ratio", "Time speed-up"]
     return pd.DataFrame(lines, columns=names).astype("string")
 
 
-def explain_equal_bandwidth(data: pd.DataFrame, *, from_: str = "fp32", to: str = "fp16") -> str:
+def explain_equal_bandwidth(data: pd.DataFrame) -> str:
     """Explain cases at the memory roof in both precisions, whose GB/s are equal but whose times differ; "" for none."""
-    pairs = find_precision_pairs(data, *check_precision_pair(from_, to))
+    pairs = find_precision_pairs(data, choose_precisions(data))
     attained = values.pct_attained(values.as_frame([row for pair in pairs for row in (pair.wide, pair.narrow)]))
     at_roofs = (attained[0::2] >= AT_ROOF) & (attained[1::2] >= AT_ROOF)
     names = [pair.label for pair, at_roof in zip(pairs, at_roofs, strict=True) if at_roof and pair.time_ratio > 1.1]
@@ -121,18 +124,41 @@ def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
     return wide, narrow
 
 
-def find_precision_pairs(data: pd.DataFrame, wide: str, narrow: str) -> list[PrecisionPair]:
-    """Find the configurations that have a time in both precisions, in the frame's order."""
-    return _pair_rows(results_frame.to_rows(data), wide, narrow)
+def choose_precisions(data: pd.DataFrame, from_: str | None = None, to: str | None = None) -> tuple[str, ...]:
+    """Return the precisions named, else FP32 and FP16, else the widest two; () for steps to fewer bits."""
+    words = set(map(registry.precision_name, list_precisions(data)))
+    there = [name for name in registry.precision_names() if name in words]
+    if from_ is to is None and any(map(registry.is_narrow, there)):
+        return ()
+    names = [*(PAIR if words.issuperset(PAIR) else ()), *there, *PAIR]
+    wide = next(name for name in names if name != to) if from_ is None else from_
+    return check_precision_pair(wide, next(name for name in names if name != wide) if to is None else to)
 
 
-def _pair_rows(rows: Sequence[RowDict], wide: str, narrow: str) -> list[PrecisionPair]:
+def find_precision_pairs(data: pd.DataFrame, precisions: Sequence[str]) -> list[PrecisionPair]:
+    """Find the configurations that have a time in both precisions, or their steps, in the frame's order."""
+    return _pair_rows(results_frame.to_rows(data), precisions)
+
+
+def _pair_rows(rows: Sequence[RowDict], precisions: Sequence[str]) -> list[PrecisionPair]:
     groups = results_pairs.group_precisions((row for row in rows if row["status"] in ("ok", "predicted")), rows)
-    return [
-        PrecisionPair(label, group.rows[wide], group.rows[narrow])
-        for label, group in zip(results_pairs.label_groups(groups), groups, strict=True)
-        if all(name in group.rows and _has_rate(group.rows[name]) for name in (wide, narrow))
-    ]
+    pairs = []
+    for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
+        timed = {name: row for name, row in group.rows.items() if _has_rate(row)}
+        if not precisions:
+            for wide, narrow in pairwise(_narrowing(timed)):
+                pairs.append(PrecisionPair(f"{label} {wide['precision']} to {narrow['precision']}", wide, narrow))
+        elif all(name in timed for name in precisions):
+            pairs.append(PrecisionPair(label, *(timed[name] for name in precisions)))
+    return pairs
+
+
+def _narrowing(rows: Mapping[str, RowDict]) -> list[RowDict]:
+    """Return a configuration's rows of 32, 16, 8 and 4 bits: FP32, FP16, and the fastest of each other width."""
+    best: dict[float, RowDict] = {}
+    for name in sorted(rows, key=lambda name: (name not in PAIR, rows[name]["time_ms"])):
+        best.setdefault(registry.narrowest_bits(name), rows[name])
+    return [best[bits] for bits in sorted(best, reverse=True)]
 
 
 def _has_rate(row: RowDict) -> bool:
@@ -206,7 +232,7 @@ def _speedup_table(data: pd.DataFrame, wide: str, narrow: str) -> tuple[list[int
     narrower = [rows[place] for place in timed if rows[place]["precision"] == narrow]
     rates = (row["measured_tflops"] or row["peak_tflops"] for row in narrower)
     rate = next(map(float, filter(None, rates)), None)
-    predictor = _SpeedupPredictor(narrow, _pair_rows(rows, wide, narrow), rate, read_run_roofs(data))
+    predictor = _SpeedupPredictor(narrow, _pair_rows(rows, (wide, narrow)), rate, read_run_roofs(data))
     lines = [predictor.predict(rows[place]) for place in places]
     kinds = {name: "float64" if name in _FLOATS else "string" for name in COLUMNS}
     return places, pd.DataFrame(lines, columns=list(COLUMNS)).astype(kinds)

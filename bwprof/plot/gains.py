@@ -8,13 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bwprof.analysis.gains import PrecisionPair, check_precision_pair, find_precision_pairs, list_precisions
+from bwprof.analysis.gains import PrecisionPair, choose_precisions, find_precision_pairs, list_precisions
 from bwprof.plot import canvas, inputs, styles
 from bwprof.plot.canvas import cut
 from bwprof.results import reader
 from bwprof.results.frame import to_rows
 from bwprof.text.formatting import format_gain, format_short, is_missing
-from bwprof.text.parsing import measured_or_none, parse_name
+from bwprof.text.parsing import measured_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     data : pandas.DataFrame, path or rows
         From `bwprof.sweep` or `bwprof.load`, a run's folder, or a file of results; the nine classic columns are enough.
     from_, to : str, optional
-        The precisions; by default FP32 and FP16 where the data have them, else the first two.
+        The precisions; the default is that of `bwprof.analysis.improvement_table`.
 
     Raises
     ------
@@ -53,22 +53,24 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     'time gain of FP16 over FP32 (x)'
     """
     frame = inputs.read_frame(data)
-    wide, narrow = _choose_precisions(frame, from_, to)
-    found = find_precision_pairs(frame, wide, narrow)
+    chosen = choose_precisions(frame, from_, to)
+    found = find_precision_pairs(frame, chosen)
     every = [pair for pair in found if pair.byte_ratio > 0 and measured_or_none(pair.time_ratio)]
     if not every:
         there = ", ".join(list_precisions(frame)) or "none"
-        raise ValueError(f"there is nothing to draw: no case has a time in {wide} and in {narrow} (there are: {there})")
+        both = " and in ".join(chosen or ["two widths"])
+        raise ValueError(f"there is nothing to draw: no case has a time in {both} (there are: {there})")
     shared, names = canvas.distinguish_names([pair.label for pair in every])
     names = [cut(name, _LONGEST) for name in names]
     notes = [*inputs.device_names(pair.wide for pair in every)[:1], shared]
     notes = [cut(note, _LONGEST) for note in notes]
-    failed = inputs.note_rows(row for row in to_rows(frame) if row["precision"] in (wide, narrow))
+    failed = inputs.note_rows(row for row in to_rows(frame) if row["precision"] in chosen or not chosen)
+    what = " over ".join(name.upper() for name in reversed(chosen)) or "each step to fewer bits"
 
     def draw(ax: Axes, count: int, room: canvas.Inches) -> None:
-        each = _draw_gains(ax, every[:count], styles.style(narrow).color, room)
-        ax.set_xlabel(f"time gain of {narrow.upper()} over {wide.upper()} (x)")
-        title = f"{narrow.upper()} against {wide.upper()}: ratio of bytes \u00d7 ratio of bandwidths"
+        each = _draw_gains(ax, every[:count], room)
+        ax.set_xlabel(f"time gain of {what} (x)")
+        title = f"Gain of {what}: ratio of bytes \u00d7 ratio of bandwidths"
         left_out = canvas.note_left_out(count, len(every), "cases")
         styles.add_title(ax, title, [*notes, *left_out, *failed], room)
         styles.finish_lines(ax, names[:count], each)
@@ -76,25 +78,12 @@ def speedup(data: Any, ax: Axes | None = None, *, from_: str | None = None, to: 
     return canvas.draw_lines(names, 0.27, draw)
 
 
-def _choose_precisions(frame: Any, from_: str | None, to: str | None) -> tuple[str, str]:
-    """Return the precisions: those named, else FP32 and FP16 where there are any, else the first ones."""
-    for value, name in ((from_, "from_"), (to, "to")):
-        if value is not None:
-            parse_name(value, name)
-    there = [name for name in list_precisions(frame) if name]
-
-    def choose(usual: str, other: str | None) -> str:
-        names = [name for name in (*there, "fp32", "fp16") if name != other]
-        return usual if usual in there and usual != other else names[0]
-
-    wide = choose("fp32", to) if from_ is None else from_
-    return check_precision_pair(wide, choose("fp16", wide) if to is None else to)
-
-
-def _draw_gains(ax: Axes, found: Sequence[PrecisionPair], color: str, room: canvas.Inches) -> float:
+def _draw_gains(ax: Axes, found: Sequence[PrecisionPair], room: canvas.Inches) -> float:
     """Draw each case as the gain by fewer bytes, and what the bandwidth adds or takes; return a line's inches."""
     colors = styles.ink(ax)
     losses = [pair.bandwidth_ratio < 1 for pair in found]
+    tints = [styles.style(str(pair.narrow["precision"])).color for pair in found]
+    color = tints[0] if len(set(tints)) == 1 else colors.soft
     handles = [styles.bar_handle("gained by fewer bytes", color, "", colors.ground)]
     if not all(losses):
         label = "gained by a higher bandwidth (efficiency)"
@@ -104,7 +93,7 @@ def _draw_gains(ax: Axes, found: Sequence[PrecisionPair], color: str, room: canv
     handles += styles.explain_bars([row for pair in found for row in (pair.wide, pair.narrow)], colors)
     each = styles.add_legend_over_lines(ax, handles, len(found), room)
     ax.set_xscale("log", base=2)
-    for place, pair in enumerate(found):
+    for place, (pair, color) in enumerate(zip(found, tints, strict=True)):
         total, by_bytes, rows = pair.time_ratio, pair.byte_ratio, (pair.wide, pair.narrow)
         hollow = any(map(inputs.is_predicted, rows))
         parts = [(1.0, min(total, by_bytes), color, "")] if min(total, by_bytes) > 1 else []

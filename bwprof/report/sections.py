@@ -10,11 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table, list_precisions, read_run_roofs
+from bwprof.analysis.gains import explain_equal_bandwidth, improvement_table, read_run_roofs
 from bwprof.analysis.rules import AT_ROOF, is_at_roof
-from bwprof.analysis.summarize import PAIR
 from bwprof.analysis.values import drop_repeated_shapes
-from bwprof.registry import precision_names
 from bwprof.report import run as pictures
 from bwprof.report.run import ReportRun
 from bwprof.results.frame import to_rows
@@ -116,17 +114,13 @@ def _draw_bandwidths(run: ReportRun) -> Block | None:
 def compare_precisions(run: ReportRun) -> Section | None:
     """Return the section with all bandwidths, and the gain of a narrower precision."""
     blocks: list[Block | None] = [_draw_bandwidths(run)]
-    there = list_precisions(run.answer.usable) if set(CLASSIC_NAMES) <= set(run.data.columns) else []
-    wide, narrow = PAIR if set(PAIR) <= set(there) else (*there[:2], "", "")[:2]
-    known = {wide, narrow} <= {*precision_names()}
-    if known and len(data := improvement_table(run.data, from_=wide, to=narrow)):
+    if set(CLASSIC_NAMES) <= set(run.data.columns) and len(data := improvement_table(run.data)):
         text = "What the narrower precision gains in time: the ratio of bytes times that of the bandwidths"
-        both = f"{wide.upper()} and {narrow.upper()}"
-        caption = f"{both}: Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
+        caption = "Improvement is of the GB/s; time speed-up = Improvement x Bytes ratio"
         blocks += [
             pictures.draw_kind("speedup", run.answer.usable, text),
             make_frame_table(data, numbers=list(data.columns)[1:], caption=caption, tools=len(data) > 20),
-            make_paragraph(explain_equal_bandwidth(run.data, from_=wide, to=narrow)),
+            make_paragraph(explain_equal_bandwidth(run.data)),
         ]
     title = "What a narrower precision brings" if len(blocks) > 1 else "How fast"
     return make_section("precisions", title, *blocks)

@@ -77,7 +77,7 @@ def _document(answer: Answer, *, checklist: bool, on_screen: bool) -> doc.Docume
         _bottlenecks(answer) if on_screen else bottlenecks,
         doc.make_section("", "Cliffs: time that the step of work does not explain", doc.make_list(answer.cliffs())),
         doc.make_section("", "Strengths", strengths),
-        doc.make_section("", "FP32 and FP16", pairs, doc.make_paragraph(reason)) if pairs else None,
+        doc.make_section("", "What fewer bits gain", pairs, doc.make_paragraph(reason)) if pairs else None,
         _utilization(answer.utilization()),
         _checklist(answer.checklist(), on_screen=on_screen) if checklist else None,
     ]
