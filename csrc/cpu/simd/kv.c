@@ -75,11 +75,11 @@ BW_INLINE void quantize_head(bw_dtype cache, bw_dtype dtype, const void *from, i
         largest = bw_vf_max(largest, bw_vf_max(x, -x));
     }
     *scale = bw_vf_largest(largest) / most;
-    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale);
+    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale), least = bw_vf_set(-most);
     for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
-        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
-        const bw_vf kept = -bw_vf_max(-bw_vf_max(x, bw_vf_set(-most)), bw_vf_set(-most)); /* scales may be rounded */
-        bw_vf_store_as_upto(cache, to, to_first + d, kept, count - d);
+        bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
+        if (dtype != BW_FP16) x = -bw_vf_max(-bw_vf_max(x, least), least); /* a subnormal scale is rounded much */
+        bw_vf_store_as_upto(cache, to, to_first + d, x, count - d);
     }
 }
 

@@ -193,12 +193,12 @@ BW_INLINE bw_vb bw_vf_to_e4m3(bw_vf x) {
     const bw_vu size = (bw_vu)x & 0x7fffffffu, small = (bw_vu)(size < 0x3c800000u);
     const bw_vu subnormal = (bw_vu)((bw_vf)size + 16384.0f) - 0x46800000u;
     const bw_vu normal = (size + 0x7ffffu + (size >> 20 & 1u) - 0x3c000000u) >> 20;
-    return __builtin_convertvector((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u), bw_vb);
+    return bw_vu_low_bytes((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u));
 }
 
 /* To nearest, ties to even: 1.5 * 2^23 leaves a whole number of a byte in the last bits. */
 BW_INLINE bw_vb bw_vf_to_int8(bw_vf x) {
-    return __builtin_convertvector((bw_vu)(x + 12582912.0f), bw_vb);
+    return bw_vu_low_bytes((bw_vu)(x + 12582912.0f));
 }
 
 BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
@@ -269,12 +269,10 @@ BW_INLINE float bw_vf_sum(bw_vf x) {
 }
 
 BW_INLINE float bw_vf_largest(bw_vf x) {
-    float lanes[BW_SIMD_FLOATS];
-    bw_vf_store(lanes, x);
-    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
-        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
-    }
-    return lanes[0];
+#pragma GCC unroll 4
+    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2)
+        x = bw_vf_max(bw_vf_zip_low(x, x), bw_vf_zip_high(x, x));
+    return x[0];
 }
 
 BW_INLINE bw_vu bw_vu_load(const void *p) {

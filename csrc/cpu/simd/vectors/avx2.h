@@ -35,6 +35,13 @@ BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh)_mm256_extracti128_si256((__m2
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))))
 BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
              _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
+
+BW_INLINE bw_vb bw_vu_low_bytes(bw_vu x) {
+    const __m256i bytes = _mm256_shuffle_epi8((__m256i)x, _mm256_set1_epi32(0x0c080400));
+    const __m128i halves = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    return (bw_vb)_mm_cvtsi128_si64(halves);
+}
+
 BW_PRIMITIVE(bw_vf, bw_vf_from_uint4, (bw_vu x, int less), _mm256_cvtepi32_ps((__m256i)((bw_vi)(x & 15u) - less)))
 BW_PRIMITIVE(bw_vu, bw_vu_load_q4_0, (const char *p),
              (bw_vu)_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p + 2))),

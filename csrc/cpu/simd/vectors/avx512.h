@@ -37,6 +37,7 @@ BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm512_cvtepi8_epi1
 BW_PRIMITIVE(bw_vh, bw_vw_low, (bw_vw x), (bw_vh)_mm512_castsi512_si256((__m512i)x))
 BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh)_mm512_extracti64x4_epi64((__m512i)x, 1))
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))))
+BW_PRIMITIVE(bw_vb, bw_vu_low_bytes, (bw_vu x), (bw_vb)_mm512_cvtepi32_epi8((__m512i)x))
 BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
              _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
 

@@ -21,6 +21,7 @@ BW_INLINE bw_vi bw_vi_load_int8(const void *p) {
     return __builtin_convertvector(bytes, bw_vi);
 }
 
+BW_PRIMITIVE(bw_vb, bw_vu_low_bytes, (bw_vu x), __builtin_convertvector(x, bw_vb))
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), __builtin_convertvector(bw_vi_load_int8(p), bw_vf))
 
 BW_INLINE bw_vf bw_vf_from_bytes(uint64_t low, uint64_t high) {
