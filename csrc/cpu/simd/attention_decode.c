@@ -26,6 +26,7 @@ typedef struct room {
     float *q, *out; /* (H, padded_dim) */
     float *scores;  /* (H / G, TILE_KEYS) */
     float *largest, *sum;
+    float *k_scale, *v_scale; /* of a tile's keys */
 } room;
 
 /* One task: heads of `entry` that belong to K/V heads [head, head_end), keys [key, key_end). */
@@ -56,7 +57,7 @@ static problem problem_of(const bw_launch *launch, bool split) {
 }
 
 static int64_t room_floats(int64_t heads, int64_t padded_dim) {
-    return bw_round_up(heads * (2 * padded_dim + TILE_KEYS + 2), 64);
+    return bw_round_up(heads * (2 * padded_dim + TILE_KEYS + 2) + 2 * TILE_KEYS, 64);
 }
 
 static room room_of(const problem *p, int rank) {
@@ -66,6 +67,8 @@ static room room_of(const problem *p, int rank) {
     r.scores = r.out + p->num_heads * p->padded_dim;
     r.largest = r.scores + p->num_heads * TILE_KEYS;
     r.sum = r.largest + p->num_heads;
+    r.k_scale = r.sum + p->num_heads;
+    r.v_scale = r.k_scale + TILE_KEYS;
     return r;
 }
 
@@ -96,6 +99,14 @@ BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, r
         r->largest[head] = -INFINITY;
         r->sum[head] = 0.0f;
     }
+}
+
+/* Of keys from row `row` of k and v on. */
+BW_INLINE void load_scales(const problem *p, const room *r, int64_t row, int64_t keys, int64_t head) {
+    const int64_t stride = p->num_kv_heads, first = row * stride + head;
+    void *const *operand = p->launch->operand;
+    bw_gather_scales((const float *)operand[BW_ATTENTION_K_SCALE] + first, stride, keys, r->k_scale);
+    bw_gather_scales((const float *)operand[BW_ATTENTION_V_SCALE] + first, stride, keys, r->v_scale);
 }
 
 /* What to fetch while a tile is worked on: for its key j, head_dim elements of k and v from first + j * step on. Where
@@ -222,9 +233,12 @@ BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const problem *p, roo
         score_block(dtype, heads, p, q, start + j * stride, j, some, f, r->scores + j);
     }
     float *out = r->out + first * p->padded_dim;
+    const bool scaled = bw_elem_bytes(dtype) == 1;
     for (int h = 0; h < heads; h++) {
+        if (scaled) bw_scale_row(r->scores + h * TILE_KEYS, r->k_scale, keys);
         bw_softmax_update(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
                           r->sum + first + h);
+        if (scaled) bw_scale_row(r->scores + h * TILE_KEYS, r->v_scale, keys);
     }
     add_values(dtype, heads, p, r->scores, start, keys, f, out);
 }
@@ -241,7 +255,7 @@ BW_INLINE void tile_group(bw_dtype dtype, const problem *p, room *r, int64_t fir
 BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *r) {
     const int64_t stride = p->num_kv_heads * p->head_dim;
     const bool all_heads = s->head_end - s->head == p->num_kv_heads;
-    start_heads(dtype, p, s, r);
+    BW_DTYPE_SWITCH(p->launch->precision->result, start_heads, p, s, r);
     for (int64_t key = s->key; key < s->key_end; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, s->key_end - key);
         for (int64_t head = s->head; head < s->head_end; head++) {
@@ -251,6 +265,7 @@ BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *
                 f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->head_dim;
                 f.step = p->head_dim;
             }
+            if (bw_elem_bytes(dtype) == 1) load_scales(p, r, s->entry * p->kv_len + key, keys, head);
             tile_group(dtype, p, r, head * p->group, start, keys, f);
         }
     }
@@ -276,13 +291,13 @@ BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, c
 
 /* Not inlined, so that its loops keep to the registers. */
 static __attribute__((noinline)) void attend_stretch(const problem *p, const stretch *s, room *r) {
-    BW_DTYPE_SWITCH(p->launch->precision->cache, attend, p, s, r);
+    BW_CACHE_SWITCH(p->launch->precision->cache, attend, p, s, r);
 }
 
 static void attend_share(void *context, int rank, int ranks) {
     (void)ranks;
     const problem *p = context;
-    const bw_dtype dtype = p->launch->precision->cache;
+    const bw_dtype dtype = p->launch->precision->result;
     room r = room_of(p, rank);
     int64_t a_split = p->num_kv_heads / p->heads_a_task, an_entry = a_split * p->splits;
     for (int64_t task; (task = bw_pool_next(p->launch->device->pool)) < p->batch * an_entry;) {
@@ -327,7 +342,7 @@ static void combine_share(void *context, int rank, int ranks) {
     const problem *p = context;
     int64_t first, last;
     bw_pool_share(p->batch * p->num_heads, rank, ranks, &first, &last);
-    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->cache, combine_row, p, row);
+    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->result, combine_row, p, row);
 }
 
 static bw_status splitkv_launch(const bw_launch *launch) {
@@ -357,14 +372,16 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 }
 
 static const bw_variant rows[] = {
-    BW_CPU_ROW("simple", simple, .text = "one task for each batch entry and K/V head",
-               .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
-               .workspace_bytes = workspace_bytes),
-    BW_CPU_ROW("splitkv", splitkv, .text = "keys split among the threads, partial results combined",
-               .prediction = {.changes = "keys split among the threads, partial results combined",
-                              .predicted = 1.8,
-                              .because = "one K/V head is one task: of two threads one had nothing to do"},
-               .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "simple", simple,
+                  .text = "one task for each batch entry and K/V head",
+                  .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
+                  .workspace_bytes = workspace_bytes),
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "splitkv", splitkv,
+                  .text = "keys split among the threads, partial results combined",
+                  .prediction = {.changes = "keys split among the threads, partial results combined",
+                                 .predicted = 1.8,
+                                 .because = "one K/V head is one task: of two threads one had nothing to do"},
+                  .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {

@@ -65,11 +65,9 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_S
 #define BW_CPU_BYTE_CACHES (BW_MASK(INT8) | BW_MASK(FP8_E4M3))
 
 /* A variant that rounds once, in all these precisions: its launches are <function>_launch's. */
-#define BW_CPU_ROW(variant_name, function, ...)                                                                  \
-    {                                                                                                            \
-        .name = variant_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
-        __VA_ARGS__                                                                                              \
-    }
+#define BW_CPU_ROW(variant_name, function, ...) BW_CPU_ROW_IN(BW_CPU_PRECISIONS, variant_name, function, __VA_ARGS__)
+#define BW_CPU_ROW_IN(mask, variant_name, function, ...) \
+    { .name = variant_name, .precisions = mask, .rounds_once = true, .launch = function##_launch, __VA_ARGS__ }
 
 /* function(BW_FP32, ...) with the dtype as a literal; types of precisions outside BW_CPU_PRECISIONS never get here. */
 #define BW_DTYPE_SWITCH(dtype, function, ...)                    \
