@@ -50,6 +50,11 @@
     BW_PRIMITIVE(bw_vw, bw_pairs_from_uint4, (bw_vw x, int less), ((void)less, x))                   \
     BW_PRIMITIVE(bw_vw, bw_pairs_from_e2m1, (bw_vw x), x)
 
+/* Where no instruction adds products of bytes. */
+#define BW_NO_DOTS                                 \
+    BW_PRIMITIVE(bool, bw_has_dots, (void), false) \
+    BW_PRIMITIVE(bw_vi, bw_vi_add_bytes, (bw_vi total, bw_vu a, bw_vu b), ((void)a, (void)b, total))
+
 #define BW_QUOTE(text) #text
 #define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
 /* clang-format off */
@@ -257,19 +262,18 @@ BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw
     memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
 }
 
+/* Every round halves how many different lanes there are. */
 BW_INLINE float bw_vf_sum(bw_vf x) {
-    float lanes[BW_SIMD_FLOATS];
-    bw_vf_store(lanes, x);
-    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
-        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    }
-    return lanes[0];
+#pragma GCC unroll 4
+    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) x = bw_vf_zip_low(x, x) + bw_vf_zip_high(x, x);
+    return x[0];
 }
 
 BW_INLINE float bw_vf_largest(bw_vf x) {
 #pragma GCC unroll 4
-    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2)
+    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
         x = bw_vf_max(bw_vf_zip_low(x, x), bw_vf_zip_high(x, x));
+    }
     return x[0];
 }
 
@@ -334,6 +338,21 @@ BW_INLINE bw_vf bw_vf_sums(bw_vf rows[BW_SIMD_FLOATS]) {
     }
     return rows[0];
 }
+
+/* The same of whole numbers, which the shuffles leave as they are. */
+BW_INLINE bw_vi bw_vi_sums(bw_vi rows[BW_SIMD_FLOATS]) {
+#pragma GCC unroll 4
+    for (int half = BW_SIMD_FLOATS / 2; half >= 1; half /= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++) {
+            const bw_vf a = (bw_vf)rows[i], b = (bw_vf)rows[i + half];
+            rows[i] = (bw_vi)bw_vf_zip_low(a, b) + (bw_vi)bw_vf_zip_high(a, b);
+        }
+    }
+    return rows[0];
+}
+
+BW_PRIMITIVE(bw_vf, bw_vf_from_vi, (bw_vi x), __builtin_convertvector(x, bw_vf))
 
 BW_INLINE int64_t bw_round_up(int64_t value, int64_t unit) {
     return bw_ceil_div(value, unit) * unit;

@@ -27,6 +27,14 @@ BW_PRIMITIVE(__m256i, bw_vf_mask, (int n),
              _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)))
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm256_maskload_ps(p, bw_vf_mask(n)))
 BW_NO_PAIRS
+BW_NO_DOTS
+BW_PRIMITIVE(bw_vi, bw_vw_dot, (bw_vw a, bw_vw b), (bw_vi)_mm256_madd_epi16((__m256i)a, (__m256i)b))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_low, (bw_vw a, bw_vw b), (bw_vw)_mm256_unpacklo_epi16((__m256i)a, (__m256i)b))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_high, (bw_vw a, bw_vw b), (bw_vw)_mm256_unpackhi_epi16((__m256i)a, (__m256i)b))
+BW_PRIMITIVE(bw_vi, bw_vi_first, (bw_vi low, bw_vi high),
+             (bw_vi)_mm256_permute2x128_si256((__m256i)low, (__m256i)high, 0x20))
+BW_PRIMITIVE(bw_vi, bw_vi_second, (bw_vi low, bw_vi high),
+             (bw_vi)_mm256_permute2x128_si256((__m256i)low, (__m256i)high, 0x31))
 BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), _mm256_permutevar8x32_ps(x, (__m256i)index))
 BW_KEEP("x")
 BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)))
