@@ -84,6 +84,29 @@ def test_verify_finds_every_moved_token(cpu):
     assert passed == []
 
 
+@pytest.mark.parametrize("precision", ["int8", "fp8_e4m3"])
+@pytest.mark.parametrize("operation", ["kv_append", "kv_gather", "kv_copy"])
+def test_verify_finds_every_wrong_number_and_scale_of_a_cache(cpu, operation, precision):
+    """The last bit of each, and scales in each other's places; those that must stay as they were among them."""
+    params = {"batch": 2, "kv_len": 4, "num_kv_heads": 3, "head_dim": 5}
+    if operation == "kv_append":
+        params["seq_len"] = 3
+    with _core.Case(cpu, operation, precision, params, seed=7) as case:
+        right = {name: np.frombuffer(data, np.uint8).copy() for name, data in case.run({}).items()}
+        assert case.verify(outputs=right)["verified"]
+        for name, data in right.items():
+            stored = data.view(np.uint32 if "scale" in name else np.uint8)
+            for i in range(0, len(stored), 1 if "scale" in name else 7):
+                stored[i] ^= 1
+                assert not case.verify(outputs=right)["verified"], f"{name} {i}"
+                stored[i] ^= 1
+            for i in range(len(stored) - 1) if "scale" in name else ():
+                stored[[i, i + 1]] = stored[[i + 1, i]]
+                assert not case.verify(outputs=right)["verified"], f"{name} {i} and its neighbor"
+                stored[[i, i + 1]] = stored[[i + 1, i]]
+        assert case.verify(outputs=right)["verified"]
+
+
 def test_outputs_to_verify_are_checked(cpu):
     with _core.Case(cpu, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
         with pytest.raises(ValueError, match=r"gemm.*output.*'A'"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from precisions import TYPES
+
 from operations import Arrays, Operation, Shape
 from operations.attention import HEAD_DIMS
 
@@ -12,30 +15,55 @@ COPIES = [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4
 PROMPTS = {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}
 
 
+LARGEST = {"int8": 127, "fp8_e4m3": 448}
+
+
+def nearest(dtype: str, numbers: np.ndarray) -> np.ndarray:
+    """Numbers within LARGEST to the type's nearest, of two as near the one whose bits are even."""
+    table = TYPES[dtype].decode(bytes(range(128))).astype(np.float64)  # ascending; no sign
+    table = table[: np.searchsorted(table, LARGEST[dtype]) + 1]
+    between = (table[1:] + table[:-1]) / 2
+    below, above = (np.searchsorted(between, np.abs(numbers), side) for side in ("left", "right"))
+    return np.copysign(table[np.where(below % 2, above, below)], numbers).astype(np.float32)
+
+
+def quantize(dtype: str, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values and scales of heads, both divided in FP32."""
+    scales = np.abs(heads).max(axis=-1) / np.float32(LARGEST[dtype])
+    return nearest(dtype, heads / np.where(scales, scales, np.float32(1))[..., None]), scales
+
+
 def append(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     result = {}
     for name in ("k", "v"):
-        cache = x[f"{name}_cache"].copy()
-        if p["page_size"]:
-            rows = cache.reshape(-1, *cache.shape[2:])
-            assert len(set(x["slots"].tolist())) == x["slots"].size  # a slot written twice would be ambiguous
-            rows[x["slots"]] = x[name]
-        else:
-            cache[:, p["kv_len"] :] = x[name].reshape(p["batch"], p["seq_len"], *cache.shape[2:])
-        result[f"{name}_cache"] = cache
+        new = {"": x[name]}
+        if f"{name}_cache_scale" in x:  # the type is not told
+            held = x[f"{name}_cache"].reshape(-1)
+            dtype = next(one for one in LARGEST if np.array_equal(TYPES[one].decode(bits[f"{name}_cache"]), held))
+            new[""], new["_scale"] = quantize(dtype, x[name])
+        for what, values in new.items():
+            cache = x[f"{name}_cache{what}"].copy()
+            if p["page_size"]:
+                rows = cache.reshape(-1, *cache.shape[2:])
+                assert len(set(x["slots"].tolist())) == x["slots"].size  # a slot written twice would be ambiguous
+                rows[x["slots"]] = values
+            else:
+                cache[:, p["kv_len"] :] = values.reshape(p["batch"], p["seq_len"], *cache.shape[2:])
+            result[f"{name}_cache{what}"] = cache
     return result
 
 
 def gather(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     assert sorted(x["table"].ravel().tolist()) == list(range(x["table"].size))
+    caches = {name.replace("_cache", ""): cache for name, cache in x.items() if "_cache" in name}
     return {
-        name: x[f"{name}_cache"][x["table"]].reshape(p["batch"], -1, *x[f"{name}_cache"].shape[2:])[:, : p["kv_len"]]
-        for name in ("k", "v")
+        name: cache[x["table"]].reshape(p["batch"], -1, *cache.shape[2:])[:, : p["kv_len"]]
+        for name, cache in caches.items()
     }
 
 
 def copy(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    return {"k_copy": x["k"], "v_copy": x["v"]}
+    return {f"{name[0]}_copy{name[1:]}": values for name, values in x.items()}
 
 
 def grid(*lengths: Shape) -> dict[str, list[Shape]]:

@@ -82,6 +82,15 @@ enum { BW_BLOCK_ELEMS_MAX = (int)sizeof(union bw_block_elems), BW_BLOCK_BYTES_MA
 
 BW_C const bw_dtype_info *bw_dtype_get(bw_dtype dtype);
 
+/* The largest finite number of a type that numbers are scaled for. */
+BW_HD float bw_dtype_largest(bw_dtype dtype) {
+    switch (dtype) {
+        case BW_INT8: return 127.0f;
+        case BW_FP8_E4M3: return 448.0f;
+        default: return 0.0f; /* it has no scales that follow its values */
+    }
+}
+
 /* Of the types that values are stored in; names what is allowed. */
 BW_C bw_status bw_dtype_find(const char *name, bw_dtype *out);
 

@@ -1,5 +1,8 @@
 /* The KV cache's moves. One variant each: `rows`, stretches of adjacent rows shared among the threads, large ones
- * copied as stream_copy does it. A row is one token's G * D elements. */
+ * copied as stream_copy does it. A row is one token's G * D elements; where caches have scales, its G scales are rows
+ * of their own, and kv_append quantizes a row into both. */
+#include <math.h>
+
 #include "ops/families/kv.h"
 
 #include "cpu/simd/copy.h"
@@ -12,12 +15,15 @@ typedef struct row_move row_move;
  * adjacent on both sides. */
 typedef int64_t row_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row);
 
+/* What is moved of each row: K's and V's values, and their scales where there are any. */
+enum { SIDES = 4, SCALES = 2 };
+
 struct row_move {
     const bw_launch *launch;
-    int64_t rows, row_bytes, chunk_rows;
-    void *const *from, *const *to; /* K and V */
+    int64_t rows, row_bytes, chunk_rows, heads, head_dim;
+    void *from[SIDES], *to[SIDES];
     row_stretch *stretch;
-    bool large;
+    bool large, quantizes;
 };
 
 static int64_t copy_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row) {
@@ -59,71 +65,133 @@ static void side_share(int64_t chunks, int side, int rank, int ranks, int64_t *f
     *last = chunks - from_end;
 }
 
+/* A token's head: its scale, and its elements divided by that. */
+BW_INLINE void quantize_head(bw_dtype cache, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
+                             int64_t to_first, float *scale) {
+    const float most = bw_dtype_largest(cache);
+    bw_vf largest = bw_vf_set(0.0f);
+    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
+        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d);
+        largest = bw_vf_max(largest, bw_vf_max(x, -x));
+    }
+    *scale = bw_vf_largest(largest) / most;
+    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale);
+    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
+        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
+        const bw_vf kept = -bw_vf_max(-bw_vf_max(x, bw_vf_set(-most)), bw_vf_set(-most)); /* scales may be rounded */
+        bw_vf_store_as_upto(cache, to, to_first + d, kept, count - d);
+    }
+}
+
+BW_INLINE void quantize_as(bw_dtype dtype, bw_dtype cache, const row_move *move, int side, int64_t from_head,
+                           int64_t to_head, int64_t heads) {
+    const int64_t dim = move->head_dim;
+    float *scales = move->to[side + SCALES];
+    for (int64_t i = 0; i < heads; i++) {
+        quantize_head(cache, dtype, move->from[side], (from_head + i) * dim, dim, move->to[side], (to_head + i) * dim,
+                      scales + to_head + i);
+    }
+}
+
+BW_INLINE void quantize_rows(bw_dtype cache, const row_move *move, int side, int64_t from_row, int64_t to_row,
+                             int64_t rows) {
+    const int64_t heads = move->heads;
+    BW_DTYPE_SWITCH(move->launch->precision->result, quantize_as, cache, move, side, from_row * heads, to_row * heads,
+                    rows * heads);
+}
+
+static void move_rows(const row_move *move, int side, int64_t from_row, int64_t to_row, int64_t rows) {
+    if (move->quantizes) {
+        BW_CACHE_SWITCH(move->launch->precision->cache, quantize_rows, move, side, from_row, to_row, rows);
+        return;
+    }
+    int64_t bytes = move->row_bytes;
+    for (int i = side; i < SIDES && move->from[i]; i += SCALES, bytes = move->heads * (int64_t)sizeof(float)) {
+        bw_copy_bytes((char *)move->to[i] + to_row * bytes, (const char *)move->from[i] + from_row * bytes,
+                      rows * bytes, move->large, move->launch->device->walks.copy);
+    }
+}
+
 static void move_share(void *context, int rank, int ranks) {
     const row_move *move = context;
-    const bw_walk walk = move->launch->device->walks.copy;
-    for (int side = 0; side < 2; side++) {
+    for (int side = 0; side < SCALES; side++) {
         int64_t first, last;
         side_share(bw_ceil_div(move->rows, move->chunk_rows), side, rank, ranks, &first, &last);
         int64_t row = first * move->chunk_rows, end = bw_min64(last * move->chunk_rows, move->rows);
         while (row < end) {
             int64_t from_row, to_row;
             int64_t rows = bw_min64(move->stretch(move, row, &from_row, &to_row), end - row);
-            bw_copy_bytes((char *)move->to[side] + to_row * move->row_bytes,
-                          (const char *)move->from[side] + from_row * move->row_bytes, rows * move->row_bytes,
-                          move->large, walk);
+            move_rows(move, side, from_row, to_row, rows);
             row += rows;
         }
     }
     if (move->large) bw_stream_fence();
 }
 
-/* An operation's parameters, of which the first two say how many rows there are, and its operands: V follows K. */
+/* An operation's parameters, of which the first two say how many rows there are, and its operands: V follows K, and V's
+ * scales K's, 0 where what is moved has none. */
 typedef struct kv_numbers {
-    int batch, tokens, heads, head_dim, from_k, to_k;
+    int batch, tokens, heads, head_dim, from_k, to_k, from_scale, to_scale;
     row_stretch *stretch;
 } kv_numbers;
 
-static const kv_numbers append_numbers = {BW_APPEND_BATCH,    BW_APPEND_SEQ_LEN, BW_APPEND_NUM_KV_HEADS,
-                                          BW_APPEND_HEAD_DIM, BW_APPEND_K,       BW_APPEND_K_CACHE,
+static const kv_numbers append_numbers = {BW_APPEND_BATCH,
+                                          BW_APPEND_SEQ_LEN,
+                                          BW_APPEND_NUM_KV_HEADS,
+                                          BW_APPEND_HEAD_DIM,
+                                          BW_APPEND_K,
+                                          BW_APPEND_K_CACHE,
+                                          0,
+                                          BW_APPEND_K_CACHE_SCALE,
                                           append_stretch};
-static const kv_numbers gather_numbers = {BW_GATHER_BATCH,    BW_GATHER_KV_LEN,  BW_GATHER_NUM_KV_HEADS,
-                                          BW_GATHER_HEAD_DIM, BW_GATHER_K_CACHE, BW_GATHER_K,
-                                          gather_stretch};
+static const kv_numbers gather_numbers = {BW_GATHER_BATCH,         BW_GATHER_KV_LEN,  BW_GATHER_NUM_KV_HEADS,
+                                          BW_GATHER_HEAD_DIM,      BW_GATHER_K_CACHE, BW_GATHER_K,
+                                          BW_GATHER_K_CACHE_SCALE, BW_GATHER_K_SCALE, gather_stretch};
 static const kv_numbers copy_numbers = {BW_COPY_BATCH, BW_COPY_KV_LEN, BW_COPY_NUM_KV_HEADS, BW_COPY_HEAD_DIM,
-                                        BW_COPY_K,     BW_COPY_K_COPY, copy_stretch};
+                                        BW_COPY_K,     BW_COPY_K_COPY, BW_COPY_K_SCALE,      BW_COPY_K_COPY_SCALE,
+                                        copy_stretch};
 
 static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
     const int64_t *dims = launch->dims->value;
-    row_move move = {
-        .launch = launch,
-        .rows = dims[numbers->batch] * dims[numbers->tokens],
-        .row_bytes = dims[numbers->heads] * dims[numbers->head_dim] * bw_elem_bytes(launch->precision->cache),
-        .from = launch->operand + numbers->from_k,
-        .to = launch->operand + numbers->to_k,
-        .stretch = numbers->stretch};
+    row_move move = {.launch = launch,
+                     .rows = dims[numbers->batch] * dims[numbers->tokens],
+                     .heads = dims[numbers->heads],
+                     .head_dim = dims[numbers->head_dim],
+                     .stretch = numbers->stretch,
+                     .quantizes = launch->operand[numbers->to_scale] && !numbers->from_scale};
+    move.row_bytes = move.heads * move.head_dim * bw_elem_bytes(launch->precision->cache);
+    for (int side = 0; side < SCALES; side++) {
+        move.from[side] = launch->operand[numbers->from_k + side];
+        move.to[side] = launch->operand[numbers->to_k + side];
+        if (numbers->from_scale) move.from[side + SCALES] = launch->operand[numbers->from_scale + side];
+        move.to[side + SCALES] = launch->operand[numbers->to_scale + side];
+    }
     move.chunk_rows = bw_max64(1, CHUNK_BYTES / move.row_bytes);
-    move.large = bw_is_large(2 * move.rows * move.row_bytes);
+    move.large = bw_is_large(2 * move.rows * move.row_bytes) && !move.quantizes;
     return move;
 }
 
 /* `prepare` chooses the walk that large copies take. */
-#define BW_KV_TABLE(operation, numbers)                                                                               \
-    static bw_status operation##_launch(const bw_launch *launch) {                                                    \
-        row_move move = move_of(launch, &numbers);                                                                    \
-        bw_pool_run(launch->device->pool, move_share, &move);                                                         \
-        return BW_OK;                                                                                                 \
-    }                                                                                                                 \
-    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {                    \
-        (void)set_count, (void)state;                                                                                 \
-        row_move move = move_of(sets, &numbers);                                                                      \
-        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                                       \
-        return BW_OK;                                                                                                 \
-    }                                                                                                                 \
-    static const bw_variant operation##_rows[] = {                                                                    \
-        BW_CPU_ROW("rows", operation, .prepare = operation##_prepare,                                                 \
-                   .text = "stretches of adjacent rows, all threads; large destinations are written past the caches", \
-                   .prediction = {.changes = "the only variant: stretches of adjacent rows, all threads"})};          \
+#define BW_KV_TABLE(operation, numbers)                                                                     \
+    static bw_status operation##_launch(const bw_launch *launch) {                                          \
+        row_move move = move_of(launch, &numbers);                                                          \
+        bw_pool_run(launch->device->pool, move_share, &move);                                               \
+        return BW_OK;                                                                                       \
+    }                                                                                                       \
+    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {          \
+        (void)set_count, (void)state;                                                                       \
+        row_move move = move_of(sets, &numbers);                                                            \
+        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                             \
+        return BW_OK;                                                                                       \
+    }                                                                                                       \
+    static const bw_variant operation##_rows[] = {                                                          \
+        {.name = "rows",                                                                                    \
+         .precisions = BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES,                                              \
+         .rounds_once = true,                                                                               \
+         .launch = operation##_launch,                                                                      \
+         .prepare = operation##_prepare,                                                                    \
+         .text = "stretches of adjacent rows, all threads; large destinations are written past the caches", \
+         .prediction = {.changes = "the only variant: stretches of adjacent rows, all threads"}}};          \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};
 
 BW_KV_TABLE(kv_append, append_numbers)

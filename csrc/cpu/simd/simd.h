@@ -25,14 +25,16 @@
     }
 
 /* The first line of an instruction set's header: how many floats a vector has, and how many rows of a product stay in
- * registers (micro.h). bw_vh has as many 16-bit elements as bw_vf has floats. */
+ * registers (micro.h). bw_vh and bw_vs have as many 16-bit elements as bw_vf has floats, bw_vb as many bytes. */
 #define BW_VECTORS(floats, rows)                                     \
     enum { BW_SIMD_FLOATS = floats, BW_MICRO_ROWS = rows };          \
     typedef float bw_vf __attribute__((vector_size(4 * floats)));    \
     typedef uint32_t bw_vu __attribute__((vector_size(4 * floats))); \
     typedef int32_t bw_vi __attribute__((vector_size(4 * floats)));  \
     typedef uint16_t bw_vh __attribute__((vector_size(2 * floats))); \
-    typedef uint16_t bw_vw __attribute__((vector_size(4 * floats)));
+    typedef uint16_t bw_vw __attribute__((vector_size(4 * floats))); \
+    typedef int16_t bw_vs __attribute__((vector_size(2 * floats)));  \
+    typedef int8_t bw_vb __attribute__((vector_size(floats)));
 
 /* Loads once what the compiler would else load anew for every use. */
 #define BW_KEEP(constraint)               \
@@ -59,6 +61,9 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_S
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
 
+/* Those whose caches are bytes, a scale for each token and head. */
+#define BW_CPU_BYTE_CACHES (BW_MASK(INT8) | BW_MASK(FP8_E4M3))
+
 /* A variant that rounds once, in all these precisions: its launches are <function>_launch's. */
 #define BW_CPU_ROW(variant_name, function, ...)                                                                  \
     {                                                                                                            \
@@ -75,6 +80,16 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_S
             case BW_BF16: function(BW_BF16, __VA_ARGS__); break; \
             default: abort();                                    \
         }                                                        \
+    } while (0)
+
+/* Of bytes, too. */
+#define BW_CACHE_SWITCH(dtype, function, ...)                            \
+    do {                                                                 \
+        switch (dtype) {                                                 \
+            case BW_INT8: function(BW_INT8, __VA_ARGS__); break;         \
+            case BW_FP8_E4M3: function(BW_FP8_E4M3, __VA_ARGS__); break; \
+            default: BW_DTYPE_SWITCH(dtype, function, __VA_ARGS__);      \
+        }                                                                \
     } while (0)
 
 /* function(count, ...) with the count, 1 to 12, as a literal, so that its loops are unrolled; a function that takes
@@ -104,6 +119,8 @@ BW_INLINE int64_t bw_elem_bytes(bw_dtype dtype) {
         case BW_FP32: return sizeof(float);
         case BW_FP16:
         case BW_BF16: return sizeof(uint16_t);
+        case BW_INT8:
+        case BW_FP8_E4M3: return 1;
         default: abort();
     }
 }
@@ -158,22 +175,57 @@ BW_INLINE bw_vh bw_vf_to_bf16(bw_vf x) {
     return bw_vu_narrow(bw_vu_if_nan(x, bits | 0x400000u, rounded) >> 16);
 }
 
+BW_INLINE bw_vb bw_vb_load(const void *p) {
+    bw_vb x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* E4M3 as FP16 with the same bits of exponent and fraction, 1/256 of the value; NaN, all of them set, gets FP16's
+ * highest exponent by a carry. */
+BW_INLINE bw_vf bw_vf_from_e4m3(bw_vb bytes) {
+    const bw_vh x = (bw_vh) __builtin_convertvector(bytes, bw_vs) << 7; /* twice the sign, then the size */
+    return bw_vf_from_fp16(x ^ ((x + 0x80) & 0x4000)) * 256.0f;         /* the second sign becomes the carry */
+}
+
+/* bw_float_to_fp8_e4m3 without branches, for numbers up to 448. */
+BW_INLINE bw_vb bw_vf_to_e4m3(bw_vf x) {
+    const bw_vu size = (bw_vu)x & 0x7fffffffu, small = (bw_vu)(size < 0x3c800000u);
+    const bw_vu subnormal = (bw_vu)((bw_vf)size + 16384.0f) - 0x46800000u;
+    const bw_vu normal = (size + 0x7ffffu + (size >> 20 & 1u) - 0x3c000000u) >> 20;
+    return __builtin_convertvector((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u), bw_vb);
+}
+
+/* To nearest, ties to even: 1.5 * 2^23 leaves a whole number of a byte in the last bits. */
+BW_INLINE bw_vb bw_vf_to_int8(bw_vf x) {
+    return __builtin_convertvector((bw_vu)(x + 12582912.0f), bw_vb);
+}
+
 BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
     const void *p = bw_at(dtype, data, index);
     switch (dtype) {
         case BW_FP32: return bw_vf_load(p);
         case BW_FP16: return bw_vf_from_fp16(bw_vh_load(p));
         case BW_BF16: return bw_vf_load_bf16(p);
+        case BW_INT8: return bw_vf_load_int8(p);
+        case BW_FP8_E4M3: return bw_vf_from_e4m3(bw_vb_load(p));
         default: abort();
     }
 }
 
+BW_INLINE void bw_vb_store(void *p, bw_vb x) {
+    memcpy(p, &x, sizeof x);
+}
+
+/* Bytes: of numbers that the type holds, rounded. */
 BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x) {
     void *p = bw_at_mutable(dtype, data, index);
     switch (dtype) {
         case BW_FP32: bw_vf_store(p, x); break;
         case BW_FP16: bw_vh_store(p, bw_vf_to_fp16(x)); break;
         case BW_BF16: bw_vh_store(p, bw_vf_to_bf16(x)); break;
+        case BW_INT8: bw_vb_store(p, bw_vf_to_int8(x)); break;
+        case BW_FP8_E4M3: bw_vb_store(p, bw_vf_to_e4m3(x)); break;
         default: abort();
     }
 }

@@ -1,7 +1,10 @@
-/* kv_append, kv_gather, kv_copy: see ops/families/kv.h. Pure moves of K and V, checked bit by bit.
- * Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written; gather and copy 2 L G D e per sequence read
+/* kv_append, kv_gather, kv_copy: see ops/families/kv.h. Moves of K and V, checked bit by bit; so are the scales, and
+ * the numbers that kv_append quantizes. Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written;
+ * gather and copy 2 L G D e per sequence read
  * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more per token of a cache. */
 #include "ops/families/kv.h"
+
+#include <math.h>
 
 #include "base/types/input.h"
 #include "ops/operand.h"
@@ -22,32 +25,100 @@ static int64_t physical_page(int64_t page, int64_t count, uint64_t seed) {
 }
 
 /* A token's K or V is checked in parts, which are the reference's rows: so every token is looked at somewhere in the
- * time that whole ones would take for a few. */
+ * time that whole ones would take for a few. Its scales, one for each head, follow its values. */
 enum { PART_ELEMS = 64 };
 
-static int64_t parts_of(int64_t width) {
-    return bw_ceil_div(width, PART_ELEMS);
+static int64_t parts_of(const bw_precision *precision, int64_t heads, int64_t dim) {
+    const bool scaled = precision->cache_scales->type != BW_NONE;
+    return bw_ceil_div(heads * dim, PART_ELEMS) + (scaled ? bw_ceil_div(heads, PART_ELEMS) : 0);
 }
 
-/* Reference row `row`: a part of token `token` of the output, from where token `from` of a generated operand lies. */
-static void part_values(bw_dtype dtype, uint64_t seed, int operand, int64_t from, int64_t token, int64_t row,
-                        int64_t width, bw_reference_row *out) {
-    int64_t first = row % parts_of(width) * PART_ELEMS;
-    out->offset = token * width + first;
-    out->count = bw_min64(PART_ELEMS, width - first);
+/* Elements [first, first + count) of `width`, a token's values or scales. */
+typedef struct part {
+    bool is_scale;
+    int64_t width, first, count;
+} part;
+
+static part part_of(int64_t index, int64_t heads, int64_t dim) {
+    const int64_t values = bw_ceil_div(heads * dim, PART_ELEMS);
+    part p = {.is_scale = index >= values};
+    p.width = p.is_scale ? heads : heads * dim;
+    p.first = (p.is_scale ? index - values : index) * PART_ELEMS;
+    p.count = bw_min64(PART_ELEMS, p.width - p.first);
+    return p;
+}
+
+/* A part of token `token` of operand `to`. */
+static void place_part(const part *p, int to, int64_t token, bw_reference_row *out) {
+    out->operand = to;
+    out->offset = token * p->width + p->first;
+    out->count = p->count;
     out->scale = 1.0;
-    bw_input_doubles(dtype, bw_input_key_make(seed, operand), from * width + first, out->count, out->values);
+}
+
+/* What token `token` of operand `from` holds there, as it was generated. */
+static void read_part(const bw_dims *dims, const bw_precision *precision, uint64_t seed, const part *p, int from,
+                      int64_t token, double *out) {
+    bw_operand operands[BW_MAX_OPERANDS];
+    dims->op->operands(dims, precision, operands);
+    const bw_source source = {.operand = &operands[from], .key = bw_input_key_make(seed, from)};
+    bw_source_read(&source, token * p->width + p->first, p->count, out);
+}
+
+/* The scale of a head's elements, which begin with element `first` of a generated input: its largest number becomes the
+ * cache's largest. */
+static float scale_of_head(const bw_precision *precision, bw_input_key key, int64_t first, int64_t dim) {
+    enum { ELEMS = 256 };
+    double some[ELEMS], largest = 0.0;
+    for (int64_t done = 0; done < dim; done += ELEMS) {
+        const int64_t count = bw_min64(ELEMS, dim - done);
+        bw_input_doubles(precision->result, key, first + done, count, some);
+        for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(some[i]));
+    }
+    return (float)largest / bw_dtype_largest(precision->cache);
+}
+
+/* A number as a cache holds it: divided by its scale in FP32, then rounded to the nearest, the even one of two. */
+static double quantized(bw_dtype cache, double value, float scale) {
+    const bw_dtype_info *info = bw_dtype_get(cache);
+    const float most = bw_dtype_largest(cache), quotient = scale == 0.0f ? 0.0f : (float)value / scale;
+    const float kept = fminf(fmaxf(quotient, -most), most);
+    char stored[BW_BLOCK_BYTES_MAX];
+    double result[BW_BLOCK_ELEMS_MAX];
+    info->encode_blocks(&kept, 1, stored);
+    info->decode_blocks(stored, 1, result);
+    return result[0];
+}
+
+/* What a cache with scales holds of token `token` of operand `from`, whose heads have `dim` elements. */
+static void quantize_part(const bw_precision *precision, uint64_t seed, const part *p, int from, int64_t token,
+                          int64_t dim, double *out) {
+    const bw_input_key key = bw_input_key_make(seed, from);
+    if (p->is_scale) {
+        const int64_t head = token * p->width + p->first;
+        for (int64_t i = 0; i < p->count; i++) out[i] = scale_of_head(precision, key, (head + i) * dim, dim);
+        return;
+    }
+    const int64_t first = token * p->width + p->first;
+    float scale = 0.0f;
+    bw_input_doubles(precision->result, key, first, p->count, out);
+    for (int64_t i = 0; i < p->count; i++) {
+        const int64_t at = first + i;
+        if (i == 0 || at % dim == 0) scale = scale_of_head(precision, key, at / dim * dim, dim);
+        out[i] = quantized(precision->cache, out[i], scale);
+    }
 }
 
 /* Of the K and the V that a gather or a copy writes, whose first parameters are the same. */
 _Static_assert((int)BW_GATHER_HEAD_DIM == (int)BW_COPY_HEAD_DIM, "one rule for both");
 static bw_rows whole_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
     const int64_t *v = dims->value;
-    int64_t tokens = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], width = v[BW_COPY_NUM_KV_HEADS] * v[BW_COPY_HEAD_DIM];
-    int64_t parts = parts_of(width);
-    return (bw_rows){
-        .count = 2 * tokens * parts, .elems = bw_min64(width, PART_ELEMS), .line = tokens * parts, .parts = parts};
+    int64_t tokens = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], heads = v[BW_COPY_NUM_KV_HEADS], dim = v[BW_COPY_HEAD_DIM];
+    int64_t parts = parts_of(precision, heads, dim);
+    return (bw_rows){.count = 2 * tokens * parts,
+                     .elems = bw_min64(heads * dim, PART_ELEMS),
+                     .line = tokens * parts,
+                     .parts = parts};
 }
 
 /* A K and a V cache, of which so many tokens are moved, each with a scale per token and head; `names` in that order. */
@@ -66,28 +137,24 @@ static void cache_pair(bw_operand *values, bw_operand *scales, const char *const
 static const char *const cache_names[] = {"k_cache", "v_cache", "k_cache_scale", "v_cache_scale"};
 static const char *const names[] = {"k", "v", "k_scale", "v_scale"};
 
-/* Whether a cache's scales were written right, and values with them, is not worked out here. */
-static bw_status refuse_scales(const bw_dims *dims, const bw_precision *precision) {
-    if (precision->cache_scales->type == BW_NONE) return BW_OK;
-    return bw_fail(BW_CODE_UNSUPPORTED, "%s has no reference for caches with scales (%s)", dims->op->name,
-                   precision->name);
-}
-
 /* Of a gather, or of a copy, whose cache is contiguous. */
 static bw_status whole_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
-    BW_TRY(refuse_scales(dims, precision));
+    static const int gathered[2][2] = {{BW_GATHER_K_CACHE, BW_GATHER_K}, {BW_GATHER_K_CACHE_SCALE, BW_GATHER_K_SCALE}};
+    static const int copied[2][2] = {{BW_COPY_K, BW_COPY_K_COPY}, {BW_COPY_K_SCALE, BW_COPY_K_COPY_SCALE}};
     const int64_t *v = dims->value;
     const bool gathers = dims->op == &bw_op_kv_gather;
     int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = gathers ? v[BW_GATHER_PAGE_SIZE] : len;
-    int64_t width = v[BW_GATHER_NUM_KV_HEADS] * v[BW_GATHER_HEAD_DIM], pages = bw_ceil_div(len, page);
-    int64_t token = row / parts_of(width), index = token % (batch * len), position = index % len;
+    int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = bw_ceil_div(len, page);
+    int64_t parts = parts_of(precision, heads, dim);
+    int64_t token = row / parts, index = token % (batch * len), position = index % len;
     bool is_v = token >= batch * len;
     int64_t logical = index / len * pages + position / page;
     int64_t physical = gathers ? physical_page(logical, batch * pages, seed) : logical;
-    out->operand = (gathers ? BW_GATHER_K : BW_COPY_K_COPY) + is_v;
-    part_values(precision->cache, seed, (gathers ? BW_GATHER_K_CACHE : BW_COPY_K) + is_v,
-                physical * page + position % page, index, row, width, out);
+    const part p = part_of(row % parts, heads, dim);
+    const int *operand = (gathers ? gathered : copied)[p.is_scale];
+    place_part(&p, operand[1] + is_v, index, out);
+    read_part(dims, precision, seed, &p, operand[0] + is_v, physical * page + position % page, out->values);
     return BW_OK;
 }
 
@@ -153,9 +220,8 @@ static void append_host_input(const bw_dims *dims, uint64_t seed, void *out) {
 
 /* First the rows that are written (K's, then V's), then those that must stay as they were. */
 static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
-    (void)precision;
     append_shape s = append_of(dims);
-    int64_t slots = s.batch * s.pages_per_sequence * s.page_rows, parts = parts_of(s.heads * s.dim);
+    int64_t slots = s.batch * s.pages_per_sequence * s.page_rows, parts = parts_of(precision, s.heads, s.dim);
     return (bw_rows){.count = 2 * slots * parts,
                      .elems = bw_min64(s.heads * s.dim, PART_ELEMS),
                      .line = s.tokens * parts,
@@ -165,9 +231,8 @@ static bw_rows append_rows(const bw_dims *dims, const bw_precision *precision) {
 
 static bw_status append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
-    BW_TRY(refuse_scales(dims, precision));
     append_shape s = append_of(dims);
-    int64_t width = s.heads * s.dim, token = row / parts_of(width);
+    int64_t parts = parts_of(precision, s.heads, s.dim), token = row / parts;
     bool written = token < 2 * s.tokens;
     int64_t untouched = s.pages_per_sequence * s.page_rows - s.seq; /* per sequence */
     int64_t per_cache = written ? s.tokens : s.batch * untouched;
@@ -178,10 +243,15 @@ static bw_status append_reference(const bw_dims *dims, const bw_precision *preci
     int64_t position = written ? s.cached + index % s.seq : index % untouched;
     if (!written && position >= s.cached) position += s.seq;
     int64_t slot = append_slot(&s, seed, b, position);
-    out->operand = is_v ? BW_APPEND_V_CACHE : BW_APPEND_K_CACHE;
-    part_values(written ? precision->result : precision->cache, seed,
-                written ? (is_v ? BW_APPEND_V : BW_APPEND_K) : out->operand, written ? index : slot, slot, row, width,
-                out);
+    const part p = part_of(row % parts, s.heads, s.dim);
+    place_part(&p, (p.is_scale ? BW_APPEND_K_CACHE_SCALE : BW_APPEND_K_CACHE) + is_v, slot, out);
+    if (!written) {
+        read_part(dims, precision, seed, &p, out->operand, slot, out->values);
+    } else if (precision->cache_scales->type == BW_NONE) {
+        read_part(dims, precision, seed, &p, BW_APPEND_K + is_v, index, out->values);
+    } else {
+        quantize_part(precision, seed, &p, BW_APPEND_K + is_v, index, s.dim, out->values);
+    }
     return BW_OK;
 }
 

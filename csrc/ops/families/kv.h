@@ -1,12 +1,14 @@
-/* The KV cache: pure moves, K and V both.
+/* The KV cache: moves of K and V both.
  *   kv_append  k, v(T, G, D) [, slots(T)] -> k_cache, v_cache      T = batch * seq_len new tokens
  *     contiguous (page_size 0): cache (B, kv_len + seq_len, G, D); token s of entry b goes to row kv_len + s of b
  *     paged: cache (pages, page_size, G, D); token t goes to row slots[t] of the cache seen as rows of G * D
  *   kv_gather  k_cache, v_cache(pages, page_size, G, D), table(B, ceil(L / page_size)) -> k, v(B, L, G, D)
  *     row l of entry b comes from page table[b][l / page_size], row l % page_size
  *   kv_copy    k, v(B, L, G, D) -> k_copy, v_copy
- * In precisions with scales beside the values every cache has a scale per token and head, (..., G), that moves with it;
- * the new tokens of kv_append are results, of another type than the cache. */
+ * In precisions with scales beside the values every cache has a scale per token and head, (..., G), that moves with it.
+ * The new tokens of kv_append are results, of another type than the cache: it quantizes them. A scale is the largest
+ * magnitude of a head / the cache's largest number (bw_dtype_largest), a value round(x / scale), both divided in FP32;
+ * a head of zeros has a scale of 0 and zeros. */
 #pragma once
 
 #define BW_KV_OPERATIONS(X)        \
