@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
                                 (int64_t)(key + tile::scale_key(r, c)) * reader.kv_heads;
         }
         reader.from_k = (const T *)work.k + at + r * reader.key_elems + c * tile::per_load;
-        reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::per_load;
+        reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::v_per_load;
         reader.load_k(step, left);
     };
     const auto ask_rest = [&] {

@@ -64,6 +64,7 @@ struct lane_query<chunks, true> {
 template <typename T, int padded>
 struct key_tile {
     static constexpr int k_chunks = padded / 32, v_chunks = padded / 64, k_chunk = 32, v_chunk = 64, per_load = 8;
+    static constexpr int v_per_load = per_load;
     uint4 k[2][k_chunks], v[4][v_chunks];
 
     static constexpr bool scaled = false;
@@ -173,6 +174,7 @@ struct split_sums {
 template <int padded>
 struct key_tile<float, padded> {
     static constexpr int k_chunks = padded / 16, v_chunks = padded / 32, k_chunk = 16, v_chunk = 32, per_load = 4;
+    static constexpr int v_per_load = per_load;
     uint4 k[2][k_chunks], v[4][v_chunks];
 
     static constexpr bool scaled = false;
@@ -287,7 +289,7 @@ struct step_reader {
 #pragma unroll
                 for (int g = 0; g < tile::v_chunks; g++) {
                     const bool there =
-                        u * tile_keys + tile::v_key(i, c) < left && g * tile::v_chunk + r * tile::per_load < head_dim;
+                        u * tile_keys + tile::v_key(i, c) < left && g * tile::v_chunk + r * tile::v_per_load < head_dim;
                     load_there(from_v + (u * tile_keys + tile::v_key(i, 0)) * key_elems + g * tile::v_chunk, there,
                                to[u].v[i][g]);
                 }
@@ -371,7 +373,7 @@ BW_DEVICE void walk_keys(step_reader<T, padded, tiles> &reader, key_tile<T, padd
         left = more;
         if (more > 0) reader.load_v(step, more);
     }
-    if constexpr (key_tile<T, padded>::scaled) scale_values(sums);
+    if constexpr (key_tile<T, padded>::scaled) scale_values(step[0], sums);
 }
 
 // The next step of a warp that takes one of every `pace` keys' steps.

@@ -14,6 +14,16 @@ BW_DEVICE void words_of(uint2 bits, uint32_t (&out)[2]) {
     out[0] = bits.x, out[1] = bits.y;
 }
 
+// A lane's elements of q, in the order of bw_widen.
+template <int chunks>
+struct narrow_query : lane_query<chunks, false> {
+    using lane_query<chunks, false>::lane_query;
+    __device__ __forceinline__ void set(int j, uint4 bits) {
+        this->data[j] = make_uint4(__byte_perm(bits.x, bits.y, 0x5410), __byte_perm(bits.x, bits.y, 0x7632),
+                                   __byte_perm(bits.z, bits.w, 0x5410), __byte_perm(bits.z, bits.w, 0x7632));
+    }
+};
+
 // 16 keys. Lane 4 r + c of a warp:
 //   K: rows r and r + 8, of every 64 elements the sixteen from 16 c on: each word is a lane's part of an m16n8k16 step
 //   V: keys 2 c, 2 c + 1, 2 c + 8, 2 c + 9, of every 128 elements the sixteen from 16 r on or, of rows that these do
@@ -24,13 +34,14 @@ template <typename T, int padded>
 struct narrow_tile {
     static constexpr bool scaled = true;
     static constexpr int k_chunks = padded / 64, k_chunk = 64, per_load = 16;
-    static constexpr int v_words = padded % 128 == 0 ? 4 : 2, v_chunk = 32 * v_words, v_chunks = padded / v_chunk;
+    static constexpr int v_words = padded % 128 == 0 ? 4 : 2, v_per_load = 4 * v_words;
+    static constexpr int v_chunk = 8 * v_per_load, v_chunks = padded / v_chunk;
     using v_bits = std::conditional_t<v_words == 4, uint4, uint2>;
     uint4 k[2][k_chunks];
     v_bits v[4][v_chunks];
     float scale, v_scale[2];
 
-    using query = lane_query<2 * k_chunks, false>;
+    using query = narrow_query<2 * k_chunks>;
 
     static __device__ __forceinline__ int query_element(int j, int c) {
         return j / 2 * k_chunk + 16 * c + j % 2 * 8;
@@ -62,14 +73,14 @@ struct narrow_tile {
         const int quad = (int)threadIdx.x % 32 / 4 * 4;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float k_scale = __shfl_sync(bw_all_lanes, scale, quad + i);
+            const float k_scale = __shfl_sync(bw_all_lanes, scale, quad + i) * (1.0f / bw_widened<T>);
             v_scale[i] = __shfl_sync(bw_all_lanes, scale, quad + 2 + i);
-            out[2 * i] = (sums[0][2 * i] + sums[1][2 * i]) * k_scale;
-            out[2 * i + 1] = (sums[0][2 * i + 1] + sums[1][2 * i + 1]) * k_scale;
+#pragma unroll
+            for (int e = 2 * i; e < 2 * i + 2; e++) out[e] = of_numbers(sums[0][e] + sums[1][e]) * k_scale;
         }
     }
     static __device__ __forceinline__ int element(int p, int r) {
-        return p / v_words * v_chunk + 4 * v_words * r + p % v_words * 4;
+        return p / v_words * v_chunk + v_per_load * r + p % v_words * 4;
     }
     __device__ __forceinline__ void accumulate(const float (&weight)[4], float (&out)[padded / 16][4],
                                                float (&)[2]) const {
@@ -82,7 +93,7 @@ struct narrow_tile {
             for (int i = 0; i < 4; i++) words_of(v[i][g], word[i]);
 #pragma unroll
             for (int t = 0; t < 2 * v_words; t++) {
-                const int w = t / 2, neighbors = t % 2 ? 0x7362 : 0x5140;  // two elements, each of two keys
+                const int w = t / 2, neighbors = t % 2 ? 0x7632 : 0x5410;  // two elements, each of two keys
                 uint32_t first[2], second[2];
                 bw_widen(__byte_perm(word[0][w], word[1][w], neighbors), first, T());
                 bw_widen(__byte_perm(word[2][w], word[3][w], neighbors), second, T());
@@ -90,6 +101,10 @@ struct narrow_tile {
                 bw_multiply(out[2 * v_words * g + t], left, b0, b1, __half());
             }
         }
+    }
+    // What is infinite has met a NaN of E4M3.
+    static __device__ __forceinline__ float of_numbers(float sum) {
+        return std::is_same_v<T, int8_t> ? sum : fmaf(sum, 0.0f, sum);
     }
     // The weights' sums over this lane's keys.
     static __device__ __forceinline__ float whole(float sum) {
@@ -139,13 +154,13 @@ BW_DEVICE void scale_weights(const Tile (&step)[tiles], float (&weight)[tiles][4
     }
 }
 
-template <int padded>
-BW_DEVICE void scale_values(decode_sums<padded> &sums) {
-    const float unit = __uint_as_float(max(sums.unit, exponent_one));
+template <typename T, int padded>
+BW_DEVICE void scale_values(const key_tile<T, padded> &tile, decode_sums<padded> &sums) {
+    const float unit = __uint_as_float(max(sums.unit, exponent_one)) * (1.0f / bw_widened<T>);
 #pragma unroll
     for (int t = 0; t < padded / 16; t++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) sums.out[t][e] *= unit;
+        for (int e = 0; e < 4; e++) sums.out[t][e] = tile.of_numbers(sums.out[t][e]) * unit;
     }
 }
 
