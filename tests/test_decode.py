@@ -117,11 +117,14 @@ PLANNED_DECODES = [
 ]
 
 
-# BF16 takes the kernels of FP16: every third shape.
+# BF16 takes the kernels of FP16: every third shape. Caches of 8 bits have rows of whole 16 bytes.
 PLANNED = [
     (precision, shape)
     for place, shape in enumerate(PLANNED_DECODES)
-    for precision in ("fp32", "fp16", "bf16")[: 2 if place % 3 else 3]
+    for precision in (
+        *("fp32", "fp16", "bf16")[: 2 if place % 3 else 3],
+        *([] if shape[-1] % 16 else [("fp8_e4m3", "int8")[place % 2]]),
+    )
 ]
 
 
@@ -134,6 +137,31 @@ def test_every_plan_of_a_decode(precision, shape):
         each_plan(device, lambda: verify_often(device, precision, params_of(shape)))
         if elements < 8_000_000:  # else too much to work out whole
             each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, params_of(shape)))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp8_e4m3", "int8"])
+@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+def test_scales_of_values_may_be_of_any_size(precision, head_dim):
+    """A weight times a scale of V is not rounded to FP16 as it is: it may be far below FP16's numbers, or beyond."""
+    params = {"batch": 1, "kv_len": 700, "num_heads": 10, "num_kv_heads": 5, "head_dim": head_dim}
+    least, most = (2.0**-6, 448.0) if precision == "fp8_e4m3" else (1.0, 127.0)
+    rng, ramp = np.random.default_rng(19), np.linspace(0, 1, 700)
+    large, few = rng.uniform(most / 2, most, (700, head_dim)), least * (rng.random((700, head_dim)) < 0.1)
+    heads = [
+        (large, 1e-5 + 0 * ramp),
+        (few, 1e5 + 0 * ramp),
+        (large, np.where(ramp > 0.3, 0, 1e-5)),
+        (large, 2.0 ** (-140 * ramp)),
+        (large, 2.0 ** (140 * ramp - 140)),
+    ]
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        values, scales = (np.stack(part, axis=1)[None].astype(np.float32) for part in zip(*heads, strict=True))
+        return {"v": _core.encode(precision, values), "v_scale": scales.tobytes()}
+
+    with _core.Device("cuda") as device:
+        each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, params, given))
 
 
 @pytest.mark.cuda

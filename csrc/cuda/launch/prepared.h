@@ -11,7 +11,7 @@ enum {
     BW_CUDA_KERNELS_MAX = 3, /* of one launch */
     BW_CUDA_ARGUMENTS_MAX = 8,
     BW_CUDA_ARGUMENT_WORDS = 80, /* all of a kernel's arguments, in words of 8 bytes */
-    BW_CUDA_PLACES_MAX = 8,
+    BW_CUDA_PLACES_MAX = 10,
     BW_CUDA_VIEWS_MAX = 3,
     BW_CUDA_SCRATCH = -1 /* instead of an operand's number */
 };

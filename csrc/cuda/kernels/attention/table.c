@@ -10,13 +10,16 @@
  *                                sharing them are worth (decode/ladder.cu)
  *                      splitkv   tensor cores, every byte asked for early; the keys divided among as many blocks as
  *                                keep every multiprocessor reading; the last blocks of a K/V head to start add the
- *                                parts up (decode/direct.cu and, for few keys, decode/oneshot.cu up to 8 query heads
- *                                per K/V head; else decode/staged_*, decode/fp32/, and decode/wide_sm90.cu on Hopper)
+ *                                parts up (decode/direct/ up to 8 query heads per K/V head, and for caches of 8 bits;
+ *                                else decode/staged_*, decode/fp32/, and decode/wide_sm90.cu on Hopper)
  *                      cluster   few keys on Hopper: parts meet in the shared memory of a cluster of blocks
  *                                (decode/cluster_sm90.cu) */
 #include "cuda/kernels/attention/attention.h"
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+enum {
+    PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16),
+    DECODE_PRECISIONS = PRECISIONS | BW_MASK(FP8_E4M3) | BW_MASK(INT8)
+};
 
 BW_CUDA_PREPARE(unfused, bw_unfused_choose)
 BW_CUDA_PREPARE(strided, bw_prefill_strided_choose)
@@ -98,7 +101,7 @@ static const bw_variant decode_rows[] = {
     {.name = "simple",
      .text = "a block per query head, a key a warp at a time",
      .prediction = {.changes = "the baseline: a block per query head, whose warps take a key at a time"},
-     .precisions = PRECISIONS,
+     .precisions = DECODE_PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      BW_CUDA_HOOKS(simple)},
     {.name = "split",
@@ -108,7 +111,7 @@ static const bw_variant decode_rows[] = {
                     .because =
                         "32 blocks whose warps wait for memory at every key become 384: 12 times as many bytes on "
                         "their way; adding up takes a few microseconds"},
-     .precisions = PRECISIONS,
+     .precisions = DECODE_PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_split_scratch_bytes,
      .extra_cost = bw_decode_split_extra_cost,
@@ -120,7 +123,7 @@ static const bw_variant decode_rows[] = {
                     .because =
                         "a quarter of the reads of L2, but a third of the warps, whose registers hold four times as "
                         "much; waiting for memory, not its bandwidth, is the limit"},
-     .precisions = PRECISIONS,
+     .precisions = DECODE_PRECISIONS,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_grouped_scratch_bytes,
      .extra_cost = bw_decode_grouped_extra_cost,
@@ -134,7 +137,7 @@ static const bw_variant decode_rows[] = {
                     .because =
                         "96 KB a multiprocessor on their way, where 33 KB keep memory busy, and the arithmetic of a "
                         "key is a few instructions of a warp"},
-     .precisions = PRECISIONS,
+     .precisions = DECODE_PRECISIONS,
      .refuses = bw_splitkv_refuses,
      .prefers = bw_splitkv_prefers,
      .scratch_bytes = bw_splitkv_scratch_bytes,

@@ -1,4 +1,4 @@
-/* The kernels of the KV cache's moves: move.cu. */
+/* The kernels of the KV cache's moves: move.cu; what quantizes: quantize.cu. */
 #pragma once
 
 #include "cuda/launch/prepared.h"
@@ -9,5 +9,8 @@ bw_cuda_choose bw_kv_append_choose, bw_kv_gather_choose, bw_kv_copy_choose;
 const char *bw_kv_append_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+
+/* kv_append to a cache with scales; what bw_kv_append_refuses does not refuse. */
+bw_status bw_kv_quantize_choose(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out);
 
 BW_C_END

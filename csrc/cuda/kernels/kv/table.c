@@ -1,7 +1,7 @@
-/* The variants of the KV cache's moves on a GPU: one each. */
+/* The variants of the KV cache's moves on a GPU: one each; appending to caches of 8 bits quantizes. */
 #include "cuda/kernels/kv/kv.h"
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) | BW_MASK(INT8) };
 
 #define BASELINE "the only variant: 16 bytes a thread and step, K and V in one launch"
 

@@ -4,7 +4,7 @@
 //   - keys as in direct.cu; a block's warps put their sums together in shared memory, four lanes to each four elements
 //   - an asynchronous store counts its bytes at a barrier beside what it writes: one way, and it is there.
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/kernels/attention/decode/key_tiles.cuh"
+#include "cuda/kernels/attention/decode/direct/key_tiles.cuh"
 #include "cuda/kernels/common/cluster.cuh"
 
 namespace {

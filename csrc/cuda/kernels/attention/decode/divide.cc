@@ -148,8 +148,8 @@ void choose_combiners(bw_decode_plan *plan, const bw_dims *dims, int64_t block_h
     // Runs are blocks that all run at once, and the last of an entry's splits, which a run begins with, waits for none.
     plan->combiners = (int)(plan->runs > 0 ? bw_min64(bw_min64(plan->splits - 1, 64), items)
                                            : bw_min64(bw_min64(most, 64), bw_min64(plan->splits, items)));
-    plan->waiting =
-        plan->runs > 0 ? plan->runs * dims->value[BW_DECODE_NUM_KV_HEADS] - 1 : (plan->combiners - 1) * plan->columns;
+    plan->waiting = plan->runs > 0 ? plan->runs * plan->chunks * dims->value[BW_DECODE_NUM_KV_HEADS] - 1
+                                   : (plan->combiners - 1) * plan->columns;
     if (!plan->wide) plan->combiner_items = (int)bw_ceil_div(items, plan->combiners);
 }
 
@@ -179,10 +179,10 @@ void place_parts(bw_decode_plan *plan) {
 // Of a split's keys, what its block takes before any that all of an entry's blocks share: a quarter of its steps, or 0
 // where they cannot share any. Of 4 steps or fewer nothing is gained.
 int64_t own_keys(const bw_decode_plan &plan, const bw_dims *dims) {
-    const int64_t pace = 16 * plan.warps, steps = bw_ceil_div(plan.longest, plan.splits) / pace;
     const int padded = (int)bw_decode_round_up(dims->value[BW_DECODE_HEAD_DIM], 64);
     if (!plan.direct || dims->list || plan.splits == 1 || !bw_decode_shares_keys(padded, plan.warps)) return 0;
-    return steps > 4 ? steps / 4 * pace : 0;
+    const int64_t steps = bw_ceil_div(plan.longest, plan.splits) / plan.step_keys;
+    return steps > 4 ? steps / 4 * plan.step_keys : 0;
 }
 
 // The plans of a shape as they are found. A kind is a plan without a number of splits.
@@ -193,6 +193,9 @@ struct plan_list {
     bw_decode_plan *plans;
     int count;
 
+    bool narrow() const {
+        return bw_dtype_get(dtype)->block_bytes == 1;
+    }
     int64_t group() const {
         return dims->value[BW_DECODE_NUM_HEADS] / dims->value[BW_DECODE_NUM_KV_HEADS];
     }
@@ -268,7 +271,7 @@ void plan_list::add_splits(const bw_decode_plan &kind, int64_t least_keys) {
 
 // Blocks that take runs of parts (runs.cc).
 void plan_list::add_runs(const bw_decode_plan &kind) {
-    const int64_t limit = card.units * kind.resident / dims->value[BW_DECODE_NUM_KV_HEADS];
+    const int64_t limit = card.units * kind.resident / (dims->value[BW_DECODE_NUM_KV_HEADS] * kind.chunks);
     // A part more takes about as long as 128 keys.
     if (limit == 0 || dims->value[BW_DECODE_BATCH] == 1 || count_parts(dims, 128) < 2 * limit) return;
     const bw_decode_run_counts counts = bw_decode_count_runs(dims, limit);
@@ -318,7 +321,8 @@ bw_decode_plan direct_kind(const bw_decode_plan &nothing, const plan_list &list,
     const int64_t head_dim = list.dims->value[BW_DECODE_HEAD_DIM];
     bw_decode_plan kind = nothing;
     kind.direct = true;
-    kind.chunks = kind.head_slots = 1;
+    kind.chunks = bw_ceil_div(list.group(), 8);
+    kind.head_slots = 1;
     kind.block_heads = 8;
     kind.warps = warps;
     kind.step_keys = step_keys;
@@ -330,10 +334,10 @@ bw_decode_plan direct_kind(const bw_decode_plan &nothing, const plan_list &list,
     return kind;
 }
 
-// Which shapes direct.cu and oneshot.cu take: they count keys, a split more included, in 32 bits.
+// Which shapes direct/ takes: it counts keys, a split more included, in 32 bits, and query heads in 8.
 bool takes_direct(const plan_list &list) {
     const int64_t *value = list.dims->value, head_dim = value[BW_DECODE_HEAD_DIM];
-    return list.group() <= 8 && head_dim <= (list.dtype == BW_FP32 ? 64 : 256) &&
+    return list.group() <= (list.narrow() ? UINT8_MAX : 8) && head_dim <= (list.dtype == BW_FP32 ? 64 : 256) &&
            bw_attention_vectors(head_dim, list.dtype) && value[BW_DECODE_KV_LEN] <= INT32_MAX / 2 &&
            value[BW_DECODE_BATCH] <= 65535 && value[BW_DECODE_NUM_KV_HEADS] <= INT32_MAX / (1024 * head_dim);
 }
@@ -341,18 +345,22 @@ bool takes_direct(const plan_list &list) {
 // First come small blocks for few keys, else large ones, which have less to put together.
 void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     const int64_t *value = list->dims->value, head_dim = value[BW_DECODE_HEAD_DIM], units = list->card.units;
-    const bool floats = list->dtype == BW_FP32;
+    const bool floats = list->dtype == BW_FP32, narrow = list->narrow();
     int small_end = 0, pairs_end = 0;
     if (head_dim <= 128) {
-        const bw_decode_plan small = direct_kind(nothing, *list, 4, 64, floats ? 2 : head_dim > 64 ? 3 : 4);
-        list->add_splits(small, 64);
+        const int step_keys = narrow && head_dim <= 64 ? 128 : 64;
+        const bw_decode_plan small = direct_kind(nothing, *list, 4, step_keys,
+                                                 floats                     ? 2
+                                                 : head_dim > 64 && !narrow ? 3
+                                                                            : 4);
+        list->add_splits(small, step_keys);
         small_end = pairs_end = list->count;
     }
     if (floats) return;
     // One block on each multiprocessor with twice the keys, rather than two (oneshot.cu's, which takes no lists).
     const bw_decode_plan pairs = direct_kind(nothing, *list, 4, 128, 2);
     const int64_t halves = bw_ceil_div(nothing.longest, 128);
-    if (head_dim == 64 && !list->dims->list && halves <= bw_decode_split_limit &&
+    if (head_dim == 64 && !narrow && !list->dims->list && halves <= bw_decode_split_limit &&
         list->blocks(pairs, halves) <= 2 * (double)units) {
         list->add(pairs, halves);
         pairs_end = list->count;
@@ -361,9 +369,9 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     if (head_dim > 64 && head_dim <= 128 && list->blocks(pairs, 1) > 2 * (double)units) list->add(pairs, 1);
     // Alone on its multiprocessor where rows are long: memory serves few places at a time. 64 KiB of keys on their way
     // are best: with 128 an H200 takes 2 % longer, with 40 10 %.
-    const int warps = head_dim > 64 && head_dim <= 96 ? 12 : 8;
-    const bw_decode_plan large =
-        direct_kind(nothing, *list, warps, head_dim > 64 ? 16 * warps : 256, head_dim > 64 ? 1 : 2);
+    const int warps = head_dim > 64 && head_dim <= 96 && !narrow ? 12 : 8;
+    const int warp_keys = head_dim <= 64 || (narrow && head_dim <= 192) ? 32 : 16;
+    const bw_decode_plan large = direct_kind(nothing, *list, warps, warp_keys * warps, head_dim > 64 ? 1 : 2);
     const int large_begin = list->count;
     list->add_splits(large, large.step_keys);
     const int large_end = list->count;
@@ -418,7 +426,7 @@ int bw_decode_plan_list(const bw_dims *dims, bw_dtype dtype, const bw_device_fac
     const int padded = padded_dim(dims->value[BW_DECODE_HEAD_DIM], dtype);
     bw_decode_plan nothing = {};
     nothing.longest = longest_of(dims);
-    if (dtype != BW_FP32 && list.group() > 8 && padded <= 128) {
+    if (dtype != BW_FP32 && !list.narrow() && list.group() > 8 && padded <= 128) {
         list_wide(&list, nothing, padded);
         return list.count;
     }

@@ -7,6 +7,7 @@
 // weights.
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/shape.h"
+#include "cuda/kernels/common/element8.cuh"
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/launch/choose.cuh"
 #include "cuda/runtime/facts.h"
@@ -26,6 +27,7 @@ struct rows_plan {
 struct rows_work {
     float *parts;  // [row][split][head_dim + 2]; NULL: straight to out
     const int *kv_lens;
+    const float *k_scale, *v_scale;  // (batch, keys, K/V heads); of caches of 8 bits
     int64_t chunks, split_keys;
     int splits;
 };
@@ -53,10 +55,12 @@ BW_DEVICE void load_row(float (&row)[parts], const T *from, int head_dim) {
 
 template <int heads, typename T>
 BW_DEVICE void meet(head_sums (&sums)[heads], const float (&query)[heads][parts], const T *key, const T *value,
-                    int head_dim, float scale) {
+                    int head_dim, float scale, float value_scale) {
     float k[parts], v[parts];
     load_row(k, key, head_dim);
     load_row(v, value, head_dim);
+#pragma unroll
+    for (int i = 0; i < parts; i++) v[i] *= value_scale;
 #pragma unroll
     for (int h = 0; h < heads; h++) {
         float score = 0.0f;
@@ -125,9 +129,9 @@ BW_DEVICE int64_t length_of(const bw_attention_shape &shape, const int *kv_lens,
     return kv_lens ? min(max((int64_t)kv_lens[batch], (int64_t)1), shape.keys) : shape.keys;
 }
 
-template <int heads, typename T>
+template <int heads, typename Q, typename T>
 __global__ void __launch_bounds__(threads, heads == 1 ? 2 : 1)
-    attention_decode_rows_kernel(const T *q, const T *k, const T *v, T *out, rows_work work, bw_attention_shape shape) {
+    attention_decode_rows_kernel(const Q *q, const T *k, const T *v, Q *out, rows_work work, bw_attention_shape shape) {
     float *cells = (float *)bw_dynamic_shared();
     const int head_dim = shape.head_dim;
     const int64_t kv_column = (int64_t)blockIdx.x / work.chunks, chunk = (int64_t)blockIdx.x % work.chunks;
@@ -143,7 +147,13 @@ __global__ void __launch_bounds__(threads, heads == 1 ? 2 : 1)
     for (int h = 0; h < heads; h++) load_row(query[h], q + (row0 + min(h, rows - 1)) * head_dim, head_dim);
     const int64_t at = (batch * shape.keys * shape.kv_heads + kv_head) * head_dim;
     for (int64_t key = first + threadIdx.x / 32; key < end; key += warps) {
-        meet(sums, query, k + at + key * stride, v + at + key * stride, head_dim, shape.scale);
+        float k_scale = 1.0f, v_scale = 1.0f;
+        if constexpr (bw_is_narrow<T>) {
+            const int64_t row = (batch * shape.keys + key) * shape.kv_heads + kv_head;
+            k_scale = work.k_scale[row];
+            v_scale = work.v_scale[row];
+        }
+        meet(sums, query, k + at + key * stride, v + at + key * stride, head_dim, shape.scale * k_scale, v_scale);
     }
 #pragma unroll
     for (int h = 0; h < heads; h++) {
@@ -188,7 +198,7 @@ bw_checked_int part_bytes(const bw_attention_shape &shape, int64_t count) {
     return bw_mul4(shape.heads, count, shape.head_dim + 2, (int64_t)sizeof(float));
 }
 
-template <int heads, typename T>
+template <int heads, typename Q, typename T>
 bw_status choose_rows(const bw_attention_shape &shape, const rows_plan &plan, bool split, bool ragged,
                       bw_cuda_launch_spec *out) {
     rows_work work = {};
@@ -197,15 +207,19 @@ bw_status choose_rows(const bw_attention_shape &shape, const rows_plan &plan, bo
     work.splits = (int)plan.splits;
     const int work_argument = 4;
     bw_cuda_kernel *kernel =
-        bw_choose(out, attention_decode_rows_kernel<heads, T>, dim3((unsigned)plan.columns, (unsigned)plan.splits),
+        bw_choose(out, attention_decode_rows_kernel<heads, Q, T>, dim3((unsigned)plan.columns, (unsigned)plan.splits),
                   dim3(threads), warps * (size_t)(shape.head_dim + 2) * sizeof(float), bw_from_operand(BW_ATTENTION_Q),
                   bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),
                   work, shape);
     const bw_address lens = bw_from_operand_if(ragged, BW_ATTENTION_KV_LENS);
     bw_choose_place(kernel, work_argument, offsetof(rows_work, kv_lens), lens);
+    const bw_address k_scale = bw_from_operand_if(bw_is_narrow<T>, BW_ATTENTION_K_SCALE);
+    const bw_address v_scale = bw_from_operand_if(bw_is_narrow<T>, BW_ATTENTION_V_SCALE);
+    bw_choose_place(kernel, work_argument, offsetof(rows_work, k_scale), k_scale);
+    bw_choose_place(kernel, work_argument, offsetof(rows_work, v_scale), v_scale);
     if (!split) return BW_OK;
     bw_choose_place(kernel, work_argument, offsetof(rows_work, parts), bw_from_scratch(0));
-    kernel = bw_choose(out, attention_decode_add_kernel<T>, dim3((unsigned)(shape.batch * shape.heads)), dim3(threads),
+    kernel = bw_choose(out, attention_decode_add_kernel<Q>, dim3((unsigned)(shape.batch * shape.heads)), dim3(threads),
                        0, bw_from_operand(BW_ATTENTION_OUT), work, shape);
     bw_choose_place(kernel, 1, offsetof(rows_work, kv_lens), lens);
     bw_choose_place(kernel, 1, offsetof(rows_work, parts), bw_from_scratch(0));
@@ -217,8 +231,9 @@ bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_de
                  bw_cuda_launch_spec *out) {
     bw_attention_shape shape = bw_decode_shape(dims, precision->cache);
     const rows_plan plan = plan_make(shape, facts, heads, split);
-    return bw_cuda_by_type(precision->cache, [&](auto tag) {
-        return choose_rows<heads, typename decltype(tag)::type>(shape, plan, split, dims->list != nullptr, out);
+    return bw_cuda_by_cache_type(precision->cache, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return choose_rows<heads, typename bw_wide_type<T>::type, T>(shape, plan, split, dims->list != nullptr, out);
     });
 }
 

@@ -30,7 +30,7 @@ struct bw_decode_plan {
     int64_t runs, run_limit;
     int64_t waiting;  // blocks that may wait for others that have not begun
     size_t shared_bytes;
-    bool direct;         // direct.cu's or oneshot.cu's
+    bool direct;         // direct/
     int step_keys;       // direct: keys of a split that a block may meet at one go
     int resident;        // blocks that run on a multiprocessor at once, or, where more do, that are counted on
     int row_records;     // records of combine.cuh that a head's output takes
@@ -162,6 +162,9 @@ bool bw_decode_plan_holds(const bw_decode_plan &plan, int resident, int units);
 // direct.cu: up to 8 query heads per K/V head, aligned rows of up to 256 elements, in FP32 64 and of few keys. For the
 // other shapes fp32/; staged_fp16.cu and staged_bf16.cu
 bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
+                                  const bw_decode_exchange &exchange, bw_cuda_launch_spec *out);
+// narrow.cu: caches of 8 bits, the same rows, query heads in chunks of 8.
+bw_status bw_decode_narrow_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                                   const bw_decode_exchange &exchange, bw_cuda_launch_spec *out);
 // oneshot.cu: of those, where it takes them.
 bool bw_decode_oneshot_takes(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan);

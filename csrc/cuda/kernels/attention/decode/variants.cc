@@ -20,6 +20,9 @@ bw_decode_exchange make_exchange(const bw_decode_plan &plan) {
 
 bw_status choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
                  bw_cuda_launch_spec *out) {
+    if (bw_dtype_get(dtype)->block_bytes == 1) {
+        return bw_decode_narrow_choose(dtype, shape, plan, make_exchange(plan), out);
+    }
     if (plan.direct) {
         return bw_decode_oneshot_takes(dtype, shape, plan)
                    ? bw_decode_oneshot_choose(dtype, shape, plan, make_exchange(plan), out)
@@ -148,6 +151,10 @@ bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *
 
 const char *bw_splitkv_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const bw_decode_plan plan = bw_decode_plan_make(dims, precision->cache, facts);
+    if (bw_dtype_get(precision->cache)->block_bytes == 1 && !plan.direct) {
+        return "caches of 8 bits must have rows of 16 bytes or a multiple, at most 255 query heads per K/V head and "
+               "65535 entries";
+    }
     return bw_cuda_grid_fits(plan.columns) ? nullptr : "more K/V heads than a grid holds (2^31 - 1)";
 }
 

@@ -17,14 +17,20 @@ BW_DEVICE uint32_t transpose(uint32_t matrix) {
     return result;
 }
 
-BW_DEVICE uint4 load_there(const void *from, bool there) {
-    return there ? bw_load_streaming(from) : make_uint4(0, 0, 0, 0);
+BW_DEVICE void load_there(const void *from, bool there, uint4 &to) {
+    to = there ? bw_load_streaming(from) : make_uint4(0, 0, 0, 0);
+}
+BW_DEVICE void load_there(const void *from, bool there, uint2 &to) {
+    to = make_uint2(0, 0);
+    if (!there) return;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(to.x), "=r"(to.y) : "l"(from));
 }
 
 // A lane's elements of q, 16 bytes of each chunk: in registers or, where keys need them all, in its warp's part of the
 // shared memory that later takes the sums. A lane reads there what it wrote itself.
 template <int chunks, bool shared>
 struct lane_query {
+    static constexpr int parts = chunks;
     uint4 data[chunks];
     __device__ __forceinline__ explicit lane_query(float *) {
     }
@@ -37,6 +43,7 @@ struct lane_query {
 };
 template <int chunks>
 struct lane_query<chunks, true> {
+    static constexpr int parts = chunks;
     uint32_t at;
     __device__ __forceinline__ explicit lane_query(float *shared)
         : at(bw_shared_address((uint4 *)shared + threadIdx.x % 32)) {
@@ -57,10 +64,16 @@ struct lane_query<chunks, true> {
 template <typename T, int padded>
 struct key_tile {
     static constexpr int k_chunks = padded / 32, v_chunks = padded / 64, k_chunk = 32, v_chunk = 64, per_load = 8;
+    static constexpr int v_per_load = per_load;
     uint4 k[2][k_chunks], v[4][v_chunks];
 
+    static constexpr bool scaled = false;
     using query = lane_query<k_chunks, (padded > 192)>;
 
+    // The first element of a lane's part j of q.
+    static __device__ __forceinline__ int query_element(int j, int c) {
+        return k_chunk * j + per_load * c;
+    }
     static __device__ __forceinline__ int v_key(int i, int c) {
         return 2 * c + i % 2 + i / 2 * 8;
     }
@@ -161,10 +174,15 @@ struct split_sums {
 template <int padded>
 struct key_tile<float, padded> {
     static constexpr int k_chunks = padded / 16, v_chunks = padded / 32, k_chunk = 16, v_chunk = 32, per_load = 4;
+    static constexpr int v_per_load = per_load;
     uint4 k[2][k_chunks], v[4][v_chunks];
 
+    static constexpr bool scaled = false;
     using query = lane_query<k_chunks, false>;
 
+    static __device__ __forceinline__ int query_element(int j, int c) {
+        return k_chunk * j + per_load * c;
+    }
     static __device__ __forceinline__ int v_key(int i, int c) {
         return 4 * i + c;
     }
@@ -233,11 +251,14 @@ struct step_reader {
     using tile = key_tile<T, padded>;
     const T *from_k, *from_v;
     int key_elems, head_dim;
+    const float *from_scale;  // of tiles that have scales, as is the number of K/V heads
+    int kv_heads;
 
     // To what lies so many keys further on, or back.
     __device__ __forceinline__ void skip(int keys) {
         from_k += (int64_t)keys * key_elems;
         from_v += (int64_t)keys * key_elems;
+        if constexpr (tile::scaled) from_scale += (int64_t)keys * kv_heads;
     }
 
     __device__ __forceinline__ void load_k(tile (&to)[tiles], int left) const {
@@ -250,8 +271,12 @@ struct step_reader {
                 for (int j = 0; j < tile::k_chunks; j++) {
                     const bool there =
                         u * tile_keys + i * 8 + r < left && j * tile::k_chunk + c * tile::per_load < head_dim;
-                    to[u].k[i][j] = load_there(from_k + (u * tile_keys + i * 8) * key_elems + j * tile::k_chunk, there);
+                    load_there(from_k + (u * tile_keys + i * 8) * key_elems + j * tile::k_chunk, there, to[u].k[i][j]);
                 }
+            }
+            if constexpr (tile::scaled) {
+                const bool there = u * tile_keys + tile::scale_key(r, c) < left;
+                to[u].scale = there ? __ldg(from_scale + u * tile_keys * kv_heads) : 0.0f;
             }
         }
     }
@@ -264,9 +289,9 @@ struct step_reader {
 #pragma unroll
                 for (int g = 0; g < tile::v_chunks; g++) {
                     const bool there =
-                        u * tile_keys + tile::v_key(i, c) < left && g * tile::v_chunk + r * tile::per_load < head_dim;
-                    to[u].v[i][g] =
-                        load_there(from_v + (u * tile_keys + tile::v_key(i, 0)) * key_elems + g * tile::v_chunk, there);
+                        u * tile_keys + tile::v_key(i, c) < left && g * tile::v_chunk + r * tile::v_per_load < head_dim;
+                    load_there(from_v + (u * tile_keys + tile::v_key(i, 0)) * key_elems + g * tile::v_chunk, there,
+                               to[u].v[i][g]);
                 }
             }
         }
@@ -277,6 +302,7 @@ struct step_reader {
 template <int padded>
 struct decode_sums {
     float out[padded / 16][4], top[2], sum[2];
+    uint32_t unit;  // of tiles that have scales
 };
 
 // Scores become weights; what was summed so far shrinks with them.
@@ -341,11 +367,13 @@ BW_DEVICE void walk_keys(step_reader<T, padded, tiles> &reader, key_tile<T, padd
         const int more = next(reader, left);
         if (more > 0) reader.load_k(step, more);
         weigh<padded>(score, left, scale, sums);
+        if constexpr (key_tile<T, padded>::scaled) scale_weights(step, score, sums);
 #pragma unroll
         for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out, sums.sum);
         left = more;
         if (more > 0) reader.load_v(step, more);
     }
+    if constexpr (key_tile<T, padded>::scaled) scale_values(step[0], sums);
 }
 
 // The next step of a warp that takes one of every `pace` keys' steps.

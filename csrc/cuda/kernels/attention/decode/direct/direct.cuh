@@ -11,7 +11,10 @@
 //     several heads lie together in memory, which heads that do not keep step read piecemeal.)
 //   - of entries with lengths of their own a block takes one part or, where that is faster, a run of them, whose next
 //     keys are on their way while a part ends (runs.cc).
-#include "cuda/kernels/attention/decode/key_tiles.cuh"
+#pragma once
+
+#include "cuda/kernels/attention/decode/direct/key_tiles.cuh"
+#include "cuda/kernels/common/element8.cuh"
 
 namespace {
 
@@ -36,9 +39,14 @@ struct direct_work {
     float scale;
     bw_decode_exchange exchange;
     direct_pool pool;
+    const float *k_scale, *v_scale;
+    int64_t batch_scales;  // from one entry to the next
+    unsigned chunks;       // of 8 query heads, each for a column of its own: 1 of caches without scales
 };
 
-// What a warp takes of its column's pool: it asks for a tile one ahead, so that the answer is there when it is needed.
+// What a warp takes of its column's pool, a step of `tiles` at a time: it asks for one ahead, so that the answer is
+// there when it is needed.
+template <int tiles>
 struct tile_taker {
     const direct_work &work;
     unsigned next_tile;  // lane 0's
@@ -51,11 +59,11 @@ struct tile_taker {
         const unsigned got = __shfl_sync(bw_all_lanes, next_tile, 0);
         if (got >= work.pool.tiles) return -1;
         ask();
-        return work.pool.first + (int)got * tile_keys;
+        return work.pool.first + (int)got * (tiles * tile_keys);
     }
     // With the last question of all the count comes back to 0. (The column is worked out anew: registers are short.)
     __device__ __forceinline__ void ask() {
-        unsigned *taken = work.pool.taken + (blockIdx.z * work.kv_heads + blockIdx.x);
+        unsigned *taken = work.pool.taken + (blockIdx.z * gridDim.x + blockIdx.x);
         if (threadIdx.x % 32 == 0) next_tile = atomicInc(taken, work.pool.takes - 1);
     }
 };
@@ -66,6 +74,7 @@ template <typename T, int padded, int tiles, int warps, int resident, bool runs,
 __global__ void __launch_bounds__(warps * 32, resident)
     attention_decode_direct_kernel(const __grid_constant__ direct_work work) {
     using tile = key_tile<T, padded>;
+    using wide = typename bw_wide_type<T>::type;
     using cells_type = bw_decode_cells<group_heads, padded, 1, warps>;
     constexpr int pace = warps * tiles * tile_keys;
     // Registers allow most blocks to know the next part early, and to ask for its query and values before a part's end.
@@ -92,24 +101,42 @@ __global__ void __launch_bounds__(warps * 32, resident)
     reader.key_elems = (int)work.kv_heads * head_dim;
     reader.head_dim = head_dim;
     tile step[tiles];
-    uint4 query_bits[tile::k_chunks];
+    uint4 query_bits[tile::query::parts];
     int64_t column;
     int left;
+    // Of caches without scales a K/V head's query heads are one chunk.
+    unsigned kv_head = blockIdx.x, chunk = 0;
+    int heads = group;
+    if constexpr (tile::scaled) {
+        reader.kv_heads = (int)work.kv_heads;
+        kv_head = blockIdx.x / work.chunks;
+        chunk = blockIdx.x - kv_head * work.chunks;
+        heads = min(group_heads, group - (int)chunk * group_heads);
+    }
+    const auto row_of = [&](int in_entry) {
+        return ((int64_t)in_entry * work.kv_heads + kv_head) * group + chunk * group_heads;
+    };
     const auto ask_first = [&] {
-        column = (int64_t)entry * work.kv_heads + blockIdx.x;
+        column = tile::scaled ? (int64_t)entry * gridDim.x + blockIdx.x : (int64_t)entry * work.kv_heads + blockIdx.x;
         left = keys - warp * tiles * tile_keys;
-        const int64_t at = (int64_t)entry * work.batch_elems + (int64_t)blockIdx.x * head_dim +
-                           (int64_t)(first + warp * tiles * tile_keys) * reader.key_elems;
+        const int key = first + warp * tiles * tile_keys;
+        const int64_t at =
+            (int64_t)entry * work.batch_elems + (int64_t)kv_head * head_dim + (int64_t)key * reader.key_elems;
+        if constexpr (tile::scaled) {
+            reader.from_scale = (c < 2 ? work.k_scale : work.v_scale) + (int64_t)entry * work.batch_scales + kv_head +
+                                (int64_t)(key + tile::scale_key(r, c)) * reader.kv_heads;
+        }
         reader.from_k = (const T *)work.k + at + r * reader.key_elems + c * tile::per_load;
-        reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::per_load;
+        reader.from_v = (const T *)work.v + at + tile::v_key(0, c) * reader.key_elems + r * tile::v_per_load;
         reader.load_k(step, left);
     };
     const auto ask_rest = [&] {
-        const T *from_q = (const T *)work.q + (column * group + r) * head_dim + c * tile::per_load;
+        const wide *from_q = (const wide *)work.q + (row_of(entry) + r) * head_dim;
 #pragma unroll
-        for (int j = 0; j < tile::k_chunks; j++) {
-            const bool there = r < group && j * tile::k_chunk + c * tile::per_load < head_dim;
-            query_bits[j] = there ? bw_load_cached(from_q + j * tile::k_chunk) : make_uint4(0, 0, 0, 0);
+        for (int j = 0; j < tile::query::parts; j++) {
+            const int element = tile::query_element(j, c);
+            const bool there = r < heads && element < head_dim;
+            query_bits[j] = there ? bw_load_cached(from_q + element) : make_uint4(0, 0, 0, 0);
         }
         reader.load_v(step, left);
     };
@@ -120,7 +147,7 @@ __global__ void __launch_bounds__(warps * 32, resident)
     for (;;) {
         typename tile::query query(cell_memory + warp * group_heads * cells_type::stride);
 #pragma unroll
-        for (int j = 0; j < tile::k_chunks; j++) query.set(j, query_bits[j]);
+        for (int j = 0; j < tile::query::parts; j++) query.set(j, query_bits[j]);
         const int own_entry = entry;
         const unsigned own = split_of;
         unsigned ticket = 0;
@@ -130,9 +157,9 @@ __global__ void __launch_bounds__(warps * 32, resident)
 
         decode_sums<padded> sums = {};
         if constexpr (shares) {
-            tile_taker taker(work);
+            tile_taker<tiles> taker(work);
             const int end = first + keys;
-            int at = first + warp * tile_keys;
+            int at = first + warp * tiles * tile_keys;
             walk_keys(reader, step, query, left, work.scale, sums, [&](auto &tile_reader, int) {
                 int to = at + pace, count = end - to;
                 if (count <= 0) {
@@ -156,13 +183,13 @@ __global__ void __launch_bounds__(warps * 32, resident)
         }
         spread<tile>(sums, cells);
         bw_decode_place place;
-        place.row0 = ((int64_t)own_entry * work.kv_heads + blockIdx.x) * group;
-        place.heads = group;
+        place.row0 = row_of(own_entry);
+        place.heads = heads;
         place.split = (int)(own & 0xffff);
         place.splits = (int)(own >> 16);
         // Of a divided entry's splits all but the last one end their runs, and may wait for others.
         if (runs) ticket = (unsigned)(place.splits - 1 - place.split);
-        bw_decode_finish(cells, work.exchange, place, {head_dim, true}, ticket, runs, (T *)work.out);
+        bw_decode_finish(cells, work.exchange, place, {head_dim, true}, ticket, runs, (wide *)work.out);
         if (!more) return;
         __syncthreads();  // all have read the cells
         if constexpr (!ample) ask_rest();
@@ -180,11 +207,11 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
         if (plan.own_keys > 0)
             function = attention_decode_direct_kernel<T, padded, tiles, warps, resident, false, true>;
     }
-    bw_cuda_kernel *kernel =
-        bw_choose(out, function,
-                  plan.parts > 0 ? dim3((unsigned)shape.kv_heads, (unsigned)(plan.runs > 0 ? plan.runs : plan.parts))
-                                 : dim3((unsigned)shape.kv_heads, (unsigned)plan.splits, (unsigned)shape.batch),
-                  dim3(warps * 32), plan.shared_bytes, work);
+    const unsigned heads = (unsigned)(shape.kv_heads * plan.chunks);
+    bw_cuda_kernel *kernel = bw_choose(out, function,
+                                       plan.parts > 0 ? dim3(heads, (unsigned)(plan.runs > 0 ? plan.runs : plan.parts))
+                                                      : dim3(heads, (unsigned)plan.splits, (unsigned)shape.batch),
+                                       dim3(warps * 32), plan.shared_bytes, work);
     bw_decode_place_operands<direct_work>(kernel);
     bw_choose_place(kernel, 0, offsetof(direct_work, parts), bw_decode_from_parts(plan));
     bw_decode_place_exchange(kernel, 0, offsetof(direct_work, exchange), plan);
@@ -192,13 +219,14 @@ bw_status choose(const bw_attention_shape &shape, const bw_decode_plan &plan, co
         bw_choose_place(kernel, 0, offsetof(direct_work, pool.taken),
                         bw_from_scratch(plan.columns * (int64_t)sizeof(unsigned)));
     }
+    if constexpr (bw_is_narrow<T>) {
+        bw_choose_place(kernel, 0, offsetof(direct_work, k_scale), bw_from_operand(BW_ATTENTION_K_SCALE));
+        bw_choose_place(kernel, 0, offsetof(direct_work, v_scale), bw_from_operand(BW_ATTENTION_V_SCALE));
+    }
     return BW_OK;
 }
 
-}  // namespace
-
-bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shape, const bw_decode_plan &plan,
-                                  const bw_decode_exchange &exchange, bw_cuda_launch_spec *out) {
+direct_work make_work(const bw_attention_shape &shape, const bw_decode_plan &plan, const bw_decode_exchange &exchange) {
     direct_work work = {};
     work.by_parts = plan.parts > 0;
     work.batch_elems = shape.keys * shape.kv_heads * shape.head_dim;
@@ -209,22 +237,17 @@ bw_status bw_decode_direct_choose(bw_dtype dtype, const bw_attention_shape &shap
     work.head_dim = (uint16_t)shape.head_dim;
     work.scale = shape.scale;
     work.exchange = exchange;
+    work.batch_scales = shape.keys * shape.kv_heads;
+    work.chunks = (unsigned)plan.chunks;
     if (plan.own_keys > 0) {
+        const int step_keys = plan.step_keys / plan.warps;
         work.split_keys = (int)plan.own_keys;
         work.keys = work.pool.first = (int)(plan.own_keys * plan.splits);
         work.pool.keys = (int)shape.keys;
-        work.pool.tiles = (unsigned)bw_ceil_div(shape.keys - work.pool.first, tile_keys);
+        work.pool.tiles = (unsigned)bw_ceil_div(shape.keys - work.pool.first, step_keys);
         work.pool.takes = work.pool.tiles + (unsigned)(plan.splits * plan.warps);
     }
-    if (dtype == BW_FP32) return choose<float, 64, 1, 4, 2>(shape, plan, work, out);
-    return bw_cuda_by_half_type(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        if (shape.head_dim > 192) return choose<T, 256, 1, 8, 1>(shape, plan, work, out);
-        if (shape.head_dim > 128) return choose<T, 192, 1, 8, 1>(shape, plan, work, out);
-        if (plan.warps == 12) return choose<T, 128, 1, 12, 1>(shape, plan, work, out);
-        if (shape.head_dim > 64 && plan.warps == 8) return choose<T, 128, 1, 8, 1>(shape, plan, work, out);
-        if (shape.head_dim > 64) return choose<T, 128, 1, 4, 3>(shape, plan, work, out);
-        if (plan.warps == 4) return choose<T, 64, 1, 4, 4>(shape, plan, work, out);
-        return choose<T, 64, 1, 8, 2>(shape, plan, work, out);
-    });
+    return work;
 }
+
+}  // namespace

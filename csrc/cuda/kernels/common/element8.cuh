@@ -1,0 +1,99 @@
+// Elements of 8 bits in kernels: E4M3 (bw_e4m3) and whole numbers (int8_t), as FP16, which holds them exactly.
+#pragma once
+
+#include "base/types/convert.h"
+#include "cuda/kernels/common/element.cuh"
+
+struct bw_e4m3 {
+    uint8_t bits;
+};
+
+// What operations of such caches compute with: the type of matrix products' factors, of queries and of results.
+template <typename T>
+struct bw_wide_type {
+    using type = T;
+};
+template <>
+struct bw_wide_type<bw_e4m3> {
+    using type = __half;
+};
+template <>
+struct bw_wide_type<int8_t> {
+    using type = __half;
+};
+template <typename T>
+constexpr bool bw_is_narrow = sizeof(T) == 1;
+
+BW_DEVICE float bw_to_float(bw_e4m3 value) {
+    return bw_fp8_e4m3_to_float(value.bits);
+}
+BW_DEVICE float bw_to_float(int8_t value) {
+    return (float)value;
+}
+
+// A pair of FP16, times another or less another.
+BW_DEVICE uint32_t bw_pair_product(uint32_t a, uint32_t b) {
+    uint32_t result;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+BW_DEVICE uint32_t bw_pair_difference(uint32_t a, uint32_t b) {
+    uint32_t result;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+
+// Four elements of a word, as pairs: bytes 0 and 2, then 1 and 3; so many times their value. (The instruction that
+// converts E4M3 is slow: decode took 3.4 times as long with it.)
+//
+// E4M3's bits, moved to where FP16 has them, are 2^-8 of the number; a NaN would be 480. Of numbers up to 448 the 140
+// fold still is one of FP16, exactly; of 480 it is an infinity.
+template <typename T>
+constexpr float bw_widened = 1.0f;
+template <>
+constexpr float bw_widened<bw_e4m3> = 140.0f;
+
+BW_DEVICE void bw_widen(uint32_t word, uint32_t (&out)[2], bw_e4m3) {
+    constexpr uint32_t signs = 0x80008000u, others = 0x3f803f80u, factor = 0x78607860u;  // 140 * 2^8
+    out[0] = bw_pair_product(((word << 8) & signs) | ((word << 7) & others), factor);
+    out[1] = bw_pair_product((word & signs) | ((word >> 1) & others), factor);
+}
+// A byte in the mantissa of 1024 makes 1024 + byte.
+BW_DEVICE uint32_t bw_from_1152(uint32_t word) {
+    constexpr uint32_t bytes = 0x00ff00ffu, offset = 0x64806480u;  // 1024 + 128
+    uint32_t sum;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(sum) : "r"(word), "r"(bytes), "r"(offset));  // word & bytes ^ offset
+    return bw_pair_difference(sum, offset);
+}
+BW_DEVICE void bw_widen(uint32_t word, uint32_t (&out)[2], int8_t) {
+    out[0] = bw_from_1152(word);
+    out[1] = bw_from_1152(word >> 8);
+}
+
+// Four numbers to the nearest, the even one of two; none is beyond the type's largest by more than a rounding.
+BW_DEVICE uint32_t bw_narrow(const float (&in)[4], bw_e4m3) {
+#if __CUDA_ARCH__ >= 890
+    uint16_t low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(in[1]), "f"(in[0]));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(in[3]), "f"(in[2]));
+    return low | (uint32_t)high << 16;
+#else
+    uint32_t word = 0;
+    for (int i = 0; i < 4; i++) word |= (uint32_t)bw_float_to_fp8_e4m3(in[i]) << 8 * i;
+    return word;
+#endif
+}
+BW_DEVICE uint32_t bw_narrow(const float (&in)[4], int8_t) {
+    uint32_t whole[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) whole[i] = __float_as_uint(in[i] + 12582912.0f);  // 1.5 * 2^23: in the lowest byte
+    return __byte_perm(__byte_perm(whole[0], whole[1], 0x0040), __byte_perm(whole[2], whole[3], 0x0040), 0x5410);
+}
+
+// bw_cuda_by_type (element.cuh), of what a cache holds.
+template <typename Body>
+static bw_status bw_cuda_by_cache_type(bw_dtype dtype, Body body) {
+    if (dtype == BW_FP8_E4M3) return body(bw_type<bw_e4m3>{});
+    if (dtype == BW_INT8) return body(bw_type<int8_t>{});
+    return bw_cuda_by_type(dtype, body);
+}
