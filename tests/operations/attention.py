@@ -50,7 +50,8 @@ GRID_DECODES = {"cpu": (37, [21, 1, 16]), "cuda": (1301, [517, 1, 1733, 16, 130]
 
 
 def attention(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    q, k, v = x["q"], x["k"], x["v"]
+    q = x["q"]
+    k, v = (x[name] * x[f"{name}_scale"][..., None] if f"{name}_scale" in x else x[name] for name in "kv")
     batch, queries, heads, dim = q.shape
     keys, groups = k.shape[1:3]
     # The query heads of a K/V head together: batch, K/V head, query head, query, dim or key. Their rows are one matrix.

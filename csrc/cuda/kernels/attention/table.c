@@ -6,6 +6,8 @@
  *                      split     the same in FP32 on tensor cores, three products in TF32 for one (prefill/tf32.cu)
  *                      hopper    the same on Hopper's own instructions: copies, products and softmax of different
  *                                warpgroups at once (prefill/hopper_sm90.cu)
+ *                      hopper_fp8   the same over a cache in E4M3, whose products take it as it is
+ *                                (prefill/fp8_sm90.cu)
  *   attention_decode   simple, split, grouped   float arithmetic, a key a warp at a time: what dividing the keys and
  *                                sharing them are worth (decode/ladder.cu)
  *                      splitkv   tensor cores, every byte asked for early; the keys divided among as many blocks as
@@ -16,7 +18,10 @@
  *                                (decode/cluster_sm90.cu) */
 #include "cuda/kernels/attention/attention.h"
 
-enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+enum {
+    PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16),
+    WITH_NARROW = PRECISIONS | BW_MASK(FP8_E4M3) | BW_MASK(INT8) /* K and V become floats as they are read */
+};
 
 BW_CUDA_PREPARE(unfused, bw_unfused_choose)
 BW_CUDA_PREPARE(strided, bw_prefill_strided_choose)
@@ -30,10 +35,10 @@ BW_CUDA_PREPARE(grouped, bw_decode_grouped_choose)
 BW_CUDA_PREPARE(cluster, bw_decode_cluster_choose)
 
 /* The variants of ladder.cu, which refuse alike. */
-#define ROWS(variant_name, ...)                                                             \
-    {                                                                                       \
-        .name = #variant_name, .precisions = PRECISIONS, .refuses = bw_prefill_rows_refuse, \
-        BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                            \
+#define ROWS(variant_name, takes, ...)                                                                      \
+    {                                                                                                       \
+        .name = #variant_name, .precisions = takes, .rounds_once = true, .refuses = bw_prefill_rows_refuse, \
+        BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                                            \
     }
 
 static const bw_variant prefill_rows[] = {
@@ -45,18 +50,19 @@ static const bw_variant prefill_rows[] = {
      .scratch_bytes = bw_unfused_scratch_bytes,
      .extra_cost = bw_unfused_extra_cost,
      BW_CUDA_HOOKS(unfused)},
-    ROWS(strided, .text = "online softmax, a query a warp; each lane walks its own key's row",
+    ROWS(strided, PRECISIONS, .text = "online softmax, a query a warp; each lane walks its own key's row",
          .prediction = {.changes = "online softmax: nothing in memory but the operands; a lane walks its own key's row",
                         .predicted = 0.015,
                         .because =
                             "a load of K touches 32 lines, and nothing is shared between queries: that costs far more "
                             "than the traffic of the scores, and unfused has tensor cores"}),
-    ROWS(shared, .text = "online softmax, a query a warp; K and V tiles through shared memory",
+    ROWS(shared, WITH_NARROW, .text = "online softmax, a query a warp; K and V tiles through shared memory",
          .prediction = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 8 queries",
                         .predicted = 1.1,
                         .because =
                             "32 lanes read one column of the tile, which is one bank: as many turns as lines before"}),
-    ROWS(padded, .text = "online softmax, a query a warp; K and V tiles through shared memory, rows padded",
+    ROWS(padded, WITH_NARROW,
+         .text = "online softmax, a query a warp; K and V tiles through shared memory, rows padded",
          .prediction = {.changes = "rows of head_dim + 1 floats in shared memory: no bank conflicts",
                         .predicted = 7.0,
                         .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
@@ -92,6 +98,19 @@ static const bw_variant prefill_rows[] = {
      .refuses = bw_hopper_refuses,
      .scratch_bytes = bw_hopper_scratch_bytes,
      BW_CUDA_HOOKS(bw_hopper)},
+    {.name = "hopper_fp8",
+     .text = "online softmax on Hopper's tensor cores, queries, keys, weights and values in E4M3",
+     .prediction =
+         {.changes = "both products of E4M3 factors by wgmma; a kernel before it transposes V",
+          .predicted = 100.0,
+          .because = "wgmma in E4M3 has twice the rate of FP16, of which softmax leaves 1.5 times what hopper reaches: "
+                     "some 900 TFLOP/s; CUDA cores reach 9",
+          .at = "fp8_e4m3 batch=1 seq_len=4096 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
+     .precisions = BW_MASK(FP8_E4M3),
+     .refuses = bw_prefill_fp8_refuses,
+     .scratch_bytes = bw_prefill_fp8_scratch_bytes,
+     .extra_cost = bw_prefill_fp8_extra_cost,
+     BW_CUDA_HOOKS(bw_prefill_fp8)},
 };
 
 static const bw_variant decode_rows[] = {
