@@ -15,7 +15,10 @@ from common import machine, measure, show, table
 
 from bwprof import _core
 
-HEADS = {128: {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}, 64: {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}}
+HEADS = {
+    128: {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128},
+    64: {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64},
+}
 KERNELS = {"fp16": "hopper", "fp8_e4m3": "hopper_fp8"}
 
 
@@ -53,7 +56,9 @@ def main() -> None:
                         speeds.append([name, "causal" if causal else "full", precision, *figures])
             for keys in (256, 2048, 16384):
                 few = {"batch": 1, "seq_len": 128, "kv_len": keys, **heads, "causal": 0}
-                errors.append([f"{keys} keys x {heads['head_dim']}", *(relative_error(device, p, few) for p in KERNELS)])
+                errors.append(
+                    [f"{keys} keys x {heads['head_dim']}", *(relative_error(device, p, few) for p in KERNELS)]
+                )
     table("Prefill", ["tokens and heads", "mask", "precision", "us", "TFLOP/s", "x FP16"], speeds)
     table("Error, % of the results' size", ["rows", *KERNELS], errors)
 

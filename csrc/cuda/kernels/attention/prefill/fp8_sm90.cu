@@ -4,10 +4,11 @@
 //             once, a tile of 128 keys after the other, and lies behind its scales as shared memory is to hold it. The
 //             order of its keys is the one in which a thread's scores become a fragment of weights: nothing has to be
 //             exchanged between threads;
-//   attend    queries are rounded to E4M3 as they are read, each row by its largest element, and stay in registers. A
-//             score takes its key's scale before softmax, a weight its value's behind it.
+//   attend    queries are rounded to E4M3 as they are read, each pair of rows by its largest element, and stay in
+//             registers. A score takes its key's scale before softmax, a weight its value's behind it.
 // Weights times scales of values are rounded to E4M3: exponents are taken relative to a maximum that holds the tile's
-// largest scale of a value, so that what is rounded is 2^8 at most, and that much only for a short time.
+// largest scale of a value. Tiles behind the first stand on the maximum so far, so that none has to find its own: their
+// sums say when weights leave E4M3's range, and then they are worked out again.
 #include "cuda/kernels/attention/attention.h"
 
 #include "cuda/kernels/attention/prefill/hopper.cuh"
@@ -16,13 +17,19 @@ namespace {
 
 constexpr int keys = 128;  // of a tile: a row of the transposed V is a panel's
 constexpr int consumers = 2, stage_count = 4;
-constexpr float most = 448.0f;                            // of E4M3
-constexpr float weight_lift = 4.0f, weight_slack = 4.0f;  // powers of 2: a new maximum's weight, and how it may rise
+constexpr float most = 448.0f;       // of E4M3
+constexpr float weight_lift = 4.0f;  // the power of 2 that is the largest weight of a tile with a new maximum
+#ifndef POLY
+#define POLY 4
+#endif
+constexpr int polynomial_of = POLY;
 constexpr int64_t counters_bytes = 128;
 
-// A tile's scales, of keys and then of values, and the power of 2 that is the largest of the latter.
+// A tile's scales. Those of values are relative to the largest, 2^power.
 struct tile_scales {
-    float of_keys[keys], of_values[keys], largest, unused[3];
+    float of_keys[keys];
+    __half of_values[keys];
+    float power, inverse, unused[2];
 };
 
 template <int padded>
@@ -38,10 +45,19 @@ struct fp8_layout {
     static constexpr int shared_bytes = bw_panels_spare + task_at + 16;
 };
 
+// Two pairs become four bytes.
+BW_DEVICE uint32_t round_to_e4m3(uint32_t low, uint32_t high) {
+    uint32_t word;
+    asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f16x2 a, %1;\ncvt.rn.satfinite.e4m3x2.f16x2 b, %2;\n"
+        "mov.b32 %0, {a, b};\n}"
+        : "=r"(word)
+        : "r"(low), "r"(high));
+    return word;
+}
 BW_DEVICE uint32_t round_to_e4m3(float a, float b, float c, float d) {
     uint32_t word;
-    asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
-        "mov.b32 %0, {low, high};\n}"
+    asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f32 a, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 b, %4, %3;\n"
+        "mov.b32 %0, {a, b};\n}"
         : "=r"(word)
         : "f"(a), "f"(b), "f"(c), "f"(d));
     return word;
@@ -84,12 +100,13 @@ __global__ void __launch_bounds__(prepare_threads)
         tile[key][column / 4 + 2] = bits.z;
         tile[key][column / 4 + 3] = bits.w;
     }
+    float own = 0.0f;
     if (thread < keys) {
         const bool there = key0 + thread < shape.keys;
         const int64_t row = row0 + (key0 + thread) * shape.kv_heads;
-        float largest = there ? v_scale[row] : 0.0f;
+        own = there ? v_scale[row] : 0.0f;
         scales->of_keys[thread] = there ? k_scale[row] : 0.0f;
-        scales->of_values[thread] = largest;
+        float largest = fabsf(own);
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) {
             largest = fmaxf(largest, __shfl_xor_sync(bw_all_lanes, largest, offset));
@@ -97,10 +114,12 @@ __global__ void __launch_bounds__(prepare_threads)
         warp_largest[thread / 32] = largest;
     }
     __syncthreads();
-    if (thread == 0) {
+    if (thread < keys) {
         float largest = 1e-30f;  // of scales that are all 0, too
         for (float one : warp_largest) largest = fmaxf(largest, one);
-        scales->largest = log2f(largest);
+        scales->of_values[thread] = __float2half_rn(own / largest);
+        scales->power = log2f(largest);
+        scales->inverse = 1.0f / largest;
     }
     // Four rows of V's transpose, and 16 keys of theirs: those that four lanes have of two neighboring fragments.
     for (int i = thread; i < padded / 4 * (keys / 16); i += prepare_threads) {
@@ -161,49 +180,78 @@ BW_DEVICE float2 shared_pair(uint32_t at) {
     return pair;
 }
 
+BW_DEVICE uint32_t shared_word(uint32_t at) {
+    uint32_t word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(at));
+    return word;
+}
+
+BW_DEVICE __half2 half2_of(uint32_t bits) {
+    __half2 pair;
+    memcpy(&pair, &bits, sizeof pair);
+    return pair;
+}
+BW_DEVICE uint32_t bits_of(__half2 pair) {
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+// 2^x of FP16 to 2^-7 of itself, by other units than bw_exp2's. Below 2^-14 it is 2^-14, and above 2^15 or of a NaN
+// that much or more.
+BW_DEVICE __half2 exp2_pair(__half2 x) {
+    const auto both = [](unsigned short bits) { return __half2half2(__ushort_as_half(bits)); };
+    const __half2 magic = both(0x6600);  // 1536: the last place of a sum with it is a whole number's
+    x = __hmin2_nan(__hmax2_nan(x, both(0xcb00)), both(0x4b80));  // -14 and 15
+    const __half2 whole = __hadd2(x, magic);
+    const __half2 rest = __hsub2(x, __hsub2(whole, magic));  // from -1/2 to 1/2
+    const __half2 power = __hfma2(rest, __hfma2(rest, both(0x33ab), both(0x399c)), both(0x3c00));
+    return half2_of(bits_of(power) + (bits_of(whole) << 10 & 0xfc00fc00u));
+}
+
 template <int padded>
 struct fp8_products {
     using layout = fp8_layout<padded>;
     static constexpr bool scales_beside_keys = true;
     static constexpr int query_steps = padded / 32, key_steps = keys / 32;
+    static constexpr int values_at = (int)offsetof(tile_scales, of_values);
     float out[padded / 8][4], scores[keys / 8][4];
     uint32_t weights[key_steps][4], query[query_steps][4];
+    uint32_t pairs[keys / 8][2];  // of FP16: weights times values' scales
     float top[2], sum[2], shrink[2];
-    float factor[2];  // of a row's scores, beside their keys'
+    float factor;  // of scores, beside their keys'
     uint32_t shared;
     int group;
     const __half *q;
     int head_dim;
     float scale;
 
-    // Two rows of Q, `stride` apart eight times, become fragments.
+    // Two rows of Q, eight apart, become fragments.
     __device__ __forceinline__ void begin(int64_t at, int64_t stride, int row, int rows) {
         const int column = (int)threadIdx.x % 4 * 4;
+        uint2 bits[query_steps][4];
+        float largest = 1e-9f;  // of rows of zeros, too; less than FP16 has
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint2 bits[query_steps][2];
-            float largest = 1e-9f;  // of a row of zeros, too; less than FP16 has
+        for (int i = 0; i < query_steps; i++) {
 #pragma unroll
-            for (int i = 0; i < query_steps; i++) {
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    const bool there = row + 8 * half < rows && 32 * i + 16 * j + column < head_dim;
-                    const __half *from = q + at + (row + 8 * half) * stride + 32 * i + 16 * j + column;
-                    bits[i][j] = there ? __ldg((const uint2 *)from) : make_uint2(0, 0);
-                    const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
-                    largest = fmaxf(largest, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(b.x), fabsf(b.y))));
-                }
+            for (int j = 0; j < 4; j++) {
+                const int from_row = row + j % 2 * 8, from_column = 32 * i + j / 2 * 16 + column;
+                const bool there = from_row < rows && from_column < head_dim;
+                bits[i][j] =
+                    there ? __ldg((const uint2 *)(q + at + from_row * stride + from_column)) : make_uint2(0, 0);
+                const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
+                largest = fmaxf(largest, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(b.x), fabsf(b.y))));
             }
-            largest = bw_quad_max(largest);
-            const float up = most / largest;
-            factor[half] = largest / most * scale;
+        }
+        largest = bw_quad_max(largest);
+        const float up = most / largest;
+        factor = largest / most * scale;
 #pragma unroll
-            for (int i = 0; i < query_steps; i++) {
+        for (int i = 0; i < query_steps; i++) {
 #pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
-                    query[i][2 * j + half] = round_to_e4m3(a.x * up, a.y * up, b.x * up, b.y * up);
-                }
+            for (int j = 0; j < 4; j++) {
+                const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
+                query[i][j] = round_to_e4m3(a.x * up, a.y * up, b.x * up, b.y * up);
             }
         }
     }
@@ -227,58 +275,89 @@ struct fp8_products {
         for (int i = 0; i < key_steps; i++) bw_product(out, weights[i], v + 2 * i, i != 0 || more, bw_e4m3());
         bw_products_commit();
     }
-    // Scores to weights times scales of values, in place; the rest as in hopper_products.
+    // A pair of a row's exponents to its weights; `part` is what the row's sum gets.
+    __device__ __forceinline__ uint32_t weigh(float even, float odd, uint32_t of_values, __half2 &part,
+                                              bool by_polynomial = false) {
+        const __half2 pair =
+            by_polynomial ? exp2_pair(__floats2half2_rn(even, odd)) : __floats2half2_rn(bw_exp2(even), bw_exp2(odd));
+        part = __hadd2(part, pair);
+        return bits_of(__hmul2(pair, half2_of(of_values)));
+    }
+    // All on the maxima so far; false for the warp where a weight may not be E4M3's.
+    __device__ __forceinline__ bool weigh_quickly(uint32_t scales, const float (&addend)[2], float inverse) {
+        const int column = (int)threadIdx.x % 4 * 2;
+        __half2 part[2] = {};
+#pragma unroll
+        for (int n = 0; n < keys / 8; n++) {
+            const float2 of_keys = shared_pair(scales + (8 * n + column) * (int)sizeof(float));
+            const uint32_t of_values = shared_word(scales + values_at + (8 * n + column) * (int)sizeof(__half));
+            const float even = of_keys.x * factor, odd = of_keys.y * factor;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                pairs[n][half] = weigh(fmaf(scores[n][2 * half], even, addend[half]),
+                                       fmaf(scores[n][2 * half + 1], odd, addend[half]), of_values, part[half],
+                                       n % polynomial_of == polynomial_of - 1);
+            }
+        }
+        const float2 first = __half22float2(part[0]), second = __half22float2(part[1]);
+        const bool fits = first.x <= most && first.y <= most && second.x <= most && second.y <= most;
+        if (!__all_sync(bw_all_lanes, fits)) return false;
+        sum[0] = fmaf(first.x + first.y, inverse, sum[0]);
+        sum[1] = fmaf(second.x + second.y, inverse, sum[1]);
+        shrink[0] = shrink[1] = 1.0f;
+        return true;
+    }
+    // Scores to pairs; the rest as in hopper_products.
     template <bool masked>
     __device__ __forceinline__ void update_softmax(const int (&room)[2], int stage) {
         const int column = (int)threadIdx.x % 4 * 2;
         const uint32_t scales = shared + layout::scales_at + stage * layout::scale_bytes;
-        float best[2] = {-INFINITY, -INFINITY}, reference[2], part[2] = {};
+        const float2 largest = shared_pair(scales + (int)offsetof(tile_scales, power));
+        float addend[2] = {weight_lift + largest.x - top[0], weight_lift + largest.x - top[1]};
+        if (!masked && weigh_quickly(scales, addend, largest.y)) return;
+        float best[2] = {-INFINITY, -INFINITY};
 #pragma unroll
         for (int n = 0; n < keys / 8; n++) {
-            const float2 of_keys = shared_pair(scales + (8 * n + column) * sizeof(float));
+            const float2 of_keys = shared_pair(scales + (8 * n + column) * (int)sizeof(float));
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float &even = scores[n][2 * half], &odd = scores[n][2 * half + 1];
-                even *= of_keys.x;
-                odd *= of_keys.y;
-                if (masked && 8 * n + column > room[half]) even = -INFINITY;
-                if (masked && 8 * n + column + 1 > room[half]) odd = -INFINITY;
-                best[half] = fmaxf(best[half], fmaxf(even, odd));
+            for (int i = 0; i < 4; i++) {
+                float &score = scores[n][i];
+                score *= (i % 2 ? of_keys.y : of_keys.x) * factor;
+                if (masked && 8 * n + column + i % 2 > room[i / 2]) score = -INFINITY;
+                best[i / 2] = fmaxf(best[i / 2], score);
             }
         }
-        const float largest = shared_pair(scales + offsetof(tile_scales, largest)).x;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float highest = fmaf(bw_quad_max(best[half]), factor[half], largest), before = top[half];
-            const bool rises = highest > before + weight_slack;
-            top[half] = rises ? highest : before;
-            reference[half] = bw_softmax_reference(top[half]) - weight_lift;
-            shrink[half] = rises ? bw_exp2(before - bw_softmax_reference(top[half])) : 1.0f;
+            const float before = top[half], reached = bw_quad_max(best[half]) + largest.x;
+            top[half] = fmaxf(before, reached);
+            const float reference = bw_softmax_reference(top[half]);
+            shrink[half] = reached > before ? bw_exp2(before - reference) : 1.0f;
+            addend[half] = weight_lift + largest.x - reference;
         }
+        __half2 part[2] = {};
 #pragma unroll
         for (int n = 0; n < keys / 8; n++) {
-            const float2 of_values = shared_pair(scales + (keys + 8 * n + column) * sizeof(float));
+            const uint32_t of_values = shared_word(scales + values_at + (8 * n + column) * (int)sizeof(__half));
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                float &even = scores[n][2 * half], &odd = scores[n][2 * half + 1];
-                even = bw_exp2(fmaf(even, factor[half], -reference[half]));
-                odd = bw_exp2(fmaf(odd, factor[half], -reference[half]));
-                part[half] += even + odd;
-                even *= of_values.x;
-                odd *= of_values.y;
+                pairs[n][half] = weigh(scores[n][2 * half] + addend[half], scores[n][2 * half + 1] + addend[half],
+                                       of_values, part[half]);
             }
         }
 #pragma unroll
-        for (int half = 0; half < 2; half++) sum[half] = fmaf(sum[half], shrink[half], part[half]);
+        for (int half = 0; half < 2; half++) {
+            const float2 both = __half22float2(part[half]);
+            sum[half] = fmaf(sum[half], shrink[half], (both.x + both.y) * largest.y);
+        }
     }
     __device__ __forceinline__ void round_weights() {
 #pragma unroll
         for (int i = 0; i < key_steps; i++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const float(&low)[4] = scores[4 * i + j / 2 * 2], (&high)[4] = scores[4 * i + j / 2 * 2 + 1];
-                const int half = j % 2 * 2;
-                weights[i][j] = round_to_e4m3(low[half], low[half + 1], high[half], high[half + 1]);
+                const int n = 4 * i + j / 2 * 2;
+                weights[i][j] = round_to_e4m3(pairs[n][j % 2], pairs[n + 1][j % 2]);
             }
         }
     }
