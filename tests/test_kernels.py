@@ -86,7 +86,7 @@ def test_kernel_against_float64(kernel_device, operation, variant, precision):
 GRID_REFUSALS = {"head_dim must be 64 or 128", "wgmma and TMA need compute capability 9.0",
                  "clusters of blocks need compute capability 9.0",
                  "caches of 8 bits must have rows of 16 bytes or a multiple, at most 255 query heads per K/V head and "
-                 "65535 entries"}  # fmt: skip
+                 "65535 entries", "head_dim must be a multiple of 16", "head_dim above 128"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -232,6 +232,61 @@ def test_prefill_follows_scores_that_rise_and_fall_over_many_tiles(precision, he
                 expected = attention(x, case.params, bits)["out"]
             limit = OPERATIONS["attention_prefill"].allowed_error(precision, shape)
             assert excess(found, expected, limit, SPACING[precision]).max() <= 1, variant["name"]
+
+
+NARROW_PREFILL = {"batch": 1, "seq_len": 70, "kv_len": 300, "num_heads": 6, "num_kv_heads": 2, "causal": 1}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp8_e4m3", "int8"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_verify_finds_one_wrong_scale_in_a_prefill(precision, head_dim):
+    """What a kernel writes is right; what it writes from one wrong scale of a key or a value is found to be wrong,
+    however many roundings the kernel is allowed."""
+    shape = NARROW_PREFILL | {"head_dim": head_dim}
+    with _core.Device("cuda") as device:
+        for variant in device.variants("attention_prefill", precision, shape):
+            if variant["refuses"]:
+                continue
+            with _core.Case(device, "attention_prefill", precision, shape, variant=variant["name"], seed=7) as case:
+                assert case.verify()["verified"], variant["name"]
+                bits = case.inputs()
+                for name, factor in (("k_scale", 8.0), ("v_scale", 0.0), ("v_scale", 2.0)):
+                    for key in (0, 133, 229, 230):
+                        scales = np.frombuffer(bits[name], np.float32).reshape(300, 2).copy()
+                        scales[key, 1] *= factor
+                        wrong = case.run({name: scales.tobytes()})
+                        assert not case.verify(outputs=wrong)["verified"], (variant["name"], name, factor, key)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("trend", [1, -1])
+def test_prefill_in_fp8_follows_scales_that_rise_and_fall_over_many_tiles(head_dim, trend):
+    """Queries are such that E4M3 holds them: what is rounded are weights, each by 2^-4 of itself, or by half of E4M3's
+    smallest number where the largest weight, times the largest scale of a value, is 2^4."""
+    shape = {"batch": 2, "seq_len": 150, "kv_len": 900, "num_heads": 3, "num_kv_heads": 1, "head_dim": head_dim,
+             "causal": 1}  # fmt: skip
+    rng = np.random.default_rng(29)
+    with _core.Device("cuda") as device, _core.Case(device, "attention_prefill", "fp8_e4m3", shape) as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        bits = case.inputs()
+        q = rng.integers(-7, 8, operands["q"]["shape"]) / 8
+        q[..., 5] = 0.875  # the largest of its row: times 512 it is E4M3's largest
+        k_scale = np.broadcast_to(np.exp(trend * np.linspace(-3, 3, 900))[:, None], (2, 900, 1))
+        v_scale = np.exp(rng.normal(0, 2, (2, 900, 1)) + 4 * np.sin(np.arange(900) / 90)[:, None])
+        given = {"q": ("fp16", q), "k_scale": ("fp32", k_scale), "v_scale": ("fp32", v_scale)}
+        bits |= {name: _core.encode(kind, np.ascontiguousarray(x, np.float32)) for name, (kind, x) in given.items()}
+        if case.variant != "hopper_fp8":
+            pytest.skip(f"the default is {case.variant}")
+        found = decode(operands["out"], case.run(bits)["out"])
+        x = {name: decode(operands[name], data) for name, data in bits.items()}
+        expected = attention(x, case.params, bits)["out"]
+        sizes = x | {"v": np.abs(x["v"])}
+        rounded = attention(sizes, case.params, bits)["out"] / 16
+        # A weight is 1 at most.
+        lost = 2.0**-14 * (sizes["v"] * x["v_scale"].max(axis=1)[:, None, None]).sum(axis=1)[:, None]
+        assert (np.abs(found - expected) <= 1.05 * rounded + lost + np.abs(expected) / 1000).all()
 
 
 # Quiet and signaling, of either sign; a number added to the exponent of some makes a number of them.

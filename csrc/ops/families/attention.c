@@ -199,14 +199,18 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
  * / 27. The weights' errors are independent, so the result's, relative to its scale, has the same mean square. Weights
  * near 1 / L may be subnormal numbers of FP16: half of 2^-24 is then relative to them. One key left out changes a row
  * by about its norm over sqrt(L): in BF16 seen in every row up to L of some 10^4.
- * TF32 rounds queries and weights alike, though results are FP32. */
+ * TF32 rounds queries and weights alike, though results are FP32; so does a prompt's attention that multiplies in FP8:
+ * queries in place of scores, and weights relative to the largest, of which none then is subnormal. One key left out is
+ * seen there in rows of up to some 500 keys. */
 static bw_tolerance shape_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     const shape s = shape_of(dims);
     double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s.dim) + 8.0 * sqrt((double)s.len));
     if (rounds_once) return (bw_tolerance){accumulation, 0.0};
-    double roundoff = bw_dtype_roundoff(precision->compute == BW_TF32 ? BW_TF32 : precision->result);
+    const bool factors =
+        precision->compute == BW_TF32 || (precision->compute == BW_FP8_E4M3 && dims->op == &bw_op_attention_prefill);
+    double roundoff = bw_dtype_roundoff(factors ? precision->compute : precision->result);
     double squares = roundoff * roundoff * (1.0 / 3.0 + 1.0 / 27.0);
-    if (precision->result == BW_FP16) squares += pow(ldexp((double)s.len, -25), 2.0) / 3.0;
+    if (precision->result == BW_FP16 && !factors) squares += pow(ldexp((double)s.len, -25), 2.0) / 3.0;
     return (bw_tolerance){accumulation + 5.0 * sqrt(squares), sqrt(squares + accumulation * accumulation)};
 }
 

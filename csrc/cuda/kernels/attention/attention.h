@@ -26,6 +26,14 @@ int64_t bw_hopper_scratch_bytes(const bw_dims *dims, const bw_precision *precisi
 bw_cuda_choose bw_hopper_choose;
 bw_status bw_hopper_prepare(const bw_launch *sets, int64_t set_count, void **state);
 bw_status bw_hopper_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
+const char *bw_prefill_fp8_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_prefill_fp8_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_status bw_prefill_fp8_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                    bw_cost *cost);
+bw_cuda_choose bw_prefill_fp8_choose;
+bw_status bw_prefill_fp8_prepare(const bw_launch *sets, int64_t set_count, void **state);
+bw_status bw_prefill_fp8_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision,
+                                  bw_kernels *out);
 
 /* decode/ */
 const char *bw_decode_rows_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

@@ -6,6 +6,8 @@
  *                      split     the same in FP32 on tensor cores, three products in TF32 for one (prefill/tf32.cu)
  *                      hopper    the same on Hopper's own instructions: copies, products and softmax of different
  *                                warpgroups at once (prefill/hopper_sm90.cu)
+ *                      hopper_fp8   the same over a cache in E4M3, whose products take it as it is
+ *                                (prefill/fp8_sm90.cu)
  *   attention_decode   simple, split, grouped   float arithmetic, a key a warp at a time: what dividing the keys and
  *                                sharing them are worth (decode/ladder.cu)
  *                      splitkv   tensor cores, every byte asked for early; the keys divided among as many blocks as
@@ -18,7 +20,7 @@
 
 enum {
     PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16),
-    DECODE_PRECISIONS = PRECISIONS | BW_MASK(FP8_E4M3) | BW_MASK(INT8)
+    WITH_NARROW = PRECISIONS | BW_MASK(FP8_E4M3) | BW_MASK(INT8) /* K and V become floats as they are read */
 };
 
 BW_CUDA_PREPARE(unfused, bw_unfused_choose)
@@ -33,10 +35,10 @@ BW_CUDA_PREPARE(grouped, bw_decode_grouped_choose)
 BW_CUDA_PREPARE(cluster, bw_decode_cluster_choose)
 
 /* The variants of ladder.cu, which refuse alike. */
-#define ROWS(variant_name, ...)                                                             \
-    {                                                                                       \
-        .name = #variant_name, .precisions = PRECISIONS, .refuses = bw_prefill_rows_refuse, \
-        BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                            \
+#define ROWS(variant_name, takes, ...)                                                                      \
+    {                                                                                                       \
+        .name = #variant_name, .precisions = takes, .rounds_once = true, .refuses = bw_prefill_rows_refuse, \
+        BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                                            \
     }
 
 static const bw_variant prefill_rows[] = {
@@ -48,18 +50,19 @@ static const bw_variant prefill_rows[] = {
      .scratch_bytes = bw_unfused_scratch_bytes,
      .extra_cost = bw_unfused_extra_cost,
      BW_CUDA_HOOKS(unfused)},
-    ROWS(strided, .text = "online softmax, a query a warp; each lane walks its own key's row",
+    ROWS(strided, PRECISIONS, .text = "online softmax, a query a warp; each lane walks its own key's row",
          .prediction = {.changes = "online softmax: nothing in memory but the operands; a lane walks its own key's row",
                         .predicted = 0.015,
                         .because =
                             "a load of K touches 32 lines, and nothing is shared between queries: that costs far more "
                             "than the traffic of the scores, and unfused has tensor cores"}),
-    ROWS(shared, .text = "online softmax, a query a warp; K and V tiles through shared memory",
+    ROWS(shared, WITH_NARROW, .text = "online softmax, a query a warp; K and V tiles through shared memory",
          .prediction = {.changes = "tiles of K and V in shared memory, loaded line by line, once for 8 queries",
                         .predicted = 1.1,
                         .because =
                             "32 lanes read one column of the tile, which is one bank: as many turns as lines before"}),
-    ROWS(padded, .text = "online softmax, a query a warp; K and V tiles through shared memory, rows padded",
+    ROWS(padded, WITH_NARROW,
+         .text = "online softmax, a query a warp; K and V tiles through shared memory, rows padded",
          .prediction = {.changes = "rows of head_dim + 1 floats in shared memory: no bank conflicts",
                         .predicted = 7.0,
                         .because = "2 turns a product of q and k instead of 33; the product with V stays"}),
@@ -95,13 +98,26 @@ static const bw_variant prefill_rows[] = {
      .refuses = bw_hopper_refuses,
      .scratch_bytes = bw_hopper_scratch_bytes,
      BW_CUDA_HOOKS(bw_hopper)},
+    {.name = "hopper_fp8",
+     .text = "online softmax on Hopper's tensor cores, queries, keys, weights and values in E4M3",
+     .prediction =
+         {.changes = "both products of E4M3 factors by wgmma; a kernel before it transposes V",
+          .predicted = 100.0,
+          .because = "wgmma in E4M3 has twice the rate of FP16, of which softmax leaves 1.5 times what hopper reaches: "
+                     "some 900 TFLOP/s; CUDA cores reach 9",
+          .at = "fp8_e4m3 batch=1 seq_len=4096 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"},
+     .precisions = BW_MASK(FP8_E4M3),
+     .refuses = bw_prefill_fp8_refuses,
+     .scratch_bytes = bw_prefill_fp8_scratch_bytes,
+     .extra_cost = bw_prefill_fp8_extra_cost,
+     BW_CUDA_HOOKS(bw_prefill_fp8)},
 };
 
 static const bw_variant decode_rows[] = {
     {.name = "simple",
      .text = "a block per query head, a key a warp at a time",
      .prediction = {.changes = "the baseline: a block per query head, whose warps take a key at a time"},
-     .precisions = DECODE_PRECISIONS,
+     .precisions = WITH_NARROW,
      .refuses = bw_decode_rows_refuse,
      BW_CUDA_HOOKS(simple)},
     {.name = "split",
@@ -111,7 +127,7 @@ static const bw_variant decode_rows[] = {
                     .because =
                         "32 blocks whose warps wait for memory at every key become 384: 12 times as many bytes on "
                         "their way; adding up takes a few microseconds"},
-     .precisions = DECODE_PRECISIONS,
+     .precisions = WITH_NARROW,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_split_scratch_bytes,
      .extra_cost = bw_decode_split_extra_cost,
@@ -123,7 +139,7 @@ static const bw_variant decode_rows[] = {
                     .because =
                         "a quarter of the reads of L2, but a third of the warps, whose registers hold four times as "
                         "much; waiting for memory, not its bandwidth, is the limit"},
-     .precisions = DECODE_PRECISIONS,
+     .precisions = WITH_NARROW,
      .refuses = bw_decode_rows_refuse,
      .scratch_bytes = bw_decode_grouped_scratch_bytes,
      .extra_cost = bw_decode_grouped_extra_cost,
@@ -137,7 +153,7 @@ static const bw_variant decode_rows[] = {
                     .because =
                         "96 KB a multiprocessor on their way, where 33 KB keep memory busy, and the arithmetic of a "
                         "key is a few instructions of a warp"},
-     .precisions = DECODE_PRECISIONS,
+     .precisions = WITH_NARROW,
      .refuses = bw_splitkv_refuses,
      .prefers = bw_splitkv_prefers,
      .scratch_bytes = bw_splitkv_scratch_bytes,

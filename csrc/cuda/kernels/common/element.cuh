@@ -1,5 +1,5 @@
-// Element types in kernels (float, __half, __nv_bfloat16): conversions to and from float, one by one and as 16-byte
-// vectors, and choosing a kernel's instantiation from a precision.
+// Element types in kernels (float, __half, __nv_bfloat16; of caches also bw_e4m3 and int8_t): conversions to and from
+// float, one by one and as 16-byte vectors, and choosing a kernel's instantiation from a precision.
 #pragma once
 
 // Nothing converts or computes unasked; and without these the headers are read in half of the time.
@@ -19,6 +19,10 @@
 
 #define BW_DEVICE static __device__ __forceinline__
 
+struct bw_e4m3 {
+    uint8_t bits;
+};
+
 BW_DEVICE float bw_to_float(float value) {
     return value;
 }
@@ -28,6 +32,12 @@ BW_DEVICE float bw_to_float(__half value) {
 // Not by __bfloat162float: newer architectures have other code for it, and here the oldest one's is assembled for all.
 BW_DEVICE float bw_to_float(__nv_bfloat16 value) {
     return __uint_as_float((uint32_t)__bfloat16_as_ushort(value) << 16);
+}
+BW_DEVICE float bw_to_float(bw_e4m3 value) {
+    return bw_fp8_e4m3_to_float(value.bits);
+}
+BW_DEVICE float bw_to_float(int8_t value) {
+    return value;
 }
 
 BW_DEVICE void bw_from_float(float value, float *out) {

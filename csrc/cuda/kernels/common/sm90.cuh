@@ -7,6 +7,8 @@
 // Fragments, for thread 32 w + 4 r + c of a warpgroup:
 //   D (64 x columns) d[n][0], d[n][1]: row 16 w + r, columns 8 n + 2c, 8 n + 2c + 1; d[n][2], d[n][3]: row + 8
 //   A (64 x 16, in registers)        : of warp w's 16 rows that of mma m16n8k16 (sm80.cuh)
+//   A (64 x 32, of 8-bit elements)   : a[0] row r, columns 4 c to 4 c + 3; a[1] row r + 8; a[2], a[3] the same rows,
+//                                      columns + 16
 #pragma once
 
 #include <cuda.h>
@@ -40,6 +42,12 @@ BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barr
         "[%2];" ::"r"(to),
         "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
         : "memory");
+}
+// So many bytes that lie behind each other, a multiple of 16, from and to multiples of 16.
+BW_DEVICE void bw_bulk_load(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
 // ---- a warpgroup's share of the registers ----
@@ -147,16 +155,22 @@ BW_PRODUCT(256, 128, __half, "k16.f32.f16.f16", ", 0, 0", 128, 129, 130)
 BW_PRODUCT(256, 128, __nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0", 128, 129, 130)
 BW_PRODUCT(256, 128, float, "k8.f32.tf32.tf32", "", 128, 129, 130)
 
-// The same: a from registers, b from shared memory with N within its rows.
-#define BW_PRODUCT_TRANSPOSED(columns, floats, T, types, a0, a1, a2, a3, b_at, more_at)                               \
-    BW_DEVICE void bw_product_transposed(float(&d)[columns / 8][4], const uint32_t(&a)[4], uint64_t b, int more, T) { \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more_at                                                    \
-                     ", 0;\n"                                                                                         \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns types " {" BW_REGISTERS_##floats                    \
-                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_at ", p, 1, 1, 1;\n}"                        \
-                     : BW_FLOATS_##floats(d, 0)                                                                       \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));                                \
+// The same: a from registers.
+#define BW_PRODUCT_OF_REGISTERS(name, columns, floats, T, types, flags, a0, a1, a2, a3, b_at, more_at) \
+    BW_DEVICE void name(float(&d)[columns / 8][4], const uint32_t(&a)[4], uint64_t b, int more, T) {   \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more_at                                     \
+                     ", 0;\n"                                                                          \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns types " {" BW_REGISTERS_##floats     \
+                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_at ", p, 1, 1" flags ";\n}"   \
+                     : BW_FLOATS_##floats(d, 0)                                                        \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));                 \
     }
+BW_PRODUCT_OF_REGISTERS(bw_product, 64, 32, bw_e4m3, "k32.f32.e4m3.e4m3", "", 32, 33, 34, 35, 36, 37)
+BW_PRODUCT_OF_REGISTERS(bw_product, 128, 64, bw_e4m3, "k32.f32.e4m3.e4m3", "", 64, 65, 66, 67, 68, 69)
+
+// And b with N within its rows.
+#define BW_PRODUCT_TRANSPOSED(columns, floats, T, types, ...) \
+    BW_PRODUCT_OF_REGISTERS(bw_product_transposed, columns, floats, T, types, ", 1", __VA_ARGS__)
 BW_PRODUCT_TRANSPOSED(64, 32, __half, "k16.f32.f16.f16", 32, 33, 34, 35, 36, 37)
 BW_PRODUCT_TRANSPOSED(64, 32, __nv_bfloat16, "k16.f32.bf16.bf16", 32, 33, 34, 35, 36, 37)
 BW_PRODUCT_TRANSPOSED(128, 64, __half, "k16.f32.f16.f16", 64, 65, 66, 67, 68, 69)

@@ -116,23 +116,27 @@ __global__ void __launch_bounds__(threads, resident)
     store_row(sums, out + at.q_at, shape.head_dim);
 }
 
-// The tile's rows that some query of the block attends.
+// The tile's rows that some query of the block attends, times their scales where the type has some.
 template <typename T>
-BW_DEVICE void fetch(float *tile, const T *from, int64_t stride, int valid, int head_dim, int shared_stride) {
+BW_DEVICE void fetch(float *tile, const T *from, const float *scale, const bw_attention_shape &shape, int valid,
+                     int shared_stride) {
     for (int row = (int)threadIdx.x / 32; row < valid; row += warps) {
-        for (int d = (int)threadIdx.x % 32; d < head_dim; d += 32) {
-            tile[row * shared_stride + d] = bw_to_float(from[row * stride + d]);
+        const float factor = sizeof(T) == 1 ? scale[row * shape.kv_heads] : 1.0f;
+        for (int d = (int)threadIdx.x % 32; d < shape.head_dim; d += 32) {
+            const float value = bw_to_float(from[row * shape.kv_heads * shape.head_dim + d]);
+            tile[row * shared_stride + d] = sizeof(T) == 1 ? value * factor : value;
         }
     }
 }
 
-// `stride` is a row's in shared memory: head_dim or head_dim + 1.
-template <typename T>
+// `stride` is a row's in shared memory: head_dim or head_dim + 1. K and V are of type C, with scales where it is
+// narrow.
+template <typename T, typename C>
 __global__ void __launch_bounds__(threads, resident)
-    attention_shared_kernel(const T *q, const T *k, const T *v, T *out, bw_attention_shape shape, int64_t tiles,
-                            int stride) {
+    attention_shared_kernel(const T *q, const C *k, const C *v, const float *k_scale, const float *v_scale, T *out,
+                            bw_attention_shape shape, int stride) {
     float *keys = (float *)bw_dynamic_shared(), *values = keys + tile_keys * stride;
-    const place at = place_of(shape, tiles);
+    const place at = place_of(shape, (shape.queries + warps - 1) / warps);
     const bool there = at.query < shape.queries;
     float query[parts] = {};
     row_sums sums;
@@ -140,8 +144,9 @@ __global__ void __launch_bounds__(threads, resident)
     for (int64_t key0 = 0; key0 < at.block_end; key0 += tile_keys) {
         const int64_t from = at.kv_at + key0 * at.kv_stride;
         const int valid = (int)min((int64_t)tile_keys, at.block_end - key0);
-        fetch(keys, k + from, at.kv_stride, valid, shape.head_dim, stride);
-        fetch(values, v + from, at.kv_stride, valid, shape.head_dim, stride);
+        const int64_t scales_from = from / shape.head_dim;
+        fetch(keys, k + from, k_scale + scales_from, shape, valid, stride);
+        fetch(values, v + from, v_scale + scales_from, shape, valid, stride);
         __syncthreads();
         if (there && key0 < at.end) {
             const int count = (int)min((int64_t)tile_keys, at.end - key0), own = min((int)threadIdx.x % 32, count - 1);
@@ -152,14 +157,28 @@ __global__ void __launch_bounds__(threads, resident)
     if (there) store_row(sums, out + at.q_at, shape.head_dim);
 }
 
-template <typename T>
-bw_status choose_staged(const bw_attention_shape &shape, int stride, bw_cuda_launch_spec *out) {
+// `padding`: floats more than head_dim a row.
+template <typename T, typename C>
+bw_status choose_types(const bw_attention_shape &shape, int padding, bw_cuda_launch_spec *out) {
     const int64_t tiles = bw_ceil_div(shape.queries, warps);
-    bw_choose(out, attention_shared_kernel<T>, dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads),
+    const int stride = shape.head_dim + padding;
+    const bool scaled = sizeof(C) == 1;
+    bw_choose(out, attention_shared_kernel<T, C>, dim3((unsigned)(tiles * shape.batch * shape.heads)), dim3(threads),
               2 * tile_keys * (size_t)stride * sizeof(float), bw_from_operand(BW_ATTENTION_Q),
-              bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_OUT),
-              shape, tiles, stride);
+              bw_from_operand(BW_ATTENTION_K), bw_from_operand(BW_ATTENTION_V),
+              bw_from_operand_if(scaled, BW_ATTENTION_K_SCALE), bw_from_operand_if(scaled, BW_ATTENTION_V_SCALE),
+              bw_from_operand(BW_ATTENTION_OUT), shape, stride);
     return BW_OK;
+}
+
+bw_status choose_staged(const bw_dims *dims, const bw_precision *precision, int padding, bw_cuda_launch_spec *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    if (precision->cache == BW_FP8_E4M3) return choose_types<__half, bw_e4m3>(shape, padding, out);
+    if (precision->cache == BW_INT8) return choose_types<__half, int8_t>(shape, padding, out);
+    return bw_cuda_by_type(precision->cache, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return choose_types<T, T>(shape, padding, out);
+    });
 }
 
 }  // namespace
@@ -186,16 +205,10 @@ bw_status bw_prefill_strided_choose(const bw_dims *dims, const bw_precision *pre
 
 bw_status bw_prefill_shared_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                    bw_cuda_launch_spec *out) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    return bw_cuda_by_type(precision->cache, [&](auto tag) {
-        return choose_staged<typename decltype(tag)::type>(shape, shape.head_dim, out);
-    });
+    return choose_staged(dims, precision, 0, out);
 }
 
 bw_status bw_prefill_padded_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                    bw_cuda_launch_spec *out) {
-    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
-    return bw_cuda_by_type(precision->cache, [&](auto tag) {
-        return choose_staged<typename decltype(tag)::type>(shape, shape.head_dim + 1, out);
-    });
+    return choose_staged(dims, precision, 1, out);
 }

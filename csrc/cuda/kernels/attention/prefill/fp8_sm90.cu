@@ -1,0 +1,460 @@
+// attention_prefill on Hopper's tensor cores, both products of E4M3 factors, as hopper.cuh says; head_dim is padded to
+// 64 or 128. Two kernels:
+//   prepare   the matrix unit reads 8-bit factors only with the summed dimension within their rows, so V is transposed
+//             once, a tile of 128 keys after the other, and lies behind its scales as shared memory is to hold it. The
+//             order of its keys is the one in which a thread's scores become a fragment of weights: nothing has to be
+//             exchanged between threads;
+//   attend    queries are rounded to E4M3 as they are read, each pair of rows by its largest element, and stay in
+//             registers. A score takes its key's scale before softmax, a weight its value's behind it.
+// Weights times scales of values are rounded to E4M3: exponents are taken relative to a maximum that holds the tile's
+// largest scale of a value. Tiles behind the first stand on the maximum so far, so that none has to find its own: their
+// sums say when weights leave E4M3's range, and then they are worked out again.
+#include "cuda/kernels/attention/attention.h"
+
+#include "cuda/kernels/attention/prefill/hopper.cuh"
+
+namespace {
+
+constexpr int keys = 128;  // of a tile: a row of the transposed V is a panel's
+constexpr int consumers = 2, stage_count = 4;
+constexpr float most = 448.0f;       // of E4M3
+constexpr float weight_lift = 4.0f;  // the power of 2 that is the largest weight of a tile with a new maximum
+#ifndef POLY
+#define POLY 4
+#endif
+constexpr int polynomial_of = POLY;
+constexpr int64_t counters_bytes = 128;
+
+// A tile's scales. Those of values are relative to the largest, 2^power.
+struct tile_scales {
+    float of_keys[keys];
+    __half of_values[keys];
+    float power, inverse, unused[2];
+};
+
+template <int padded>
+struct fp8_layout {
+    static constexpr int stages = stage_count, padded_dim = padded, tile_keys = keys;
+    static constexpr int rows = 64 * consumers, threads = (1 + consumers) * bw_warpgroup;
+    static constexpr int scale_bytes = sizeof(tile_scales), key_bytes = keys * bw_panel_bytes;
+    static constexpr int value_bytes = padded * bw_panel_bytes;
+    static constexpr int image_bytes = scale_bytes + value_bytes;  // of a tile in the scratch
+    static constexpr int k_at = 0, v_at = stages * key_bytes, scales_at = v_at + stages * value_bytes;
+    static constexpr int barriers_at = scales_at + stages * scale_bytes;
+    static constexpr int task_at = barriers_at + hopper_barriers<stages>::count * (int)sizeof(uint64_t);
+    static constexpr int shared_bytes = bw_panels_spare + task_at + 16;
+};
+
+// Two pairs become four bytes.
+BW_DEVICE uint32_t round_to_e4m3(uint32_t low, uint32_t high) {
+    uint32_t word;
+    asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f16x2 a, %1;\ncvt.rn.satfinite.e4m3x2.f16x2 b, %2;\n"
+        "mov.b32 %0, {a, b};\n}"
+        : "=r"(word)
+        : "r"(low), "r"(high));
+    return word;
+}
+BW_DEVICE uint32_t round_to_e4m3(float a, float b, float c, float d) {
+    uint32_t word;
+    asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f32 a, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 b, %4, %3;\n"
+        "mov.b32 %0, {a, b};\n}"
+        : "=r"(word)
+        : "f"(a), "f"(b), "f"(c), "f"(d));
+    return word;
+}
+
+// ---- prepare ----
+
+constexpr int prepare_threads = 256;
+
+// Four words of four bytes, in place: word i gets byte i of each.
+BW_DEVICE void transpose_bytes(uint32_t (&word)[4]) {
+    const uint32_t a = __byte_perm(word[0], word[1], 0x5140), b = __byte_perm(word[2], word[3], 0x5140);
+    const uint32_t c = __byte_perm(word[0], word[1], 0x7362), d = __byte_perm(word[2], word[3], 0x7362);
+    word[0] = __byte_perm(a, b, 0x5410);
+    word[1] = __byte_perm(a, b, 0x7632);
+    word[2] = __byte_perm(c, d, 0x5410);
+    word[3] = __byte_perm(c, d, 0x7632);
+}
+
+// Block: a tile of keys of a K/V head. Keys that are not there are zeros, and so are their scales.
+template <int padded>
+__global__ void __launch_bounds__(prepare_threads)
+    attention_fp8_prepare_kernel(const unsigned char *v, const float *k_scale, const float *v_scale,
+                                 unsigned char *images, bw_attention_shape shape, int tiles) {
+    using layout = fp8_layout<padded>;
+    __shared__ uint32_t tile[keys][padded / 4 + 1];
+    __shared__ float warp_largest[keys / 32];
+    const int64_t head = blockIdx.x / tiles;  // of all entries
+    const int key0 = (int)(blockIdx.x % tiles) * keys, thread = (int)threadIdx.x;
+    const int64_t row0 = head / shape.kv_heads * shape.keys * shape.kv_heads + head % shape.kv_heads;
+    unsigned char *image = images + (int64_t)blockIdx.x * layout::image_bytes;
+    tile_scales *scales = (tile_scales *)image;
+    for (int i = thread; i < keys * padded / 16; i += prepare_threads) {
+        const int key = i / (padded / 16), column = i % (padded / 16) * 16;
+        const bool there = key0 + key < shape.keys && column < shape.head_dim;
+        const int64_t row = row0 + (key0 + key) * shape.kv_heads;
+        const uint4 bits = there ? bw_load_streaming(v + row * shape.head_dim + column) : make_uint4(0, 0, 0, 0);
+        tile[key][column / 4] = bits.x;
+        tile[key][column / 4 + 1] = bits.y;
+        tile[key][column / 4 + 2] = bits.z;
+        tile[key][column / 4 + 3] = bits.w;
+    }
+    float own = 0.0f;
+    if (thread < keys) {
+        const bool there = key0 + thread < shape.keys;
+        const int64_t row = row0 + (key0 + thread) * shape.kv_heads;
+        own = there ? v_scale[row] : 0.0f;
+        scales->of_keys[thread] = there ? k_scale[row] : 0.0f;
+        float largest = fabsf(own);
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) {
+            largest = fmaxf(largest, __shfl_xor_sync(bw_all_lanes, largest, offset));
+        }
+        warp_largest[thread / 32] = largest;
+    }
+    __syncthreads();
+    if (thread < keys) {
+        float largest = 1e-30f;  // of scales that are all 0, too
+        for (float one : warp_largest) largest = fmaxf(largest, one);
+        scales->of_values[thread] = __float2half_rn(own / largest);
+        scales->power = log2f(largest);
+        scales->inverse = 1.0f / largest;
+    }
+    // Four rows of V's transpose, and 16 keys of theirs: those that four lanes have of two neighboring fragments.
+    for (int i = thread; i < padded / 4 * (keys / 16); i += prepare_threads) {
+        const int four = i % (padded / 4), chunk = i / (padded / 4);
+        uint32_t row[4][4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const int key = 16 * chunk + 2 * c;
+            uint32_t word[4] = {tile[key][four], tile[key + 1][four], tile[key + 8][four], tile[key + 9][four]};
+            transpose_bytes(word);
+#pragma unroll
+            for (int d = 0; d < 4; d++) row[d][c] = word[d];
+        }
+#pragma unroll
+        for (int d = 0; d < 4; d++) {
+            const int at = 4 * four + d;
+            *(uint4 *)(image + layout::scale_bytes + at * bw_panel_bytes + ((chunk ^ (at & 7)) << 4)) =
+                make_uint4(row[d][0], row[d][1], row[d][2], row[d][3]);
+        }
+    }
+}
+
+// ---- attend ----
+
+template <int padded>
+struct fp8_copies {
+    using layout = fp8_layout<padded>;
+    const CUtensorMap &k_map;
+    const unsigned char *images;
+    uint32_t shared;
+    int kv_heads, tiles;
+
+    __device__ __forceinline__ const unsigned char *image(const hopper_task &task, int kv_head, int tile) const {
+        return images + (((int64_t)task.batch * kv_heads + kv_head) * tiles + tile) * layout::image_bytes;
+    }
+    __device__ __forceinline__ void queries(uint32_t barrier, const hopper_task &) const {
+        bw_barrier_arrive(barrier);
+    }
+    __device__ __forceinline__ void keys(int stage, uint32_t barrier, const hopper_task &task, int kv_head,
+                                         int tile) const {
+        bw_barrier_expect(barrier, layout::key_bytes + layout::scale_bytes);
+        bw_tensor_load(shared + layout::k_at + stage * layout::key_bytes, k_map, barrier, 0, kv_head,
+                       tile * layout::tile_keys, task.batch);
+        bw_bulk_load(shared + layout::scales_at + stage * layout::scale_bytes, image(task, kv_head, tile),
+                     layout::scale_bytes, barrier);
+    }
+    __device__ __forceinline__ void values(int stage, uint32_t barrier, const hopper_task &task, int kv_head,
+                                           int tile) const {
+        bw_barrier_expect(barrier, layout::value_bytes);
+        bw_bulk_load(shared + layout::v_at + stage * layout::value_bytes,
+                     image(task, kv_head, tile) + layout::scale_bytes, layout::value_bytes, barrier);
+    }
+};
+
+BW_DEVICE float2 shared_pair(uint32_t at) {
+    float2 pair;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(at));
+    return pair;
+}
+
+BW_DEVICE uint32_t shared_word(uint32_t at) {
+    uint32_t word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(at));
+    return word;
+}
+
+BW_DEVICE __half2 half2_of(uint32_t bits) {
+    __half2 pair;
+    memcpy(&pair, &bits, sizeof pair);
+    return pair;
+}
+BW_DEVICE uint32_t bits_of(__half2 pair) {
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+}
+
+// 2^x of FP16 to 2^-7 of itself, by other units than bw_exp2's. Below 2^-14 it is 2^-14, and above 2^15 or of a NaN
+// that much or more.
+BW_DEVICE __half2 exp2_pair(__half2 x) {
+    const auto both = [](unsigned short bits) { return __half2half2(__ushort_as_half(bits)); };
+    const __half2 magic = both(0x6600);  // 1536: the last place of a sum with it is a whole number's
+    x = __hmin2_nan(__hmax2_nan(x, both(0xcb00)), both(0x4b80));  // -14 and 15
+    const __half2 whole = __hadd2(x, magic);
+    const __half2 rest = __hsub2(x, __hsub2(whole, magic));  // from -1/2 to 1/2
+    const __half2 power = __hfma2(rest, __hfma2(rest, both(0x33ab), both(0x399c)), both(0x3c00));
+    return half2_of(bits_of(power) + (bits_of(whole) << 10 & 0xfc00fc00u));
+}
+
+template <int padded>
+struct fp8_products {
+    using layout = fp8_layout<padded>;
+    static constexpr bool scales_beside_keys = true;
+    static constexpr int query_steps = padded / 32, key_steps = keys / 32;
+    static constexpr int values_at = (int)offsetof(tile_scales, of_values);
+    float out[padded / 8][4], scores[keys / 8][4];
+    uint32_t weights[key_steps][4], query[query_steps][4];
+    uint32_t pairs[keys / 8][2];  // of FP16: weights times values' scales
+    float top[2], sum[2], shrink[2];
+    float factor;  // of scores, beside their keys'
+    uint32_t shared;
+    int group;
+    const __half *q;
+    int head_dim;
+    float scale;
+
+    // Two rows of Q, eight apart, become fragments.
+    __device__ __forceinline__ void begin(int64_t at, int64_t stride, int row, int rows) {
+        const int column = (int)threadIdx.x % 4 * 4;
+        uint2 bits[query_steps][4];
+        float largest = 1e-9f;  // of rows of zeros, too; less than FP16 has
+#pragma unroll
+        for (int i = 0; i < query_steps; i++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int from_row = row + j % 2 * 8, from_column = 32 * i + j / 2 * 16 + column;
+                const bool there = from_row < rows && from_column < head_dim;
+                bits[i][j] =
+                    there ? __ldg((const uint2 *)(q + at + from_row * stride + from_column)) : make_uint2(0, 0);
+                const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
+                largest = fmaxf(largest, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(b.x), fabsf(b.y))));
+            }
+        }
+        largest = bw_quad_max(largest);
+        const float up = most / largest;
+        factor = largest / most * scale;
+#pragma unroll
+        for (int i = 0; i < query_steps; i++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
+                query[i][j] = round_to_e4m3(a.x * up, a.y * up, b.x * up, b.y * up);
+            }
+        }
+    }
+    // Starts scores = Q K^T.
+    __device__ __forceinline__ void start_scores(int stage) {
+        const uint64_t k = bw_describe_rows(shared + layout::k_at + stage * layout::key_bytes);
+        bw_registers_hold(scores);
+        bw_registers_hold(query);
+        bw_products_begin();
+#pragma unroll
+        for (int i = 0; i < query_steps; i++) bw_product(scores, query[i], k + 2 * i, i != 0, bw_e4m3());
+        bw_products_commit();
+    }
+    // Starts out += weights V.
+    __device__ __forceinline__ void start_values(int stage, int more) {
+        const uint64_t v = bw_describe_rows(shared + layout::v_at + stage * layout::value_bytes);
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
+        bw_products_begin();
+#pragma unroll
+        for (int i = 0; i < key_steps; i++) bw_product(out, weights[i], v + 2 * i, i != 0 || more, bw_e4m3());
+        bw_products_commit();
+    }
+    // A pair of a row's exponents to its weights; `part` is what the row's sum gets.
+    __device__ __forceinline__ uint32_t weigh(float even, float odd, uint32_t of_values, __half2 &part,
+                                              bool by_polynomial = false) {
+        const __half2 pair =
+            by_polynomial ? exp2_pair(__floats2half2_rn(even, odd)) : __floats2half2_rn(bw_exp2(even), bw_exp2(odd));
+        part = __hadd2(part, pair);
+        return bits_of(__hmul2(pair, half2_of(of_values)));
+    }
+    // All on the maxima so far; false for the warp where a weight may not be E4M3's.
+    __device__ __forceinline__ bool weigh_quickly(uint32_t scales, const float (&addend)[2], float inverse) {
+        const int column = (int)threadIdx.x % 4 * 2;
+        __half2 part[2] = {};
+#pragma unroll
+        for (int n = 0; n < keys / 8; n++) {
+            const float2 of_keys = shared_pair(scales + (8 * n + column) * (int)sizeof(float));
+            const uint32_t of_values = shared_word(scales + values_at + (8 * n + column) * (int)sizeof(__half));
+            const float even = of_keys.x * factor, odd = of_keys.y * factor;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                pairs[n][half] = weigh(fmaf(scores[n][2 * half], even, addend[half]),
+                                       fmaf(scores[n][2 * half + 1], odd, addend[half]), of_values, part[half],
+                                       n % polynomial_of == polynomial_of - 1);
+            }
+        }
+        const float2 first = __half22float2(part[0]), second = __half22float2(part[1]);
+        const bool fits = first.x <= most && first.y <= most && second.x <= most && second.y <= most;
+        if (!__all_sync(bw_all_lanes, fits)) return false;
+        sum[0] = fmaf(first.x + first.y, inverse, sum[0]);
+        sum[1] = fmaf(second.x + second.y, inverse, sum[1]);
+        shrink[0] = shrink[1] = 1.0f;
+        return true;
+    }
+    // Scores to pairs; the rest as in hopper_products.
+    template <bool masked>
+    __device__ __forceinline__ void update_softmax(const int (&room)[2], int stage) {
+        const int column = (int)threadIdx.x % 4 * 2;
+        const uint32_t scales = shared + layout::scales_at + stage * layout::scale_bytes;
+        const float2 largest = shared_pair(scales + (int)offsetof(tile_scales, power));
+        float addend[2] = {weight_lift + largest.x - top[0], weight_lift + largest.x - top[1]};
+        if (!masked && weigh_quickly(scales, addend, largest.y)) return;
+        float best[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+        for (int n = 0; n < keys / 8; n++) {
+            const float2 of_keys = shared_pair(scales + (8 * n + column) * (int)sizeof(float));
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float &score = scores[n][i];
+                score *= (i % 2 ? of_keys.y : of_keys.x) * factor;
+                if (masked && 8 * n + column + i % 2 > room[i / 2]) score = -INFINITY;
+                best[i / 2] = fmaxf(best[i / 2], score);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float before = top[half], reached = bw_quad_max(best[half]) + largest.x;
+            top[half] = fmaxf(before, reached);
+            const float reference = bw_softmax_reference(top[half]);
+            shrink[half] = reached > before ? bw_exp2(before - reference) : 1.0f;
+            addend[half] = weight_lift + largest.x - reference;
+        }
+        __half2 part[2] = {};
+#pragma unroll
+        for (int n = 0; n < keys / 8; n++) {
+            const uint32_t of_values = shared_word(scales + values_at + (8 * n + column) * (int)sizeof(__half));
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                pairs[n][half] = weigh(scores[n][2 * half] + addend[half], scores[n][2 * half + 1] + addend[half],
+                                       of_values, part[half]);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float2 both = __half22float2(part[half]);
+            sum[half] = fmaf(sum[half], shrink[half], (both.x + both.y) * largest.y);
+        }
+    }
+    __device__ __forceinline__ void round_weights() {
+#pragma unroll
+        for (int i = 0; i < key_steps; i++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int n = 4 * i + j / 2 * 2;
+                weights[i][j] = round_to_e4m3(pairs[n][j % 2], pairs[n + 1][j % 2]);
+            }
+        }
+    }
+};
+
+template <int padded>
+__global__ void __launch_bounds__(fp8_layout<padded>::threads, 1)
+    attention_fp8_kernel(const __grid_constant__ CUtensorMap k_map, const __half *q, const unsigned char *images,
+                         __half *out, bw_attention_shape shape, hopper_tasks tasks, hopper_counters *counters) {
+    using layout = fp8_layout<padded>;
+    const uint32_t shared = bw_panels_shared();
+    if (threadIdx.x == 0) {
+        bw_tensor_prefetch(k_map);
+        hopper_barriers<layout::stages>{shared + layout::barriers_at}.init(consumers);
+    }
+    __syncthreads();
+    if (threadIdx.x < bw_warpgroup) {
+        bw_registers_fewer<24>();
+        if (threadIdx.x == 0) {
+            const fp8_copies<padded> copies = {k_map, images, shared, (int)shape.kv_heads,
+                                               (tasks.keys + keys - 1) / keys};
+            produce<layout>(copies, tasks, counters, shared);
+        }
+    } else {
+        bw_registers_more<240>();
+        hopper_consumer<fp8_products<padded>> self;
+        self.q = q;
+        self.head_dim = shape.head_dim;
+        self.scale = shape.scale;
+        consume(self, out, shape, shared);
+    }
+}
+
+int64_t tile_count(const bw_attention_shape &shape) {
+    return bw_ceil_div(shape.keys, keys);
+}
+
+template <int padded>
+bw_status choose(const bw_attention_shape &shape, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
+    using layout = fp8_layout<padded>;
+    const hopper_tasks tasks = list_tasks<layout>(shape, 1, facts);
+    const int64_t tiles = tile_count(shape), blocks = shape.batch * shape.kv_heads * tiles;
+    bw_choose(out, attention_fp8_prepare_kernel<padded>, dim3((unsigned)blocks), dim3(prepare_threads), 0,
+              bw_from_operand(BW_ATTENTION_V), bw_from_operand(BW_ATTENTION_K_SCALE),
+              bw_from_operand(BW_ATTENTION_V_SCALE), bw_from_scratch(counters_bytes), shape, (int)tiles);
+    bw_choose(out, attention_fp8_kernel<padded>, dim3((unsigned)bw_min64(tasks.count, facts->units)),
+              dim3(layout::threads), layout::shared_bytes,
+              view_of(BW_ATTENTION_K, BW_FP8_E4M3, shape, shape.kv_heads, shape.keys, keys),
+              bw_from_operand(BW_ATTENTION_Q), bw_from_scratch(counters_bytes), bw_from_operand(BW_ATTENTION_OUT),
+              shape, tasks, bw_from_scratch(0));
+    return BW_OK;
+}
+
+bw_checked_int images_bytes(const bw_attention_shape &shape) {
+    const int64_t image = shape.head_dim > 64 ? fp8_layout<128>::image_bytes : fp8_layout<64>::image_bytes;
+    return bw_mul4(shape.batch, shape.kv_heads, tile_count(shape), image);
+}
+
+}  // namespace
+
+const char *bw_prefill_fp8_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
+    if (!shape.vectors) return "head_dim must be a multiple of 16";
+    if (shape.head_dim > 128) return "head_dim above 128";
+    if (shape.keys > INT32_MAX / 2 || shape.queries > INT32_MAX / 2) return "sequences of 2^30 tokens and more";
+    if (bw_flash_refuses(dims, precision, facts)) return bw_flash_refuses(dims, precision, facts);
+    const bw_tensor_view view = view_of(BW_ATTENTION_K, BW_FP8_E4M3, shape, shape.kv_heads, shape.keys, keys);
+    if (images_bytes(shape).overflow || !bw_cuda_grid_fits(shape.batch * shape.kv_heads * tile_count(shape))) {
+        return "more tiles of keys than a grid holds (2^31 - 1)";
+    }
+    return bw_tensor_view_refuses(&view);
+}
+
+int64_t bw_prefill_fp8_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    const bw_checked_int bytes = images_bytes(bw_prefill_shape(dims, precision->cache));
+    return bytes.overflow ? INT64_MAX : counters_bytes + bytes.value;
+}
+
+// The transposed V and the scales beside it.
+bw_status bw_prefill_fp8_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                    bw_cost *cost) {
+    return bw_attention_add_traffic(cost, bw_prefill_fp8_scratch_bytes(dims, precision, facts) - counters_bytes);
+}
+
+bw_status bw_prefill_fp8_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                bw_cuda_launch_spec *out) {
+    const bw_attention_shape shape = bw_prefill_shape(dims, precision->cache);
+    return shape.head_dim > 64 ? choose<128>(shape, facts, out) : choose<64>(shape, facts, out);
+}
+
+bw_status bw_prefill_fp8_prepare(const bw_launch *sets, int64_t set_count, void **state) {
+    BW_TRY(clear_counters(sets, set_count));
+    return bw_cuda_prepare(sets, set_count, bw_prefill_fp8_choose, state);
+}
+
+bw_status bw_prefill_fp8_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision,
+                                  bw_kernels *out) {
+    return bw_cuda_describe(device, dims, precision, bw_prefill_fp8_choose, out);
+}
