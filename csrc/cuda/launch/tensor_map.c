@@ -23,6 +23,8 @@ static CUtensorMapDataType type_of(bw_dtype dtype) {
     switch (dtype) {
         case BW_FP16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
         case BW_BF16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+        case BW_INT8:
+        case BW_FP8_E4M3: return CU_TENSOR_MAP_DATA_TYPE_UINT8;
         default: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     }
 }

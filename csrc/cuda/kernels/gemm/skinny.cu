@@ -11,6 +11,7 @@
 // FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is up
 // to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/gemm/eight/types.cuh"
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/skinny.h"
 #include "cuda/kernels/gemm/tiles.cuh"
@@ -36,7 +37,8 @@ BW_DEVICE void split(const uint32_t (&bits)[4], uint32_t (&high)[4], uint32_t (&
 
 // One product of fragments; FP32 is `exact`.
 template <typename T>
-BW_DEVICE void add_product(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, arithmetic<false>) {
+BW_DEVICE void add_product(typename bw_gemm_types<T>::sum (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                           arithmetic<false>) {
     bw_multiply(sum, a, b0, b1, T());
 }
 template <typename T>
@@ -66,7 +68,7 @@ BW_DEVICE uint4 load_there(const uint4 *from, bool there) {
 // `left` chunks counts as 0, of A too: a product with whatever is there might be no number.
 template <bool full, typename T, bool exact, int quads, int tiles, int steps, bool ahead>
 BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 *b, const int (&b_rows)[tiles],
-                        int left, float (&sum)[tiles][(quads + 1) / 2][4]) {
+                        int left, typename bw_gemm_types<T>::sum (&sum)[tiles][(quads + 1) / 2][4]) {
     uint4 of_b[steps][tiles], of_a[steps][quads + quads % 2];
     const uint4 none = make_uint4(0, 0, 0, 0);
 #pragma unroll
@@ -106,9 +108,10 @@ BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 
 }
 
 // `quads` times 4 rows of A.
-template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
+template <typename T, typename TD, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps,
+          int residents>
 __global__ void __launch_bounds__(most_warps * 32, residents)
-    gemm_skinny_kernel(const T *a, const T *b, const T *c, T *d, bw_skinny_shape shape) {
+    gemm_skinny_kernel(const T *a, const T *b, const TD *c, TD *d, bw_gemm_scales scales, bw_skinny_shape shape) {
     constexpr int columns = tiles * tile, rows = (quads + quads % 2) * tile, turn = steps * step_chunks;
     float *shared = (float *)bw_dynamic_shared();
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -121,7 +124,7 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     for (int t = 0; t < tiles; t++) b_rows[t] = (int)min((int64_t)(t * tile + row), last - column0) * shape.chunks;
 #pragma unroll
     for (int q = 0; q < quads; q++) a_rows[q] = min(q * tile + row, shape.m - 1) * shape.chunks;
-    float sum[tiles][(quads + 1) / 2][4] = {};
+    typename bw_gemm_types<T>::sum sum[tiles][(quads + 1) / 2][4] = {};
     int left = shape.chunks - warp * turn;  // the same for all lanes
 #pragma unroll 1
     for (; left >= turn; left -= pace) {
@@ -141,10 +144,10 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
     for (int t = 0; t < tiles; t++) {
 #pragma unroll
         for (int pair = 0; pair < (quads + 1) / 2; pair++) {
-            const float(&four)[4] = sum[t][pair];
-            const float low = odd ? four[1] : four[0], high = odd ? four[3] : four[2];
-            const float other = __shfl_xor_sync(bw_all_lanes, odd ? low : high, 4);
-            own[pair * 2 * tile * columns + t * tile] = (odd ? high : low) + other;
+            const auto &four = sum[t][pair];
+            const auto low = odd ? four[1] : four[0], high = odd ? four[3] : four[2];
+            const auto other = __shfl_xor_sync(bw_all_lanes, odd ? low : high, 4);
+            own[pair * 2 * tile * columns + t * tile] = (float)((odd ? high : low) + other);
         }
     }
     __syncthreads();
@@ -154,7 +157,8 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
         if (column > last) continue;
         float total = 0.0f;
         for (int other = 0; other < warps; other++) total += shared[other * rows * columns + i];
-        bw_gemm_store(c, d, i / columns * shape.n + column, total);
+        const int of_a = i / columns;
+        bw_gemm_store(c, d, of_a * shape.n + column, bw_gemm_scaled<T>(total, scales, of_a, column));
     }
 }
 
@@ -164,10 +168,13 @@ bw_status choose(const bw_skinny_shape &shape, int64_t warps, bool adds, bw_cuda
     const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
     constexpr int rows = (quads + quads % 2) * tile;
     warps = bw_ceil_div(turns, bw_ceil_div(turns, warps));
-    bw_choose(out, gemm_skinny_kernel<T, exact, quads, tiles, steps, ahead, most_warps, residents>,
-              dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
-              (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
-              bw_from_operand(BW_GEMM_B), bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
+    using TD = typename bw_gemm_types<T>::result;
+    bw_cuda_kernel *chosen = bw_choose(
+        out, gemm_skinny_kernel<T, TD, exact, quads, tiles, steps, ahead, most_warps, residents>,
+        dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
+        (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
+        bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), bw_gemm_scales{}, shape);
+    bw_gemm_place_scales<T>(chosen, 4);
     return BW_OK;
 }
 
@@ -188,7 +195,7 @@ bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_fa
         // Blocks of 32 rows leave multiprocessors idle where there is one for each and a few more.
         const bool uneven = shape.m <= most_rows && many_rows(shape, facts) && shape.n < (int64_t)facts->units * 64;
         if (exact && !uneven) return bw_skinny_float_choose(shape, adds, facts, out);
-        if (sizeof(T) == 2 && !many_rows(shape, facts))
+        if (sizeof(T) <= 2 && !many_rows(shape, facts))
             return choose<T, exact, 4, 8, 2, true, 8, 1>(shape, 8, adds, out);
         constexpr int residents = exact ? 3 : 4;
         return choose<T, exact, 4, 4, 2, true, 4, residents>(shape, 4, adds, out);
@@ -201,7 +208,9 @@ bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_fa
 
 }  // namespace
 
-const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const char *reason = bw_gemm_products_refuse(dims, precision, facts);
+    if (reason) return reason;
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (m > (precision->compute == BW_FP32 && precision->weight == BW_FP32 ? most_exact_rows : most_rows))
         return "skinny takes at most 16 rows of A, 32 in FP32";
@@ -230,7 +239,7 @@ bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, c
                            bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value;
     const bool adds = value[BW_GEMM_BETA] != 0;
-    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+    return bw_gemm_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const bw_skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),
                                        value[BW_GEMM_N]};

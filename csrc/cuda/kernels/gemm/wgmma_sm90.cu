@@ -5,7 +5,9 @@
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
 //     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200.)
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
+#include <stdlib.h>
 #include "cuda/kernels/common/sm90.cuh"
+#include "cuda/kernels/gemm/eight/products_sm90.cuh"
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/gemm.h"
@@ -23,7 +25,7 @@ struct wgmma_shape {
 
 template <int columns>
 struct wgmma_layout {
-    static constexpr int stages = columns == 256 ? 4 : 6;
+    static constexpr int stages = columns == 256 ? 4 : columns == 192 ? 5 : 6;
     static constexpr int a_bytes = tile_rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
     static constexpr int shared_bytes = bw_panels_spare + stages * stage_bytes + 2 * stages * (int)sizeof(uint64_t);
 };
@@ -105,8 +107,36 @@ BW_DEVICE void add_tile(float (&sums)[eights][4], const T *c, const wgmma_shape 
     }
 }
 
-template <int columns, typename T>
-BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stages, uint32_t full, uint32_t empty) {
+template <int eights, typename TD>
+BW_DEVICE void finish_tile(float (&sums)[eights][4], const TD *c, TD *d, const wgmma_shape &shape, int row,
+                           int column0) {
+    if (c) add_tile(sums, c, shape, row, column0);
+    store_tile(sums, d, shape, row, column0);
+}
+
+// Sums as numbers, times the scales of their rows and columns.
+template <typename T, int eights, typename Sum>
+BW_DEVICE void scale_tile(const Sum (&sums)[eights][4], float (&scaled)[eights][4], const bw_gemm_scales &scales,
+                          const wgmma_shape &shape, int row, int column0) {
+    const float of_row[2] = {__ldg(&scales.a[min(row, shape.m - 1)]), __ldg(&scales.a[min(row + 8, shape.m - 1)])};
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+        const int column = min(column0 + 8 * n + (int)threadIdx.x % 4 * 2, shape.n - 2);
+        const float2 of_column = __ldg((const float2 *)&scales.b[column]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            scaled[n][i] = (float)sums[n][i] * (of_row[i / 2] * (i % 2 ? of_column.y : of_column.x));
+        }
+    }
+}
+
+// A step's sums of E4M3 are exact enough, those of all steps are not.
+template <typename T>
+constexpr bool adds_steps = std::is_same_v<T, bw_e4m3>;
+
+template <int columns, typename T, bool promotes, typename TD>
+BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
+                       uint32_t full, uint32_t empty) {
     using layout = wgmma_layout<columns>;
     const int group = (int)threadIdx.x / bw_warpgroup - 1, lane = (int)threadIdx.x % 32;
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
@@ -114,7 +144,8 @@ BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stag
     for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
         place_tile(shape, tile, &row0, &column0, columns);
-        float sums[columns / 8][4];
+        typename bw_gemm_types<T>::sum sums[columns / 8][4];
+        float totals[promotes ? columns / 8 : 1][4] = {};
         int before = 0;
         for (int step = 0; step < shape.steps; step++, at.advance()) {
             bw_barrier_wait(full + 8 * at.stage, at.parity);
@@ -124,26 +155,51 @@ BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stag
             bw_registers_hold(sums);
             bw_products_begin();
 #pragma unroll
-            for (int i = 0; i < 4; i++) bw_product(sums, left + 2 * i, right + 2 * i, step + i != 0, T());
+            for (int i = 0; i < 4; i++) {
+                bw_product(sums, left + 2 * i, right + 2 * i, promotes ? i != 0 : step + i != 0, T());
+            }
             bw_products_commit();
             bw_registers_hold(sums);
+            if constexpr (promotes) {
+                bw_products_wait<0>();
+                bw_registers_hold(sums);
+                release(empty + 8 * at.stage);
+#pragma unroll
+                for (int n = 0; n < columns / 8; n++) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) totals[n][i] += sums[n][i];
+                }
+                continue;
+            }
             // The step before has been read, this one's products go on.
             bw_products_wait<1>();
             if (step > 0) release(empty + 8 * before);
             before = at.stage;
         }
-        bw_products_wait<0>();
-        bw_registers_hold(sums);
-        release(empty + 8 * before);
-        if (c) add_tile(sums, c, shape, row0 + row_in_tile, column0);
-        store_tile(sums, d, shape, row0 + row_in_tile, column0);
+        const int row = row0 + row_in_tile;
+        if constexpr (!promotes) {
+            bw_products_wait<0>();
+            bw_registers_hold(sums);
+            release(empty + 8 * before);
+        }
+        if constexpr (bw_gemm_types<T>::scaled) {
+            float scaled[columns / 8][4];
+            if constexpr (promotes) {
+                scale_tile<T>(totals, scaled, scales, shape, row, column0);
+            } else {
+                scale_tile<T>(sums, scaled, scales, shape, row, column0);
+            }
+            finish_tile(scaled, c, d, shape, row, column0);
+        } else {
+            finish_tile(sums, c, d, shape, row, column0);
+        }
     }
 }
 
-template <int columns, typename T>
+template <int columns, typename T, typename TD, bool promotes>
 __global__ void __launch_bounds__(threads, 1)
-    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const T *c,
-                      T *d, wgmma_shape shape) {
+    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
+                      TD *d, bw_gemm_scales scales, wgmma_shape shape) {
     using layout = wgmma_layout<columns>;
     const uint32_t stages = bw_panels_shared(), full = stages + layout::stages * layout::stage_bytes;
     const uint32_t empty = full + 8 * layout::stages;
@@ -162,7 +218,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (threadIdx.x == 0) produce<columns, T>(a_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<232>();
-        consume<columns>(c, d, shape, stages, full, empty);
+        consume<columns, T, promotes>(c, d, scales, shape, stages, full, empty);
     }
 }
 
@@ -183,7 +239,7 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
-template <int columns, typename T>
+template <int columns, typename T, bool promotes = adds_steps<T>>
 void choose(const bw_dims *dims, bw_dtype dtype, int units, bw_cuda_launch_spec *out) {
     using layout = wgmma_layout<columns>;
     constexpr int bytes = (int)sizeof(T);
@@ -192,19 +248,24 @@ void choose(const bw_dims *dims, bw_dtype dtype, int units, bw_cuda_launch_spec 
     const int64_t tiles = tiles_of(dims, columns);
     const wgmma_shape shape = {(int)m, (int)n, (int)bw_ceil_div(k * bytes, step_bytes), (int)bw_ceil_div(m, tile_rows),
                                (int)bw_ceil_div(n, columns)};
-    bw_choose(out, gemm_wgmma_kernel<columns, T>, dim3((unsigned)bw_min64(tiles, units)), dim3(threads),
-              layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows),
-              rows_of(BW_GEMM_B, dtype, bytes, n, k, columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-              bw_from_operand(BW_GEMM_D), shape);
+    bw_cuda_kernel *chosen = bw_choose(
+        out, gemm_wgmma_kernel<columns, T, typename bw_gemm_types<T>::result, promotes>,
+        dim3((unsigned)bw_min64(tiles, units)), dim3(threads), layout::shared_bytes,
+        rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows), rows_of(BW_GEMM_B, dtype, bytes, n, k, columns),
+        bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), bw_gemm_scales{}, shape);
+    bw_gemm_place_scales<T>(chosen, 4);
 }
 
 }  // namespace
 
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t *value = dims->value;
-    const int64_t elems = 16 / bw_dtype_get(precision->weight)->block_bytes;
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
-    if (value[BW_GEMM_N] % elems || value[BW_GEMM_K] % elems) return "rows of A, B or D are no multiple of 16 bytes";
+    if (value[BW_GEMM_K] * bw_dtype_get(precision->weight)->block_bytes % 16 != 0 ||
+        value[BW_GEMM_N] * bw_dtype_get(precision->result)->block_bytes % 16 != 0)
+        return "rows of A, B or D are no multiple of 16 bytes";
+    const char *reason = bw_gemm_products_refuse(dims, precision, facts);
+    if (reason) return reason;
     if (value[BW_GEMM_M] > INT32_MAX / 2 || value[BW_GEMM_N] > INT32_MAX / 2 || value[BW_GEMM_K] > INT32_MAX / 2) {
         return "2^30 rows or columns and more";
     }
@@ -218,8 +279,21 @@ bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, co
     // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
     const int64_t wide = bw_ceil_div(tiles_of(dims, 256), facts->units);
     const int64_t narrow = bw_ceil_div(tiles_of(dims, 128), facts->units);
-    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+    return bw_gemm_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
+        if constexpr (std::is_same_v<T, bw_e4m3>) {
+            const char *trial = getenv("BW_TRIAL");
+            const int which = trial ? atoi(trial) : 0;
+            if (which == 256)
+                choose<256, T, false>(dims, precision->weight, facts->units, out);
+            else if (which == 129)
+                choose<128, T, false>(dims, precision->weight, facts->units, out);
+            else if (which == 192)
+                choose<192, T>(dims, precision->weight, facts->units, out);
+            else
+                choose<128, T>(dims, precision->weight, facts->units, out);
+            return BW_OK;
+        }
         if (10 * wide <= 6 * narrow) {
             choose<256, T>(dims, precision->weight, facts->units, out);
         } else {
