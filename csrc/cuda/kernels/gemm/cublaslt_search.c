@@ -60,6 +60,7 @@ static bool find_types(const bw_precision *precision, lt_types *out) {
         [BW_PRECISION_FP16] = {CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
         [BW_PRECISION_BF16] = {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUDA_R_32F},
         [BW_PRECISION_FP8_E4M3] = {CUDA_R_8F_E4M3, CUDA_R_16F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
+        [BW_PRECISION_FP8_TENSOR] = {CUDA_R_8F_E4M3, CUDA_R_16F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
         [BW_PRECISION_INT8] = {CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I, CUDA_R_32I},
     };
     *out = types[precision->id];
@@ -87,7 +88,10 @@ static const char *refuses_eight_bits(const bw_dims *dims, const bw_precision *p
             return "sums of more than 131071 products of INT8 may pass 2^31";
         return sum_bytes(dims, precision).overflow ? "sums of more than 2^63 bytes" : NULL;
     }
-    if (!facts->own || facts->own->major != 9) return "cuBLASLt takes scales of rows on compute capability 9.0 alone";
+    if (precision->activation_scales->rows && (!facts->own || facts->own->major != 9))
+        return "cuBLASLt takes scales of rows on compute capability 9.0 alone";
+    if (!facts->own || 10 * facts->own->major + facts->own->minor < 89)
+        return "products of E4M3 need compute capability 8.9";
     return NULL;
 }
 
@@ -165,6 +169,7 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     const cublasOperation_t transpose = CUBLAS_OP_T;
     const int32_t of_rows = SCALES_OF_ROWS;
+    const bool scales = launch->precision->compute == BW_FP8_E4M3;
     lt_types types;
     if (!find_types(launch->precision, &types)) {
         return bw_fail(BW_CODE_UNSUPPORTED,
@@ -175,10 +180,10 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescCreate(&state->product, types.compute, types.factor)));
     BW_TRY(bw_cublaslt_status(library, set(state, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
                               "asking for transposed weights"));
-    if (launch->precision->compute == BW_FP8_E4M3) {
+    if (scales) BW_TRY(bw_cublaslt_status(library, set_scales(state, launch), "giving scales"));
+    if (scales && launch->precision->activation_scales->rows) {
         cublasStatus_t result = set(state, SCALE_MODE_A, &of_rows, sizeof of_rows);
         if (!result) result = set(state, SCALE_MODE_B, &of_rows, sizeof of_rows);
-        if (!result) result = set_scales(state, launch);
         BW_TRY(bw_cublaslt_status(library, result, "asking for scales of rows, which is new in cuBLASLt 12.9,"));
     }
     BW_TRY(

@@ -45,10 +45,19 @@ __global__ void __launch_bounds__(coalesced_rows *coalesced_columns * 32)
     const T *left = a + row * k, *right = b + column * k;
     float sum = 0.0f;
 #pragma unroll 4
-    for (int64_t i = lane; i < k; i += 32) sum = fmaf(bw_to_float(left[i]), bw_to_float(right[i]), sum);
+    for (int64_t i = lane; i < k; i += 32) {
+        float factor = bw_to_float(right[i]);
+        if (bw_gemm_types<T>::scaled && scales.groups) {
+            const int group = (int)(i / bw_scaled_block);
+            factor *= bw_gemm_scale_of_row(scales, row, group) * bw_gemm_scale_of_column(scales, column, group);
+        }
+        sum = fmaf(bw_to_float(left[i]), factor, sum);
+    }
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(bw_all_lanes, sum, offset);
-    if (lane == 0) bw_gemm_store(c, d, row * n + column, bw_gemm_scaled<T>(sum, scales, row, column));
+    if (lane != 0) return;
+    if (bw_gemm_types<T>::scaled) sum *= bw_gemm_scale_of_row(scales, row) * bw_gemm_scale_of_column(scales, column);
+    bw_gemm_store(c, d, row * n + column, sum);
 }
 
 // A row of a tile in shared memory is `stride` floats; element i of row r lies in piece (i / 4) ^ (r & swizzle) of
@@ -112,8 +121,8 @@ bw_status bw_gemm_coalesced_choose(const bw_dims *dims, const bw_precision *prec
             bw_choose(out, gemm_coalesced_kernel<T, typename bw_gemm_types<T>::result>, dim3((unsigned)blocks),
                       dim3(coalesced_rows * coalesced_columns * 32), 0, bw_from_operand(BW_GEMM_A),
                       bw_from_operand(BW_GEMM_B), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-                      bw_from_operand(BW_GEMM_D), bw_gemm_scales{}, shape);
-        bw_gemm_place_scales<T>(chosen, 4);
+                      bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
+        bw_gemm_place_scales(chosen, 4, precision);
         return BW_OK;
     });
 }

@@ -30,13 +30,13 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-bw_status bw_gemm_scale_choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *,
+bw_status bw_gemm_scale_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                bw_cuda_launch_spec *out) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N];
     bw_cuda_kernel *chosen =
         bw_choose(out, gemm_scale_kernel, dim3((unsigned)bw_ceil_div(m * n, threads * columns_each)), dim3(threads), 0,
-                  bw_from_scratch(0), bw_gemm_scales{}, bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-                  bw_from_operand(BW_GEMM_D), m, n);
-    bw_gemm_place_scales<int8_t>(chosen, 1);
+                  bw_from_scratch(0), bw_gemm_scales_of(dims, precision),
+                  bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), m, n);
+    bw_gemm_place_scales(chosen, 1, precision);
     return BW_OK;
 }

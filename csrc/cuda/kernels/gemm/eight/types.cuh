@@ -56,21 +56,42 @@ static inline const char *bw_gemm_products_refuse(const bw_dims *dims, const bw_
     return nullptr;
 }
 
-// A number for each row of A, and of B; none where the type has no scales.
+// The scales of A and B, as their precision has them: of the whole matrix, of each row, or for each 128 of K, of each
+// row of A and of each 128 rows of B. NULL where the type has none.
 struct bw_gemm_scales {
     const float *a, *b;
+    int groups;   // of 128 of K; 0: a scale is of all of K
+    int of_rows;  // 1; 0: of the whole matrix
 };
 
-template <typename T>
-BW_DEVICE float bw_gemm_scaled(float sum, const bw_gemm_scales &scales, int64_t row, int64_t column) {
-    if constexpr (bw_gemm_types<T>::scaled) sum *= __ldg(&scales.a[row]) * __ldg(&scales.b[column]);
-    return sum;
+constexpr int bw_scaled_block = 128;
+
+// Factors of a sum over K: 1 where groups of K have scales of their own.
+BW_DEVICE float bw_gemm_scale_of_row(const bw_gemm_scales &scales, int64_t row) {
+    return scales.groups ? 1.0f : __ldg(&scales.a[row * scales.of_rows]);
+}
+BW_DEVICE float bw_gemm_scale_of_column(const bw_gemm_scales &scales, int64_t column) {
+    return scales.groups ? 1.0f : __ldg(&scales.b[column * scales.of_rows]);
+}
+// Of the part of a sum that is group `group`.
+BW_DEVICE float bw_gemm_scale_of_row(const bw_gemm_scales &scales, int64_t row, int group) {
+    return __ldg(&scales.a[row * scales.groups + group]);
+}
+BW_DEVICE float bw_gemm_scale_of_column(const bw_gemm_scales &scales, int64_t column, int group) {
+    return __ldg(&scales.b[column / bw_scaled_block * scales.groups + group]);
 }
 
-// The scales are the kernel's argument `argument`, a bw_gemm_scales{}.
-template <typename T>
-static void bw_gemm_place_scales(bw_cuda_kernel *kernel, int argument) {
-    if (!bw_gemm_types<T>::scaled) return;
+static inline bool bw_gemm_has_groups(const bw_precision *precision) {
+    return precision->activation_scales->columns != 0;
+}
+static inline bw_gemm_scales bw_gemm_scales_of(const bw_dims *dims, const bw_precision *precision) {
+    const bool groups = bw_gemm_has_groups(precision);
+    return {nullptr, nullptr, groups ? (int)bw_ceil_div(dims->value[BW_GEMM_K], bw_scaled_block) : 0,
+            precision->activation_scales->rows != 0};
+}
+// They are the kernel's argument `argument`.
+static inline void bw_gemm_place_scales(bw_cuda_kernel *kernel, int argument, const bw_precision *precision) {
+    if (precision->activation_scales->type == BW_NONE) return;
     bw_choose_place(kernel, argument, offsetof(bw_gemm_scales, a), bw_from_operand(BW_GEMM_A_SCALE));
     bw_choose_place(kernel, argument, offsetof(bw_gemm_scales, b), bw_from_operand(BW_GEMM_B_SCALE));
 }
