@@ -20,7 +20,7 @@ _STORED = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "uin
 def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     """Quantize a matrix to a precision's format of weights.
 
-    A scale maps the largest magnitude of a row or group to 127 (INT8), 448 (E4M3) or 6 (E2M1); int4 maps a group's
+    A scale maps the largest magnitude that it is for to 127 (INT8), 448 (E4M3) or 6 (E2M1); int4 maps a group's
     range, with zero, to 0 … 15. MXFP4's scale is 2^(floor(log2(largest)) - 2) (OCP Microscaling Formats v1.0): numbers
     above 6 of it become 6. NVFP4 has E4M3 scales, times largest / (6 · 448) of the matrix. q4_0 and q8_0 are ggml's bit
     for bit; q4_k has ggml's layout.
@@ -58,7 +58,7 @@ def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     if scaling is None:
         return {"B": _store(dtype, matrix)}
     groups, largest, parts = _group(matrix.astype(np.float32), scaling), _LARGEST[dtype], {}
-    low, high, whole = np.minimum(groups.min(2), 0.0), np.maximum(groups.max(2), 0.0), np.float32(1)
+    low, high, whole = np.minimum(groups.min((1, 3)), 0.0), np.maximum(groups.max((1, 3)), 0.0), np.float32(1)
     size = np.maximum(high, -low)
     scales = np.minimum(high / largest - low / largest, _LARGEST["fp16"]) if scaling["zero"] else size / largest
     if scaling["type"] == "e8m0":
@@ -69,11 +69,11 @@ def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     parts["B_scale"] = _store(scaling["type"], scales).reshape(scales.shape if scaling["columns"] else -1)
     steps = _read(scaling["type"], parts["B_scale"]).reshape(scales.shape) * whole
     steps[steps == 0] = np.inf  # a group of zeros
-    groups /= steps[:, :, None]
+    groups /= steps[:, None, :, None]
     if scaling["zero"]:
         parts["B_zero"] = _store(scaling["zero"], -low / steps)
-        groups += _read(scaling["zero"], parts["B_zero"], steps.shape[1])[:, :, None]
-    numbers = groups.clip(-largest, largest).reshape(len(groups), -1)[:, : matrix.shape[1]]
+        groups += _read(scaling["zero"], parts["B_zero"], steps.shape[1])[:, None, :, None]
+    numbers = groups.clip(-largest, largest).reshape(-1, groups[0, 0].size)[: len(matrix), : matrix.shape[1]]
     return {"B": _store(dtype, numbers), **parts}
 
 
@@ -110,12 +110,12 @@ def dequantize(parts: Mapping[str, Any], precision: str, columns: int | None = N
     if scaling is None:
         return values
     groups = _group(values, scaling)
-    steps = _read(scaling["type"], parts["B_scale"]).reshape(*groups.shape[:2], 1)
+    steps = _read(scaling["type"], parts["B_scale"]).reshape(len(groups), 1, -1, 1)
     if scaling["zero"]:
-        groups -= _read(scaling["zero"], parts["B_zero"], groups.shape[1])[:, :, None]
+        groups -= _read(scaling["zero"], parts["B_zero"], groups.shape[2])[:, None, :, None]
     if scaling["whole"]:
         steps *= np.float32(parts["B_whole_scale"])
-    return (groups * steps).reshape(len(groups), -1)[:, : values.shape[1]]
+    return (groups * steps).reshape(-1, groups[0, 0].size)[: len(values), : values.shape[1]]
 
 
 def _find_format(precision: str) -> tuple[str, dict[str, Any] | None]:
@@ -125,9 +125,9 @@ def _find_format(precision: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def _group(matrix: _Array, scaling: dict[str, Any]) -> _Array:
-    """Return the numbers of each row by their scales, the last ones filled up with zeros."""
-    each = scaling["columns"] or matrix.shape[1]
-    return np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % each))).reshape(len(matrix), -1, each)
+    """Return the numbers by rows and columns of scales, on axes 0 and 2, filled up with zeros."""
+    high, wide, k = scaling["rows"] or len(matrix), scaling["columns"] or matrix.shape[1], matrix.shape[1]
+    return np.pad(matrix, ((0, -len(matrix) % high), (0, -k % wide))).reshape(-1, high, -(-k // wide), wide)
 
 
 def _store(dtype: str, rows: _Array) -> _Array:

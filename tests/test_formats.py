@@ -39,6 +39,7 @@ def ranges(weights: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
         ("int8_w8a16", [[127, -63.5, 2.5], [0, 0, 0]], {"B": [[127, -64, 2], [0, 0, 0]], "B_scale": [1, 0]}),
         ("int8_w8a16", [[-190 * 2.0**-149]], {"B": [[-127]], "B_scale": [2.0**-149]}),  # 190/127 of the least number
         ("fp8_w8a16", [[224, -0.5, 0.53125]], {"B": [[0x7E, 0xB8, 0x38]], "B_scale": [0.5]}),  # 1.0625 is 1
+        ("fp8_tensor", [[224, -0.5], [0.53125, 0]], {"B": [[0x7E, 0xB8], [0x38, 0]], "B_scale": [0.5]}),
         # a range of 7.5: a scale of 0.5, zero is 6; 1.25 is 8.5, so 8
         ("int4_g32", [[-3, 0, 4.5, 1.25]], {"B": [[0x60, 0x8F]], "B_scale": [[0.5]], "B_zero": [[6]]}),
         (
@@ -69,6 +70,8 @@ GROUP, WHOLE = np.arange(8), np.tile(np.arange(16), 2)
 KEPT = {
     "int8_w8a16": np.arange(-127, 128) * SHIFTS,
     "fp8_w8a16": np.hstack([E4M3, -E4M3]) * SHIFTS,
+    "fp8_tensor": np.hstack([E4M3, -E4M3])[None] / 8,
+    "fp8_block": np.kron(SHIFTS[:3], np.ones((128, 1)))[:300] * np.tile(np.hstack([E4M3, -E4M3]), 2)[:500],
     "q4_0": (WHOLE - 8) * SHIFTS,
     "q8_0": np.hstack([np.full((8, 1), 127), (np.arange(248) - 127).reshape(8, 31)]) * 2.0 ** (GROUP - 9)[:, None],
     # d 1, m 1/8, the scales and minima of 6 bits of each group, and its numbers

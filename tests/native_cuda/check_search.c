@@ -9,8 +9,8 @@ enum { ALGORITHMS = 32, GAP_NS = 100 };
 
 static struct {
     fake_cublaslt *library;
-    uint64_t length_ns[ALGORITHMS]; /* 0: the product fails */
-    int64_t launches, quiet, last;
+    uint64_t length_ns[ALGORITHMS];        /* 0: the product fails */
+    int64_t launches, quiet, last, scaled; /* `scaled`: how many launches there were when sums were scaled last */
     bw_code busy;
 } toy;
 
@@ -40,6 +40,31 @@ bw_status bw_cuda_take_down_all_profilers(bw_device *device) {
     CHECK(toy.launches == 0);
     toy.quiet++;
     return toy.busy ? bw_fail(toy.busy, "another device handle is counting") : BW_OK;
+}
+
+/* The launch that scales whole sums, as prepared once and then launched after each product. */
+static int scaling;
+
+bw_status bw_gemm_scale_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                               bw_cuda_launch_spec *out) {
+    (void)dims, (void)precision, (void)facts, (void)out;
+    return BW_OK;
+}
+
+bw_status bw_cuda_prepare(const bw_launch *sets, int64_t set_count, bw_cuda_choose *choose, void **state) {
+    CHECK(set_count == 1 && choose == bw_gemm_scale_choose && sets[0].precision->compute == BW_INT8);
+    *state = &scaling;
+    return BW_OK;
+}
+
+bw_status bw_cuda_prepared_launch(const bw_launch *launch) {
+    CHECK(launch->state == &scaling);
+    toy.scaled = toy.launches;
+    return BW_OK;
+}
+
+void bw_cuda_prepared_release(void *state) {
+    CHECK(!state || state == &scaling);
 }
 
 /* ---- checks ---- */
@@ -159,9 +184,10 @@ static void check_counting(void) {
     close_toy(&device);
 }
 
-/* What is stored otherwise is refused, never taken for FP32. */
+/* What is stored otherwise is refused, never taken for FP32; a kernel scales the sums of INT8 alone. */
 static void check_precisions(void) {
-    const unsigned known = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16);
+    const unsigned known =
+        BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) | BW_MASK(INT8);
     for (int id = 0; id < BW_PRECISION_COUNT; id++) {
         bw_device device;
         int64_t algorithm;
@@ -169,6 +195,7 @@ static void check_precisions(void) {
         bw_code code = prepared(&device, (bw_precision_id)id, true, &algorithm);
         CHECK(code == (known >> id & 1u ? BW_CODE_OK : BW_CODE_UNSUPPORTED));
         CHECK((toy.launches > 0) == (code == BW_CODE_OK));
+        CHECK(toy.scaled == (id == BW_PRECISION_INT8 ? toy.launches : 0));
         close_toy(&device);
     }
 }

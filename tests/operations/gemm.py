@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from operations import F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
+from operations import COMPUTE, F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
 
 
 def gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    return {"D": x["A"] @ weights(x).T + (x["C"] if p["beta"] else 0)}
+    return {"D": scaled(x, "A") @ scaled(x, "B").T + (x["C"] if p["beta"] else 0)}
 
 
-def weights(x: Arrays) -> np.ndarray:
-    """B, less its zero points, times its scales: of rows, or of groups of a row."""
-    values = x["B"]
-    if "B_zero" in x:
-        values = values - spread(x["B_zero"], values.shape[1])
-    if "B_scale" in x:
-        values = values * spread(x["B_scale"], values.shape[1])
-    return values * x.get("B_whole_scale", 1)
+def scaled(x: Arrays, name: str) -> np.ndarray:
+    """A matrix, less its zero points, times its scales."""
+    values = x[name]
+    if f"{name}_zero" in x:
+        values = values - spread(x[f"{name}_zero"], values.shape)
+    if f"{name}_scale" in x:
+        values = values * spread(x[f"{name}_scale"], values.shape)
+    return values * x.get(f"{name}_whole_scale", 1)
 
 
-def spread(groups: np.ndarray, columns: int) -> np.ndarray:
-    if groups.ndim == 1:
-        return groups[:, None]
-    size = next(size for size in (16, 32, 64, 128) if -(-columns // size) == groups.shape[1])
-    return np.repeat(groups, size, axis=1)[:, :columns]
+def spread(groups: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Scales of rows, of so many columns of them, or of so many rows, too: one for each element."""
+    groups = groups.reshape(len(groups), -1)
+    for axis, size in enumerate(shape):
+        each = next(each for each in (1, 16, 32, 64, 128, size) if -(-size // each) == groups.shape[axis])
+        groups = np.repeat(groups, each, axis).take(range(size), axis)
+    return groups
 
 
 def allowed_error(precision: str, p: Shape) -> float:
-    """One rounding; FP32 sums of K products, in any order, some units truncating."""
-    return ROUNDOFF[RESULT[precision]] + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
+    """One rounding; FP32 sums of K products, in any order, some units truncating; of E4M3, sums of 13 bits."""
+    cuts = 16 * 2.0**-13 if COMPUTE[precision] == "fp8_e4m3" else 0.0
+    return ROUNDOFF[RESULT[precision]] + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4) + cuts
 
 
 OPERATIONS = {

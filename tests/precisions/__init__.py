@@ -15,6 +15,7 @@ import numpy as np
 
 ROLES = ("activation", "weight", "cache", "result", "compute")
 ROWS = {"type": "fp32", "rows": 1, "columns": 0, "zero": None, "whole": None}  # a scale for each row
+WHOLE = ROWS | {"rows": 0}  # one for the whole matrix
 
 
 @dataclass(frozen=True, kw_only=True)

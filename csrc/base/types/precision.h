@@ -15,7 +15,10 @@
     X(GROUPS_64, FP16, 1, 64, UINT4, NONE)   \
     X(GROUPS_128, FP16, 1, 128, UINT4, NONE) \
     X(MX, E8M0, 1, 32, NONE, NONE)           \
-    X(NV, FP8_E4M3, 1, 16, NONE, FP32)
+    X(NV, FP8_E4M3, 1, 16, NONE, FP32)       \
+    X(WHOLE, FP32, 0, 0, NONE, NONE)         \
+    X(COLUMNS_128, FP32, 1, 128, NONE, NONE) \
+    X(SQUARES_128, FP32, 128, 128, NONE, NONE)
 
 typedef enum bw_scaling_id {
 #define BW_SCALING_ENUM(id, ...) BW_SCALING_##id,
@@ -37,37 +40,41 @@ typedef struct bw_scaling {
  * - cache: keys and values in a KV cache, a row for each token and head;
  * - result: what operations write, and what they take that is another one's result (queries, new tokens, an addend);
  * - compute: the type of a product's factors, whose arithmetic rate is the roof; sums are FP32. */
-#define BW_PRECISIONS(X)                                                                               \
-    X(FP32, "fp32", FP32, FP32, FP32, FP32, FP32, UNSCALED, UNSCALED, UNSCALED, "IEEE 754 binary32")   \
-    X(TF32, "tf32", TF32, TF32, NONE, FP32, TF32, UNSCALED, UNSCALED, UNSCALED,                        \
-      "binary32 storage, inputs rounded to 10 bits, results binary32")                                 \
-    X(FP16, "fp16", FP16, FP16, FP16, FP16, FP16, UNSCALED, UNSCALED, UNSCALED, "IEEE 754 binary16")   \
-    X(BF16, "bf16", BF16, BF16, BF16, BF16, BF16, UNSCALED, UNSCALED, UNSCALED,                        \
-      "bfloat16: binary32 with 7 significand bits")                                                    \
-    X(FP8_E4M3, "fp8_e4m3", FP8_E4M3, FP8_E4M3, FP8_E4M3, FP16, FP8_E4M3, ROWS, ROWS, ROWS,            \
-      "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                 \
-    X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, ROWS, ROWS, ROWS,                                    \
-      "8-bit whole activations, weights and caches with FP32 scales; results binary16")                \
-    X(FP8_W8A16, "fp8_w8a16", FP16, FP8_E4M3, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,              \
-      "8-bit E4M3 weights, an FP32 scale a row; activations and results binary16")                     \
-    X(INT8_W8A16, "int8_w8a16", FP16, INT8, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                \
-      "8-bit whole weights, an FP32 scale a row; activations and results binary16")                    \
-    X(Q8_0, "q8_0", FP16, Q8_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
-      "8-bit weights, 32 with a scale, in 34 bytes; activations and results binary16")                 \
-    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
-      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                 \
-    X(Q4_K, "q4_k", FP16, Q4_K, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                        \
-      "4-bit weights, 256 with 8 scales and minima, in 144 bytes; activations and results binary16")   \
-    X(INT4_G32, "int4_g32", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_32, UNSCALED,              \
-      "4-bit weights, an FP16 scale and a 4-bit zero point for 32; activations and results binary16")  \
-    X(INT4_G64, "int4_g64", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_64, UNSCALED,              \
-      "4-bit weights, an FP16 scale and a 4-bit zero point for 64; activations and results binary16")  \
-    X(INT4_G128, "int4_g128", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_128, UNSCALED,           \
-      "4-bit weights, an FP16 scale and a 4-bit zero point for 128; activations and results binary16") \
-    X(MXFP4, "mxfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, MX, UNSCALED,                        \
-      "4-bit E2M1 weights, a power of two for 32; activations and results binary16")                   \
-    X(NVFP4, "nvfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, NV, UNSCALED,                        \
-      "4-bit E2M1 weights, an E4M3 scale for 16 and an FP32 scale for all; activations and results binary16")
+#define BW_PRECISIONS(X)                                                                                      \
+    X(FP32, "fp32", FP32, FP32, FP32, FP32, FP32, UNSCALED, UNSCALED, UNSCALED, "IEEE 754 binary32")          \
+    X(TF32, "tf32", TF32, TF32, NONE, FP32, TF32, UNSCALED, UNSCALED, UNSCALED,                               \
+      "binary32 storage, inputs rounded to 10 bits, results binary32")                                        \
+    X(FP16, "fp16", FP16, FP16, FP16, FP16, FP16, UNSCALED, UNSCALED, UNSCALED, "IEEE 754 binary16")          \
+    X(BF16, "bf16", BF16, BF16, BF16, BF16, BF16, UNSCALED, UNSCALED, UNSCALED,                               \
+      "bfloat16: binary32 with 7 significand bits")                                                           \
+    X(FP8_E4M3, "fp8_e4m3", FP8_E4M3, FP8_E4M3, FP8_E4M3, FP16, FP8_E4M3, ROWS, ROWS, ROWS,                   \
+      "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                        \
+    X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, ROWS, ROWS, ROWS,                                           \
+      "8-bit whole activations, weights and caches with FP32 scales; results binary16")                       \
+    X(FP8_W8A16, "fp8_w8a16", FP16, FP8_E4M3, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                     \
+      "8-bit E4M3 weights, an FP32 scale a row; activations and results binary16")                            \
+    X(INT8_W8A16, "int8_w8a16", FP16, INT8, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                       \
+      "8-bit whole weights, an FP32 scale a row; activations and results binary16")                           \
+    X(Q8_0, "q8_0", FP16, Q8_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                               \
+      "8-bit weights, 32 with a scale, in 34 bytes; activations and results binary16")                        \
+    X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                               \
+      "4-bit weights, 32 with a scale, in 18 bytes; activations and results binary16")                        \
+    X(Q4_K, "q4_k", FP16, Q4_K, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                               \
+      "4-bit weights, 256 with 8 scales and minima, in 144 bytes; activations and results binary16")          \
+    X(INT4_G32, "int4_g32", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_32, UNSCALED,                     \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 32; activations and results binary16")         \
+    X(INT4_G64, "int4_g64", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_64, UNSCALED,                     \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 64; activations and results binary16")         \
+    X(INT4_G128, "int4_g128", FP16, UINT4, NONE, FP16, FP16, UNSCALED, GROUPS_128, UNSCALED,                  \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 128; activations and results binary16")        \
+    X(MXFP4, "mxfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, MX, UNSCALED,                               \
+      "4-bit E2M1 weights, a power of two for 32; activations and results binary16")                          \
+    X(NVFP4, "nvfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, NV, UNSCALED,                               \
+      "4-bit E2M1 weights, an E4M3 scale for 16 and an FP32 scale for all; activations and results binary16") \
+    X(FP8_TENSOR, "fp8_tensor", FP8_E4M3, FP8_E4M3, NONE, FP16, FP8_E4M3, WHOLE, WHOLE, UNSCALED,             \
+      "8-bit E4M3 activations and weights, an FP32 scale for all of each; results binary16")                  \
+    X(FP8_BLOCK, "fp8_block", FP8_E4M3, FP8_E4M3, NONE, FP16, FP8_E4M3, COLUMNS_128, SQUARES_128, UNSCALED,   \
+      "8-bit E4M3 activations, a scale for 128 of a row, and weights, one for 128 x 128; results binary16")
 
 typedef enum bw_precision_id {
 #define BW_PRECISION_ENUM(id, ...) BW_PRECISION_##id,

@@ -4,7 +4,10 @@
  * arrays that we have, leading dimension K.
  *
  * `prepare` takes the fastest of up to 32 algorithms (launch/search.c), for a single launch the heuristic's first.
- * Sums over K that blocks share may not pass through D's own type: that would cost 16-bit results their accuracy. */
+ * Sums over K that blocks share may not pass through D's own type: that would cost 16-bit results their accuracy.
+ *
+ * Of E4M3 the library itself takes the rows' and columns' scales. Of INT8 it leaves whole sums, in scratch, of which a
+ * kernel of ours (eight/scale.cu) makes D. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -26,8 +29,12 @@ typedef struct lt_case {
     bw_cublaslt *library;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t weights, activations, output; /* B, A, D in cuBLASLt's view */
+    void *scaling;                                       /* the prepared launch that follows; NULL: there is none */
     lt_candidate chosen;
 } lt_case;
+
+/* What of cuBLASLt 12.9 its older headers do not name. */
+enum { SCALE_MODE_A = 31, SCALE_MODE_B = 32, SCALES_OF_ROWS = 3 };
 
 typedef struct lt_search {
     const lt_case *state;
@@ -37,29 +44,73 @@ typedef struct lt_search {
     uint32_t loaded; /* a bit for each candidate */
 } lt_search;
 
-/* Of operands that are all stored alike; TF32 is FP32 in memory. False where cuBLASLt is not made for the precision. */
-static bool find_data_type(const bw_precision *precision, cudaDataType_t *out) {
-    switch (precision->id) {
-        case BW_PRECISION_FP32:
-        case BW_PRECISION_TF32: *out = CUDA_R_32F; return true;
-        case BW_PRECISION_FP16: *out = CUDA_R_16F; return true;
-        case BW_PRECISION_BF16: *out = CUDA_R_16BF; return true;
-        default: return false;
-    }
+/* Types of A and B, of D, of sums, and of the factors of product and addend. */
+typedef struct lt_types {
+    cudaDataType_t operand, result;
+    cublasComputeType_t compute;
+    cudaDataType_t factor;
+} lt_types;
+
+/* CUBLAS_COMPUTE_32F keeps FP32 products in full precision; only TF32, FP32 in memory, may use the tensor cores'
+ * shorter one. False where cuBLASLt is not made for the precision. */
+static bool find_types(const bw_precision *precision, lt_types *out) {
+    static const lt_types types[BW_PRECISION_COUNT] = {
+        [BW_PRECISION_FP32] = {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
+        [BW_PRECISION_TF32] = {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F},
+        [BW_PRECISION_FP16] = {CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
+        [BW_PRECISION_BF16] = {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUDA_R_32F},
+        [BW_PRECISION_FP8_E4M3] = {CUDA_R_8F_E4M3, CUDA_R_16F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
+        [BW_PRECISION_FP8_TENSOR] = {CUDA_R_8F_E4M3, CUDA_R_16F, CUBLAS_COMPUTE_32F, CUDA_R_32F},
+        [BW_PRECISION_INT8] = {CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I, CUDA_R_32I},
+    };
+    *out = types[precision->id];
+    return out->compute != 0;
 }
 
-/* CUBLAS_COMPUTE_32F keeps FP32 products in full precision; only TF32 may use the tensor cores' shorter one. */
-static cublasComputeType_t compute_type(bw_dtype dtype) {
-    return dtype == BW_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+static bool leaves_whole_sums(const bw_precision *precision) {
+    return precision->compute == BW_INT8;
+}
+
+/* Bytes of the sums that are left in scratch. */
+static bw_checked_int sum_bytes(const bw_dims *dims, const bw_precision *precision) {
+    if (!leaves_whole_sums(precision)) return bw_num(0);
+    return bw_mul(bw_mul(bw_num(dims->value[BW_GEMM_M]), bw_num(dims->value[BW_GEMM_N])), bw_num(sizeof(int32_t)));
+}
+
+static const char *refuses_eight_bits(const bw_dims *dims, const bw_precision *precision,
+                                      const bw_device_facts *facts) {
+    const int64_t *value = dims->value;
+    if (value[BW_GEMM_N] % 16 != 0 || value[BW_GEMM_K] % 16 != 0) {
+        return "cuBLASLt takes 8 bits where N and K are multiples of 16";
+    }
+    if (leaves_whole_sums(precision)) {
+        if (value[BW_GEMM_K] > INT32_MAX / (128 * 128))
+            return "sums of more than 131071 products of INT8 may pass 2^31";
+        return sum_bytes(dims, precision).overflow ? "sums of more than 2^63 bytes" : NULL;
+    }
+    if (precision->activation_scales->rows && (!facts->own || facts->own->major != 9))
+        return "cuBLASLt takes scales of rows on compute capability 9.0 alone";
+    if (!facts->own || 10 * facts->own->major + facts->own->minor < 89)
+        return "products of E4M3 need compute capability 8.9";
+    return NULL;
 }
 
 const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)precision;
-    (void)facts;
     if (dims->value[BW_GEMM_M] > INT_MAX || dims->value[BW_GEMM_N] > INT_MAX || dims->value[BW_GEMM_K] > INT_MAX) {
         return "cuBLASLt takes sizes up to 2^31 - 1";
     }
-    return NULL;
+    return precision->weight_scales->type != BW_NONE ? refuses_eight_bits(dims, precision, facts) : NULL;
+}
+
+int64_t bw_cublaslt_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)facts;
+    return sum_bytes(dims, precision).value;
+}
+
+bw_status bw_cublaslt_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                 bw_cost *cost) {
+    (void)facts;
+    return bw_cost_add_intermediates(sum_bytes(dims, precision), cost);
 }
 
 int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
@@ -69,12 +120,32 @@ int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *pre
     return WORKSPACE_BYTES;
 }
 
+/* Of one attribute of the product; `size` bytes from `value` on. */
+static cublasStatus_t set(const lt_case *state, int attribute, const void *value, size_t size) {
+    return state->library->cublasLtMatmulDescSetAttribute(state->product, (cublasLtMatmulDescAttributes_t)attribute,
+                                                          value, size);
+}
+
+/* The buffer set's own, where the library takes them. */
+static cublasStatus_t set_scales(const lt_case *state, const bw_launch *launch) {
+    if (launch->precision->compute != BW_FP8_E4M3) return CUBLAS_STATUS_SUCCESS;
+    void *of_b = launch->operand[BW_GEMM_B_SCALE], *of_a = launch->operand[BW_GEMM_A_SCALE];
+    cublasStatus_t result = set(state, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of_b, sizeof of_b);
+    return result ? result : set(state, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &of_a, sizeof of_a);
+}
+
 static cublasStatus_t enqueue(const lt_case *state, const bw_launch *launch, const lt_candidate *candidate) {
-    const float alpha = 1.0f, beta = launch->dims->value[BW_GEMM_BETA] ? 1.0f : 0.0f;
-    void *output = launch->operand[BW_GEMM_D];
-    const void *addend = launch->dims->value[BW_GEMM_BETA] ? launch->operand[BW_GEMM_C] : output;
-    return state->library->cublasLtMatmul(state->library->lt, state->product, &alpha, launch->operand[BW_GEMM_B],
-                                          state->weights, launch->operand[BW_GEMM_A], state->activations, &beta, addend,
+    const bool whole = state->scaling != NULL, adds = launch->dims->value[BW_GEMM_BETA] != 0 && !whole;
+    const float numbers[2] = {1.0f, adds ? 1.0f : 0.0f};
+    const int32_t whole_numbers[2] = {1, 0};
+    const void *alpha = whole ? (const void *)&whole_numbers[0] : &numbers[0];
+    const void *beta = whole ? (const void *)&whole_numbers[1] : &numbers[1];
+    void *output = whole ? launch->scratch : launch->operand[BW_GEMM_D];
+    const void *addend = adds ? launch->operand[BW_GEMM_C] : output;
+    cublasStatus_t result = set_scales(state, launch);
+    if (result) return result;
+    return state->library->cublasLtMatmul(state->library->lt, state->product, alpha, launch->operand[BW_GEMM_B],
+                                          state->weights, launch->operand[BW_GEMM_A], state->activations, beta, addend,
                                           state->output, output, state->output, &candidate->algorithm,
                                           launch->workspace, candidate->workspace_bytes, launch->device->stream);
 }
@@ -82,7 +153,11 @@ static cublasStatus_t enqueue(const lt_case *state, const bw_launch *launch, con
 bw_status bw_cublaslt_launch(const bw_launch *launch) {
     const lt_case *state = launch->state;
     cublasStatus_t result = enqueue(state, launch, &state->chosen);
-    if (result == CUBLAS_STATUS_SUCCESS) return BW_OK;
+    if (result == CUBLAS_STATUS_SUCCESS) {
+        bw_launch after = *launch;
+        after.state = state->scaling;
+        return after.state ? bw_cuda_prepared_launch(&after) : BW_OK;
+    }
     BW_TRY(BW_CUDA(&launch->device->api, last_error())); /* a device error says more than the library's */
     return bw_fail(BW_CODE_DEVICE, "%s: cublasLtMatmul failed: %s", state->library->file.path,
                    state->library->cublasLtGetStatusString(result));
@@ -93,18 +168,31 @@ static bw_status describe(lt_case *state, const bw_launch *launch) {
     const int64_t *value = launch->dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    cudaDataType_t type;
-    if (!find_data_type(launch->precision, &type)) {
-        return bw_fail(BW_CODE_UNSUPPORTED, "cublaslt is not made for %s: allowed are fp32, tf32, fp16, bf16",
+    const int32_t of_rows = SCALES_OF_ROWS;
+    const bool scales = launch->precision->compute == BW_FP8_E4M3;
+    lt_types types;
+    if (!find_types(launch->precision, &types)) {
+        return bw_fail(BW_CODE_UNSUPPORTED,
+                       "cublaslt is not made for %s: allowed are fp32, tf32, fp16, bf16, fp8_e4m3, "
+                       "int8",
                        launch->precision->name);
     }
-    BW_TRY(BW_CUBLASLT(
-        library, cublasLtMatmulDescCreate(&state->product, compute_type(launch->precision->compute), CUDA_R_32F)));
-    BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescSetAttribute(state->product, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                                               sizeof transpose)));
-    BW_TRY(BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->weights, type, (uint64_t)k, (uint64_t)n, k)));
-    BW_TRY(BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->activations, type, (uint64_t)k, (uint64_t)m, k)));
-    return BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->output, type, (uint64_t)n, (uint64_t)m, n));
+    BW_TRY(BW_CUBLASLT(library, cublasLtMatmulDescCreate(&state->product, types.compute, types.factor)));
+    BW_TRY(bw_cublaslt_status(library, set(state, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
+                              "asking for transposed weights"));
+    if (scales) BW_TRY(bw_cublaslt_status(library, set_scales(state, launch), "giving scales"));
+    if (scales && launch->precision->activation_scales->rows) {
+        cublasStatus_t result = set(state, SCALE_MODE_A, &of_rows, sizeof of_rows);
+        if (!result) result = set(state, SCALE_MODE_B, &of_rows, sizeof of_rows);
+        BW_TRY(bw_cublaslt_status(library, result, "asking for scales of rows, which is new in cuBLASLt 12.9,"));
+    }
+    BW_TRY(
+        BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->weights, types.operand, (uint64_t)k, (uint64_t)n, k)));
+    BW_TRY(BW_CUBLASLT(library,
+                       cublasLtMatrixLayoutCreate(&state->activations, types.operand, (uint64_t)k, (uint64_t)m, k)));
+    BW_TRY(BW_CUBLASLT(library, cublasLtMatrixLayoutCreate(&state->output, types.result, (uint64_t)n, (uint64_t)m, n)));
+    if (!leaves_whole_sums(launch->precision)) return BW_OK;
+    return bw_cuda_prepare(launch, 1, bw_gemm_scale_choose, &state->scaling);
 }
 
 static bw_status ask_heuristics(lt_case *state, lt_candidate *candidates, int *count) {
@@ -157,6 +245,7 @@ static bw_status load_candidate(void *context, int candidate, int64_t first, int
 void bw_cublaslt_release(void *state) {
     lt_case *self = state;
     if (!self) return;
+    bw_cuda_prepared_release(self->scaling);
     if (self->output) self->library->cublasLtMatrixLayoutDestroy(self->output);
     if (self->activations) self->library->cublasLtMatrixLayoutDestroy(self->activations);
     if (self->weights) self->library->cublasLtMatrixLayoutDestroy(self->weights);

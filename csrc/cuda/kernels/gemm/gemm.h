@@ -48,8 +48,14 @@ bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_pre
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_wgmma_choose;
 
+/* eight/scale.cu: what follows a library's products of INT8 */
+bw_cuda_choose bw_gemm_scale_choose;
+
 /* cublaslt_search.c */
 const char *bw_cublaslt_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_cublaslt_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_status bw_cublaslt_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                 bw_cost *cost);
 int64_t bw_cublaslt_workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_cublaslt_prepare(const bw_launch *sets, int64_t set_count, void **state);
 void bw_cublaslt_release(void *state);

@@ -7,6 +7,7 @@
 //   swizzled   rows of 32 floats whose pieces of 16 bytes change places, another way in each of 8 rows: the same piece
 //              of 8 rows lies in all banks, and rows stay aligned, so that a load brings four elements (such loads take
 //              registers: one block runs on a multiprocessor, not two, which takes most of the gain back)
+#include "cuda/kernels/gemm/eight/types.cuh"
 #include "cuda/kernels/gemm/tiles.cuh"
 
 namespace {
@@ -29,20 +30,34 @@ __global__ void __launch_bounds__(naive_threads)
     if (at < m * n) bw_gemm_store(c, d, at, dot(a + at / n * k, b + at % n * k, k));
 }
 
-template <typename T>
+struct coalesced_shape {
+    int64_t m, n, k, tiles_m;
+};
+
+template <typename T, typename TD>
 __global__ void __launch_bounds__(coalesced_rows *coalesced_columns * 32)
-    gemm_coalesced_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
+    gemm_coalesced_kernel(const T *a, const T *b, const TD *c, TD *d, bw_gemm_scales scales, coalesced_shape shape) {
+    const int64_t n = shape.n, k = shape.k, tiles_m = shape.tiles_m;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int64_t row = (int64_t)blockIdx.x % tiles_m * coalesced_rows + warp / coalesced_columns;
     const int64_t column = (int64_t)blockIdx.x / tiles_m * coalesced_columns + warp % coalesced_columns;
-    if (row >= m || column >= n) return;
+    if (row >= shape.m || column >= n) return;
     const T *left = a + row * k, *right = b + column * k;
     float sum = 0.0f;
 #pragma unroll 4
-    for (int64_t i = lane; i < k; i += 32) sum = fmaf(bw_to_float(left[i]), bw_to_float(right[i]), sum);
+    for (int64_t i = lane; i < k; i += 32) {
+        float factor = bw_to_float(right[i]);
+        if (bw_gemm_types<T>::scaled && scales.groups) {
+            const int group = (int)(i / bw_scaled_block);
+            factor *= bw_gemm_scale_of_row(scales, row, group) * bw_gemm_scale_of_column(scales, column, group);
+        }
+        sum = fmaf(bw_to_float(left[i]), factor, sum);
+    }
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(bw_all_lanes, sum, offset);
-    if (lane == 0) bw_gemm_store(c, d, row * n + column, sum);
+    if (lane != 0) return;
+    if (bw_gemm_types<T>::scaled) sum *= bw_gemm_scale_of_row(scales, row) * bw_gemm_scale_of_column(scales, column);
+    bw_gemm_store(c, d, row * n + column, sum);
 }
 
 // A row of a tile in shared memory is `stride` floats; element i of row r lies in piece (i / 4) ^ (r & swizzle) of
@@ -96,10 +111,19 @@ const char *bw_gemm_coalesced_refuses(const bw_dims *dims, const bw_precision *,
 
 bw_status bw_gemm_coalesced_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                    bw_cuda_launch_spec *out) {
-    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+    const int64_t *value = dims->value;
+    const coalesced_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K],
+                                   bw_ceil_div(value[BW_GEMM_M], coalesced_rows)};
+    const int64_t blocks = shape.tiles_m * bw_ceil_div(shape.n, coalesced_columns);
+    return bw_gemm_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return bw_gemm_choose_tiles(dims, gemm_coalesced_kernel<T>, coalesced_rows, coalesced_columns,
-                                    coalesced_rows * coalesced_columns * 32, 0, out);
+        bw_cuda_kernel *chosen =
+            bw_choose(out, gemm_coalesced_kernel<T, typename bw_gemm_types<T>::result>, dim3((unsigned)blocks),
+                      dim3(coalesced_rows * coalesced_columns * 32), 0, bw_from_operand(BW_GEMM_A),
+                      bw_from_operand(BW_GEMM_B), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+                      bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
+        bw_gemm_place_scales(chosen, 4, precision);
+        return BW_OK;
     });
 }
 

@@ -1,207 +1,15 @@
-// gemm with 2 to 16 rows of A (in FP32 from 9 to 32: skinny_fp32.cu) on tensor cores (mma.sync): the time is that of
-// reading B once, whatever M is, where gemv's arithmetic grows with M until it takes longer than the memory does.
-//   - B goes from memory to registers to tensor cores: no shared memory, no ldmatrix, no shuffles. A warp loads 128
-//     bytes of 4 rows at a time, lane 8 i + j the j-th 16 bytes of row i, and lanes hold them as they come: k may be in
-//     any order where both operands have it in the same one, and a column of m16n8k16 (m16n8k8 for 4-byte elements)
-//     that lanes 4 r to 4 r + 3 hold is then half a line: row r / 2 of B, its even or its odd 64 bytes. Rows of A are
-//     loaded and held alike. So of each product's 16 x 8 sums the half counts whose row and column are alike;
-//   - `steps` such loads of each of `tiles` times 4 rows are under way in each lane before the first is waited for; A,
-//     read again by every block, comes from L1, which B passes by;
-//   - a block's warps share its rows of B: each takes every so-many-th piece of K; their sums meet in shared memory.
-// FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is up
-// to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
-#include "cuda/kernels/common/sm80.cuh"
-#include "cuda/kernels/gemm/gemm.h"
-#include "cuda/kernels/gemm/skinny.h"
-#include "cuda/kernels/gemm/tiles.cuh"
-#include "cuda/launch/choose.cuh"
-#include "ops/families/gemm.h"
+// Which products the kernels of skinny.cuh take, where they are preferred, and those that every device can do.
+#include "cuda/kernels/gemm/skinny.cuh"
 
 namespace {
 
-constexpr int most_rows = 16, most_exact_rows = 32, most_elements = 1 << 28, least_exact = 16;
-constexpr int tile = 4;         // rows, of A or of B, whose 128 bytes a warp loads at once
-constexpr int step_chunks = 8;  // those 128 bytes, in chunks of 16
-
-template <bool exact>
-struct arithmetic {};
-
-BW_DEVICE void split(const uint32_t (&bits)[4], uint32_t (&high)[4], uint32_t (&low)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        high[i] = bits[i] & 0xffffe000u;
-        low[i] = __float_as_uint(__uint_as_float(bits[i]) - __uint_as_float(high[i]));
-    }
-}
-
-// One product of fragments; FP32 is `exact`.
-template <typename T>
-BW_DEVICE void add_product(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, arithmetic<false>) {
-    bw_multiply(sum, a, b0, b1, T());
-}
-template <typename T>
-BW_DEVICE void add_product(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, arithmetic<true>) {
-    uint32_t a_high[4], a_low[4], b_high[4], b_low[4];
-    const uint32_t b[4] = {b0, b1, 0, 0};
-    split(a, a_high, a_low);
-    split(b, b_high, b_low);
-    bw_multiply(sum, a_low, b_high[0], b_high[1], T());
-    bw_multiply(sum, a_high, b_low[0], b_low[1], T());
-    bw_multiply(sum, a_high, b_high[0], b_high[1], T());
-}
-
-// 16 bytes of B, or zeros where they are not `there`.
-BW_DEVICE uint4 load_there(const uint4 *from, bool there) {
-    uint4 bits;
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;"
-        "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];}"
-        : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-        : "l"(from), "r"((int)there));
-    return bits;
-}
-
-// One turn of a warp: all of its loads are issued before the first is waited for, which the compiler undoes unless
-// something stands between (tests/benchmarks/sass.py looks). Where the turn is not `full`, what lies behind the lane's
-// `left` chunks counts as 0, of A too: a product with whatever is there might be no number.
-template <bool full, typename T, bool exact, int quads, int tiles, int steps, bool ahead>
-BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 *b, const int (&b_rows)[tiles],
-                        int left, float (&sum)[tiles][(quads + 1) / 2][4]) {
-    uint4 of_b[steps][tiles], of_a[steps][quads + quads % 2];
-    const uint4 none = make_uint4(0, 0, 0, 0);
-#pragma unroll
-    for (int s = 0; s < steps; s++) {
-#pragma unroll
-        for (int t = 0; t < tiles; t++) {
-            const uint4 *from = b + b_rows[t] + s * step_chunks;
-            of_b[s][t] = full ? bw_load_streaming(from) : load_there(from, s * step_chunks < left);
-        }
-    }
-    if (!ahead) __syncwarp();
-#pragma unroll
-    for (int s = 0; s < steps; s++) {
-        const bool there = full || s * step_chunks < left;
-#pragma unroll
-        for (int q = 0; q < quads + quads % 2; q++) {
-            of_a[s][q] = q < quads && there ? bw_load_cached(a + a_rows[q < quads ? q : 0] + s * step_chunks) : none;
-        }
-    }
-    if (ahead) __syncwarp();
-#pragma unroll
-    for (int s = 0; s < steps; s++) {
-#pragma unroll
-        for (int pair = 0; pair < (quads + 1) / 2; pair++) {
-            const uint4 low = of_a[s][2 * pair], high = of_a[s][2 * pair + 1];
-            const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
-#pragma unroll
-            for (int t = 0; t < tiles; t++) {
-                add_product<T>(sum[t][pair], first, of_b[s][t].x, of_b[s][t].y, arithmetic<exact>());
-            }
-#pragma unroll
-            for (int t = 0; t < tiles; t++) {
-                add_product<T>(sum[t][pair], second, of_b[s][t].z, of_b[s][t].w, arithmetic<exact>());
-            }
-        }
-    }
-}
-
-// `quads` times 4 rows of A.
-template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
-__global__ void __launch_bounds__(most_warps * 32, residents)
-    gemm_skinny_kernel(const T *a, const T *b, const T *c, T *d, bw_skinny_shape shape) {
-    constexpr int columns = tiles * tile, rows = (quads + quads % 2) * tile, turn = steps * step_chunks;
-    float *shared = (float *)bw_dynamic_shared();
-    const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int row = lane / step_chunks, pace = warps * turn;
-    const int64_t column0 = (int64_t)blockIdx.x * columns, last = shape.n - 1;
-    const int first = warp * turn + lane % step_chunks;
-    const uint4 *a_from = (const uint4 *)a + first, *b_from = (const uint4 *)b + column0 * shape.chunks + first;
-    int a_rows[quads], b_rows[tiles];  // where they begin, in chunks: half the registers that addresses would take
-#pragma unroll
-    for (int t = 0; t < tiles; t++) b_rows[t] = (int)min((int64_t)(t * tile + row), last - column0) * shape.chunks;
-#pragma unroll
-    for (int q = 0; q < quads; q++) a_rows[q] = min(q * tile + row, shape.m - 1) * shape.chunks;
-    float sum[tiles][(quads + 1) / 2][4] = {};
-    int left = shape.chunks - warp * turn;  // the same for all lanes
-#pragma unroll 1
-    for (; left >= turn; left -= pace) {
-        add_turn<true, T, exact, quads, tiles, steps, ahead>(a_from, a_rows, b_from, b_rows, left, sum);
-        a_from += pace, b_from += pace;
-    }
-    if (left > 0) {
-        add_turn<false, T, exact, quads, tiles, steps, ahead>(a_from, a_rows, b_from, b_rows, left - lane % step_chunks,
-                                                              sum);
-    }
-
-    // A lane's sums are of rows r and r + 8 and of columns 2 j, 2 j + 1: halves r % 2, r % 2, 0 and 1 of a line. Those
-    // of the other half are with the neighbor, lane ^ 4: each keeps one row's and gives the other's away.
-    const bool odd = lane / 4 % 2 != 0;
-    float *own = shared + (warp * rows + (odd ? tile : 0) + lane / 8) * columns + lane % 4;
-#pragma unroll
-    for (int t = 0; t < tiles; t++) {
-#pragma unroll
-        for (int pair = 0; pair < (quads + 1) / 2; pair++) {
-            const float(&four)[4] = sum[t][pair];
-            const float low = odd ? four[1] : four[0], high = odd ? four[3] : four[2];
-            const float other = __shfl_xor_sync(bw_all_lanes, odd ? low : high, 4);
-            own[pair * 2 * tile * columns + t * tile] = (odd ? high : low) + other;
-        }
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < shape.m * columns; i += (int)blockDim.x) {
-        const int64_t column = column0 + i % columns;
-        if (column > last) continue;
-        float total = 0.0f;
-        for (int other = 0; other < warps; other++) total += shared[other * rows * columns + i];
-        bw_gemm_store(c, d, i / columns * shape.n + column, total);
-    }
-}
-
-// At most `warps` of them share a row, each in as many turns.
-template <typename T, bool exact, int quads, int tiles, int steps, bool ahead, int most_warps, int residents>
-bw_status choose(const bw_skinny_shape &shape, int64_t warps, bool adds, bw_cuda_launch_spec *out) {
-    const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
-    constexpr int rows = (quads + quads % 2) * tile;
-    warps = bw_ceil_div(turns, bw_ceil_div(turns, warps));
-    bw_choose(out, gemm_skinny_kernel<T, exact, quads, tiles, steps, ahead, most_warps, residents>,
-              dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
-              (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
-              bw_from_operand(BW_GEMM_B), bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
-    return BW_OK;
-}
-
-// More rows of B than the multiprocessors have in hand at once where each takes 32.
-bool many_rows(const bw_skinny_shape &shape, const bw_device_facts *facts) {
-    return shape.n > (int64_t)facts->units * 8 * tile;
-}
-
-// Where there is hardly more than a block a multiprocessor, twice as many warps share its rows. More than 8 rows of A
-// leave registers for 4 blocks of 4 warps, or for one of 8 where 16-bit rows of B are 32 to each multiprocessor, which
-// then reads A once. For many short rows of B a block's own time and its reads of A count: it takes 16 rows then.
-template <typename T, bool exact>
-bw_status choose_for(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
-    const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
-    if (shape.m > 8) {
-        const bool small = shape.m <= most_rows && shape.n <= (int64_t)facts->units * 4 * tile;
-        if (small) return choose<T, exact, 4, 2, 4, true, 8, 1>(shape, 8, adds, out);
-        // Blocks of 32 rows leave multiprocessors idle where there is one for each and a few more.
-        const bool uneven = shape.m <= most_rows && many_rows(shape, facts) && shape.n < (int64_t)facts->units * 64;
-        if (exact && !uneven) return bw_skinny_float_choose(shape, adds, facts, out);
-        if (sizeof(T) == 2 && !many_rows(shape, facts))
-            return choose<T, exact, 4, 8, 2, true, 8, 1>(shape, 8, adds, out);
-        constexpr int residents = exact ? 3 : 4;
-        return choose<T, exact, 4, 4, 2, true, 4, residents>(shape, 4, adds, out);
-    }
-    const bool many = shape.chunks <= 128 && shape.n >= (int64_t)facts->units * 64;
-    if (shape.m > 4 && many) return choose<T, exact, 2, 4, 2, true, 4, 4>(shape, 4, adds, out);
-    if (shape.m > 4) return choose<T, exact, 2, 2, 4, true, 16, 1>(shape, warps, adds, out);
-    return choose<T, exact, 1, 2, 4, true, 16, 1>(shape, warps, adds, out);
-}
+constexpr int most_exact_rows = 32, most_elements = 1 << 28, least_exact = 16;
 
 }  // namespace
 
-const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+const char *bw_skinny_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const char *reason = bw_gemm_products_refuse(dims, precision, facts);
+    if (reason) return reason;
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (m > (precision->compute == BW_FP32 && precision->weight == BW_FP32 ? most_exact_rows : most_rows))
         return "skinny takes at most 16 rows of A, 32 in FP32";
@@ -228,14 +36,12 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
 
 bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                            bw_cuda_launch_spec *out) {
-    const int64_t *value = dims->value;
-    const bool adds = value[BW_GEMM_BETA] != 0;
+    const skinny_case of = {dims, precision, facts};
+    if (precision->weight == BW_FP8_E4M3) return bw_skinny_e4m3_choose(dims, precision, facts, out);
+    if (precision->weight == BW_INT8) return choose_for<int8_t, false>(of, out);
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const bw_skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),
-                                       value[BW_GEMM_N]};
-        if (sizeof(T) == 4 && precision->compute == BW_FP32)
-            return choose_for<T, sizeof(T) == 4>(shape, adds, facts, out);
-        return choose_for<T, false>(shape, adds, facts, out);
+        if (sizeof(T) == 4 && precision->compute == BW_FP32) return choose_for<T, sizeof(T) == 4>(of, out);
+        return choose_for<T, false>(of, out);
     });
 }

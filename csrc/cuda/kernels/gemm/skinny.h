@@ -8,6 +8,9 @@ struct bw_skinny_shape {
     int64_t n;
 };
 
+/* eight/skinny_fp8.cu */
+bw_cuda_choose bw_skinny_e4m3_choose;
+
 /* skinny_fp32.cu */
 bw_status bw_skinny_float_choose(const bw_skinny_shape &shape, bool adds, const bw_device_facts *facts,
                                  bw_cuda_launch_spec *out);

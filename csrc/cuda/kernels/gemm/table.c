@@ -12,7 +12,8 @@
 
 enum {
     PRECISIONS = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
-    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16)
+    TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    EIGHT_BIT_PRECISIONS = BW_MASK(FP8_E4M3) | BW_MASK(INT8) | BW_MASK(FP8_TENSOR) | BW_MASK(FP8_BLOCK)
 };
 
 /* What most variants are but for their rows' own words: a `refuses` and a `choose`. */
@@ -38,7 +39,8 @@ BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 static const bw_variant rows[] = {
     VARIANT(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
             .prediction = {.changes = "the baseline: what the formula says, a thread an element of D"}),
-    VARIANT(coalesced, bw_gemm_coalesced_refuses, PRECISIONS, .text = "a warp an element of D, its lanes side by side",
+    VARIANT(coalesced, bw_gemm_coalesced_refuses, PRECISIONS | EIGHT_BIT_PRECISIONS,
+            .text = "a warp an element of D, its lanes side by side",
             .prediction =
                 {.changes = "a warp an element: lanes read neighbors in memory, not rows that lie K apart",
                  .predicted = 8.0,
@@ -86,7 +88,7 @@ static const bw_variant rows[] = {
                            .because =
                                "a tile of 128 rows for one leaves half of the memory's bandwidth waiting at barriers",
                            .at = "fp16 M=1 N=14336 K=4096"}),
-    VARIANT(skinny, bw_skinny_refuses, PRECISIONS,
+    VARIANT(skinny, bw_skinny_refuses, PRECISIONS | EIGHT_BIT_PRECISIONS,
             .text = "up to 16 rows of A, in FP32 32, on tensor cores (mma.sync), B asked for early in 16-byte loads",
             .prefers = bw_skinny_prefers,
             .prediction =
@@ -112,19 +114,25 @@ static const bw_variant rows[] = {
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = bw_fused_describe},
-    VARIANT(
-        wgmma, bw_wgmma_refuses, TENSOR_PRECISIONS, .text = "Hopper's tensor cores (wgmma), fed by TMA",
-        .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
-                       .predicted = 1.6,
-                       .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"}),
+    {.name = "wgmma",
+     .text = "Hopper's tensor cores (wgmma), fed by TMA",
+     .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
+                    .predicted = 1.6,
+                    .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"},
+     .precisions = TENSOR_PRECISIONS | EIGHT_BIT_PRECISIONS,
+     .rounds_once = false, /* of E4M3 */
+     .refuses = bw_wgmma_refuses,
+     BW_CUDA_HOOKS(wgmma)},
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
      .prediction = {.changes = "NVIDIA's library: on Hopper wgmma and TMA, and the fastest of its algorithms",
                     .predicted = 1.06,
                     .because = "1.7 over tensor, of which wgmma was to bring 1.6: it is the same instructions"},
-     .precisions = PRECISIONS,
-     .rounds_once = true,
+     .precisions = PRECISIONS | (EIGHT_BIT_PRECISIONS & ~BW_MASK(FP8_BLOCK)),
+     .rounds_once = false, /* of E4M3 */
      .refuses = bw_cublaslt_refuses,
+     .scratch_bytes = bw_cublaslt_scratch_bytes,
+     .extra_cost = bw_cublaslt_extra_cost,
      .workspace_bytes = bw_cublaslt_workspace_bytes,
      .prepare = bw_cublaslt_prepare,
      .release = bw_cublaslt_release,

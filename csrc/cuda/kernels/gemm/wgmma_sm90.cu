@@ -5,7 +5,9 @@
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
 //     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200.)
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
+#include <stdlib.h>
 #include "cuda/kernels/common/sm90.cuh"
+#include "cuda/kernels/gemm/eight/products_sm90.cuh"
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/gemm.h"
@@ -19,11 +21,12 @@ constexpr int step_bytes = bw_panel_bytes;  // of K
 struct wgmma_shape {
     int m, n, steps;  // of K
     int tiles_m, tiles_n;
+    int apart;  // steps of K between the first ones of two tiles
 };
 
 template <int columns>
 struct wgmma_layout {
-    static constexpr int stages = columns == 256 ? 4 : 6;
+    static constexpr int stages = columns == 256 ? 4 : columns == 192 ? 5 : columns == 128 ? 6 : 8;
     static constexpr int a_bytes = tile_rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
     static constexpr int shared_bytes = bw_panels_spare + stages * stage_bytes + 2 * stages * (int)sizeof(uint64_t);
 };
@@ -57,7 +60,9 @@ BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &b_map, const
     for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
         place_tile(shape, tile, &row0, &column0, columns);
-        for (int step = 0; step < shape.steps; step++, at.advance()) {
+        const int first = tile * shape.apart % shape.steps;
+        for (int done = 0; done < shape.steps; done++, at.advance()) {
+            const int step = (first + done) % shape.steps;
             const uint32_t a = stages + at.stage * layout::stage_bytes, barrier = full + 8 * at.stage;
             bw_barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
             bw_barrier_expect(barrier, layout::stage_bytes);
@@ -105,18 +110,69 @@ BW_DEVICE void add_tile(float (&sums)[eights][4], const T *c, const wgmma_shape 
     }
 }
 
-template <int columns, typename T>
-BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stages, uint32_t full, uint32_t empty) {
+// D of a lane's sums, 32 columns at a time: as numbers, times the scales of their rows and columns, + c.
+template <typename T, int eights, typename Sum, typename TD>
+BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, const bw_gemm_scales &scales,
+                           const wgmma_shape &shape, int row, int column0) {
+    constexpr int at_once = 4;
+    constexpr bool scaled = bw_gemm_types<T>::scaled;
+    const float of_row[2] = {scaled ? bw_gemm_scale_of_row(scales, min(row, shape.m - 1)) : 1.0f,
+                             scaled ? bw_gemm_scale_of_row(scales, min(row + 8, shape.m - 1)) : 1.0f};
+#pragma unroll
+    for (int first = 0; first < eights; first += at_once) {
+        float part[at_once][4];
+#pragma unroll
+        for (int n = 0; n < at_once; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                part[n][i] = (float)sums[first + n][i];
+                if (!scaled) continue;
+                const int column = column0 + 8 * (first + n) + (int)threadIdx.x % 4 * 2 + i % 2;
+                part[n][i] *= of_row[i / 2] * bw_gemm_scale_of_column(scales, min(column, shape.n - 1));
+            }
+        }
+        if (c) add_tile(part, c, shape, row, column0 + 8 * first);
+        store_tile(part, d, shape, row, column0 + 8 * first);
+    }
+}
+
+// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and `totals` are FP32. Where a
+// step, which is a group of K, has scales of its own, they are those of all of the tile's columns.
+template <typename T>
+constexpr bool adds_steps = std::is_same_v<T, bw_e4m3>;
+
+template <int eights>
+BW_DEVICE void add_step(const float (&sums)[eights][4], const float (&factor)[2], float (&totals)[eights][4]) {
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) totals[n][i] = fmaf(sums[n][i], factor[i / 2], totals[n][i]);
+    }
+}
+
+template <int columns, typename T, typename TD>
+BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
+                       uint32_t full, uint32_t empty) {
     using layout = wgmma_layout<columns>;
+    constexpr int eights = columns / 8;
     const int group = (int)threadIdx.x / bw_warpgroup - 1, lane = (int)threadIdx.x % 32;
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
     ring<layout::stages> at;
     for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
         place_tile(shape, tile, &row0, &column0, columns);
-        float sums[columns / 8][4];
+        const int row = row0 + row_in_tile;
+        typename bw_gemm_types<T>::sum sums[eights][4];
+        float totals[adds_steps<T> ? eights : 1][4] = {};
         int before = 0;
         for (int step = 0; step < shape.steps; step++, at.advance()) {
+            float factor[2] = {1.0f, 1.0f};
+            if (adds_steps<T> && scales.groups) {
+                const int of_k = (tile * shape.apart + step) % shape.steps;
+                const float of_columns = bw_gemm_scale_of_column(scales, column0, of_k);
+                factor[0] = of_columns * bw_gemm_scale_of_row(scales, min(row, shape.m - 1), of_k);
+                factor[1] = of_columns * bw_gemm_scale_of_row(scales, min(row + 8, shape.m - 1), of_k);
+            }
             bw_barrier_wait(full + 8 * at.stage, at.parity);
             const uint32_t a = stages + at.stage * layout::stage_bytes;
             const uint64_t left = bw_describe_rows(a + group * 64 * step_bytes);
@@ -124,26 +180,38 @@ BW_DEVICE void consume(const T *c, T *d, const wgmma_shape &shape, uint32_t stag
             bw_registers_hold(sums);
             bw_products_begin();
 #pragma unroll
-            for (int i = 0; i < 4; i++) bw_product(sums, left + 2 * i, right + 2 * i, step + i != 0, T());
+            for (int i = 0; i < 4; i++) {
+                bw_product(sums, left + 2 * i, right + 2 * i, adds_steps<T> ? i : step + i, T());
+            }
             bw_products_commit();
             bw_registers_hold(sums);
-            // The step before has been read, this one's products go on.
-            bw_products_wait<1>();
-            if (step > 0) release(empty + 8 * before);
-            before = at.stage;
+            if constexpr (adds_steps<T>) {
+                bw_products_wait<0>();
+                bw_registers_hold(sums);
+                release(empty + 8 * at.stage);
+                add_step(sums, factor, totals);
+            } else {
+                // The step before has been read, this one's products go on.
+                bw_products_wait<1>();
+                if (step > 0) release(empty + 8 * before);
+                before = at.stage;
+            }
         }
-        bw_products_wait<0>();
-        bw_registers_hold(sums);
-        release(empty + 8 * before);
-        if (c) add_tile(sums, c, shape, row0 + row_in_tile, column0);
-        store_tile(sums, d, shape, row0 + row_in_tile, column0);
+        if constexpr (adds_steps<T>) {
+            finish_tile<T>(totals, c, d, scales, shape, row, column0);
+        } else {
+            bw_products_wait<0>();
+            bw_registers_hold(sums);
+            release(empty + 8 * before);
+            finish_tile<T>(sums, c, d, scales, shape, row, column0);
+        }
     }
 }
 
-template <int columns, typename T>
+template <int columns, typename T, typename TD>
 __global__ void __launch_bounds__(threads, 1)
-    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const T *c,
-                      T *d, wgmma_shape shape) {
+    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
+                      TD *d, bw_gemm_scales scales, wgmma_shape shape) {
     using layout = wgmma_layout<columns>;
     const uint32_t stages = bw_panels_shared(), full = stages + layout::stages * layout::stage_bytes;
     const uint32_t empty = full + 8 * layout::stages;
@@ -162,9 +230,11 @@ __global__ void __launch_bounds__(threads, 1)
         if (threadIdx.x == 0) produce<columns, T>(a_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<232>();
-        consume<columns>(c, d, shape, stages, full, empty);
+        consume<columns, T>(c, d, scales, shape, stages, full, empty);
     }
 }
+
+int trial_of() { const char *trial = getenv("BW_TRIAL"); return trial ? atoi(trial) : 0; }
 
 int64_t tiles_of(const bw_dims *dims, int columns) {
     return bw_ceil_div(dims->value[BW_GEMM_M], tile_rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
@@ -184,27 +254,34 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
 }
 
 template <int columns, typename T>
-void choose(const bw_dims *dims, bw_dtype dtype, int units, bw_cuda_launch_spec *out) {
+void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
+    const bw_dtype dtype = precision->weight;
     using layout = wgmma_layout<columns>;
     constexpr int bytes = (int)sizeof(T);
     const int64_t *value = dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     const int64_t tiles = tiles_of(dims, columns);
-    const wgmma_shape shape = {(int)m, (int)n, (int)bw_ceil_div(k * bytes, step_bytes), (int)bw_ceil_div(m, tile_rows),
-                               (int)bw_ceil_div(n, columns)};
-    bw_choose(out, gemm_wgmma_kernel<columns, T>, dim3((unsigned)bw_min64(tiles, units)), dim3(threads),
-              layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows),
-              rows_of(BW_GEMM_B, dtype, bytes, n, k, columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-              bw_from_operand(BW_GEMM_D), shape);
+    wgmma_shape shape = {(int)m, (int)n, (int)bw_ceil_div(k * bytes, step_bytes), (int)bw_ceil_div(m, tile_rows),
+                               (int)bw_ceil_div(n, columns), 0};
+    if (trial_of() % 10 == 5) shape.apart = 5;
+    bw_cuda_kernel *chosen = bw_choose(
+        out, gemm_wgmma_kernel<columns, T, typename bw_gemm_types<T>::result>, dim3((unsigned)bw_min64(tiles, units)),
+        dim3(threads), layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows),
+        rows_of(BW_GEMM_B, dtype, bytes, n, k, columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+        bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
+    bw_gemm_place_scales(chosen, 4, precision);
 }
 
 }  // namespace
 
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t *value = dims->value;
-    const int64_t elems = 16 / bw_dtype_get(precision->weight)->block_bytes;
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
-    if (value[BW_GEMM_N] % elems || value[BW_GEMM_K] % elems) return "rows of A, B or D are no multiple of 16 bytes";
+    if (value[BW_GEMM_K] * bw_dtype_get(precision->weight)->block_bytes % 16 != 0 ||
+        value[BW_GEMM_N] * bw_dtype_get(precision->result)->block_bytes % 16 != 0)
+        return "rows of A, B or D are no multiple of 16 bytes";
+    const char *reason = bw_gemm_products_refuse(dims, precision, facts);
+    if (reason) return reason;
     if (value[BW_GEMM_M] > INT32_MAX / 2 || value[BW_GEMM_N] > INT32_MAX / 2 || value[BW_GEMM_K] > INT32_MAX / 2) {
         return "2^30 rows or columns and more";
     }
@@ -218,13 +295,28 @@ bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, co
     // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
     const int64_t wide = bw_ceil_div(tiles_of(dims, 256), facts->units);
     const int64_t narrow = bw_ceil_div(tiles_of(dims, 128), facts->units);
-    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+    return bw_gemm_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (10 * wide <= 6 * narrow) {
-            choose<256, T>(dims, precision->weight, facts->units, out);
+        if constexpr (adds_steps<T>) {
+            if (trial_of() == 64 || trial_of() == 65) {
+                choose<64, T>(dims, precision, facts->units, out);
+            } else if (trial_of() == 192 && !bw_gemm_has_groups(precision)) {
+                choose<192, T>(dims, precision, facts->units, out);
+            } else {
+                choose<128, T>(dims, precision, facts->units, out);
+            }
+            return BW_OK;
         } else {
-            choose<128, T>(dims, precision->weight, facts->units, out);
+            if constexpr (sizeof(T) == 1) {
+                if (trial_of() == 64 || trial_of() == 65) { choose<64, T>(dims, precision, facts->units, out); return BW_OK; }
+                if (trial_of() == 128) { choose<128, T>(dims, precision, facts->units, out); return BW_OK; }
+            }
+            if (10 * wide <= 6 * narrow) {
+                choose<256, T>(dims, precision, facts->units, out);
+            } else {
+                choose<128, T>(dims, precision, facts->units, out);
+            }
+            return BW_OK;
         }
-        return BW_OK;
     });
 }
