@@ -423,10 +423,6 @@ const char *bw_streamed_refuses(const bw_dims *dims, const bw_precision *, const
     return nullptr;
 }
 
-bool bw_streamed_prefers(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    return rows_of_fullest(dims) <= most_rows;
-}
-
 bw_status bw_streamed_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {
     return bw_cuda_describe(device, dims, precision, first_plan, out);
 }
