@@ -127,7 +127,7 @@ def decode(operand: dict[str, Any], data: bytes, kind: type = np.float64) -> np.
         return np.frombuffer(data, dtype=integers).reshape(operand["shape"])
     values = TYPES[operand["dtype"]].decode(data)
     if operand["row_elems"]:  # rows begin with blocks of their own
-        values = values.reshape(operand["shape"][0], -1)[:, : operand["row_elems"]]
+        values = values.reshape(*operand["shape"][:-1], -1)[..., : operand["row_elems"]]
     return values.reshape(operand["shape"]).astype(kind, copy=False)
 
 

@@ -126,14 +126,16 @@ typedef struct bw_op {
     bool is_stream;      /* one of the four streams that the roofs are made of */
     bool is_product; /* the one whose best rate is the measured arithmetic roof; its parameters with a unit are sizes */
 
+    /* Works out parameters whose value 0 asks for it. NULL: there are none. */
+    void (*settle)(bw_dims *dims);
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */
     bw_status (*validate)(const bw_dims *dims);
     bw_checked_int (*flops)(const bw_dims *dims); /* NULL: it only moves */
     /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
     int (*operands)(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]);
-    /* Writes all of the BW_RECIPE_HOST operand. */
-    void (*host_input)(const bw_dims *dims, uint64_t seed, void *out);
+    /* Writes all of a BW_RECIPE_HOST operand. */
+    void (*host_input)(const bw_dims *dims, uint64_t seed, int operand, void *out);
     bw_rows (*rows)(const bw_dims *dims, const bw_precision *precision);
     /* Row `row` in float64 from the same rounded inputs. */
     bw_status (*reference)(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,

@@ -81,7 +81,7 @@ void bw_operand_fill(const bw_op *op, const bw_dims *dims, uint64_t seed, const 
     const bw_input_key key = bw_input_key_make(seed, index);
     switch (operand->recipe) {
         case BW_RECIPE_HASH: bw_input_fill(operand->dtype, key, 0, operand->bytes / info->block_bytes, out); break;
-        case BW_RECIPE_HOST: op->host_input(dims, seed, out); break;
+        case BW_RECIPE_HOST: op->host_input(dims, seed, index, out); break;
         case BW_RECIPE_LIST: fill_list(operand, dims, out); break;
         case BW_RECIPE_POSITIVE:
             for (int64_t i = 0; i < operand->elems; i++) store(operand->dtype, positive_value(operand, key, i), i, out);

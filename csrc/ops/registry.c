@@ -124,6 +124,7 @@ bw_status bw_op_complete(const bw_op *op, const bw_precision *precision, unsigne
         return bw_fail(BW_CODE_INVALID, "%s: %s = %" PRId64 ": allowed is %" PRId64 " to %" PRId64, op->name,
                        param->name, dims->value[i], param->minimum, param->maximum);
     }
+    if (op->settle) op->settle(dims);
     if (op->validate) BW_TRY(op->validate(dims));
     BW_TRY(check_list_count(op, dims)); /* operands count the keys of as many entries */
     bw_operand operands[BW_MAX_OPERANDS];

@@ -1,4 +1,4 @@
-"""gemm."""
+"""gemm and moe_gemm."""
 
 from __future__ import annotations
 
@@ -28,6 +28,20 @@ def spread(groups: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         each = next(each for each in (1, 16, 32, 64, 128, size) if -(-size // each) == groups.shape[axis])
         groups = np.repeat(groups, each, axis).take(range(size), axis)
     return groups
+
+
+def moe_gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    """Each row of D from its token and its expert; the routing must be what the parameters say."""
+    rows, counts = x["rows"], np.diff(x["offsets"])
+    assert x["offsets"][0] == 0
+    assert counts.sum() == p["tokens"] * p["top_k"]
+    assert np.count_nonzero(counts) == p["active"]
+    assert np.ptp(counts[counts > 0]) <= 1
+    expert = np.repeat(np.arange(p["experts"]), counts)
+    assert len({*zip(rows.tolist(), expert.tolist(), strict=True)}) == rows.size  # no token takes an expert twice
+    assert np.bincount(rows, minlength=p["tokens"]).tolist() == [p["top_k"]] * p["tokens"]
+    b = scaled({**x, "B": x["B"].reshape(-1, p["K"])}, "B").reshape(x["B"].shape)
+    return {"D": np.stack([b[e] @ x["A"][token] for token, e in zip(rows, expert, strict=True)])}
 
 
 def allowed_error(precision: str, p: Shape) -> float:
@@ -79,6 +93,36 @@ OPERATIONS = {
             ("int4_g128", {"M": 3, "N": 5, "K": 130}, 1_130, 30, 3_900),
             # rows of 65 bytes and 9 scales, one of 4: 3*130*2 + 5*(65 + 9) + 4
             ("nvfp4", {"M": 3, "N": 5, "K": 130}, 1_154, 30, 3_900),
+        ],
+    ),
+    "moe_gemm": Operation(
+        shapes=[
+            dict(zip(("tokens", "experts", "top_k", "active", "N", "K"), shape, strict=True))
+            for shape in [
+                *((1, 1, 1, 0, 1, 1), (1, 7, 3, 3, 13, 7), (5, 4, 2, 3, 37, 29), (3, 8, 8, 8, 129, 72)),
+                *((61, 2, 1, 0, 40, 257), (1, 128, 8, 0, 96, 768), (2, 5, 2, 4, 67, 512), (29, 3, 2, 2, 45, 1280)),
+                # 1 to 17 tokens an expert; many rows of B, long ones.
+                *((11, 13, 5, 11, 131, 256), (35, 9, 3, 7, 77, 344), (1, 16, 2, 0, 2503, 256), (7, 2, 1, 2, 61, 8192)),
+                # Tiles of many tokens.
+                *((300, 3, 1, 3, 136, 72), (131, 2, 2, 2, 264, 200)),
+            ]
+        ],
+        small={"tokens": 5, "experts": 4, "top_k": 2, "active": 3, "N": 24, "K": 40},
+        reference=moe_gemm,
+        allowed_error=allowed_error,
+        worked=[
+            # 8 of 128 matrices of 1536*2048*2, a token of 2048*2, 8 rows' and 129 offsets' 4; 8*1536*2; 2*8*1536*2048
+            ("fp16", {}, 50_336_292, 24_576, 50_331_648),
+            # 16 tokens leave 128*(15/16)^16 = 45.6 experts alone: 82*1536*2048*2 + 16*2048*2 + 128*4 + 129*4
+            ("fp16", {"tokens": 16}, 515_965_956, 393_216, 805_306_368),
+            # rows of 65 bytes, two scales of 2 and a byte of zero points: 3*5*(65 + 4 + 1) + 2*130*2 + 4*4 + 5*4
+            ("int4_g128", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 1_606, 40, 5_200),
+            # a row of 33 weights takes two blocks of 18: 3*5*36 + 2*33*2 + 4*4 + 5*4
+            ("q4_0", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 33}, 708, 40, 1_320),
+            # a scale of 4 for each of 2 tokens and 3*5 rows: 3*5*130 + 2*130 + 17*4 + 4*4 + 5*4
+            ("int8", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 2_314, 40, 5_200),
+            # rows of 65 bytes and 9 scales, one of 4 for all: 3*5*(65 + 9) + 2*130*2 + 4 + 4*4 + 5*4
+            ("nvfp4", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 1_670, 40, 5_200),
         ],
     ),
 }

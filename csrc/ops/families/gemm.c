@@ -1,7 +1,14 @@
-/* gemm: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ scales] read, M N e_D written.
- * FLOPs: 2 M N K. */
+/* gemm and moe_gemm: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ scales] read, M N e_D written.
+ * FLOPs: 2 M N K.
+ *
+ * Experts: who takes which is an input that decides the bytes, so a case has it among its parameters: `active` experts
+ * have tokens, as evenly many as can be; by default as many as have on average where each token chooses at random,
+ * which is what a model's step counts too. Bytes: B of active experts alone, each token's row of A once, and 4 for each
+ * row of D and each offset. Token t's rows are numbers t top_k and those behind it, number i goes to the active expert
+ * i mod active, and active experts lie evenly among all. */
 #include "ops/families/gemm.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,62 +17,176 @@
 
 enum { TILE = 16 }; /* a reference row is up to so many neighboring columns of one row of D: A's row serves them all */
 
-static const bw_param params[] = {
+static const bw_param gemm_params[] = {
     BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1, .small = 3),
     BW_PARAM("N", "columns", "rows of B, columns of D (output features)", 1, INT32_MAX, .fallback = 4096, .small = 37),
     BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 4096, .small = 29),
     BW_PARAM("beta", "", "1 adds C(M, N) to the product", 0, 1, .fallback = 0, .small = 1),
 };
 
-static int gemm_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
-    int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    out[BW_GEMM_A] = bw_operand_make("A", BW_IN, precision->activation, BW_SHAPE(m, k));
-    out[BW_GEMM_B] = bw_operand_make("B", BW_IN, precision->weight, BW_SHAPE(n, k));
-    out[BW_GEMM_D] = bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(m, n));
-    out[BW_GEMM_C] = bw_operand_make("C", BW_IN, precision->result, BW_SHAPE(m, n));
-    out[BW_GEMM_C].present = dims->value[BW_GEMM_BETA] != 0;
+static const bw_param moe_params[] = {
+    BW_PARAM("tokens", "tokens", "rows of A", 1, INT32_MAX, .fallback = 1, .small = 5),
+    BW_PARAM("experts", "experts", "matrices of weights", 1, 65536, .fallback = 128, .small = 4),
+    BW_PARAM("top_k", "experts", "experts that each token takes", 1, 65536, .fallback = 8, .small = 2),
+    BW_PARAM("active", "experts", "experts that have tokens; 0: as many as on average by chance", 0, 65536,
+             .fallback = 0, .small = 3),
+    BW_PARAM("N", "columns", "rows of an expert's B, columns of D (output features)", 1, INT32_MAX, .fallback = 1536,
+             .small = 37),
+    BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 2048, .small = 29),
+};
+
+extern const bw_op bw_op_moe_gemm;
+
+/* One shape for both operations: gemm has one expert, whose rows are all tokens in their order. */
+typedef struct shape {
+    const char *op_name;
+    int64_t tokens, rows, experts, top_k, active, n, k; /* rows: of D */
+    bool adds, routed;
+} shape;
+
+static shape shape_of(const bw_dims *dims) {
+    const int64_t *v = dims->value;
+    if (dims->op == &bw_op_moe_gemm) {
+        return (shape){"moe_gemm",
+                       v[BW_MOE_TOKENS],
+                       v[BW_MOE_TOKENS] * v[BW_MOE_TOP_K],
+                       v[BW_MOE_EXPERTS],
+                       v[BW_MOE_TOP_K],
+                       v[BW_MOE_ACTIVE],
+                       v[BW_MOE_N],
+                       v[BW_MOE_K],
+                       false,
+                       true};
+    }
+    return (shape){"gemm",       v[BW_GEMM_M], v[BW_GEMM_M],         1,    1, 1,
+                   v[BW_GEMM_N], v[BW_GEMM_K], v[BW_GEMM_BETA] != 0, false};
+}
+
+/* A token leaves an expert alone with a chance of 1 - top_k / experts. */
+static void moe_settle(bw_dims *dims) {
+    const shape s = shape_of(dims);
+    if (s.active != 0) return;
+    const double alone = pow(1.0 - (double)s.top_k / (double)s.experts, (double)s.tokens);
+    const int64_t mean = (int64_t)round((double)s.experts * (1.0 - alone));
+    dims->value[BW_MOE_ACTIVE] = bw_max64(s.top_k, bw_min64(mean, s.rows));
+}
+
+static bw_status moe_validate(const bw_dims *dims) {
+    const shape s = shape_of(dims);
+    if (s.top_k > s.experts) {
+        return bw_fail(BW_CODE_INVALID, "moe_gemm: top_k = %" PRId64 ": allowed is 1 to experts = %" PRId64, s.top_k,
+                       s.experts);
+    }
+    if (s.rows > INT32_MAX) {
+        return bw_fail(BW_CODE_INVALID, "moe_gemm: tokens * top_k = %" PRId64 ": allowed is up to 2^31 - 1", s.rows);
+    }
+    const int64_t most = bw_min64(s.experts, s.rows);
+    if (s.active >= s.top_k && s.active <= most) return BW_OK;
+    return bw_fail(BW_CODE_INVALID,
+                   "moe_gemm: active = %" PRId64 ": allowed is top_k = %" PRId64
+                   ", as each token takes different experts, to %" PRId64 ", experts or tokens * top_k",
+                   s.active, s.top_k, most);
+}
+
+/* Rows of D that come before those of the active expert `slot`. */
+static int64_t rows_before(const shape *s, int64_t slot) {
+    return slot * (s->rows / s->active) + bw_min64(slot, s->rows % s->active);
+}
+
+typedef struct place {
+    int64_t token, expert;
+} place;
+
+static place place_of(const shape *s, int64_t row) {
+    const int64_t each = s->rows / s->active, larger = s->rows % s->active, of_larger = larger * (each + 1);
+    const int64_t slot = row < of_larger ? row / (each + 1) : larger + (row - of_larger) / each;
+    return (place){(slot + (row - rows_before(s, slot)) * s->active) / s->top_k, slot * s->experts / s->active};
+}
+
+static void moe_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
+    (void)seed;
+    const shape s = shape_of(dims);
+    int32_t *to = out;
+    if (operand == BW_MOE_ROWS) {
+        for (int64_t row = 0; row < s.rows; row++) to[row] = (int32_t)place_of(&s, row).token;
+    } else {
+        for (int64_t expert = 0; expert <= s.experts; expert++) {
+            to[expert] = (int32_t)rows_before(&s, bw_ceil_div(expert * s.active, s.experts));
+        }
+    }
+}
+
+/* Stored elements of so many rows: whole blocks. */
+static int64_t elements_of(const bw_operand *operand, int64_t rows, int64_t columns) {
+    const int block = bw_dtype_get(operand->dtype)->block_elems;
+    return bw_mul3(rows, bw_ceil_div(columns, block), block).value;
+}
+
+static void moe_add_routing(const shape *s, const bw_scaling *scaling, bw_operand out[BW_MAX_OPERANDS]) {
+    const int64_t rows = s->active * s->n, wide = scaling->columns ? bw_ceil_div(s->k, scaling->columns) : 1;
+    const int64_t high = scaling->rows ? bw_ceil_div(rows, scaling->rows) : 1;
+    out[BW_GEMM_B].moved = elements_of(&out[BW_GEMM_B], rows, s->k);
+    out[BW_GEMM_B_SCALE].moved = elements_of(&out[BW_GEMM_B_SCALE], high, wide);
+    out[BW_GEMM_B_ZERO].moved = elements_of(&out[BW_GEMM_B_ZERO], high, wide);
+    out[BW_MOE_ROWS] = bw_operand_indices("rows", BW_RECIPE_HOST, BW_I32, 0, s->tokens - 1, BW_SHAPE(s->rows));
+    out[BW_MOE_OFFSETS] = bw_operand_indices("offsets", BW_RECIPE_HOST, BW_I32, 0, s->rows, BW_SHAPE(s->experts + 1));
+}
+
+static int shape_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const shape s = shape_of(dims);
+    out[BW_GEMM_A] = bw_operand_make("A", BW_IN, precision->activation, BW_SHAPE(s.tokens, s.k));
+    out[BW_GEMM_B] = bw_operand_make("B", BW_IN, precision->weight, s.routed ? 3 : 2,
+                                     s.routed ? (const int64_t[]){s.experts, s.n, s.k} : (const int64_t[]){s.n, s.k});
+    out[BW_GEMM_D] = bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(s.rows, s.n));
+    out[BW_GEMM_C] = bw_operand_make("C", BW_IN, precision->result, BW_SHAPE(s.rows, s.n));
+    out[BW_GEMM_C].present = s.adds;
     bw_operand none[2];
-    bw_operand_scale_matrix((const char *const[]){"A_scale", NULL, NULL}, &out[BW_GEMM_A], m, k,
+    bw_operand_scale_matrix((const char *const[]){"A_scale", NULL, NULL}, &out[BW_GEMM_A], s.tokens, s.k,
                             precision->activation_scales, &out[BW_GEMM_A_SCALE], &none[0], &none[1]);
-    bw_operand_scale_matrix((const char *const[]){"B_scale", "B_zero", "B_whole_scale"}, &out[BW_GEMM_B], n, k,
-                            precision->weight_scales, &out[BW_GEMM_B_SCALE], &out[BW_GEMM_B_ZERO],
+    bw_operand_scale_matrix((const char *const[]){"B_scale", "B_zero", "B_whole_scale"}, &out[BW_GEMM_B],
+                            s.experts * s.n, s.k, precision->weight_scales, &out[BW_GEMM_B_SCALE], &out[BW_GEMM_B_ZERO],
                             &out[BW_GEMM_B_WHOLE_SCALE]);
-    out[BW_GEMM_A].row_elems = out[BW_GEMM_B].row_elems = k; /* blocks lie along K and end with a row */
-    return BW_GEMM_OPERANDS;
+    out[BW_GEMM_A].row_elems = out[BW_GEMM_B].row_elems = s.k; /* blocks lie along K and end with a row */
+    if (!s.routed) return BW_GEMM_OPERANDS;
+    moe_add_routing(&s, precision->weight_scales, out);
+    return BW_MOE_OPERANDS;
 }
 
-static bw_checked_int gemm_flops(const bw_dims *dims) {
-    return bw_mul4(2, dims->value[BW_GEMM_M], dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
+static bw_checked_int shape_flops(const bw_dims *dims) {
+    const shape s = shape_of(dims);
+    return bw_mul4(2, s.rows, s.n, s.k);
 }
 
-static bw_rows gemm_rows(const bw_dims *dims, const bw_precision *precision) {
+static bw_rows shape_rows(const bw_dims *dims, const bw_precision *precision) {
     (void)precision;
-    int64_t tiles = bw_ceil_div(dims->value[BW_GEMM_N], TILE);
-    return (bw_rows){.count = dims->value[BW_GEMM_M] * tiles, .elems = TILE, .line = tiles};
+    const shape s = shape_of(dims);
+    int64_t tiles = bw_ceil_div(s.n, TILE);
+    return (bw_rows){.count = s.rows * tiles, .elems = TILE, .line = tiles};
 }
 
-static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
-                                bw_reference_row *out) {
-    int64_t n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    int64_t tiles = bw_ceil_div(n, TILE);
-    int64_t m = row / tiles, column = row % tiles * TILE;
+static bw_status shape_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                 bw_reference_row *out) {
+    const shape s = shape_of(dims);
+    const int64_t n = s.n, k = s.k, tiles = bw_ceil_div(n, TILE);
+    const int64_t m = row / tiles, column = row % tiles * TILE;
+    const place at = s.routed ? place_of(&s, m) : (place){m, 0};
     bw_operand operands[BW_MAX_OPERANDS];
-    int count = gemm_operands(dims, precision, operands);
-    BW_TRY(bw_operand_measure("gemm", operands, count));
+    int count = shape_operands(dims, precision, operands);
+    BW_TRY(bw_operand_measure(s.op_name, operands, count));
     bw_source a_source = bw_source_of(operands, count, BW_GEMM_A, seed);
     bw_source b_source = bw_source_of(operands, count, BW_GEMM_B, seed);
     double c[TILE];
     double *a = malloc(2 * (size_t)k * sizeof *a);
     if (!a) return bw_fail(BW_CODE_MEMORY, "no host memory for a reference row of %lld values", (long long)k);
     double *b = a + k;
-    bw_source_read(&a_source, m * k, k, a);
+    bw_source_read(&a_source, at.token * k, k, a);
     out->operand = BW_GEMM_D;
     out->offset = m * n + column;
     out->count = bw_min64(TILE, n - column);
     /* A product's mean square is that of its factors: 1/9 of two that are uniform in [-1, 1). */
     out->scale = sqrt((double)k) / sqrt(bw_source_inverse_square(&a_source) * bw_source_inverse_square(&b_source));
     for (int64_t j = 0; j < out->count; j++) {
-        bw_source_read(&b_source, (column + j) * k, k, b);
+        bw_source_read(&b_source, (at.expert * n + column + j) * k, k, b);
         out->values[j] = bw_dot(a, b, k);
     }
     if (operands[BW_GEMM_C].present) {
@@ -85,10 +206,10 @@ enum { E4M3_UNITS = 16 };
 
 /* FP32 accumulation errs like a random walk, tensor cores (which truncate) a little in one direction, which grows with
  * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this. */
-static bw_tolerance gemm_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    double k = (double)dims->value[BW_GEMM_K];
-    double sums = bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0);
-    bool cuts = precision->compute == BW_FP8_E4M3 && !rounds_once; /* else every variant accumulates in FP32 */
+static bw_tolerance shape_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    const double k = (double)shape_of(dims).k;
+    const double sums = bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0);
+    const bool cuts = precision->compute == BW_FP8_E4M3 && !rounds_once; /* else every variant accumulates in FP32 */
     return (bw_tolerance){sums + (cuts ? ldexp(E4M3_UNITS, -13) : 0.0), 0.0};
 }
 
@@ -96,15 +217,35 @@ const bw_op bw_op_gemm = {
     .name = "gemm",
     .family = "gemm",
     .text = "D = A B^T [+ C], weights B stored N x K",
-    .params = params,
-    .param_count = sizeof params / sizeof params[0],
+    .params = gemm_params,
+    .param_count = sizeof gemm_params / sizeof gemm_params[0],
     .precisions = BW_WEIGHT_PRECISIONS,
     .formula = {"M*K*e_activation + activation_scales(M, K) + N*K*e_weight + weight_scales(N, K) + beta*M*N*e_result",
                 "M*N*e_result", "2*M*N*K"},
     .is_product = true,
-    .flops = gemm_flops,
-    .operands = gemm_operands,
-    .rows = gemm_rows,
-    .reference = gemm_reference,
-    .tolerance = gemm_tolerance,
+    .flops = shape_flops,
+    .operands = shape_operands,
+    .rows = shape_rows,
+    .reference = shape_reference,
+    .tolerance = shape_tolerance,
+};
+
+const bw_op bw_op_moe_gemm = {
+    .name = "moe_gemm",
+    .family = "gemm",
+    .text = "the product of each expert's weights with the tokens that take it",
+    .params = moe_params,
+    .param_count = sizeof moe_params / sizeof moe_params[0],
+    .precisions = BW_WEIGHT_PRECISIONS,
+    .formula = {"tokens*K*e_activation + activation_scales(tokens, K) + active*N*K*e_weight + weight_scales(active*N, "
+                "K) + 4*tokens*top_k + 4*(experts + 1)",
+                "tokens*top_k*N*e_result", "2*tokens*top_k*N*K"},
+    .settle = moe_settle,
+    .validate = moe_validate,
+    .flops = shape_flops,
+    .operands = shape_operands,
+    .host_input = moe_host_input,
+    .rows = shape_rows,
+    .reference = shape_reference,
+    .tolerance = shape_tolerance,
 };

@@ -211,7 +211,8 @@ static int append_operands(const bw_dims *dims, const bw_precision *precision, b
     return BW_APPEND_OPERANDS;
 }
 
-static void append_host_input(const bw_dims *dims, uint64_t seed, void *out) {
+static void append_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
+    (void)operand;
     append_shape s = append_of(dims);
     for (int64_t t = 0; t < s.tokens; t++) {
         ((int64_t *)out)[t] = append_slot(&s, seed, t / s.seq, s.cached + t % s.seq);
@@ -303,7 +304,8 @@ static bw_status gather_validate(const bw_dims *dims) {
     return BW_OK;
 }
 
-static void gather_host_input(const bw_dims *dims, uint64_t seed, void *out) {
+static void gather_host_input(const bw_dims *dims, uint64_t seed, int operand, void *out) {
+    (void)operand;
     int64_t count = dims->value[BW_GATHER_BATCH] * gather_pages(dims);
     for (int64_t i = 0; i < count; i++) ((int32_t *)out)[i] = (int32_t)physical_page(i, count, seed);
 }

@@ -15,6 +15,7 @@ constexpr int bw_tile_weights = 256, bw_group_weights = 32, bw_tile_groups = 8;
 // Lane c of the four has elements 8 c to 8 c + 7 (run), or 4 c to 4 c + 3 and those 16 further on (split).
 enum bw_order {
     BW_ORDER_SPLIT,        // as pairs of neighbors
+    BW_ORDER_RUN,          // likewise
     BW_ORDER_SPLIT_BYTES,  // as pairs (0, 2) and (1, 3): every other byte of a word
     BW_ORDER_RUN_NIBBLES,  // as pairs (0, 4), (2, 6), (1, 5), (3, 7): every fourth nibble of a word
 };
