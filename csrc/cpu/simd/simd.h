@@ -245,6 +245,14 @@ BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t ind
     return bw_vf_load_as(dtype, part, 0);
 }
 
+/* Up to two vectors' worth of INT8 as words. */
+BW_INLINE bw_vw bw_vw_load_upto(const int8_t *p, int64_t left) {
+    if (left >= 2 * BW_SIMD_FLOATS) return bw_vw_load_int8(p);
+    int8_t part[2 * BW_SIMD_FLOATS] = {0};
+    memcpy(part, p, (size_t)left);
+    return bw_vw_load_int8(part);
+}
+
 BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw_vf x, int64_t left) {
     if (left >= BW_SIMD_FLOATS) {
         bw_vf_store_as(dtype, data, index, x);
