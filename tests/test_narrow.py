@@ -279,8 +279,14 @@ def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
     [
         (["gemm", "--precision", "tf32"], ["gemm on cpu runs in fp32, fp16, bf16, fp8_e4m3, int8"]),
         (["gemm", "--precision", "tf32", "--once"], ["gemm on cpu runs in fp32, fp16, bf16, fp8_e4m3, int8"]),
-        (["gemm", "--variant", "blocked", "--precision", "q4_0"], ["gemm blocked on cpu runs in fp32, fp16, bf16, fp8_e4m3, int8 "]),
-        (["gemm", "kv_copy", "--precision", "tf32"], ["gemm on cpu", "kv_copy on cpu runs in fp32, fp16, bf16, fp8_e4m3, int8 "]),
+        (
+            ["gemm", "--variant", "blocked", "--precision", "q4_0"],
+            ["gemm blocked on cpu runs in fp32, fp16, bf16, fp8_e4m3, int8 "],
+        ),
+        (
+            ["gemm", "kv_copy", "--precision", "tf32"],
+            ["gemm on cpu", "kv_copy on cpu runs in fp32, fp16, bf16, fp8_e4m3, int8, fp8_e5m2 "],
+        ),
     ],
 )
 def test_a_precision_that_no_case_has_a_kernel_for(

@@ -67,7 +67,9 @@ typedef struct bw_scaling {
     X(MXFP4, "mxfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, MX, UNSCALED,                        \
       "4-bit E2M1 weights, a power of two for 32; activations and results binary16")                   \
     X(NVFP4, "nvfp4", FP16, FP4_E2M1, NONE, FP16, FP16, UNSCALED, NV, UNSCALED,                        \
-      "4-bit E2M1 weights, an E4M3 scale for 16 and an FP32 scale for all; activations and results binary16")
+      "4-bit E2M1 weights, an E4M3 scale for 16, FP32 for all; activations and results binary16")      \
+    X(FP8_E5M2, "fp8_e5m2", FP16, FP8_E5M2, FP8_E5M2, FP16, FP16, UNSCALED, ROWS, ROWS,                \
+      "8-bit E5M2 weights and caches with FP32 scales; activations and results binary16")
 
 typedef enum bw_precision_id {
 #define BW_PRECISION_ENUM(id, ...) BW_PRECISION_##id,

@@ -53,6 +53,9 @@ static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, fl
         case BW_FP8_E4M3:
             for (int64_t i = 0; i < count; i++) out[i] = bw_fp8_e4m3_to_float(from[i]);
             break;
+        case BW_FP8_E5M2:
+            for (int64_t i = 0; i < count; i++) out[i] = bw_fp8_e5m2_to_float(from[i]);
+            break;
         case BW_UINT4:
             for (int64_t i = 0; i < count; i++) out[i] = (float)(from[i / 2] >> i % 2 * 4 & 15);
             break;
@@ -300,12 +303,12 @@ static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
      .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTE_CACHES,
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTES,
      .rounds_once = true,
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTE_CACHES,
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTES,
      .rounds_once = true,
      .launch = gemv_launch,
      .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
@@ -316,7 +319,7 @@ static const bw_variant rows[] = {
      .refuses = gemv_refuses,
      .prefers = gemv_prefers,
      .workspace_bytes = gemv_workspace},
-    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "blocked", blocked,
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "blocked", blocked,
                   .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
                   .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
                                             "registers",
