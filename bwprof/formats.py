@@ -12,7 +12,7 @@ from bwprof import _core, registry
 _Array = np.ndarray[Any, Any]
 
 # The largest number of a type: a scale maps the largest weight of its group to it.
-_LARGEST = {"int8": 127.0, "fp8_e4m3": 448.0, "fp4_e2m1": 6.0, "uint4": 15.0, "fp16": 65504.0}
+_LARGEST = {"int8": 127.0, "fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "fp4_e2m1": 6.0, "uint4": 15.0, "fp16": 65504.0}
 # NumPy's types of what is stored; of the others it has the bytes.
 _STORED = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "uint16", "int8": "int8"}
 

@@ -79,7 +79,7 @@ _NEAREST = {
     "int4_g128": "int4 uint4 i4 w4a16 w4a8 nf4 awq gptq 4bit",
     "q4_0": "q41",
     "mxfp4": "fp4 e2m1",
-    "fp8_e4m3": "e5m2 fp8e5m2 float8e5m2 fp6",
+    "fp8_e4m3": "fp6",
     "int8": "uint8 w8a8 8bit",
     "int8_w8a16": "w8a16",
     "fp32": "fp64 double float64 f64",

@@ -40,6 +40,8 @@ def ranges(weights: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
         ("int8_w8a16", [[-190 * 2.0**-149]], {"B": [[-127]], "B_scale": [2.0**-149]}),  # 190/127 of the least number
         ("fp8_w8a16", [[224, -0.5, 0.53125]], {"B": [[0x7E, 0xB8, 0x38]], "B_scale": [0.5]}),  # 1.0625 is 1
         ("fp8_tensor", [[224, -0.5], [0.53125, 0]], {"B": [[0x7E, 0xB8], [0x38, 0]], "B_scale": [0.5]}),
+        # 1.25 and 1.75 keep two bits, 1.125 is 1: 28672 / 57344 is the scale
+        ("fp8_e5m2", [[28672, -0.625, 0.5625]], {"B": [[0x7B, 0xBD, 0x3C]], "B_scale": [0.5]}),
         # a range of 7.5: a scale of 0.5, zero is 6; 1.25 is 8.5, so 8
         ("int4_g32", [[-3, 0, 4.5, 1.25]], {"B": [[0x60, 0x8F]], "B_scale": [[0.5]], "B_zero": [[6]]}),
         (
@@ -65,6 +67,7 @@ def test_numbers_by_hand(name: str, weights: list[list[float]], parts: dict[str,
 
 SHIFTS = 2.0 ** np.arange(-3, 4)[:, None]
 E4M3 = TYPES["fp8_e4m3"].decode(bytes(range(127)))
+E5M2 = TYPES["fp8_e5m2"].decode(bytes(range(124))).astype(np.float32)
 E2M1 = TYPES["fp4_e2m1"].decode(bytes(range(0, 256, 17)))
 GROUP, WHOLE = np.arange(8), np.tile(np.arange(16), 2)
 KEPT = {
@@ -72,6 +75,7 @@ KEPT = {
     "fp8_w8a16": np.hstack([E4M3, -E4M3]) * SHIFTS,
     "fp8_tensor": np.hstack([E4M3, -E4M3])[None] / 8,
     "fp8_block": np.kron(SHIFTS[:3], np.ones((128, 1)))[:300] * np.tile(np.hstack([E4M3, -E4M3]), 2)[:500],
+    "fp8_e5m2": np.hstack([E5M2, -E5M2]) * SHIFTS,
     "q4_0": (WHOLE - 8) * SHIFTS,
     "q8_0": np.hstack([np.full((8, 1), 127), (np.arange(248) - 127).reshape(8, 31)]) * 2.0 ** (GROUP - 9)[:, None],
     # d 1, m 1/8, the scales and minima of 6 bits of each group, and its numbers
@@ -105,8 +109,9 @@ def test_errors_are_within_half_a_step(name: str, columns: int) -> None:
         "fp32": 0 * size,
         "fp16": size * 2.0**-11,
         "bf16": size * 2.0**-8,
-        "int8_w8a16": largest / 127 / 2,
-        "fp8_w8a16": np.maximum(size / 16, largest / 448 * 2.0**-10),
+        "int8": largest / 127 / 2,
+        "fp8": np.maximum(size / 16, largest / 448 * 2.0**-10),
+        "fp8_e5m2": np.maximum(size / 8, largest / 57344 * 2.0**-17),
         "q4_0": largest / 8,  # the end that is not -8 steps away has 7
         "q8_0": largest / 127 * (0.5 + 127 / 2**11),  # half a step, and the scale's rounding
         # half a step of the group; 1/126 of the block's largest step, 15 of them, and of its largest minimum
@@ -114,7 +119,7 @@ def test_errors_are_within_half_a_step(name: str, columns: int) -> None:
         "int4": (high - low) / 15 * (0.5 + 15 / 2**11),
         "mxfp4": np.maximum(largest / 16, size / 4),  # from 6 to 8 of its scale, all is 6
         "nvfp4": np.maximum(largest / 24 * (1 + 1 / 16), size / 5),
-    }[name.partition("_g")[0]]
+    }[{"int8_w8a16": "int8", "fp8_w8a16": "fp8", "fp8_e4m3": "fp8"}.get(name, name.partition("_g")[0])]
     np.testing.assert_array_less(error, allowed * (1 + 1e-6) + 1e-30)
     kind = PRECISIONS[name]
     stored = stored_bytes(kind.roles[ROLES.index("weight")], 6, columns)
@@ -126,20 +131,24 @@ def test_errors_are_within_half_a_step(name: str, columns: int) -> None:
 def test_products_with_quantized_weights(name: str, columns: int) -> None:
     """What comes out is the product with the dequantized weights, of a caller's and of generated inputs."""
     a = np.random.default_rng(columns).standard_normal((3, columns)).astype(np.float16)
+    given_a: dict[str, Any] = {"A": a}
+    if registry.precision_types(name)["activation"]["narrow"]:  # as weights are
+        given_a = {key.replace("B", "A"): part for key, part in formats.quantize(a, name).items()}
+        a = formats.dequantize({key.replace("A", "B"): part for key, part in given_a.items()}, name)
     numbers = random_weights(6, columns)
     parts = formats.quantize(numbers, name)
     with bwprof.Case("gemm", precision=name, device="cpu", M=3, N=6, K=columns) as case:
         if name in BLOCKS:  # floats are quantized row by row
             np.testing.assert_array_equal(case.run(A=a, B=numbers)["D"], case.run(A=a, **parts)["D"])
         inputs = case.inputs()
-        for weights_of, given in ((parts, {"A": a, **parts}), (inputs, {"A": a})):
+        for weights_of, given in ((parts, given_a | parts), (inputs, given_a)):
             weights = formats.dequantize(weights_of, name, columns).astype(np.float64)
             expected = a.astype(np.float64) @ weights.T
             tolerance = 0.01 if name == "bf16" else 1e-3
             found = case.run(**given)["D"]
             np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
     assert (inputs["B"].shape, weights.shape) == ((6, columns), (6, columns))
-    assert inputs["B"].dtype == {"fp16": np.float16, "int8_w8a16": np.int8}.get(name, np.float32)
+    assert inputs["B"].dtype == {"fp16": np.float16, "int8": np.int8, "int8_w8a16": np.int8}.get(name, np.float32)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -174,7 +183,7 @@ def test_the_order_in_memory_does_not_matter(name: str) -> None:
     parts, same = formats.quantize(weights, name), formats.quantize(weights.copy(), name)
     for key, part in same.items():
         np.testing.assert_array_equal(parts[key], part)
-    a = np.ones((33, 2), np.float32).T
+    a = np.ones((33, 2), np.int8 if name == "int8" else np.float32).T
     with bwprof.Case("gemm", precision=name, device="cpu", M=2, N=5, K=33) as case:
         turned = {key: np.asfortranarray(part) for key, part in parts.items()}
         np.testing.assert_array_equal(case.run(A=a, **turned)["D"], case.run(A=a.copy(), **parts)["D"])

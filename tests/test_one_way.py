@@ -557,8 +557,7 @@ def test_each_spelling_of_a_precision_gives_one_name(
         ["plot", "ridge", "--precision", word, "-o", str(tmp_path / "ridge.svg")],
     ):
         assert cli.main(given) == 0, (given, capsys.readouterr())
-    has_kernels = name not in ("fp8_e4m3", "int8")
-    assert cli.main(["variants", "gemm", "--precision", word, "--device", "cpu"]) == (0 if has_kernels else 2)
+    assert cli.main(["variants", "gemm", "--precision", word, "--device", "cpu"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -569,7 +568,7 @@ def test_each_spelling_of_a_precision_gives_one_name(
         (["model", "qwen2.5-0.5b", "--kv", "int4"], ""),
         *(
             (["predict", "gemm", "--precision", word], "'fp8_e4m3'")
-            for word in ("fp8_e5m2", "FP8-E5M2", "fp6")
+            for word in ("fp6", "FP-6")
             if registry.precision_name(word) not in registry.precision_names()
         ),
         (["variants", "gemm", "--precision", "Int-4"], "'int4_g128'"),

@@ -35,7 +35,7 @@ _HOST = "CPU"  # as PyTorch's DeviceType spells it
 _KERNELS, _EVENTS = "kernels", "events"
 _HOLD_FACTORS = (1.5, 3, 6)  # of the time that the host takes to enqueue a call, until one is enough
 _MOST_HOLD_S = 0.5
-_OTHER_TYPES = {"float64": "fp64", "float8_e5m2": "fp8_e5m2", "qint8": "int8", "quint8": "int8"}  # no precisions
+_OTHER_TYPES = {"float64": "fp64", "qint8": "int8", "quint8": "int8"}  # no precisions
 _PARTS = {
     "sparse_coo": ("_indices", "_values"),
     **dict.fromkeys(("sparse_csr", "sparse_bsr"), ("crow_indices", "col_indices", "values")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from precisions import TYPES
 
@@ -15,20 +17,23 @@ COPIES = [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4
 PROMPTS = {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}
 
 
-LARGEST = {"int8": 127, "fp8_e4m3": 448}
+LARGEST = {"int8": 127, "fp8_e4m3": 448, "fp8_e5m2": 57344}
 
 
 def nearest(dtype: str, numbers: np.ndarray) -> np.ndarray:
     """Numbers within LARGEST to the type's nearest, of two as near the one whose bits are even."""
-    table = TYPES[dtype].decode(bytes(range(128))).astype(np.float64)  # ascending; no sign
-    table = table[: np.searchsorted(table, LARGEST[dtype]) + 1]
-    between = (table[1:] + table[:-1]) / 2
-    below, above = (np.searchsorted(between, np.abs(numbers), side) for side in ("left", "right"))
-    return np.copysign(table[np.where(below % 2, above, below)], numbers).astype(np.float32)
+    table = TYPES[dtype].decode(bytes(range(128)))  # ascending; no sign
+    table = table[: np.searchsorted(table, LARGEST[dtype]) + 1].astype(np.float32)
+    between = np.append(table[1:] + table[:-1], np.inf) / 2
+    sizes = np.abs(numbers)
+    below = np.searchsorted(between, sizes)
+    return np.copysign(table[below + below % 2 * (between[below] == sizes)], numbers)
 
 
-def quantize(dtype: str, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values and scales of heads, both divided in FP32."""
+@lru_cache(maxsize=2)
+def quantize(dtype: str, numbers: bytes, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and scales of FP16 heads, both divided in FP32."""
+    heads = np.frombuffer(numbers, np.float16).reshape(-1, head_dim).astype(np.float32)
     scales = np.abs(heads).max(axis=-1) / np.float32(LARGEST[dtype])
     return nearest(dtype, heads / np.where(scales, scales, np.float32(1))[..., None]), scales
 
@@ -40,7 +45,8 @@ def append(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
         if f"{name}_cache_scale" in x:  # the type is not told
             held = x[f"{name}_cache"].reshape(-1)
             dtype = next(one for one in LARGEST if np.array_equal(TYPES[one].decode(bits[f"{name}_cache"]), held))
-            new[""], new["_scale"] = quantize(dtype, x[name])
+            values, scales = quantize(dtype, bits[name], p["head_dim"])
+            new = {"": values.reshape(x[name].shape), "_scale": scales.reshape(x[name].shape[:-1])}
         for what, values in new.items():
             cache = x[f"{name}_cache{what}"].copy()
             if p["page_size"]:

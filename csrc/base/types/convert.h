@@ -95,6 +95,25 @@ BW_HD float bw_fp8_e4m3_to_float(uint8_t bits) {
     return bw_bits_float(sign | ((exponent + 120u) << 23) | (fraction << 20));
 }
 
+/* E5M2 is the upper half of binary16, but rounded once. */
+BW_HD uint8_t bw_float_to_fp8_e5m2(float value) {
+    const uint32_t bits = bw_float_bits(value), sign = bits >> 24 & 0x80u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint8_t)(sign | 0x7eu);
+    if (magnitude >= 0x47700000u) return (uint8_t)(sign | 0x7cu); /* rounds to 2^16 or more */
+    if (magnitude < 0x38800000u) {
+        /* Subnormal: adding 2^7 lets the float unit round at the last place (2^-16). */
+        const float rounded = bw_bits_float(magnitude) + 128.0f;
+        return (uint8_t)(sign | (bw_float_bits(rounded) - 0x43000000u));
+    }
+    magnitude += 0xfffffu + (magnitude >> 21 & 1u);
+    return (uint8_t)(sign | (magnitude - 0x38000000u) >> 21);
+}
+
+BW_HD float bw_fp8_e5m2_to_float(uint8_t bits) {
+    return bw_fp16_to_float((uint16_t)(bits << 8));
+}
+
 /* To nearest, ties to even, within -128 .. 127; 0 for NaN. */
 BW_HD int8_t bw_float_to_int8(float value) {
     const float round_at = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */

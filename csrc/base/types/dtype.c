@@ -52,8 +52,8 @@ FLOAT_ELEMENTS(TF32, float, as_float, bw_float_to_tf32)
 FLOAT_ELEMENTS(FP16, uint16_t, bw_fp16_to_float, bw_float_to_fp16)
 FLOAT_ELEMENTS(BF16, uint16_t, bw_bf16_to_float, bw_float_to_bf16)
 
-/* Of one byte: four of each hashed word, of which `mask` keeps bits. E4M3 loses its highest exponent bit, so that
- * numbers are below 2, and no NaN. */
+/* Of one byte: four of each hashed word, of which `mask` keeps bits. E4M3 and E5M2 lose their highest exponent bit, so
+ * that numbers are below 2, and no NaN. */
 #define FILL_BYTES(id, mask)                                                           \
     static void fill_##id(bw_input_key key, int64_t first, int64_t count, void *out) { \
         for (int64_t i = 0; i < count; i++) {                                          \
@@ -66,6 +66,10 @@ FLOAT_ELEMENTS(BF16, uint16_t, bw_bf16_to_float, bw_float_to_bf16)
 DECODE_ELEMENTS(FP8_E4M3, uint8_t, bw_fp8_e4m3_to_float)
 ENCODE_ELEMENTS(FP8_E4M3, uint8_t, bw_float_to_fp8_e4m3)
 FILL_BYTES(FP8_E4M3, 0xbfu)
+
+DECODE_ELEMENTS(FP8_E5M2, uint8_t, bw_fp8_e5m2_to_float)
+ENCODE_ELEMENTS(FP8_E5M2, uint8_t, bw_float_to_fp8_e5m2)
+FILL_BYTES(FP8_E5M2, 0xbfu)
 
 DECODE_ELEMENTS(INT8, int8_t, )
 ENCODE_ELEMENTS(INT8, int8_t, bw_float_to_int8)

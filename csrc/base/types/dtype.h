@@ -24,6 +24,7 @@
     X(BF16, "bf16", FLOAT, 1, 2, 7, -126, 3.0, ' ', "bfloat16: binary32 with 7 significand bits")                   \
     /* exponents below 1 only, subnormal numbers among them */                                                      \
     X(FP8_E4M3, "fp8_e4m3", BITS, 1, 1, 3, -6, 2.7928, ' ', "OCP 8-bit floating point: 3 significand bits, to 448") \
+    X(FP8_E5M2, "fp8_e5m2", BITS, 1, 1, 2, -14, 6.0952, ' ', "OCP 8-bit floating point: FP16's range, 2 bits")      \
     X(INT8, "int8", BITS, 1, 1, 0, 0, 1.831e-4, 'b', "8-bit whole numbers, to be scaled")                           \
     X(Q4_0, "q4_0", BITS, 32, 18, 0, 0, 5.1062, ' ', "4-bit whole numbers, 32 with a scale in FP16")                \
     X(Q8_0, "q8_0", BITS, 32, 34, 0, 0, 5.1459, ' ', "8-bit whole numbers, 32 with a scale in FP16")                \
@@ -87,6 +88,7 @@ BW_HD float bw_dtype_largest(bw_dtype dtype) {
     switch (dtype) {
         case BW_INT8: return 127.0f;
         case BW_FP8_E4M3: return 448.0f;
+        case BW_FP8_E5M2: return 57344.0f;
         default: return 0.0f; /* it has no scales that follow its values */
     }
 }

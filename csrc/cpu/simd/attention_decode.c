@@ -249,13 +249,6 @@ static float to_words(const float *from, int64_t count, int64_t padded, int16_t 
     return most * (1.0f / (float)WORD_LARGEST) + bw_vf_sum(odd);
 }
 
-BW_INLINE bw_vw load_words(const int8_t *p, int64_t left) {
-    if (left >= WORDS) return bw_vw_load_int8(p);
-    int8_t part[WORDS] = {0};
-    memcpy(part, p, (size_t)left);
-    return bw_vw_load_int8(part);
-}
-
 /* As dot_rows. */
 BW_INLINE void dot_words(const int heads, const int keys, const int8_t *k, int64_t stride, const int16_t *q,
                          int64_t q_stride, int64_t head_dim, bw_vi dots[HEADS_AT_ONCE][BW_SIMD_FLOATS], int64_t j) {
@@ -279,7 +272,7 @@ BW_INLINE void dot_words(const int heads, const int keys, const int8_t *k, int64
     }
 #pragma GCC unroll 4
     for (int i = 0; d < head_dim && i < keys; i++) {
-        const bw_vw x = load_words(k + i * stride + d, head_dim - d);
+        const bw_vw x = bw_vw_load_upto(k + i * stride + d, head_dim - d);
 #pragma GCC unroll 4
         for (int h = 0; h < heads; h++) {
             total[h][i] += bw_vw_dot(x, (bw_vw)bw_vu_load(q + h * q_stride + d));
@@ -327,7 +320,7 @@ BW_INLINE void value_words(const int heads, const int wide, const problem *p, co
 #pragma GCC unroll 2
         for (int i = 0; i < wide; i++) {
             const int8_t *row = v + j * stride + i * WORDS;
-            const bw_vw a = load_words(row, left), b = load_words(row + next, left);
+            const bw_vw a = bw_vw_load_upto(row, left), b = bw_vw_load_upto(row + next, left);
             low[i] = bw_vw_turns_low(a, b);
             high[i] = bw_vw_turns_high(a, b);
         }

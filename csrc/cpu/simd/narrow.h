@@ -24,7 +24,8 @@ typedef struct bw_narrow {
 BW_INLINE bw_narrow bw_narrow_of(bw_dtype dtype) {
     switch (dtype) {
         case BW_INT8:
-        case BW_FP8_E4M3: return (bw_narrow){BW_CHUNK, 4, 0};
+        case BW_FP8_E4M3:
+        case BW_FP8_E5M2: return (bw_narrow){BW_CHUNK, 4, 0};
         case BW_Q8_0: return (bw_narrow){BW_CHUNK_BYTES_MAX, BW_Q8_0_ELEMS / BW_SIMD_FLOATS, 1};
         case BW_UINT4:
         case BW_FP4_E2M1: return (bw_narrow){BW_CHUNK / 2, 8, 1};
@@ -35,7 +36,7 @@ BW_INLINE bw_narrow bw_narrow_of(bw_dtype dtype) {
 }
 
 /* The types above: X(id) for each. */
-#define BW_NARROW_TYPES(X) X(INT8) X(FP8_E4M3) X(Q8_0) X(UINT4) X(FP4_E2M1) X(Q4_0) X(Q4_K)
+#define BW_NARROW_TYPES(X) X(INT8) X(FP8_E4M3) X(FP8_E5M2) X(Q8_0) X(UINT4) X(FP4_E2M1) X(Q4_0) X(Q4_K)
 
 /* Two vectors' worth of E4M3 as FP16 with the same bits of exponent and fraction, 1/256 of the value, of which vector
  * `v` is taken; NaN, all of them set, gets FP16's highest exponent by a carry. */
@@ -67,6 +68,7 @@ BW_INLINE bw_vf bw_narrow_load(bw_dtype dtype, bw_vu word, const char *chunk, in
     switch (dtype) {
         case BW_INT8: return bw_vf_load_int8(chunk + unit * BW_SIMD_BYTES + v * BW_SIMD_FLOATS);
         case BW_FP8_E4M3: return bw_vf_load_e4m3(chunk + unit * BW_SIMD_BYTES, v);
+        case BW_FP8_E5M2: return bw_vf_load_as(BW_FP8_E5M2, chunk, unit * BW_SIMD_BYTES + v * BW_SIMD_FLOATS);
         case BW_Q8_0: return bw_vf_load_int8(chunk + unit * BW_Q8_0_BYTES + 2 + v * BW_SIMD_FLOATS);
         case BW_UINT4:
         case BW_Q4_K: return bw_vf_from_uint4(word >> 4 * v, 0);
@@ -230,7 +232,7 @@ BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a
         if (dtype == BW_UINT4 || dtype == BW_Q4_K) memset(sums, 0, 4 * (size_t)bw_narrow_sums_floats(k));
         for (int64_t first = 0; first < k; first += BW_CHUNK) {
             float natural[BW_CHUNK] = {0.0f};
-            BW_DTYPE_SWITCH(activation, bw_unpack, a, row * k + first, bw_min64(BW_CHUNK, k - first), natural);
+            BW_CACHE_SWITCH(activation, bw_unpack, a, row * k + first, bw_min64(BW_CHUNK, k - first), natural);
             for (int unit = 0; unit < units && !pairs; unit++) {
                 float *to = out + ((first / BW_CHUNK * units + unit) * rows + row) * elems;
                 for (int i = 0; i < elems; i++) to[i] = natural[places[unit * elems + i]];

@@ -147,7 +147,8 @@ bw_status bw_cuda_fill(bw_device *device, bw_dtype dtype, bw_input_key key, int6
         case BW_TF32: kernel = fill_kernel<BW_TF32>; break;
         case BW_FP16: kernel = fill_kernel<BW_FP16>; break;
         case BW_BF16: kernel = fill_kernel<BW_BF16>; break;
-        case BW_FP8_E4M3: kernel = byte_fill_kernel<0xbfbfbfbfu>; break; /* the masks of base/types/dtype.c */
+        case BW_FP8_E4M3:
+        case BW_FP8_E5M2: kernel = byte_fill_kernel<0xbfbfbfbfu>; break; /* the masks of base/types/dtype.c */
         case BW_INT8:
         case BW_UINT4:
         case BW_FP4_E2M1: kernel = byte_fill_kernel<0xffffffffu>; break;

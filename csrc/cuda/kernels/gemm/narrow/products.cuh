@@ -96,6 +96,7 @@ bw_status by_weights(const bw_precision *precision, Body body) {
     switch (precision->id) {
         case BW_PRECISION_INT8_W8A16: return body(bw_type<bw_weights_int8>{});
         case BW_PRECISION_FP8_W8A16: return body(bw_type<bw_weights_e4m3>{});
+        case BW_PRECISION_FP8_E5M2: return body(bw_type<bw_weights_e5m2>{});
         case BW_PRECISION_Q8_0: return body(bw_type<bw_weights_q8_0>{});
         case BW_PRECISION_Q4_0: return body(bw_type<bw_weights_q4_0>{});
         case BW_PRECISION_Q4_K: return body(bw_type<bw_weights_q4_k>{});

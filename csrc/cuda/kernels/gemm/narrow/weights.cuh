@@ -191,6 +191,31 @@ struct bw_weights_e4m3 : bw_weights {
     }
 };
 
+// The upper bytes of FP16.
+struct bw_weights_e5m2 : bw_weights {
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
+    static constexpr int chunks = 16, pitch = 272;
+    static constexpr bw_last_factor last = BW_LAST_ROW;
+    struct row {
+        const unsigned char *from;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+            return {tile + lane * 4};
+        }
+        template <int group>
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t word = i ? bw_shared_word<group * 32 + 16>(from) : bw_shared_word<group * 32>(from);
+                out[2 * i] = (word << 8) & 0xff00ff00u;
+                out[2 * i + 1] = word & 0xff00ff00u;
+            }
+        }
+    };
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+        return bw_unpack_pair((uint32_t)w.bytes[n * k + at] << 8, __half()).x * ((const float *)w.scale)[n];
+    }
+};
+
 // Blocks of 34 bytes: FP16 d, 32 numbers q of 8 bits; q d.
 struct bw_weights_q8_0 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT;
