@@ -8,7 +8,7 @@ from operations import F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
 
 
 def gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    return {"D": x["A"] @ weights(x).T + (x["C"] if p["beta"] else 0)}
+    return {"D": x["A"] * x.get("A_scale", np.ones(1))[:, None] @ weights(x).T + (x["C"] if p["beta"] else 0)}
 
 
 def weights(x: Arrays) -> np.ndarray:

@@ -3,7 +3,8 @@
  * The variants:
  *   simple   one task for each (batch entry, K/V head): too few of them for many threads;
  *   splitkv  the keys of an entry are split among tasks that go over all its heads, so that memory is read in order;
- *            each leaves a softmax over its own keys and its sum's logarithm; a second step weighs them together. */
+ *            each leaves a softmax over its own keys and its sum's logarithm; a second step weighs them together;
+ *   words    of INT8: q and the weights of a tile become whole numbers of 16 bits, so that products are of words. */
 #include <math.h>
 
 #include "cpu/device.h"
@@ -13,11 +14,13 @@
 enum { TILE_KEYS = 64, HEADS_AT_ONCE = 4, TASKS_PER_THREAD = 4, SPLIT_KEYS_MIN = 256, UNITS_ASSUMED = 8 };
 /* What is held in registers at a time: rows of k, and vectors of a row of v. */
 enum { KEYS_AT_ONCE = 2, VALUES_AT_ONCE = BW_SIMD_FLOATS == 16 ? 4 : 2 };
+enum { WORD_KEYS = BW_SIMD_FLOATS == 16 ? 4 : 2, WORDS = 2 * BW_SIMD_FLOATS, WORD_LARGEST = 32767 };
 
 typedef struct problem {
     const bw_launch *launch;
     int64_t batch, kv_len, num_heads, num_kv_heads, head_dim, group;
     int64_t padded_dim;           /* whole vectors */
+    bool words;                   /* products are of words */
     int64_t splits, heads_a_task; /* an entry's tasks: its keys in so many parts, so many K/V heads together */
 } problem;
 
@@ -26,6 +29,8 @@ typedef struct room {
     float *q, *out; /* (H, padded_dim) */
     float *scores;  /* (H / G, TILE_KEYS) */
     float *largest, *sum;
+    float *k_scale, *v_scale; /* of a tile's keys */
+    float *step;              /* of each query head's q in words, which take its place */
 } room;
 
 /* One task: heads of `entry` that belong to K/V heads [head, head_end), keys [key, key_end). */
@@ -56,7 +61,7 @@ static problem problem_of(const bw_launch *launch, bool split) {
 }
 
 static int64_t room_floats(int64_t heads, int64_t padded_dim) {
-    return bw_round_up(heads * (2 * padded_dim + TILE_KEYS + 2), 64);
+    return bw_round_up(heads * (2 * padded_dim + TILE_KEYS + 3) + 2 * TILE_KEYS, 64);
 }
 
 static room room_of(const problem *p, int rank) {
@@ -66,6 +71,9 @@ static room room_of(const problem *p, int rank) {
     r.scores = r.out + p->num_heads * p->padded_dim;
     r.largest = r.scores + p->num_heads * TILE_KEYS;
     r.sum = r.largest + p->num_heads;
+    r.k_scale = r.sum + p->num_heads;
+    r.v_scale = r.k_scale + TILE_KEYS;
+    r.step = r.v_scale + TILE_KEYS;
     return r;
 }
 
@@ -96,6 +104,14 @@ BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, r
         r->largest[head] = -INFINITY;
         r->sum[head] = 0.0f;
     }
+}
+
+/* Of keys from row `row` of k and v on. */
+BW_INLINE void load_scales(const problem *p, const room *r, int64_t row, int64_t keys, int64_t head) {
+    const int64_t stride = p->num_kv_heads, first = row * stride + head;
+    void *const *operand = p->launch->operand;
+    bw_gather_scales((const float *)operand[BW_ATTENTION_K_SCALE] + first, stride, keys, r->k_scale);
+    bw_gather_scales((const float *)operand[BW_ATTENTION_V_SCALE] + first, stride, keys, r->v_scale);
 }
 
 /* What to fetch while a tile is worked on: for its key j, head_dim elements of k and v from first + j * step on. Where
@@ -211,37 +227,193 @@ BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, con
     if (d < head_dim) value_block(dtype, heads, 1, p, scores, start + d, keys, head_dim - d, f, out + d);
 }
 
+/* ---- products of words ---- */
+
+/* Floats of [0, count), in room for whole vectors, to whole numbers of 16 bits in units of what is returned, which may
+ * take their place; zeros follow up to `padded`. What is no finite number makes NaN of the unit. */
+static float to_words(const float *from, int64_t count, int64_t padded, int16_t *to) {
+    bw_vf largest = bw_vf_set(0.0f), odd = bw_vf_set(0.0f);
+    for (int64_t i = 0; i < count; i += BW_SIMD_FLOATS) {
+        const bw_vf x = bw_vf_load_as_upto(BW_FP32, from, i, count - i);
+        largest = bw_vf_max(largest, bw_vf_max(x, -x));
+        odd = odd + (x - x);
+    }
+    const float most = bw_vf_largest(largest);
+    const bw_vf factor = bw_vf_set(most > 1e-30f ? (float)WORD_LARGEST / most : 0.0f);
+    for (int64_t i = 0; i < padded; i += BW_SIMD_FLOATS) {
+        bw_vf x = bw_vf_set(0.0f);
+        if (i < count) x = bw_vf_load_as_upto(BW_FP32, from, i, count - i);
+        const bw_vu low = (bw_vu)bw_vf_fma(x, factor, bw_vf_set(12582912.0f)) & 0xffffu; /* of 1.5 * 2^23 + word */
+        bw_vh_store(to + i, bw_vu_narrow(low));
+    }
+    return most * (1.0f / (float)WORD_LARGEST) + bw_vf_sum(odd);
+}
+
+/* As dot_rows. */
+BW_INLINE void dot_words(const int heads, const int keys, const int8_t *k, int64_t stride, const int16_t *q,
+                         int64_t q_stride, int64_t head_dim, bw_vi dots[HEADS_AT_ONCE][BW_SIMD_FLOATS], int64_t j) {
+    bw_vi total[HEADS_AT_ONCE][WORD_KEYS];
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < keys; i++) total[h][i] = (bw_vi){0};
+    }
+    int64_t d = 0;
+    for (; d + WORDS <= head_dim; d += WORDS) {
+        bw_vw x[WORD_KEYS];
+#pragma GCC unroll 4
+        for (int i = 0; i < keys; i++) x[i] = bw_vw_load_int8(k + i * stride + d);
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) {
+            const bw_vw y = (bw_vw)bw_vu_load(q + h * q_stride + d);
+#pragma GCC unroll 4
+            for (int i = 0; i < keys; i++) total[h][i] += bw_vw_dot(x[i], y);
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; d < head_dim && i < keys; i++) {
+        const bw_vw x = bw_vw_load_upto(k + i * stride + d, head_dim - d);
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) {
+            total[h][i] += bw_vw_dot(x, (bw_vw)bw_vu_load(q + h * q_stride + d));
+        }
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < keys; i++) dots[h][j + i] = total[h][i];
+    }
+}
+
+/* As score_block. */
+BW_INLINE void score_words(const int heads, const problem *p, const int16_t *q, const float *step, int64_t start,
+                           int64_t key, int64_t keys, fetch f, float *scores) {
+    const int8_t *k = (const int8_t *)p->launch->operand[BW_ATTENTION_K] + start;
+    const int64_t head_dim = p->head_dim, stride = p->num_kv_heads * head_dim, q_stride = 2 * p->padded_dim;
+    bw_vi dots[HEADS_AT_ONCE][BW_SIMD_FLOATS];
+    if (keys < BW_SIMD_FLOATS) memset(dots, 0, sizeof dots);
+    int64_t j = 0;
+    for (; j + WORD_KEYS <= keys; j += WORD_KEYS) {
+        for (int i = 0; i < WORD_KEYS; i++) {
+            fetch_row(BW_INT8, p->launch->operand[BW_ATTENTION_K], f, key + j + i, head_dim);
+        }
+        dot_words(heads, WORD_KEYS, k + j * stride, stride, q, q_stride, head_dim, dots, j);
+    }
+    for (; j < keys; j++) dot_words(heads, 1, k + j * stride, stride, q, q_stride, head_dim, dots, j);
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++) {
+        bw_vf_store(scores + h * TILE_KEYS, bw_vf_from_vi(bw_vi_sums(dots[h])) * bw_vf_set(step[h]));
+    }
+}
+
+/* As value_block, of `wide` times WORDS elements; the weights are words of `step`, pairs of keys one of 32 bits. */
+BW_INLINE void value_words(const int heads, const int wide, const problem *p, const int16_t *weights, const float *step,
+                           const int8_t *v, int64_t keys, int64_t left, fetch f, float *out) {
+    const int64_t stride = p->num_kv_heads * p->head_dim, padded_dim = p->padded_dim;
+    bw_vi total[HEADS_AT_ONCE][2][2];
+    memset(total, 0, sizeof total);
+    for (int64_t j = 0; j < keys; j += 2) {
+        const int64_t next = j + 1 < keys ? stride : 0; /* the weight behind an odd number of keys is 0 */
+        fetch_row(BW_INT8, p->launch->operand[BW_ATTENTION_V], f, j, p->head_dim);
+        if (next) fetch_row(BW_INT8, p->launch->operand[BW_ATTENTION_V], f, j + 1, p->head_dim);
+        bw_vw low[2], high[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < wide; i++) {
+            const int8_t *row = v + j * stride + i * WORDS;
+            const bw_vw a = bw_vw_load_upto(row, left), b = bw_vw_load_upto(row + next, left);
+            low[i] = bw_vw_turns_low(a, b);
+            high[i] = bw_vw_turns_high(a, b);
+        }
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) {
+            uint32_t pair;
+            memcpy(&pair, weights + h * TILE_KEYS + j, sizeof pair);
+            const bw_vw weight = (bw_vw)(pair - (bw_vu){0});
+#pragma GCC unroll 2
+            for (int i = 0; i < wide; i++) {
+                total[h][i][0] += bw_vw_dot(low[i], weight);
+                total[h][i][1] += bw_vw_dot(high[i], weight);
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++) {
+#pragma GCC unroll 2
+        for (int i = 0; i < wide; i++) {
+            const bw_vi first = bw_vi_first(total[h][i][0], total[h][i][1]);
+            const bw_vi second = bw_vi_second(total[h][i][0], total[h][i][1]);
+            float *to = out + h * padded_dim + i * WORDS;
+            const bw_vf unit = bw_vf_set(step[h]);
+            bw_vf_store(to, bw_vf_fma(bw_vf_from_vi(first), unit, bw_vf_load(to)));
+            if (left <= BW_SIMD_FLOATS) continue;
+            to += BW_SIMD_FLOATS;
+            bw_vf_store(to, bw_vf_fma(bw_vf_from_vi(second), unit, bw_vf_load(to)));
+        }
+    }
+}
+
+BW_INLINE void add_value_words(const int heads, const problem *p, const int16_t *weights, const float *step,
+                               int64_t start, int64_t keys, fetch f, float *out) {
+    const int8_t *v = (const int8_t *)p->launch->operand[BW_ATTENTION_V] + start;
+    const int64_t head_dim = p->head_dim;
+    int64_t d = 0;
+    for (; d + 2 * WORDS <= head_dim; d += 2 * WORDS, f.wanted = false) {
+        value_words(heads, 2, p, weights, step, v + d, keys, WORDS, f, out + d);
+    }
+    for (; d < head_dim; d += WORDS, f.wanted = false) {
+        value_words(heads, 1, p, weights, step, v + d, keys, bw_min64(WORDS, head_dim - d), f, out + d);
+    }
+}
+
 /* `heads` query heads from `first` on, of one K/V head, and one tile of keys whose K and V rows start at `start`. */
-BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const problem *p, room *r, int64_t first, int64_t start,
-                          int64_t keys, fetch f) {
+BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const bool words, const problem *p, room *r, int64_t first,
+                          int64_t start, int64_t keys, fetch f) {
     if (heads > HEADS_AT_ONCE) return;
     const int64_t stride = p->num_kv_heads * p->head_dim;
     const float *q = r->q + first * p->padded_dim;
     for (int64_t j = 0; j < keys; j += BW_SIMD_FLOATS) {
-        int64_t some = bw_min64(BW_SIMD_FLOATS, keys - j);
-        score_block(dtype, heads, p, q, start + j * stride, j, some, f, r->scores + j);
+        const int64_t some = bw_min64(BW_SIMD_FLOATS, keys - j), from = start + j * stride;
+        if (!words) {
+            score_block(dtype, heads, p, q, from, j, some, f, r->scores + j);
+        } else {
+            score_words(heads, p, (const int16_t *)q, r->step + first, from, j, some, f, r->scores + j);
+        }
     }
-    float *out = r->out + first * p->padded_dim;
+    float *out = r->out + first * p->padded_dim, step[HEADS_AT_ONCE];
+    int16_t weights[HEADS_AT_ONCE * TILE_KEYS];
+    const bool scaled = bw_elem_bytes(dtype) == 1;
     for (int h = 0; h < heads; h++) {
-        bw_softmax_update(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
+        float *scores = r->scores + h * TILE_KEYS;
+        if (scaled) bw_scale_row(scores, r->k_scale, keys);
+        bw_softmax_update(scores, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
                           r->sum + first + h);
+        if (scaled) bw_scale_row(scores, r->v_scale, keys);
+        if (words) step[h] = to_words(scores, keys, TILE_KEYS, weights + h * TILE_KEYS);
     }
-    add_values(dtype, heads, p, r->scores, start, keys, f, out);
+    if (!words) {
+        add_values(dtype, heads, p, r->scores, start, keys, f, out);
+    } else {
+        add_value_words(heads, p, weights, step, start, keys, f, out);
+    }
 }
 
 /* All query heads of one K/V head; the first of them do the fetching. */
-BW_INLINE void tile_group(bw_dtype dtype, const problem *p, room *r, int64_t first, int64_t start, int64_t keys,
-                          fetch f) {
+BW_INLINE void tile_group(bw_dtype dtype, const bool words, const problem *p, room *r, int64_t first, int64_t start,
+                          int64_t keys, fetch f) {
     for (int64_t h = 0; h < p->group; h += HEADS_AT_ONCE, f.wanted = false) {
         int64_t heads = bw_min64(HEADS_AT_ONCE, p->group - h);
-        BW_COUNT_SWITCH(heads, tile_heads, dtype, p, r, first + h, start, keys, f);
+        BW_COUNT_SWITCH(heads, tile_heads, dtype, words, p, r, first + h, start, keys, f);
     }
 }
 
-BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *r) {
+BW_INLINE void attend(bw_dtype dtype, const bool words, const problem *p, const stretch *s, room *r) {
     const int64_t stride = p->num_kv_heads * p->head_dim;
     const bool all_heads = s->head_end - s->head == p->num_kv_heads;
-    start_heads(dtype, p, s, r);
+    BW_DTYPE_SWITCH(p->launch->precision->result, start_heads, p, s, r);
+    for (int64_t head = s->head * p->group; words && head < s->head_end * p->group; head++) {
+        float *q = r->q + head * p->padded_dim;
+        r->step[head] = to_words(q, p->head_dim, bw_round_up(p->head_dim, WORDS), (int16_t *)q);
+    }
     for (int64_t key = s->key; key < s->key_end; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, s->key_end - key);
         for (int64_t head = s->head; head < s->head_end; head++) {
@@ -251,7 +423,8 @@ BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *
                 f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->head_dim;
                 f.step = p->head_dim;
             }
-            tile_group(dtype, p, r, head * p->group, start, keys, f);
+            if (bw_elem_bytes(dtype) == 1) load_scales(p, r, s->entry * p->kv_len + key, keys, head);
+            tile_group(dtype, words, p, r, head * p->group, start, keys, f);
         }
     }
 }
@@ -276,13 +449,17 @@ BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, c
 
 /* Not inlined, so that its loops keep to the registers. */
 static __attribute__((noinline)) void attend_stretch(const problem *p, const stretch *s, room *r) {
-    BW_DTYPE_SWITCH(p->launch->precision->cache, attend, p, s, r);
+    if (p->words) {
+        attend(BW_INT8, true, p, s, r);
+    } else {
+        BW_CACHE_SWITCH(p->launch->precision->cache, attend, false, p, s, r);
+    }
 }
 
 static void attend_share(void *context, int rank, int ranks) {
     (void)ranks;
     const problem *p = context;
-    const bw_dtype dtype = p->launch->precision->cache;
+    const bw_dtype dtype = p->launch->precision->result;
     room r = room_of(p, rank);
     int64_t a_split = p->num_kv_heads / p->heads_a_task, an_entry = a_split * p->splits;
     for (int64_t task; (task = bw_pool_next(p->launch->device->pool)) < p->batch * an_entry;) {
@@ -327,14 +504,23 @@ static void combine_share(void *context, int rank, int ranks) {
     const problem *p = context;
     int64_t first, last;
     bw_pool_share(p->batch * p->num_heads, rank, ranks, &first, &last);
-    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->cache, combine_row, p, row);
+    for (int64_t row = first; row < last; row++) BW_DTYPE_SWITCH(p->launch->precision->result, combine_row, p, row);
 }
 
-static bw_status splitkv_launch(const bw_launch *launch) {
+static bw_status split_launch(const bw_launch *launch, bool words) {
     problem p = problem_of(launch, true);
+    p.words = words;
     bw_pool_run(launch->device->pool, attend_share, &p);
     if (p.splits > 1) bw_pool_run(launch->device->pool, combine_share, &p);
     return BW_OK;
+}
+
+static bw_status splitkv_launch(const bw_launch *launch) {
+    return split_launch(launch, false);
+}
+
+static bw_status words_launch(const bw_launch *launch) {
+    return split_launch(launch, true);
 }
 
 static bw_checked_int partial_bytes(const bw_dims *dims, const bw_device_facts *facts) {
@@ -357,14 +543,28 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 }
 
 static const bw_variant rows[] = {
-    BW_CPU_ROW("simple", simple, .text = "one task for each batch entry and K/V head",
-               .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
-               .workspace_bytes = workspace_bytes),
-    BW_CPU_ROW("splitkv", splitkv, .text = "keys split among the threads, partial results combined",
-               .prediction = {.changes = "keys split among the threads, partial results combined",
-                              .predicted = 1.8,
-                              .because = "one K/V head is one task: of two threads one had nothing to do"},
-               .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "simple", simple,
+                  .text = "one task for each batch entry and K/V head",
+                  .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
+                  .workspace_bytes = workspace_bytes),
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "splitkv", splitkv,
+                  .text = "keys split among the threads, partial results combined",
+                  .prediction = {.changes = "keys split among the threads, partial results combined",
+                                 .predicted = 1.8,
+                                 .because = "one K/V head is one task: of two threads one had nothing to do"},
+                  .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
+    {.name = "words",
+     .text = "splitkv with q and weights as whole numbers of 16 bits",
+     .precisions = BW_MASK(INT8),
+     .launch = words_launch,
+     .prediction = {.changes = "q and the weights of a tile become whole numbers of 16 bits",
+                    .predicted = 1.3,
+                    .because = "bytes become words in one instruction instead of floats in two, 32 in a vector; a "
+                               "product and its addition are two instructions instead of one",
+                    .at = "int8 batch=8 kv_len=8192 num_heads=32 num_kv_heads=8 head_dim=128"},
+     .scratch_bytes = splitkv_scratch,
+     .workspace_bytes = workspace_bytes,
+     .extra_cost = splitkv_cost},
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {

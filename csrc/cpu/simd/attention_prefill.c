@@ -23,6 +23,7 @@ typedef struct room {
     float out[TILE_ROWS * BW_MICRO_STRIDE];
     float panel[BW_MICRO_PANEL_FLOATS];
     float largest[TILE_ROWS], sum[TILE_ROWS];
+    float k_scale[TILE_KEYS], v_scale[TILE_KEYS];
 } room;
 
 typedef struct problem {
@@ -128,8 +129,17 @@ BW_INLINE void store_out(bw_dtype dtype, const problem *p, const tile *t, const 
     }
 }
 
+/* Of keys [key, key + keys) of the tile's head. */
+static void load_scales(const problem *p, const tile *t, room *r, int64_t key, int64_t keys) {
+    const int64_t first = (t->entry * p->kv_len + key) * p->num_kv_heads + t->head;
+    void *const *operand = p->launch->operand;
+    bw_gather_scales((const float *)operand[BW_ATTENTION_K_SCALE] + first, p->num_kv_heads, keys, r->k_scale);
+    bw_gather_scales((const float *)operand[BW_ATTENTION_V_SCALE] + first, p->num_kv_heads, keys, r->v_scale);
+}
+
 BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room *r) {
-    load_queries(dtype, p, t, r);
+    const bool scaled = bw_elem_bytes(dtype) == 1;
+    BW_DTYPE_SWITCH(p->launch->precision->result, load_queries, p, t, r);
     for (int64_t i = 0; i < t->rows; i++) {
         r->largest[i] = -INFINITY;
         r->sum[i] = 0.0f;
@@ -138,30 +148,33 @@ BW_INLINE void flash_tile(bw_dtype dtype, const problem *p, const tile *t, room 
     for (int64_t key = 0; key < end; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, end - key);
         multiply_keys(dtype, p, t, r, key, keys);
+        if (scaled) load_scales(p, t, r, key, keys);
         for (int64_t i = 0; i < t->rows; i++) { /* keys behind `valid` weigh nothing */
             float *scores = r->scores + i * BW_MICRO_STRIDE, *out = r->out + i * BW_MICRO_STRIDE;
             int64_t valid = bw_min64(bw_max64(0, key_limit(p, t->row + i) - key), keys);
+            if (scaled) bw_scale_row(scores, r->k_scale, valid);
             bw_softmax_update(scores, valid, out, key > 0 ? p->head_dim : 0, &r->largest[i], &r->sum[i]);
+            if (scaled) bw_scale_row(scores, r->v_scale, valid);
             for (int64_t j = valid; j < keys; j++) scores[j] = 0.0f;
         }
         multiply_values(dtype, p, t, r, key, keys);
     }
-    store_out(dtype, p, t, r, r->sum);
+    BW_DTYPE_SWITCH(p->launch->precision->result, store_out, p, t, r, r->sum);
 }
 
-/* A thread's part of a pass over the tiles. */
-#define TILE_SHARE(name, one_tile)                                            \
-    static void name(void *context, int rank, int ranks) {                    \
-        (void)ranks;                                                          \
-        const problem *p = context;                                           \
-        room *r = (room *)p->launch->workspace + rank;                        \
-        tile t;                                                               \
-        while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) {       \
-            BW_DTYPE_SWITCH(p->launch->precision->cache, one_tile, p, &t, r); \
-        }                                                                     \
+/* A thread's part of a pass over the tiles; SWITCH: of the types that it takes. */
+#define TILE_SHARE(name, one_tile, SWITCH)                              \
+    static void name(void *context, int rank, int ranks) {              \
+        (void)ranks;                                                    \
+        const problem *p = context;                                     \
+        room *r = (room *)p->launch->workspace + rank;                  \
+        tile t;                                                         \
+        while (tile_at(p, bw_pool_next(p->launch->device->pool), &t)) { \
+            SWITCH(p->launch->precision->cache, one_tile, p, &t, r);    \
+        }                                                               \
     }
 
-TILE_SHARE(flash_share, flash_tile)
+TILE_SHARE(flash_share, flash_tile, BW_CACHE_SWITCH)
 
 static bw_status flash_launch(const bw_launch *launch) {
     problem p = problem_of(launch);
@@ -229,8 +242,8 @@ BW_INLINE void value_tile(bw_dtype dtype, const problem *p, const tile *t, room 
     store_out(dtype, p, t, r, NULL);
 }
 
-TILE_SHARE(score_share, score_tile)
-TILE_SHARE(value_share, value_tile)
+TILE_SHARE(score_share, score_tile, BW_DTYPE_SWITCH)
+TILE_SHARE(value_share, value_tile, BW_DTYPE_SWITCH)
 
 static void softmax_share(void *context, int rank, int ranks) {
     const problem *p = context;
@@ -281,12 +294,14 @@ static const bw_variant rows[] = {
      .workspace_bytes = workspace_bytes,
      .extra_cost = unfused_cost,
      .launch = unfused_launch},
-    BW_CPU_ROW("flash", flash, .text = "one pass over the keys for each tile of queries, scores stay in the caches",
-               .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
-                              .predicted = 1.3,
-                              .because = "the same products by the same tiles; 16 MiB of scores a head are neither "
-                                         "written nor read"},
-               .workspace_bytes = workspace_bytes),
+    BW_CPU_ROW_IN(
+        BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "flash", flash,
+        .text = "one pass over the keys for each tile of queries, scores stay in the caches",
+        .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
+                       .predicted = 1.3,
+                       .because = "the same products by the same tiles; 16 MiB of scores a head are neither "
+                                  "written nor read"},
+        .workspace_bytes = workspace_bytes),
 };
 
 const bw_variant_table BW_CPU_TABLE(attention_prefill) = {

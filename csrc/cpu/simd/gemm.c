@@ -4,10 +4,13 @@
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
- *            loaded there serves 12 (or 32) multiplications instead of one. */
+ *            loaded there serves 12 (or 32) multiplications instead of one;
+ *   words    of INT8: whole numbers, multiplied as words (gemm_bytes.h);
+ *   bytes    the same, multiplied as bytes where the processor adds such products. */
 #include "cpu/simd/product.h"
 
 #include "base/types/blocks.h"
+#include "cpu/simd/gemm_bytes.h"
 #include "cpu/simd/gemv_narrow.h"
 
 enum { TILE_ROWS = 240, TILE_COLUMNS = 512, TASKS_PER_THREAD = 4 };
@@ -112,10 +115,11 @@ static void naive_narrow_stretch(const product *p, int64_t first, int64_t last) 
         for (int64_t k = 0; k < p->k; k += PIECE) {
             const int64_t count = bw_min64(PIECE, p->k - k);
             float a[PIECE], b[PIECE];
-            BW_DTYPE_SWITCH(p->launch->precision->activation, bw_unpack, p->a, at / p->n * p->k + k, count, a);
+            BW_CACHE_SWITCH(p->launch->precision->activation, bw_unpack, p->a, at / p->n * p->k + k, count, a);
             read_piece(p, at % p->n, k, count, b);
             total += dot_piece(a, b, count);
         }
+        total *= row_scale_of(p, BW_GEMM_A_SCALE, at / p->n);
         BW_DTYPE_SWITCH(p->launch->precision->result, put, p, at, total);
     }
 }
@@ -212,8 +216,8 @@ static const char *gemv_refuses(const bw_dims *dims, const bw_precision *precisi
 }
 
 static bool gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)precision, (void)facts;
-    return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX;
+    (void)facts;
+    return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX && precision->activation != BW_INT8;
 }
 
 static int64_t gemv_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
@@ -232,10 +236,13 @@ typedef struct blocked_room {
 /* D's tile at (row, column) from the fp32 sums. */
 BW_INLINE void finish_tile(bw_dtype dtype, const product *p, const float *sums, int64_t row, int64_t rows,
                            int64_t column, int64_t columns) {
+    const float *b_scale = p->launch->operand[BW_GEMM_B_SCALE]; /* one a row, as A has them */
     for (int64_t i = 0; i < rows; i++) {
+        const bw_vf scale = bw_vf_set(row_scale_of(p, BW_GEMM_A_SCALE, row + i));
         for (int64_t j = 0; j < columns; j += BW_SIMD_FLOATS) {
             int64_t at = (row + i) * p->n + column + j;
             bw_vf x = bw_vf_load(sums + i * TILE_COLUMNS + j);
+            if (b_scale) x = x * (scale * bw_vf_load_as_upto(BW_FP32, b_scale, column + j, columns - j));
             if (p->c) x = x + bw_vf_load_as_upto(dtype, p->c, at, columns - j);
             bw_vf_store_as_upto(dtype, p->d, at, x, columns - j);
         }
@@ -256,7 +263,7 @@ BW_INLINE void blocked_tile(bw_dtype dtype, const product *p, blocked_room *room
             bw_micro_rows(rows, vectors, room->a, room->b, depth, room->d + j, TILE_COLUMNS, k > 0);
         }
     }
-    finish_tile(dtype, p, room->d, row, rows, column, columns);
+    BW_DTYPE_SWITCH(p->launch->precision->result, finish_tile, p, room->d, row, rows, column, columns);
 }
 
 static void blocked_share(void *context, int rank, int ranks) {
@@ -266,7 +273,7 @@ static void blocked_share(void *context, int rank, int ranks) {
     int64_t tiles_down = bw_ceil_div(p->m, p->tile_rows), tiles = tiles_down * bw_ceil_div(p->n, p->tile_columns);
     for (int64_t tile; (tile = bw_pool_next(p->launch->device->pool)) < tiles;) {
         int64_t row = tile % tiles_down * p->tile_rows, column = tile / tiles_down * p->tile_columns;
-        BW_DTYPE_SWITCH(p->launch->precision->weight, blocked_tile, p, room, row, column);
+        BW_CACHE_SWITCH(p->launch->precision->weight, blocked_tile, p, room, row, column);
     }
 }
 
@@ -287,16 +294,18 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
+static const char bytes_at[] = "int8 M=128 N=4096 K=4096";
+
 static const bw_variant rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
      .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTE_CACHES,
      .rounds_once = true,
      .launch = naive_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTE_CACHES,
      .rounds_once = true,
      .launch = gemv_launch,
      .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
@@ -307,13 +316,36 @@ static const bw_variant rows[] = {
      .refuses = gemv_refuses,
      .prefers = gemv_prefers,
      .workspace_bytes = gemv_workspace},
-    BW_CPU_ROW("blocked", blocked,
-               .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-               .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
-                                         "registers",
-                              .predicted = 6.0,
-                              .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
-               .workspace_bytes = blocked_workspace),
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "blocked", blocked,
+                  .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
+                  .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
+                                            "registers",
+                                 .predicted = 6.0,
+                                 .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
+                  .workspace_bytes = blocked_workspace),
+    {.name = "words",
+     .text = "INT8 as 16-bit words, exact sums in 32 bits",
+     .precisions = BW_MASK(INT8),
+     .rounds_once = true,
+     .launch = words_launch,
+     .prediction = {.changes = "whole numbers of 16 bits instead of floats, nothing is packed",
+                    .predicted = 1.5,
+                    .because = "32 products in two instructions instead of 16 in one; bytes become words in one "
+                               "instruction, floats in two",
+                    .at = bytes_at},
+     .refuses = words_refuses,
+     .workspace_bytes = bytes_workspace},
+    {.name = "bytes",
+     .text = "INT8, four products and their sum in one instruction (AVX-512 VNNI)",
+     .precisions = BW_MASK(INT8),
+     .rounds_once = true,
+     .launch = bytes_launch,
+     .prediction = {.changes = "products of bytes are added as they are made",
+                    .predicted = 2.5,
+                    .because = "64 products in one instruction instead of 32 in two; at most four times as many",
+                    .at = bytes_at},
+     .refuses = bytes_refuses,
+     .workspace_bytes = bytes_workspace},
 };
 
 const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};

@@ -195,7 +195,8 @@ BW_INLINE void put_sums(bw_dtype dtype, const product *p, int64_t row, int64_t c
 static __attribute__((noinline)) void narrow_finish(const product *p, float factor, int64_t column, int64_t count,
                                                     bw_vf (*sums)[BW_SIMD_FLOATS]) {
     for (int64_t i = 0; i < p->m; i++) {
-        BW_DTYPE_SWITCH(p->launch->precision->result, put_sums, p, i, column, count, factor, sums[i]);
+        const float scale = factor * row_scale_of(p, BW_GEMM_A_SCALE, i);
+        BW_DTYPE_SWITCH(p->launch->precision->result, put_sums, p, i, column, count, scale, sums[i]);
     }
 }
 

@@ -75,11 +75,11 @@ BW_INLINE void quantize_head(bw_dtype cache, bw_dtype dtype, const void *from, i
         largest = bw_vf_max(largest, bw_vf_max(x, -x));
     }
     *scale = bw_vf_largest(largest) / most;
-    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale);
+    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale), least = bw_vf_set(-most);
     for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
-        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
-        const bw_vf kept = -bw_vf_max(-bw_vf_max(x, bw_vf_set(-most)), bw_vf_set(-most)); /* scales may be rounded */
-        bw_vf_store_as_upto(cache, to, to_first + d, kept, count - d);
+        bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
+        if (dtype != BW_FP16) x = -bw_vf_max(-bw_vf_max(x, least), least); /* a subnormal scale is rounded much */
+        bw_vf_store_as_upto(cache, to, to_first + d, x, count - d);
     }
 }
 
@@ -172,26 +172,22 @@ static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
 }
 
 /* `prepare` chooses the walk that large copies take. */
-#define BW_KV_TABLE(operation, numbers)                                                                     \
-    static bw_status operation##_launch(const bw_launch *launch) {                                          \
-        row_move move = move_of(launch, &numbers);                                                          \
-        bw_pool_run(launch->device->pool, move_share, &move);                                               \
-        return BW_OK;                                                                                       \
-    }                                                                                                       \
-    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {          \
-        (void)set_count, (void)state;                                                                       \
-        row_move move = move_of(sets, &numbers);                                                            \
-        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                             \
-        return BW_OK;                                                                                       \
-    }                                                                                                       \
-    static const bw_variant operation##_rows[] = {                                                          \
-        {.name = "rows",                                                                                    \
-         .precisions = BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES,                                              \
-         .rounds_once = true,                                                                               \
-         .launch = operation##_launch,                                                                      \
-         .prepare = operation##_prepare,                                                                    \
-         .text = "stretches of adjacent rows, all threads; large destinations are written past the caches", \
-         .prediction = {.changes = "the only variant: stretches of adjacent rows, all threads"}}};          \
+#define BW_KV_TABLE(operation, numbers)                                                                    \
+    static bw_status operation##_launch(const bw_launch *launch) {                                         \
+        row_move move = move_of(launch, &numbers);                                                         \
+        bw_pool_run(launch->device->pool, move_share, &move);                                              \
+        return BW_OK;                                                                                      \
+    }                                                                                                      \
+    static bw_status operation##_prepare(const bw_launch *sets, int64_t set_count, void **state) {         \
+        (void)set_count, (void)state;                                                                      \
+        row_move move = move_of(sets, &numbers);                                                           \
+        if (move.large && !sets->once) BW_CPU_NAME(walks_choose)(sets->device);                            \
+        return BW_OK;                                                                                      \
+    }                                                                                                      \
+    static const bw_variant operation##_rows[] = {BW_CPU_ROW_IN(                                           \
+        BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "rows", operation, .prepare = operation##_prepare,         \
+        .text = "stretches of adjacent rows, all threads; large destinations are written past the caches", \
+        .prediction = {.changes = "the only variant: stretches of adjacent rows, all threads"})};          \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};
 
 BW_KV_TABLE(kv_append, append_numbers)

@@ -230,7 +230,7 @@ BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a
         if (dtype == BW_UINT4 || dtype == BW_Q4_K) memset(sums, 0, 4 * (size_t)bw_narrow_sums_floats(k));
         for (int64_t first = 0; first < k; first += BW_CHUNK) {
             float natural[BW_CHUNK] = {0.0f};
-            BW_DTYPE_SWITCH(activation, bw_unpack, a, row * k + first, bw_min64(BW_CHUNK, k - first), natural);
+            BW_CACHE_SWITCH(activation, bw_unpack, a, row * k + first, bw_min64(BW_CHUNK, k - first), natural);
             for (int unit = 0; unit < units && !pairs; unit++) {
                 float *to = out + ((first / BW_CHUNK * units + unit) * rows + row) * elems;
                 for (int i = 0; i < elems; i++) to[i] = natural[places[unit * elems + i]];

@@ -40,3 +40,9 @@ static float load_scalar(bw_dtype dtype, const void *from, int64_t index) {
         default: abort();
     }
 }
+
+/* Of row `row` of the matrix whose scales, in FP32 and one a row, are operand `scales`; 1 where there are none. */
+BW_INLINE float row_scale_of(const product *p, int scales, int64_t row) {
+    const float *from = p->launch->operand[scales];
+    return from ? from[row] : 1.0f;
+}

@@ -50,6 +50,11 @@
     BW_PRIMITIVE(bw_vw, bw_pairs_from_uint4, (bw_vw x, int less), ((void)less, x))                   \
     BW_PRIMITIVE(bw_vw, bw_pairs_from_e2m1, (bw_vw x), x)
 
+/* Where no instruction adds products of bytes. */
+#define BW_NO_DOTS                                 \
+    BW_PRIMITIVE(bool, bw_has_dots, (void), false) \
+    BW_PRIMITIVE(bw_vi, bw_vi_add_bytes, (bw_vi total, bw_vu a, bw_vu b), ((void)a, (void)b, total))
+
 #define BW_QUOTE(text) #text
 #define BW_QUOTE_EXPANDED(text) BW_QUOTE(text)
 /* clang-format off */
@@ -65,11 +70,9 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_S
 #define BW_CPU_BYTE_CACHES (BW_MASK(INT8) | BW_MASK(FP8_E4M3))
 
 /* A variant that rounds once, in all these precisions: its launches are <function>_launch's. */
-#define BW_CPU_ROW(variant_name, function, ...)                                                                  \
-    {                                                                                                            \
-        .name = variant_name, .precisions = BW_CPU_PRECISIONS, .rounds_once = true, .launch = function##_launch, \
-        __VA_ARGS__                                                                                              \
-    }
+#define BW_CPU_ROW(variant_name, function, ...) BW_CPU_ROW_IN(BW_CPU_PRECISIONS, variant_name, function, __VA_ARGS__)
+#define BW_CPU_ROW_IN(mask, variant_name, function, ...) \
+    { .name = variant_name, .precisions = mask, .rounds_once = true, .launch = function##_launch, __VA_ARGS__ }
 
 /* function(BW_FP32, ...) with the dtype as a literal; types of precisions outside BW_CPU_PRECISIONS never get here. */
 #define BW_DTYPE_SWITCH(dtype, function, ...)                    \
@@ -193,12 +196,12 @@ BW_INLINE bw_vb bw_vf_to_e4m3(bw_vf x) {
     const bw_vu size = (bw_vu)x & 0x7fffffffu, small = (bw_vu)(size < 0x3c800000u);
     const bw_vu subnormal = (bw_vu)((bw_vf)size + 16384.0f) - 0x46800000u;
     const bw_vu normal = (size + 0x7ffffu + (size >> 20 & 1u) - 0x3c000000u) >> 20;
-    return __builtin_convertvector((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u), bw_vb);
+    return bw_vu_low_bytes((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u));
 }
 
 /* To nearest, ties to even: 1.5 * 2^23 leaves a whole number of a byte in the last bits. */
 BW_INLINE bw_vb bw_vf_to_int8(bw_vf x) {
-    return __builtin_convertvector((bw_vu)(x + 12582912.0f), bw_vb);
+    return bw_vu_low_bytes((bw_vu)(x + 12582912.0f));
 }
 
 BW_INLINE bw_vf bw_vf_load_as(bw_dtype dtype, const void *data, int64_t index) {
@@ -242,6 +245,14 @@ BW_INLINE bw_vf bw_vf_load_as_upto(bw_dtype dtype, const void *data, int64_t ind
     return bw_vf_load_as(dtype, part, 0);
 }
 
+/* Up to two vectors' worth of INT8 as words. */
+BW_INLINE bw_vw bw_vw_load_upto(const int8_t *p, int64_t left) {
+    if (left >= 2 * BW_SIMD_FLOATS) return bw_vw_load_int8(p);
+    int8_t part[2 * BW_SIMD_FLOATS] = {0};
+    memcpy(part, p, (size_t)left);
+    return bw_vw_load_int8(part);
+}
+
 BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw_vf x, int64_t left) {
     if (left >= BW_SIMD_FLOATS) {
         bw_vf_store_as(dtype, data, index, x);
@@ -259,22 +270,19 @@ BW_INLINE void bw_vf_store_as_upto(bw_dtype dtype, void *data, int64_t index, bw
     memcpy(p, part, (size_t)(left * bw_elem_bytes(dtype)));
 }
 
+/* Every round halves how many different lanes there are. */
 BW_INLINE float bw_vf_sum(bw_vf x) {
-    float lanes[BW_SIMD_FLOATS];
-    bw_vf_store(lanes, x);
-    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
-        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    }
-    return lanes[0];
+#pragma GCC unroll 4
+    for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) x = bw_vf_zip_low(x, x) + bw_vf_zip_high(x, x);
+    return x[0];
 }
 
 BW_INLINE float bw_vf_largest(bw_vf x) {
-    float lanes[BW_SIMD_FLOATS];
-    bw_vf_store(lanes, x);
+#pragma GCC unroll 4
     for (int width = BW_SIMD_FLOATS / 2; width >= 1; width /= 2) {
-        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+        x = bw_vf_max(bw_vf_zip_low(x, x), bw_vf_zip_high(x, x));
     }
-    return lanes[0];
+    return x[0];
 }
 
 BW_INLINE bw_vu bw_vu_load(const void *p) {
@@ -338,6 +346,21 @@ BW_INLINE bw_vf bw_vf_sums(bw_vf rows[BW_SIMD_FLOATS]) {
     }
     return rows[0];
 }
+
+/* The same of whole numbers, which the shuffles leave as they are. */
+BW_INLINE bw_vi bw_vi_sums(bw_vi rows[BW_SIMD_FLOATS]) {
+#pragma GCC unroll 4
+    for (int half = BW_SIMD_FLOATS / 2; half >= 1; half /= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++) {
+            const bw_vf a = (bw_vf)rows[i], b = (bw_vf)rows[i + half];
+            rows[i] = (bw_vi)bw_vf_zip_low(a, b) + (bw_vi)bw_vf_zip_high(a, b);
+        }
+    }
+    return rows[0];
+}
+
+BW_PRIMITIVE(bw_vf, bw_vf_from_vi, (bw_vi x), __builtin_convertvector(x, bw_vf))
 
 BW_INLINE int64_t bw_round_up(int64_t value, int64_t unit) {
     return bw_ceil_div(value, unit) * unit;

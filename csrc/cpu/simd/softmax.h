@@ -1,4 +1,5 @@
-/* The softmax that attention goes over tile by tile: a running maximum and sum for each row of scores. */
+/* The softmax that attention goes over tile by tile: a running maximum and sum for each row of scores.
+ * Where K and V have scales, K's multiply scores and V's weights. */
 #pragma once
 
 #include <math.h>
@@ -28,4 +29,16 @@ static void bw_softmax_update(float *scores, int64_t keys, float *out, int64_t e
         *largest_so_far = now;
     }
     *sum_so_far += bw_vf_sum(sum);
+}
+
+/* Scales of a tile's keys, `stride` apart, side by side. */
+static inline void bw_gather_scales(const float *from, int64_t stride, int64_t keys, float *to) {
+    for (int64_t j = 0; j < keys; j++) to[j] = from[j * stride];
+}
+
+/* Multiplies a row of a tile, in room for whole vectors. */
+BW_INLINE void bw_scale_row(float *row, const float *scales, int64_t keys) {
+    for (int64_t j = 0; j < keys; j += BW_SIMD_FLOATS) {
+        bw_vf_store(row + j, bw_vf_load(row + j) * bw_vf_load(scales + j));
+    }
 }

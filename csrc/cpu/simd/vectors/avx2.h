@@ -27,6 +27,14 @@ BW_PRIMITIVE(__m256i, bw_vf_mask, (int n),
              _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)))
 BW_PRIMITIVE(bw_vf, bw_vf_load_part, (const float *p, int n), _mm256_maskload_ps(p, bw_vf_mask(n)))
 BW_NO_PAIRS
+BW_NO_DOTS
+BW_PRIMITIVE(bw_vi, bw_vw_dot, (bw_vw a, bw_vw b), (bw_vi)_mm256_madd_epi16((__m256i)a, (__m256i)b))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_low, (bw_vw a, bw_vw b), (bw_vw)_mm256_unpacklo_epi16((__m256i)a, (__m256i)b))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_high, (bw_vw a, bw_vw b), (bw_vw)_mm256_unpackhi_epi16((__m256i)a, (__m256i)b))
+BW_PRIMITIVE(bw_vi, bw_vi_first, (bw_vi low, bw_vi high),
+             (bw_vi)_mm256_permute2x128_si256((__m256i)low, (__m256i)high, 0x20))
+BW_PRIMITIVE(bw_vi, bw_vi_second, (bw_vi low, bw_vi high),
+             (bw_vi)_mm256_permute2x128_si256((__m256i)low, (__m256i)high, 0x31))
 BW_PRIMITIVE(bw_vf, bw_vf_pick, (bw_vf x, bw_vu index), _mm256_permutevar8x32_ps(x, (__m256i)index))
 BW_KEEP("x")
 BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)))
@@ -35,6 +43,13 @@ BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh)_mm256_extracti128_si256((__m2
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))))
 BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
              _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
+
+BW_INLINE bw_vb bw_vu_low_bytes(bw_vu x) {
+    const __m256i bytes = _mm256_shuffle_epi8((__m256i)x, _mm256_set1_epi32(0x0c080400));
+    const __m128i halves = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    return (bw_vb)_mm_cvtsi128_si64(halves);
+}
+
 BW_PRIMITIVE(bw_vf, bw_vf_from_uint4, (bw_vu x, int less), _mm256_cvtepi32_ps((__m256i)((bw_vi)(x & 15u) - less)))
 BW_PRIMITIVE(bw_vu, bw_vu_load_q4_0, (const char *p),
              (bw_vu)_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(p + 2))),

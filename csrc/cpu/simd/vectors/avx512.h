@@ -37,8 +37,20 @@ BW_PRIMITIVE(bw_vw, bw_vw_load_int8, (const void *p), (bw_vw)_mm512_cvtepi8_epi1
 BW_PRIMITIVE(bw_vh, bw_vw_low, (bw_vw x), (bw_vh)_mm512_castsi512_si256((__m512i)x))
 BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh)_mm512_extracti64x4_epi64((__m512i)x, 1))
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))))
+BW_PRIMITIVE(bw_vb, bw_vu_low_bytes, (bw_vu x), (bw_vb)_mm512_cvtepi32_epi8((__m512i)x))
 BW_PRIMITIVE(bw_vf, bw_vf_from_bytes, (uint64_t low, uint64_t high),
              _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)high, (int64_t)low))))
+
+/* Sums of the products of neighboring words; the words of a and b by turns, those of each 16 bytes; and the numbers
+ * that such turns have put in other places. */
+BW_PRIMITIVE(bw_vi, bw_vw_dot, (bw_vw a, bw_vw b), (bw_vi)_mm512_madd_epi16((__m512i)a, (__m512i)b))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_low, (bw_vw a, bw_vw b), (bw_vw)_mm512_unpacklo_epi16((__m512i)a, (__m512i)b))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_high, (bw_vw a, bw_vw b), (bw_vw)_mm512_unpackhi_epi16((__m512i)a, (__m512i)b))
+BW_PRIMITIVE(bw_vi, bw_vi_first, (bw_vi low, bw_vi high),
+             (bw_vi)_mm512_permutex2var_epi64((__m512i)low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), (__m512i)high))
+BW_PRIMITIVE(bw_vi, bw_vi_second, (bw_vi low, bw_vi high),
+             (bw_vi)_mm512_permutex2var_epi64((__m512i)low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15),
+                                              (__m512i)high))
 
 /* A table of what four bits mean: the permutation ignores the bits above them. */
 BW_INLINE bw_vf bw_vf_from_uint4(bw_vu x, int less) {
@@ -72,6 +84,14 @@ BW_PRIMITIVE(bool, bw_has_pairs, (void), __builtin_cpu_supports("avx512bf16"))
 
 BW_INLINE bw_vf bw_vf_add_pairs(bw_vf total, bw_vw a, bw_vf b) {
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(total) : "v"(a), "v"(b));
+    return total;
+}
+
+/* Products of four bytes added to a total, those of a from 0 to 255. */
+BW_PRIMITIVE(bool, bw_has_dots, (void), __builtin_cpu_supports("avx512vnni"))
+
+BW_INLINE bw_vi bw_vi_add_bytes(bw_vi total, bw_vu a, bw_vu b) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(total) : "v"(a), "v"(b));
     return total;
 }
 

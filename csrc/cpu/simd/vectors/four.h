@@ -21,6 +21,7 @@ BW_INLINE bw_vi bw_vi_load_int8(const void *p) {
     return __builtin_convertvector(bytes, bw_vi);
 }
 
+BW_PRIMITIVE(bw_vb, bw_vu_low_bytes, (bw_vu x), __builtin_convertvector(x, bw_vb))
 BW_PRIMITIVE(bw_vf, bw_vf_load_int8, (const void *p), __builtin_convertvector(bw_vi_load_int8(p), bw_vf))
 
 BW_INLINE bw_vf bw_vf_from_bytes(uint64_t low, uint64_t high) {
@@ -44,5 +45,12 @@ BW_INLINE bw_vw bw_vw_load_int8(const void *p) {
     return x;
 }
 
+BW_NO_DOTS
+BW_PRIMITIVE(bw_vi, bw_vw_dot, (bw_vw a, bw_vw b),
+             ((bw_vi)a << 16 >> 16) * ((bw_vi)b << 16 >> 16) + ((bw_vi)a >> 16) * ((bw_vi)b >> 16))
+BW_PRIMITIVE(bw_vw, bw_vw_turns_low, (bw_vw a, bw_vw b), (bw_vw){a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3]})
+BW_PRIMITIVE(bw_vw, bw_vw_turns_high, (bw_vw a, bw_vw b), (bw_vw){a[4], b[4], a[5], b[5], a[6], b[6], a[7], b[7]})
+BW_PRIMITIVE(bw_vi, bw_vi_first, (bw_vi low, bw_vi high), ((void)high, low))
+BW_PRIMITIVE(bw_vi, bw_vi_second, (bw_vi low, bw_vi high), ((void)low, high))
 BW_PRIMITIVE(bw_vh, bw_vw_low, (bw_vw x), (bw_vh){x[0], x[1], x[2], x[3]})
 BW_PRIMITIVE(bw_vh, bw_vw_high, (bw_vw x), (bw_vh){x[4], x[5], x[6], x[7]})
