@@ -294,6 +294,7 @@ NANS = {
     "fp32": (np.uint32, (0x7FC00000, 0x7FC00001, 0x7F800001, 0x7FD55555, 0xFFAAAAAA, 0xFFFFFFFF)),
     "fp16": (np.uint16, (0x7E00, 0x7E01, 0x7C01, 0xFEAA, 0xFFFF)),
     "bf16": (np.uint16, (0x7FC0, 0x7FC1, 0x7F81, 0xFFAA, 0xFFFF)),
+    "fp8_e4m3": (np.uint8, (0x7F, 0xFF)),
 }
 LONG_PREFILL = {"batch": 1, "seq_len": 30, "kv_len": 470, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
 NAN_SHAPES = {
@@ -308,16 +309,16 @@ NAN_SHAPES = {
     [*((name, shape, 41) for name, shape in NAN_SHAPES.items()), ("attention_prefill", LONG_PREFILL, 201)],
 )
 def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_device, operation, params, key, precision):
-    word, payloads = NANS[precision]
     for variant in kernel_device.variants(operation, precision, params):
         if variant["refuses"]:
             continue
         with _core.Case(kernel_device, operation, precision, params, variant=variant["name"]) as case:
             operands = {operand["name"]: operand for operand in case.operands}
             bits = case.inputs()
-            for payload in payloads:
-                # The last query's third head; a key of the second K/V head, which its two last heads read.
-                for name, place in (("q", (0, -1, 2, 5)), ("k", (0, key, 1, 63))):
+            # The last query's third head; a key of the second K/V head, which its two last heads read.
+            for name, place in (("q", (0, -1, 2, 5)), ("k", (0, key, 1, 63))):
+                word, payloads = NANS[operands[name]["dtype"]]
+                for payload in payloads:
                     given = np.frombuffer(bits[name], word).reshape(operands[name]["shape"]).copy()
                     given[place] = payload
                     out = decode(operands["out"], case.run({name: given.tobytes()})["out"])

@@ -70,24 +70,12 @@ BW_DEVICE void bw_widen(uint32_t word, uint32_t (&out)[2], int8_t) {
     out[1] = bw_from_1152(word >> 8);
 }
 
-// Four numbers to the nearest, the even one of two; none is beyond the type's largest by more than a rounding.
-BW_DEVICE uint32_t bw_narrow(const float (&in)[4], bw_e4m3) {
-#if __CUDA_ARCH__ >= 890
-    uint16_t low, high;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(in[1]), "f"(in[0]));
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(in[3]), "f"(in[2]));
-    return low | (uint32_t)high << 16;
-#else
-    uint32_t word = 0;
-    for (int i = 0; i < 4; i++) word |= (uint32_t)bw_float_to_fp8_e4m3(in[i]) << 8 * i;
-    return word;
-#endif
+// To the nearest, the even one of two.
+BW_DEVICE uint8_t bw_narrow(float value, bw_e4m3) {
+    return bw_float_to_fp8_e4m3(value);
 }
-BW_DEVICE uint32_t bw_narrow(const float (&in)[4], int8_t) {
-    uint32_t whole[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) whole[i] = __float_as_uint(in[i] + 12582912.0f);  // 1.5 * 2^23: in the lowest byte
-    return __byte_perm(__byte_perm(whole[0], whole[1], 0x0040), __byte_perm(whole[2], whole[3], 0x0040), 0x5410);
+BW_DEVICE uint8_t bw_narrow(float value, int8_t) {
+    return (uint8_t)bw_float_to_int8(value);
 }
 
 // bw_cuda_by_type (element.cuh), of what a cache holds.

@@ -1,8 +1,10 @@
 // kv_append to caches of 8 bits: a head of a token is divided by its scale, the largest of its numbers over the type's
 // largest, and rounded.
 //
-// A head of up to 256 elements whose rows are whole 16 bytes is met by 8, 16 or 32 lanes, 16 bytes each, read once; any
-// other one by a warp, element by element, which reads it twice. K comes before V.
+// A head of up to 256 elements whose rows are whole 16 bytes is met by 4, 8 or 16 lanes, twice 16 bytes each of K and
+// of V; any other one by a warp, element by element. What limits this is arithmetic: 8 elements of it take as long as
+// memory takes for them after some 70 instructions of the kind that there are half as many units for (integers, largest
+// and smallest). Instructions that convert to E4M3 are far slower (an H200 took 1.6 ms with them, INT8 1.0).
 #include <stddef.h>
 
 #include "cuda/kernels/common/element8.cuh"
@@ -22,14 +24,8 @@ struct quantize_work {
     float *k_scale, *v_scale;
     int64_t rows;  // heads of all new tokens
     int head_dim;
-    float largest;  // of the cache's type
+    float largest, inverse;  // of the cache's type
 };
-
-// IEEE division in FP32 by a number whose reciprocal is rounded to nearest, where nothing underflows (Markstein).
-BW_DEVICE float divide(float x, float by, float reciprocal) {
-    const float near = x * reciprocal;
-    return fmaf(-fmaf(near, by, -x), reciprocal, near);  // of -0 still -0
-}
 
 // Of any numbers: zeros have no scale, and what is no number becomes the least one.
 BW_DEVICE float divide_any(float x, float scale, float largest) {
@@ -37,47 +33,137 @@ BW_DEVICE float divide_any(float x, float scale, float largest) {
     return fminf(fmaxf(quotient, -largest), largest);
 }
 
-// Each lane's largest becomes that of its `lanes` neighbors. fmaxf ignores what is no number.
-template <int lanes>
-BW_DEVICE float largest_of(float value) {
+// IEEE division in FP32 by a number whose reciprocal is rounded to nearest, where nothing underflows (Markstein).
+BW_DEVICE float divide(float x, float by, float reciprocal) {
+    const float near = x * reciprocal;
+    return fmaf(-fmaf(near, by, -x), reciprocal, near);  // of -0 still -0
+}
+
+// The reciprocal of a number from 2^-100 to 2^100, rounded to nearest.
+BW_DEVICE float invert(float x) {
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
+    return fmaf(-fmaf(near, x, -1.0f), near, near);
+}
+
+// What a scale is taken times, so that quotients have the bits of the cache's type where they are wanted.
+template <typename T>
+constexpr float quotient_unit = 1.0f;
+template <>
+constexpr float quotient_unit<bw_e4m3> = 256.0f;
+
+// 2^-8 of an E4M3 number, whose bits are then where FP16 has them. To add 2^20 of its power of two rounds to 3 bits,
+// and of what is below the normal ones to a multiple of the least.
+BW_DEVICE float round_e4m3(float quotient) {
+    const uint32_t power = max(__float_as_uint(quotient) & 0x7f800000u, (127u - 14u) << 23);
+    const float large = __uint_as_float(power) * 1048576.0f;
+    return (quotient + large) - large;
+}
+
+// Two pairs of FP16 over a scale.
+BW_DEVICE uint32_t quantize(uint32_t first, uint32_t second, float scale, float reciprocal, bw_e4m3) {
+    const float2 x[2] = {bw_unpack_pair(first, __half()), bw_unpack_pair(second, __half())};
+    uint32_t pair[2];
 #pragma unroll
-    for (int offset = 1; offset < lanes; offset *= 2)
-        value = fmaxf(value, __shfl_xor_sync(bw_all_lanes, value, offset));
-    return value;
+    for (int i = 0; i < 2; i++) {
+        pair[i] = 2 * bw_pack_pair(round_e4m3(divide(fabsf(x[i].x), scale, reciprocal)),
+                                   round_e4m3(divide(fabsf(x[i].y), scale, reciprocal)), __half());
+    }
+    return __byte_perm(pair[0], pair[1], 0x7531) | (__byte_perm(first, second, 0x7531) & 0x80808080u);
+}
+BW_DEVICE uint32_t quantize(uint32_t first, uint32_t second, float scale, float reciprocal, int8_t) {
+    const float2 x[2] = {bw_unpack_pair(first, __half()), bw_unpack_pair(second, __half())};
+    uint32_t pair[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {  // 1.5 * 2^23: whole numbers are in the lowest byte
+        const uint32_t low = __float_as_uint(divide(x[i].x, scale, reciprocal) + 12582912.0f);
+        const uint32_t high = __float_as_uint(divide(x[i].y, scale, reciprocal) + 12582912.0f);
+        pair[i] = __byte_perm(low, high, 0x0040);
+    }
+    return __byte_perm(pair[0], pair[1], 0x5410);
+}
+// Stands for a head with infinities or NaN, of the same quantized numbers: what has no quotient is the least number,
+// beside infinities all others are zeros.
+BW_DEVICE void replace_odd(uint32_t &word, float most) {
+    const float2 pair = bw_unpack_pair(word, __half());
+    const auto replace = [&](float x) {
+        if (!(fabsf(x) < INFINITY)) return most < INFINITY ? -most : -1.0f;
+        return most < INFINITY ? x : x * 0.0f;
+    };
+    word = bw_pack_pair(replace(pair.x), replace(pair.y), __half());
+}
+
+BW_DEVICE __half2 pair_of(uint32_t bits) {
+    __half2 pair;
+    memcpy(&pair, &bits, sizeof pair);
+    return pair;
+}
+
+// Over `lanes` neighbors; `numbers`: a NaN is ignored, else it is the largest of all.
+template <int lanes, bool numbers>
+BW_DEVICE float largest_of(const uint4 (&bits)[2]) {
+    const auto larger = [](__half2 a, __half2 b) { return numbers ? __hmax2(a, b) : __hmax2_nan(a, b); };
+    const uint32_t word[8] = {bits[0].x, bits[0].y, bits[0].z, bits[0].w, bits[1].x, bits[1].y, bits[1].z, bits[1].w};
+    __half2 most = pair_of(0);
+#pragma unroll
+    for (int i = 0; i < 8; i++) most = larger(most, __habs2(pair_of(word[i])));
+#pragma unroll
+    for (int offset = 1; offset < lanes; offset *= 2) most = larger(most, __shfl_xor_sync(bw_all_lanes, most, offset));
+    return __low2float(larger(most, __lowhigh2highlow(most)));
+}
+
+// A lane's part of a head, over the scale, which is returned. All lanes of a warp come here.
+template <int lanes, typename T>
+BW_DEVICE float quantize_head(uint4 (&bits)[2], const quantize_work &work, uint2 (&out)[2], T type) {
+    float most = largest_of<lanes, false>(bits), scale = divide(most, work.largest, work.inverse), unit = scale;
+    if (!__all_sync(bw_all_lanes, most > 0.0f && most < INFINITY)) {
+        most = largest_of<lanes, true>(bits);
+        scale = most < INFINITY ? divide(most, work.largest, work.inverse) : INFINITY;
+        unit = most == 0.0f ? 1.0f : most < INFINITY ? scale : work.inverse;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            replace_odd(bits[i].x, most);
+            replace_odd(bits[i].y, most);
+            replace_odd(bits[i].z, most);
+            replace_odd(bits[i].w, most);
+        }
+    }
+    unit *= quotient_unit<T>;
+    const float reciprocal = invert(unit);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        out[i].x = quantize(bits[i].x, bits[i].y, unit, reciprocal, type);
+        out[i].y = quantize(bits[i].z, bits[i].w, unit, reciprocal, type);
+    }
+    return scale;
 }
 
 template <typename T, int lanes, typename To>
 __global__ void __launch_bounds__(threads) kv_quantize_kernel(quantize_work work, To to) {
-    const int lane = (int)threadIdx.x % lanes, column = lane * 8;
+    const unsigned lane = threadIdx.x % lanes;
     const int64_t row = (int64_t)blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
-    const bool in = row < work.rows && column < work.head_dim;
-    const __half *from = blockIdx.y == 0 ? work.k : work.v;
-    uint4 bits = make_uint4(0, 0, 0, 0);
-    if (in) bits = bw_load_once((const uint4 *)(from + row * work.head_dim + column));
-    const int64_t target = to(row < work.rows ? row : work.rows - 1);
-    T *cache = (T *)(blockIdx.y == 0 ? work.k_cache : work.v_cache) + target * work.head_dim + column;
-    float *scales = blockIdx.y == 0 ? work.k_scale : work.v_scale;
-    float x[8], most = 0.0f;
-    bw_unpack(bits, x, __half());
-    bool numbers = true;
+    const int64_t from = row * work.head_dim;
+    uint4 bits[2][2] = {};
+    bool there[2];
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        most = fmaxf(most, fabsf(x[i]));
-        numbers = numbers && x[i] == x[i];
+    for (int i = 0; i < 2; i++) {
+        const unsigned column = (lane + i * lanes) * 8;
+        there[i] = row < work.rows && (int)column < work.head_dim;
+        if (there[i]) bits[0][i] = bw_load_once((const uint4 *)(work.k + from + column));
+        if (there[i]) bits[1][i] = bw_load_once((const uint4 *)(work.v + from + column));
     }
-    most = largest_of<lanes>(most);
-    const float scale = __fdiv_rn(most, work.largest);
-    if (__all_sync(bw_all_lanes, numbers && scale > 0.0f && scale < INFINITY)) {
-        const float reciprocal = __frcp_rn(scale);
+    const int64_t target = to(row < work.rows ? row : work.rows - 1), at = target * work.head_dim;
 #pragma unroll
-        for (int i = 0; i < 8; i++) x[i] = divide(x[i], scale, reciprocal);
-    } else {
-#pragma unroll 1
-        for (int i = 0; i < 8; i++) x[i] = divide_any(x[i], scale, work.largest);
+    for (int t = 0; t < 2; t++) {
+        uint2 out[2];
+        const float scale = quantize_head<lanes>(bits[t], work, out, T());
+        uint8_t *cache = (uint8_t *)(t == 0 ? work.k_cache : work.v_cache) + at;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (there[i]) bw_store_once((uint2 *)(cache + (lane + i * lanes) * 8), out[i]);
+        }
+        if (there[0] && lane == 0) (t == 0 ? work.k_scale : work.v_scale)[target] = scale;
     }
-    const float low[4] = {x[0], x[1], x[2], x[3]}, high[4] = {x[4], x[5], x[6], x[7]};
-    if (in) bw_store_once((uint2 *)cache, make_uint2(bw_narrow(low, T()), bw_narrow(high, T())));
-    if (in && lane == 0) scales[target] = scale;
 }
 
 template <typename T, typename To>
@@ -90,10 +176,11 @@ __global__ void __launch_bounds__(threads) kv_quantize_any_kernel(quantize_work 
     uint8_t *cache = (uint8_t *)(blockIdx.y == 0 ? work.k_cache : work.v_cache) + target * work.head_dim;
     float most = 0.0f;
     for (int i = lane; i < work.head_dim; i += 32) most = fmaxf(most, fabsf(bw_to_float(from[i])));
-    const float scale = __fdiv_rn(largest_of<32>(most), work.largest);
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) most = fmaxf(most, __shfl_xor_sync(bw_all_lanes, most, offset));
+    const float scale = __fdiv_rn(most, work.largest);
     for (int i = lane; i < work.head_dim; i += 32) {
-        const float x[4] = {divide_any(bw_to_float(from[i]), scale, work.largest)};
-        cache[i] = (uint8_t)bw_narrow(x, T());
+        cache[i] = bw_narrow(divide_any(bw_to_float(from[i]), scale, work.largest), T());
     }
     if (lane == 0) (blockIdx.y == 0 ? work.k_scale : work.v_scale)[target] = scale;
 }
@@ -103,12 +190,12 @@ bw_cuda_kernel *choose(const quantize_work &work, To to, bw_cuda_launch_spec *ou
     int lanes = 32;
     void (*function)(quantize_work, To) = kv_quantize_any_kernel<T, To>;
     if (work.head_dim % 8 == 0 && work.head_dim <= 256) {
-        lanes = work.head_dim <= 64 ? 8 : work.head_dim <= 128 ? 16 : 32;
-        function = lanes == 8    ? kv_quantize_kernel<T, 8, To>
-                   : lanes == 16 ? kv_quantize_kernel<T, 16, To>
-                                 : kv_quantize_kernel<T, 32, To>;
+        lanes = work.head_dim <= 64 ? 4 : work.head_dim <= 128 ? 8 : 16;
+        function = lanes == 4   ? kv_quantize_kernel<T, 4, To>
+                   : lanes == 8 ? kv_quantize_kernel<T, 8, To>
+                                : kv_quantize_kernel<T, 16, To>;
     }
-    const dim3 grid((unsigned)bw_ceil_div(work.rows, threads / lanes), 2);
+    const dim3 grid((unsigned)bw_ceil_div(work.rows, threads / lanes), lanes == 32 ? 2 : 1);
     bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3(threads), 0, work, to);
     bw_choose_place(kernel, 0, offsetof(quantize_work, k), bw_from_operand(BW_APPEND_K));
     bw_choose_place(kernel, 0, offsetof(quantize_work, v), bw_from_operand(BW_APPEND_V));
@@ -140,6 +227,7 @@ bw_status bw_kv_quantize_choose(const bw_dims *dims, const bw_precision *precisi
     work.rows = value[BW_APPEND_BATCH] * value[BW_APPEND_SEQ_LEN] * value[BW_APPEND_NUM_KV_HEADS];
     work.head_dim = (int)value[BW_APPEND_HEAD_DIM];
     work.largest = bw_dtype_largest(precision->cache);
+    work.inverse = 1.0f / work.largest;
     return precision->cache == BW_INT8 ? choose_append<int8_t>(dims, work, out)
                                        : choose_append<bw_e4m3>(dims, work, out);
 }
