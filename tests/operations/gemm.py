@@ -22,15 +22,23 @@ def weights(x: Arrays) -> np.ndarray:
 
 
 def moe_gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    """Each row of D from its token and its expert; the routing must be what the parameters say."""
+    """The routing must be what the parameters say."""
     rows, counts = x["rows"], np.diff(x["offsets"])
-    assert x["offsets"][0] == 0 and counts.sum() == p["tokens"] * p["top_k"]
-    assert np.count_nonzero(counts) == p["active"] and np.ptp(counts[counts > 0]) <= 1
-    expert = np.repeat(np.arange(p["experts"]), counts)
-    assert len({*zip(rows.tolist(), expert.tolist(), strict=True)}) == rows.size  # no token takes an expert twice
+    assert x["offsets"][0] == 0
+    assert counts.sum() == p["tokens"] * p["top_k"]
+    assert np.count_nonzero(counts) == p["active"]
+    assert np.ptp(counts[counts > 0]) <= 1
+    taken = {*zip(rows.tolist(), np.repeat(np.arange(p["experts"]), counts).tolist(), strict=True)}
+    assert len(taken) == rows.size  # no token takes an expert twice
     assert np.bincount(rows, minlength=p["tokens"]).tolist() == [p["top_k"]] * p["tokens"]
-    b = weights({**x, "B": x["B"].reshape(-1, p["K"])}).reshape(x["B"].shape)
-    return {"D": np.stack([b[e] @ x["A"][token] for token, e in zip(rows, expert, strict=True)])}
+    return {"D": experts_product(x)}
+
+
+def experts_product(x: Arrays) -> np.ndarray:
+    """Each row of D from its token and its expert."""
+    b = weights({**x, "B": x["B"].reshape(-1, x["B"].shape[-1])}).reshape(x["B"].shape)
+    experts = np.repeat(np.arange(len(b)), np.diff(x["offsets"]))
+    return np.stack([b[expert] @ x["A"][token] for token, expert in zip(x["rows"], experts, strict=True)])
 
 
 def spread(groups: np.ndarray, columns: int) -> np.ndarray:
