@@ -86,10 +86,8 @@ def main() -> None:
                         peer = peer_ns(device, params, touched) if args.peer else None
                     read = read_ns(device, cost["bytes_read"], args.seconds)
                     figures = [time_ns / 1e3, gb_s(cost, time_ns), 100 * read / time_ns]
-                    rows.append(
-                        [name, batch, params["active"], precision, variant, *figures, fp16 / time_ns if fp16 else "-"]
-                        + [peer / time_ns if peer else "-"]
-                    )
+                    gains = [other / time_ns if other else "-" for other in (fp16, peer)]
+                    rows.append([name, batch, params["active"], precision, variant, *figures, *gains])
     table("Experts in each format", heads, rows)
     if args.csv:
         with open(args.csv, "w", newline="", encoding="utf-8") as file:

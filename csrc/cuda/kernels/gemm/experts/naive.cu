@@ -1,7 +1,7 @@
 // moe_gemm as its formula says, for every precision and shape: a warp an element of D, weights read one by one. Which
 // expert a row of D belongs to is found by halving.
 #include "cuda/kernels/gemm/experts/experts.h"
-#include "cuda/kernels/gemm/narrow/products.cuh"
+#include "cuda/kernels/gemm/narrow/operands.cuh"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/gemm.h"
 

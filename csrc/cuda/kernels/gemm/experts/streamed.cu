@@ -1,26 +1,31 @@
 // moe_gemm with few tokens an expert, weights of 16, 8 or 4 bits: one launch for all experts, whose time is that of
 // reading the weights of those that have tokens once.
-//   - as many blocks as run at once walk over tiles: up to 16 rows of D of an expert with 16 or 32 rows of its B. Which
-//     these are each warp finds from the offsets (routing.cuh);
+//   - as many blocks as run at once walk over tiles: up to 16 rows of D of an expert with 16 to 64 rows of its B. Which
+//     these are each warp finds from the offsets (routing.cuh). Where B's rows are no multiple of that, the last tile
+//     begins earlier and repeats some of the one before;
 //   - a block's warps share a tile's columns: each takes every so-many-th piece of 256 and copies it asynchronously,
 //     B as it lies and A by the routing, into a ring of its own in shared memory. The ring goes on into the next tile
 //     while this one is in use, so that the memory never waits for a tile's end: short rows of small experts are no
 //     slower than long ones. What the warp will find where is written down beside the ring;
-//   - products are those of narrow/fused.cu: B's rows are the 16 rows of m16n8k16, A's rows its 8 columns.
+//   - instructions decide for narrow weights: B's rows are the 16 rows of m16n8k16, A's rows its 8 columns, weights
+//     become pairs of FP16 as the formats say (narrow/weights.cuh), and several tiles of 16 rows share what is done for
+//     A. A zero point or a minimum times the sum of A is taken off at the end of what shares a factor: that sum is one
+//     more product, of A with ones, for all of them.
 #include <stdlib.h>
 
 #include "cuda/kernels/gemm/experts/experts.h"
 #include "cuda/kernels/gemm/experts/routing.cuh"
-#include "cuda/kernels/gemm/narrow/products.cuh"
+#include "cuda/kernels/gemm/narrow/operands.cuh"
 #include "cuda/libraries/plans.h"
 
 namespace {
 
 constexpr int a_tile_rows = 8, tile_rows = 16;  // of A and of B, for one instruction of tensor cores
 constexpr int most_rows = 16;                   // of D in a tile
+constexpr int most_tile_rows = 64;              // of B in a tile
 constexpr int most_warps = 8, most_stages = 4;
 constexpr int64_t most_k = 1 << 20;
-constexpr int64_t ring_bytes = 20 * 1024, most_shared_bytes = 99 * 1024, resident_shared_bytes = 220 * 1024;
+constexpr int64_t ring_bytes = 24 * 1024, most_shared_bytes = 99 * 1024, resident_shared_bytes = 220 * 1024;
 
 // Weights of 16 bits, as activations are: nothing is to be unpacked.
 struct half_weights : bw_weights {
@@ -44,26 +49,31 @@ struct streamed_shape {
     int k, row_bytes, experts, column_tiles;
 };
 
-// Rows `first` to first + count - 1 of D with rows row0 to row0 + last of B, that matrix having those of all experts;
-// they are columns from `column` on. count 0: there are no more tiles.
+// `count` rows of D from `first` on with rows of B from row0 on, that matrix having those of all experts; they are
+// columns from `column` on. count 0: there are no more tiles.
 struct expert_tile {
     int64_t row0, column;
-    int last, first, count, unused;
+    int first, count;
 };
 
 // What a warp's shared memory holds. A's rows lie at a distance that puts what is read at once in different banks.
 template <typename Weights, int a_rows>
 struct ring {
-    static constexpr bool runs = Weights::order == BW_ORDER_RUN || Weights::order == BW_ORDER_RUN_NIBBLES;
     static constexpr int resident_warps = a_rows > 8 ? 8 : 16;  // of a multiprocessor, whose registers they share
-    static constexpr int row_tiles = a_rows > 4 ? 2 : 1, rows = row_tiles * tile_rows;
-    static constexpr int a_pitch = bw_tile_weights * 2 + (a_rows == 1 ? 0 : runs ? 64 : 32);
+    static constexpr bool runs = Weights::order == BW_ORDER_RUN || Weights::order == BW_ORDER_RUN_NIBBLES;
+    static constexpr int row_tiles = Weights::chunks > 17              ? (a_rows > 4 ? 2 : 1)
+                                     : Weights::chunks<16 && a_rows> 8 ? 4
+                                                                       : 2;
+    static constexpr int rows = row_tiles * tile_rows, a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
+    static constexpr int a_pitch = bw_tile_weights * 2 + (runs ? 64 : 32);
     static constexpr int b_bytes = rows * Weights::pitch, stage_bytes = b_bytes + a_rows * a_pitch;
     static constexpr int wanted = (int)(ring_bytes / stage_bytes);
     static constexpr int stages = wanted < 2 ? 2 : wanted > most_stages ? most_stages : wanted;
     static constexpr int sums = a_rows * rows;  // of a tile, twice: the next one's while these are added up
     static constexpr int bytes = stages * (stage_bytes + (int)sizeof(expert_tile)) + 2 * sums * (int)sizeof(float);
 };
+
+// ---- products ----
 
 template <bw_order order>
 BW_DEVICE uint4 read_activations(const unsigned char *row, int group, int in_quad) {
@@ -75,22 +85,66 @@ BW_DEVICE uint4 read_activations(const unsigned char *row, int group, int in_qua
     return order_activations<order>(make_uint4(low.x, low.y, high.x, high.y));
 }
 
-// `a`: the lane's row of A.
-template <typename TA, typename Weights, int a_rows, int group>
-BW_DEVICE void add_all_groups(
-    const unsigned char *a, int in_quad, typename Weights::row (&rows)[ring<Weights, a_rows>::row_tiles][2],
-    fused_sums (&sums)[(a_rows + a_tile_rows - 1) / a_tile_rows][ring<Weights, a_rows>::row_tiles]) {
-    using layout = ring<Weights, a_rows>;
-    constexpr int a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
-    uint4 act[a_tiles];
-    float ones[a_tiles][4] = {};
+// Of one tile of 16 rows of B with 8 of A: a lane's are of rows r and r + 8 of the former and of rows 2 c, 2 c + 1 of
+// the latter.
+struct piece_sums {
+    float total[4], part[2][4];   // of what shares a factor: the first two pairs of each group, the others
+    float scaled[2][4], mins[4];  // where there are mins: of the piece's groups
+};
+
+// At the end of what shares a factor. `of_a`: the sum of A, in 2^-24 where there are mins.
+template <typename Weights, int group>
+BW_DEVICE void take_factor(typename Weights::row &first, typename Weights::row &second, const float (&of_a)[4],
+                           piece_sums &sums) {
+    const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
+    if constexpr (Weights::has_mins) {
+        const float min_factor[2] = {first.template min_factor<group>(), second.template min_factor<group>()};
+        const float2 both[2] = {__half22float2(first.both), __half22float2(second.both)};
 #pragma unroll
-    for (int i = 0; i < a_tiles; i++) {
+        for (int i = 0; i < 4; i++) {
+            const float part = sums.part[0][i] + sums.part[1][i];
+            sums.scaled[group % 2][i] = fmaf(part, factor[i / 2], group < 2 ? 0.0f : sums.scaled[group % 2][i]);
+            sums.mins[i] = fmaf(of_a[i], min_factor[i / 2], group < 1 ? 0.0f : sums.mins[i]);
+            if constexpr (group + 1 == bw_tile_groups) {
+                const float scaled = fmaf(sums.scaled[1][i], Weights::ratio, sums.scaled[0][i]);
+                sums.total[i] = fmaf(-sums.mins[i], both[i / 2].y, fmaf(scaled, both[i / 2].x, sums.total[i]));
+            }
+        }
+    } else {
+        float zero[2] = {};  // as weights are: 2^-24 of it
+        if constexpr (Weights::has_offset) {
+            zero[0] = __low2float(bw_half2(first.template zero<group>()));
+            zero[1] = __low2float(bw_half2(second.template zero<group>()));
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float part = fmaf(sums.part[1][i], Weights::ratio, sums.part[0][i]);
+            if constexpr (Weights::has_offset) part = fmaf(-zero[i / 2], of_a[i], part);
+            sums.total[i] = fmaf(part, factor[i / 2], sums.total[i]);
+        }
+    }
+}
+
+// A piece from its group `group` on. `a`: the lane's row of A.
+template <typename TA, typename Weights, int a_rows, int group>
+BW_DEVICE void add_groups(const unsigned char *a, int in_quad,
+                          typename Weights::row (&rows)[ring<Weights, a_rows>::row_tiles][2],
+                          piece_sums (&sums)[ring<Weights, a_rows>::a_tiles][ring<Weights, a_rows>::row_tiles],
+                          float (&of_a)[ring<Weights, a_rows>::a_tiles][4]) {
+    using layout = ring<Weights, a_rows>;
+    constexpr int shared = Weights::per_factor, each = shared == 0 ? bw_tile_groups : shared;
+    constexpr bool begins = shared != 0 && group % each == 0, ends = shared != 0 && (group + 1) % each == 0;
+    uint4 act[layout::a_tiles];
+#pragma unroll
+    for (int i = 0; i < layout::a_tiles; i++) {
         act[i] = read_activations<Weights::order>(a + i * a_tile_rows * layout::a_pitch, group, in_quad);
-        if constexpr (Weights::has_mins) {
-            const uint32_t one[4] = {0x00010001u, 0x00010001u, 0x00010001u, 0x00010001u};  // 2^-24, as nibbles are
-            bw_multiply(ones[i], one, act[i].x, act[i].y, TA());
-            bw_multiply(ones[i], one, act[i].z, act[i].w, TA());
+        if constexpr (Weights::has_mins || Weights::has_offset) {
+            constexpr uint32_t pair = Weights::has_mins ? 0x00010001u : 0x3c003c00u;
+            const uint32_t ones[4] = {pair, pair, pair, pair};
+#pragma unroll
+            for (int j = 0; j < 4 && begins; j++) of_a[i][j] = 0.0f;
+            bw_multiply(of_a[i], ones, act[i].x, act[i].y, TA());
+            bw_multiply(of_a[i], ones, act[i].z, act[i].w, TA());
         }
     }
 #pragma unroll
@@ -100,12 +154,18 @@ BW_DEVICE void add_all_groups(
         rows[t][1].template unpack<group>(high);
         const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
 #pragma unroll
-        for (int i = 0; i < a_tiles; i++) {
-            add_group<TA, Weights, a_rows == 1, group>(act[i], ones[i], one, two, rows[t][0], rows[t][1], sums[i][t]);
+        for (int i = 0; i < layout::a_tiles; i++) {
+#pragma unroll
+            for (int j = 0; j < 4 && begins; j++) sums[i][t].part[0][j] = sums[i][t].part[1][j] = 0.0f;
+            bw_multiply(sums[i][t].part[0], one, act[i].x, act[i].y, TA());
+            bw_multiply(sums[i][t].part[1], two, act[i].z, act[i].w, TA());
+            if constexpr (ends) take_factor<Weights, group>(rows[t][0], rows[t][1], of_a[i], sums[i][t]);
         }
     }
-    if constexpr (group + 1 < bw_tile_groups) add_all_groups<TA, Weights, a_rows, group + 1>(a, in_quad, rows, sums);
+    if constexpr (group + 1 < bw_tile_groups) add_groups<TA, Weights, a_rows, group + 1>(a, in_quad, rows, sums, of_a);
 }
+
+// ---- copies ----
 
 // A warp's way through its tiles' pieces, as it copies them.
 template <typename TA, typename Weights, int a_rows>
@@ -116,92 +176,103 @@ struct copier {
     bw_weights_stored b;
     streamed_shape shape;
     unsigned char *stages;
-    expert_tile *found;  // of each tile that is under way, the first at 0
+    expert_tile *found;  // of each tile that is under way
     int warp, warps, lane;
-    int tile, step, next_found, token;  // token: of row `lane` of the tile
-    bool is_more;
-    expert_tile at;
+    int part, column;  // of the next tile
+    int step, next_found;
+    int token, count;  // of row `lane` of the tile; rows that it has
+    const unsigned char *from,
+        *extra;  // the lane's first chunk of the piece, and its last one of those beyond a power of 2
+
+    // Chunks of a row, but for one more that some formats have.
+    static constexpr int whole = Weights::chunks / 2 * 2, at_once = 32 / whole;
+    static_assert(32 % whole == 0, "a warp copies whole rows at once");
 
     __device__ __forceinline__ void begin_tile() {
-        const int part = tile / shape.column_tiles, column = tile % shape.column_tiles * layout::rows;
-        const bw_expert_part rows_of_d = bw_find_part<a_rows>(offsets, shape.experts, part, lane);
-        at.row0 = rows_of_d.expert * shape.n + column;
-        at.column = column;
-        at.last = (int)min(shape.n - column, (int64_t)layout::rows) - 1;  // rows behind it: that one again
-        at.first = rows_of_d.first;
-        at.count = rows_of_d.count;
-        is_more = rows_of_d.count > 0;
-        if (lane == 0) found[next_found] = at;
+        const bw_expert_part at = bw_find_part<a_rows>(offsets, shape.experts, part, lane);
+        const int64_t first_column = min((int64_t)column * layout::rows, shape.n - layout::rows);
+        const int64_t row0 = at.expert * shape.n + first_column;
+        if (lane == 0) found[next_found] = {row0, first_column, at.first, at.count};
         next_found = next_found + 1 == layout::stages ? 0 : next_found + 1;
-        token = lane < rows_of_d.count ? __ldg(rows + rows_of_d.first + lane) : 0;
-        tile += (int)gridDim.x;
+        count = at.count;
+        if (count == 0) return;
+        token = lane < count ? __ldg(rows + at.first + lane) : 0;
+        const unsigned char *piece = b.bytes + row0 * shape.row_bytes + warp * (Weights::chunks * 16);
+        from = piece + lane / whole * shape.row_bytes + lane % whole * 16;
+        extra = piece + lane * shape.row_bytes + whole * 16;
+        prefetch_rows(b.scale, row0, Weights::scale_bytes);
+        prefetch_rows(b.zero, row0, Weights::zero_bytes);
+        column += (int)gridDim.x;
+        part += column / shape.column_tiles;
+        column %= shape.column_tiles;
+    }
+
+    // Scales are read one piece ahead: they are in L2 by then. A tile's lie behind each other.
+    __device__ __forceinline__ void prefetch_rows(const unsigned char *scales, int64_t row0, int bytes) {
+        constexpr int line = 128;
+        const int row_bytes = shape.k / bw_tile_weights * bytes;
+        const unsigned char *begin = scales + row0 * row_bytes;
+        for (int i = (warp * 32 + lane) * line; i < layout::rows * row_bytes; i += warps * 32 * line)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + i));
     }
 
     // One piece, into stage `slot`.
     __device__ __forceinline__ void copy(int slot) {
-        constexpr int chunks = layout::rows * Weights::chunks, copies = (chunks + 31) / 32;
-        if (is_more && step == warp) begin_tile();
-        if (is_more) {
+        if (count > 0 && step == warp) begin_tile();
+        if (count > 0) {
             unsigned char *stage = stages + slot * layout::stage_bytes;
-            const unsigned char *from = b.bytes + at.row0 * shape.row_bytes + step * (Weights::chunks * 16);
+            unsigned char *to = stage + lane / whole * Weights::pitch + lane % whole * 16;
 #pragma unroll
-            for (int i = 0; i < copies; i++) {
-                const unsigned chunk = (unsigned)lane + 32 * i, row = chunk / Weights::chunks;
-                const unsigned column = chunk % Weights::chunks * 16;
-                if (chunks % 32 == 0 || chunk < chunks)
-                    bw_copy_async(stage + row * Weights::pitch + column,
-                                  from + min((int)row, at.last) * shape.row_bytes + column, true);
+            for (int i = 0; i < layout::rows / at_once; i++)
+                bw_copy_async(to + i * at_once * Weights::pitch, from + (int64_t)i * at_once * shape.row_bytes, true);
+            if constexpr (whole != Weights::chunks) {
+#pragma unroll
+                for (int i = 0; i < layout::rows; i += 32)
+                    bw_copy_async(stage + (lane + i) * Weights::pitch + whole * 16,
+                                  extra + (int64_t)i * shape.row_bytes, true);
             }
             const TA *a_from = a + step * bw_tile_weights + lane * 8;
 #pragma unroll
             for (int i = 0; i < a_rows; i++) {
                 const int of_row = __shfl_sync(bw_all_lanes, token, i);
-                if (i < at.count)
+                if (i < count)
                     bw_copy_async(stage + layout::b_bytes + i * layout::a_pitch + lane * 16,
                                   a_from + (int64_t)of_row * shape.k, true);
             }
-            prefetch_scales();
+            from += warps * (Weights::chunks * 16);
+            extra += warps * (Weights::chunks * 16);
             step += warps;
             if (step * bw_tile_weights >= shape.k) step = warp;
         }
         bw_copy_commit();
     }
-
-    // Scales are read one piece ahead, and are in L2 by then.
-    __device__ __forceinline__ void prefetch_scales() {
-        if constexpr (Weights::scale_bytes > 0) {
-            const int64_t row = at.row0 + min(lane % 16, at.last);
-            const int64_t piece = row * (shape.k / bw_tile_weights) + step;
-            const unsigned char *scale = b.scale + piece * Weights::scale_bytes;
-            const unsigned char *zero = b.zero + piece * Weights::zero_bytes;
-            const bool takes_zero = Weights::zero_bytes > 0 && lane >= 16;
-            if (Weights::zero_bytes > 0 || lane < 16)
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(takes_zero ? zero : scale));
-            if (layout::rows > 16 && at.last >= 16) {
-                const int more = min(16, at.last - lane % 16) * (shape.k / bw_tile_weights);
-                if (Weights::zero_bytes > 0 || lane < 16)
-                    asm volatile("prefetch.global.L2 [%0];" ::"l"(takes_zero ? zero + more * Weights::zero_bytes
-                                                                             : scale + more * Weights::scale_bytes));
-            }
-        }
-    }
 };
 
-// The scales and zero points of a lane's rows for one piece.
+// The scales and zero points of a lane's rows: of the next piece, and where they are.
 template <typename Weights, int row_tiles>
 struct piece_scales {
     bw_raw<Weights::scale_bytes> scale[row_tiles][2];
     bw_raw<Weights::zero_bytes> zero[row_tiles][2];
+    const unsigned char *scale_from, *zero_from;
 
-    __device__ __forceinline__ void load(const bw_weights_stored &b, const expert_tile &tile, int pieces, int step,
-                                         int quad) {
+    __device__ __forceinline__ void begin_tile(const bw_weights_stored &b, const expert_tile &tile, int pieces,
+                                               int step, int quad) {
+        const int64_t piece = (tile.row0 + quad) * pieces + step;
+        scale_from = b.scale + piece * Weights::scale_bytes;
+        zero_from = b.zero + piece * Weights::zero_bytes;
+    }
+
+    // And goes on by so many pieces.
+    __device__ __forceinline__ void load(int pieces, int warps) {
         if constexpr (Weights::scale_bytes > 0) {
 #pragma unroll
             for (int i = 0; i < 2 * row_tiles; i++) {
-                const int64_t piece = (tile.row0 + min(quad + 8 * i, tile.last)) * pieces + step;
-                scale[i / 2][i % 2] = bw_load_raw<Weights::scale_bytes>(b.scale + piece * Weights::scale_bytes);
-                zero[i / 2][i % 2] = bw_load_raw<Weights::zero_bytes>(b.zero + piece * Weights::zero_bytes);
+                const int piece = 8 * i * pieces;
+                scale[i / 2][i % 2] = bw_load_raw<Weights::scale_bytes>(scale_from + piece * Weights::scale_bytes);
+                zero[i / 2][i % 2] = bw_load_raw<Weights::zero_bytes>(zero_from + piece * Weights::zero_bytes);
             }
+            scale_from += warps * Weights::scale_bytes;
+            zero_from += warps * Weights::zero_bytes;
         }
     }
 };
@@ -209,14 +280,14 @@ struct piece_scales {
 template <typename Weights>
 BW_DEVICE float last_factor_of(const bw_weights_stored &b, const expert_tile &tile, int column) {
     if constexpr (Weights::last == BW_LAST_ROW)
-        return Weights::unit * __ldg((const float *)b.scale + tile.row0 + min(column, tile.last));
+        return Weights::unit * __ldg((const float *)b.scale + tile.row0 + column);
     if constexpr (Weights::last == BW_LAST_WHOLE) return Weights::unit * __ldg(b.whole_scale);
     return Weights::unit;
 }
 
 // A warp's sums of a tile, for the others to add up.
 template <typename Weights, int a_rows, int a_tiles, int row_tiles>
-BW_DEVICE void store_sums(float *to, const fused_sums (&sums)[a_tiles][row_tiles], const uint32_t (&nan)[row_tiles][2],
+BW_DEVICE void store_sums(float *to, const piece_sums (&sums)[a_tiles][row_tiles], const uint32_t (&nan)[row_tiles][2],
                           int quad, int in_quad) {
     constexpr int rows = row_tiles * tile_rows;
 #pragma unroll
@@ -252,7 +323,7 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::reside
     moe_streamed_kernel(const TA *a, bw_weights_stored b, const int *rows, const int *offsets, TA *d,
                         streamed_shape shape) {
     using layout = ring<Weights, a_rows>;
-    constexpr int a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows, row_tiles = layout::row_tiles;
+    constexpr int a_tiles = layout::a_tiles, row_tiles = layout::row_tiles;
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, pieces = shape.k / bw_tile_weights;
     unsigned char *stages = bw_dynamic_shared() + warp * (layout::stages * layout::stage_bytes);
@@ -260,19 +331,24 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::reside
     expert_tile *found = (expert_tile *)behind + warp * layout::stages;
     float *all_sums = (float *)(behind + warps * layout::stages * (int)sizeof(expert_tile));
 
-    copier<TA, Weights, a_rows> copies = {a,     rows, offsets,         b,    shape, stages, found, warp,
-                                          warps, lane, (int)blockIdx.x, warp, 0,     0,      true,  {}};
-#pragma unroll
+    const int part = (int)blockIdx.x / shape.column_tiles, column = (int)blockIdx.x % shape.column_tiles;
+    copier<TA, Weights, a_rows> copies = {a,    rows, offsets, b,    shape, stages, found, warp,    warps,
+                                          lane, part, column,  warp, 0,     0,      1,     nullptr, nullptr};
+#pragma unroll 1
     for (int s = 0; s + 1 < layout::stages; s++) copies.copy(s);
     __syncwarp();
     expert_tile tile = found[0];
-    piece_scales<Weights, row_tiles> next_scales = {};
-    if (tile.count > 0) next_scales.load(b, tile, pieces, warp, quad);
+    piece_scales<Weights, row_tiles> scales = {};
+    if (tile.count > 0) {
+        scales.begin_tile(b, tile, pieces, warp, quad);
+        scales.load(pieces, warps);
+    }
     int slot = 0, place = 0, turn = 0;
 #pragma unroll 1
     while (tile.count > 0) {
         const float last_factor = last_factor_of<Weights>(b, tile, (int)threadIdx.x % layout::rows);
-        fused_sums sums[a_tiles][row_tiles] = {};
+        piece_sums sums[a_tiles][row_tiles] = {};
+        float of_a[a_tiles][4] = {};
         uint32_t nan[row_tiles][2] = {};
         place = place + 1 == layout::stages ? 0 : place + 1;
         expert_tile next = tile;
@@ -286,17 +362,16 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::reside
 #pragma unroll
             for (int i = 0; i < 2 * row_tiles; i++) {
                 b_rows[i / 2][i % 2] =
-                    Weights::row::begin(stage + (quad + 8 * i) * Weights::pitch, next_scales.scale[i / 2][i % 2],
-                                        next_scales.zero[i / 2][i % 2], in_quad);
+                    Weights::row::begin(stage + (quad + 8 * i) * Weights::pitch, scales.scale[i / 2][i % 2],
+                                        scales.zero[i / 2][i % 2], in_quad);
             }
-            if (step + warps < pieces) {
-                next_scales.load(b, tile, pieces, step + warps, quad);
-            } else {
+            if (step + warps >= pieces) {
                 next = found[place];
-                if (next.count > 0) next_scales.load(b, next, pieces, warp, quad);
+                if (next.count > 0) scales.begin_tile(b, next, pieces, warp, quad);
             }
-            add_all_groups<TA, Weights, a_rows, 0>(stage + layout::b_bytes + min(quad, a_rows - 1) * layout::a_pitch,
-                                                   in_quad, b_rows, sums);
+            if (next.count > 0) scales.load(pieces, warps);
+            add_groups<TA, Weights, a_rows, 0>(stage + layout::b_bytes + min(quad, a_rows - 1) * layout::a_pitch,
+                                               in_quad, b_rows, sums, of_a);
             if constexpr (Weights::has_nan) {
 #pragma unroll
                 for (int i = 0; i < 2 * row_tiles; i++) nan[i / 2][i % 2] |= b_rows[i / 2][i % 2].nan;
@@ -309,12 +384,11 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::reside
         __syncthreads();
 #pragma unroll 1
         for (int i = (int)threadIdx.x; i < tile.count * layout::rows; i += (int)blockDim.x) {
-            const int column = i % layout::rows;
-            if (column > tile.last) continue;
             float sum = 0.0f;
 #pragma unroll 4
             for (int other = 0; other < warps; other++) sum += tile_sums[other * layout::sums + i];
-            bw_from_float(sum * last_factor, &d[(tile.first + i / layout::rows) * shape.n + tile.column + column]);
+            const int64_t row = tile.first + i / layout::rows;
+            bw_from_float(sum * last_factor, &d[row * shape.n + tile.column + i % layout::rows]);
         }
         turn ^= 1;
         tile = next;
@@ -352,7 +426,6 @@ template <typename TA, typename Weights>
 bw_status choose_rows(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int warps,
                       bw_cuda_launch_spec *out) {
     const int64_t rows = rows_of_fullest(dims);
-    if (rows <= 1) return choose_warps<TA, Weights, 1>(dims, precision, facts, warps, out);
     if (rows <= 4) return choose_warps<TA, Weights, 4>(dims, precision, facts, warps, out);
     if (rows <= 8) return choose_warps<TA, Weights, 8>(dims, precision, facts, warps, out);
     return choose_warps<TA, Weights, most_rows>(dims, precision, facts, warps, out);
@@ -416,6 +489,7 @@ bw_status enqueue_plan(void *context, int, int64_t launch) {
 const char *bw_streamed_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     if (value[BW_MOE_K] % bw_tile_weights != 0) return "streamed takes rows of a multiple of 256 elements";
+    if (value[BW_MOE_N] < most_tile_rows) return "streamed takes at least 64 rows of B";
     if (value[BW_MOE_K] > most_k) return "streamed takes rows of at most 2^20 elements";
     const bw_checked_int tiles =
         bw_mul(bw_num(bw_ceil_div(value[BW_MOE_N], tile_rows)), bw_num(value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K]));

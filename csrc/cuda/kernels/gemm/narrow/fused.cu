@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/kernels/gemm/narrow/products.cuh"
+#include "cuda/kernels/gemm/narrow/operands.cuh"
 #include "cuda/launch/choose.cuh"
 #include "cuda/libraries/plans.h"
 #include "ops/families/gemm.h"
@@ -55,6 +55,66 @@ BW_DEVICE uint4 load_activations(const TA *a, int lane) {
     const uint2 low = __ldg((const uint2 *)from), high = __ldg((const uint2 *)(from + bw_group_weights / 2));
     return make_uint4(low.x, low.y, high.x, high.y);
 }
+
+// Of one of the warp's tiles of 16 rows of B: a lane's are of rows r and r + 8 of it and of rows 2 c, 2 c + 1 of A.
+struct fused_sums {
+    float total[4], part[2][4];   // of parts two: those of `ratio` have one of their own, and none waits for the other
+    float scaled[2][4], mins[4];  // where there are mins: of the tile's groups
+};
+
+// Adds a group of 32 weights, unpacked into `one` and `two`, to `part`, and at the end of what shares a factor that to
+// `total`.
+template <typename TA, typename Weights, bool single, int group>
+BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], const uint32_t (&one)[4], const uint32_t (&two)[4],
+                         typename Weights::row &first, typename Weights::row &second, fused_sums &sums) {
+    constexpr int step = single ? 2 : 1, shared = Weights::per_factor;
+    if constexpr (Weights::has_mins) {
+        float part[4] = {};
+        bw_multiply(part, one, act.x, act.y, TA());
+        bw_multiply(part, two, act.z, act.w, TA());
+        const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
+        const float min_factor[2] = {first.template min_factor<group>(), second.template min_factor<group>()};
+#pragma unroll
+        for (int i = 0; i < 4; i += step) {
+            sums.scaled[group % 2][i] = fmaf(part[i], factor[i / 2], group < 2 ? 0.0f : sums.scaled[group % 2][i]);
+            sums.mins[i] = fmaf(ones[i], min_factor[i / 2], group < 1 ? 0.0f : sums.mins[i]);
+        }
+        if constexpr (group + 1 == bw_tile_groups) {
+#pragma unroll
+            for (int i = 0; i < 4; i += step) {
+                const float2 both = __half22float2(i < 2 ? first.both : second.both);
+                const float scaled = fmaf(sums.scaled[1][i], Weights::ratio, sums.scaled[0][i]);
+                sums.total[i] = fmaf(-sums.mins[i], both.y, fmaf(scaled, both.x, sums.total[i]));
+            }
+        }
+    } else {
+        constexpr bool begins = shared != 0 && group % (shared + (shared == 0)) == 0;
+        constexpr int other = shared != 1 || Weights::has_offset;
+        if constexpr (begins) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums.part[0][i] = sums.part[1][i] = 0.0f;
+        }
+        bw_multiply(sums.part[0], one, act.x, act.y, TA());
+        bw_multiply(sums.part[other], two, act.z, act.w, TA());
+        if constexpr (Weights::has_offset) {
+            const uint32_t of_first = first.template zero<group>(), of_second = second.template zero<group>();
+            constexpr uint32_t minus = 0x80008000u;
+            const uint32_t less[2] = {of_first | minus, of_second | minus};
+            const uint32_t upper[2] = {of_first << 4 | minus, of_second << 4 | minus};
+            bw_multiply(sums.part[0], {less[0], less[1], less[0], less[1]}, act.x, act.y, TA());
+            bw_multiply(sums.part[1], {upper[0], upper[1], upper[0], upper[1]}, act.z, act.w, TA());
+        }
+        if constexpr (shared != 0 && (group + 1) % (shared + (shared == 0)) == 0) {
+            const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
+#pragma unroll
+            for (int i = 0; i < 4; i += step) {
+                const float part = other ? fmaf(sums.part[1][i], Weights::ratio, sums.part[0][i]) : sums.part[0][i];
+                sums.total[i] = fmaf(part, factor[i / 2], sums.total[i]);
+            }
+        }
+    }
+}
+
 // `a`: the lane's 16 bytes of the first group, in its row of each tile of A.
 template <typename TA, typename Weights, int a_rows, int a_tiles, int row_tiles, int group>
 BW_DEVICE void add_groups(const unsigned char *a, typename Weights::row (&rows)[row_tiles][2],
