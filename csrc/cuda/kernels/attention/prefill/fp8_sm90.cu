@@ -20,7 +20,7 @@ constexpr int consumers = 2, stage_count = 4;
 constexpr float most = 448.0f;       // of E4M3
 constexpr float weight_lift = 4.0f;  // the power of 2 that is the largest weight of a tile with a new maximum
 #ifndef POLY
-#define POLY 4
+#define POLY 100
 #endif
 constexpr int polynomial_of = POLY;
 constexpr int64_t counters_bytes = 128;
@@ -34,7 +34,7 @@ struct tile_scales {
 
 template <int padded>
 struct fp8_layout {
-    static constexpr int stages = stage_count, padded_dim = padded, tile_keys = keys;
+    static constexpr int stages = stage_count, tile_keys = keys;
     static constexpr int rows = 64 * consumers, threads = (1 + consumers) * bw_warpgroup;
     static constexpr int scale_bytes = sizeof(tile_scales), key_bytes = keys * bw_panel_bytes;
     static constexpr int value_bytes = padded * bw_panel_bytes;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(prepare_threads)
     }
     __syncthreads();
     if (thread < keys) {
-        float largest = 1e-30f;  // of scales that are all 0, too
+        float largest = 1e-18f;  // of scales that are all 0, too
         for (float one : warp_largest) largest = fmaxf(largest, one);
         scales->of_values[thread] = __float2half_rn(own / largest);
         scales->power = log2f(largest);
@@ -209,19 +209,23 @@ BW_DEVICE __half2 exp2_pair(__half2 x) {
     return half2_of(bits_of(power) + (bits_of(whole) << 10 & 0xfc00fc00u));
 }
 
+// What a warpgroup's thread holds, and its place in the rings. A tile is walked in two steps. The scores of the next
+// step, and the product with V of the one before, are under way while a step's softmax runs.
 template <int padded>
-struct fp8_products {
+struct fp8_consumer {
     using layout = fp8_layout<padded>;
-    static constexpr bool scales_beside_keys = true;
-    static constexpr int query_steps = padded / 32, key_steps = keys / 32;
+    static constexpr int stages = layout::stages, step_keys = keys / 2;
+    static constexpr int query_steps = padded / 32, key_steps = step_keys / 32;
     static constexpr int values_at = (int)offsetof(tile_scales, of_values);
-    float out[padded / 8][4], scores[keys / 8][4];
+    float out[padded / 8][4], scores[2][step_keys / 8][4];
     uint32_t weights[key_steps][4], query[query_steps][4];
-    uint32_t pairs[keys / 8][2];  // of FP16: weights times values' scales
+    uint32_t pairs[step_keys / 8][2];  // of FP16: weights times values' scales
     float top[2], sum[2], shrink[2];
-    float factor;  // of scores, beside their keys'
-    uint32_t shared;
-    int group;
+    float factor;           // of scores, beside their keys'
+    float peak;             // largest power of 2 of the values' scales so far
+    uint32_t shared, used;  // tiles of K so far
+    int group, reach[2];    // last key of the thread's rows
+    hopper_barriers<stages> barriers;
     const __half *q;
     int head_dim;
     float scale;
@@ -246,6 +250,7 @@ struct fp8_products {
         largest = bw_quad_max(largest);
         const float up = most / largest;
         factor = largest / most * scale;
+        peak = -INFINITY;
 #pragma unroll
         for (int i = 0; i < query_steps; i++) {
 #pragma unroll
@@ -255,25 +260,36 @@ struct fp8_products {
             }
         }
     }
-    // Starts scores = Q K^T.
+    // Starts scores = Q K^T of a step.
+    template <int step>
     __device__ __forceinline__ void start_scores(int stage) {
-        const uint64_t k = bw_describe_rows(shared + layout::k_at + stage * layout::key_bytes);
-        bw_registers_hold(scores);
-        bw_registers_hold(query);
-        bw_products_begin();
+        const uint32_t panel = shared + layout::k_at + stage * layout::key_bytes;
+        const uint64_t k = bw_describe_rows(panel + step * step_keys * bw_panel_bytes);
 #pragma unroll
-        for (int i = 0; i < query_steps; i++) bw_product(scores, query[i], k + 2 * i, i != 0, bw_e4m3());
-        bw_products_commit();
+        for (int i = 0; i < query_steps; i++) bw_product(scores[step], query[i], k + 2 * i, i != 0, bw_e4m3());
     }
-    // Starts out += weights V.
+    // Starts out += weights V of a step.
+    template <int step>
     __device__ __forceinline__ void start_values(int stage, int more) {
         const uint64_t v = bw_describe_rows(shared + layout::v_at + stage * layout::value_bytes);
+#pragma unroll
+        for (int i = 0; i < key_steps; i++) {
+            bw_product(out, weights[i], v + 2 * (key_steps * step + i), i != 0 || more, bw_e4m3());
+        }
+    }
+    // Around all that is started before it is waited for.
+    __device__ __forceinline__ void begin_products() {
+        hold_products();
+        bw_products_begin();
+    }
+    __device__ __forceinline__ void end_products() {
+        bw_products_wait<0>();
+        hold_products();
+    }
+    __device__ __forceinline__ void hold_products() {
         bw_registers_hold(out);
         bw_registers_hold(weights);
-        bw_products_begin();
-#pragma unroll
-        for (int i = 0; i < key_steps; i++) bw_product(out, weights[i], v + 2 * i, i != 0 || more, bw_e4m3());
-        bw_products_commit();
+        bw_registers_hold(query);
     }
     // A pair of a row's exponents to its weights; `part` is what the row's sum gets.
     __device__ __forceinline__ uint32_t weigh(float even, float odd, uint32_t of_values, __half2 &part,
@@ -284,13 +300,13 @@ struct fp8_products {
         return bits_of(__hmul2(pair, half2_of(of_values)));
     }
     // All on the maxima so far; false for the warp where a weight may not be E4M3's.
-    __device__ __forceinline__ bool weigh_quickly(uint32_t scales, const float (&addend)[2], float inverse) {
-        const int column = (int)threadIdx.x % 4 * 2;
+    __device__ __forceinline__ bool weigh_quickly(const float (&scores)[step_keys / 8][4], uint32_t of_keys_at,
+                                                  uint32_t of_values_at, const float (&addend)[2], float inverse) {
         __half2 part[2] = {};
 #pragma unroll
-        for (int n = 0; n < keys / 8; n++) {
-            const float2 of_keys = shared_pair(scales + (8 * n + column) * (int)sizeof(float));
-            const uint32_t of_values = shared_word(scales + values_at + (8 * n + column) * (int)sizeof(__half));
+        for (int n = 0; n < step_keys / 8; n++) {
+            const float2 of_keys = shared_pair(of_keys_at + 8 * n * (int)sizeof(float));
+            const uint32_t of_values = shared_word(of_values_at + 8 * n * (int)sizeof(__half));
             const float even = of_keys.x * factor, odd = of_keys.y * factor;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -307,18 +323,24 @@ struct fp8_products {
         shrink[0] = shrink[1] = 1.0f;
         return true;
     }
-    // Scores to pairs; the rest as in hopper_products.
+    // A step's scores to pairs; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
+    // the step's first on, that a row attends.
     template <bool masked>
-    __device__ __forceinline__ void update_softmax(const int (&room)[2], int stage) {
-        const int column = (int)threadIdx.x % 4 * 2;
-        const uint32_t scales = shared + layout::scales_at + stage * layout::scale_bytes;
+    __device__ __forceinline__ void update_softmax(float (&scores)[step_keys / 8][4], const int (&room)[2], int step) {
+        const int column = (int)threadIdx.x % 4 * 2, own = step_keys * step + column;
+        const uint32_t scales = shared + layout::scales_at + used % stages * layout::scale_bytes;
+        const uint32_t of_keys_at = scales + own * (int)sizeof(float);
+        const uint32_t of_values_at = scales + values_at + own * (int)sizeof(__half);
         const float2 largest = shared_pair(scales + (int)offsetof(tile_scales, power));
         float addend[2] = {weight_lift + largest.x - top[0], weight_lift + largest.x - top[1]};
-        if (!masked && weigh_quickly(scales, addend, largest.y)) return;
+        // Where all of a tile's values are small, so are its pairs: their sum is then taken in FP32.
+        if (!masked && largest.x > peak - 8.0f && weigh_quickly(scores, of_keys_at, of_values_at, addend, largest.y))
+            return;
+        peak = fmaxf(peak, largest.x);
         float best[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-        for (int n = 0; n < keys / 8; n++) {
-            const float2 of_keys = shared_pair(scales + (8 * n + column) * (int)sizeof(float));
+        for (int n = 0; n < step_keys / 8; n++) {
+            const float2 of_keys = shared_pair(of_keys_at + 8 * n * (int)sizeof(float));
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float &score = scores[n][i];
@@ -335,21 +357,20 @@ struct fp8_products {
             shrink[half] = reached > before ? bw_exp2(before - reference) : 1.0f;
             addend[half] = weight_lift + largest.x - reference;
         }
-        __half2 part[2] = {};
+        float part[2] = {};
 #pragma unroll
-        for (int n = 0; n < keys / 8; n++) {
-            const uint32_t of_values = shared_word(scales + values_at + (8 * n + column) * (int)sizeof(__half));
+        for (int n = 0; n < step_keys / 8; n++) {
+            const uint32_t of_values = shared_word(of_values_at + 8 * n * (int)sizeof(__half));
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                pairs[n][half] = weigh(scores[n][2 * half] + addend[half], scores[n][2 * half + 1] + addend[half],
-                                       of_values, part[half]);
+                const float even = bw_exp2(scores[n][2 * half] + addend[half]);
+                const float odd = bw_exp2(scores[n][2 * half + 1] + addend[half]);
+                part[half] += even + odd;
+                pairs[n][half] = bits_of(__hmul2(__floats2half2_rn(even, odd), half2_of(of_values)));
             }
         }
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float2 both = __half22float2(part[half]);
-            sum[half] = fmaf(sum[half], shrink[half], (both.x + both.y) * largest.y);
-        }
+        for (int half = 0; half < 2; half++) sum[half] = fmaf(sum[half], shrink[half], part[half] * largest.y);
     }
     __device__ __forceinline__ void round_weights() {
 #pragma unroll
@@ -360,6 +381,69 @@ struct fp8_products {
                 weights[i][j] = round_to_e4m3(pairs[n][j % 2], pairs[n + 1][j % 2]);
             }
         }
+    }
+
+    __device__ __forceinline__ void release(int stage, bool values) {
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
+    }
+    __device__ __forceinline__ void wait(uint32_t tile, bool values) {
+        bw_barrier_wait(barriers.full(tile % stages, values), tile / stages & 1);
+    }
+
+    // A step of the `used`th tile, whose scores are there. Behind the last step the scores worked out ahead are those
+    // of the tile itself, again. `first`: of a task.
+    template <bool masked, int step, bool first>
+    __device__ __forceinline__ void take(int tile) {
+        const bool ahead = step == 1 && tile > 0;
+        if (ahead) wait(used + 1, false);
+        if (step == 1) wait(used, true);
+        begin_products();
+        bw_registers_hold(scores[1 - step]);
+        start_scores<1 - step>((used + ahead) % stages);
+        if (step == 1) start_values<0>(used % stages, !first);
+        if (step == 0 && !first) start_values<1>((used - 1) % stages, 1);
+        bw_products_commit();
+        __syncwarp();  // softmax follows: all products are on their way before it begins
+        const int key0 = tile * keys + step * step_keys, room[2] = {reach[0] - key0, reach[1] - key0};
+        update_softmax<masked>(scores[step], room, step);
+        end_products();
+        bw_registers_hold(scores[1 - step]);
+        if (step == 1) release(used % stages, false);
+        if (step == 0 && !first) release((used - 1) % stages, true);
+        if (!(step == 0 && first) && __any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+            for (int n = 0; n < padded / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
+            }
+        }
+        round_weights();
+    }
+    template <bool masked, bool first>
+    __device__ __forceinline__ void take_both(int tile) {
+        take<masked, 0, first>(tile);
+        take<masked, 1, first>(tile);
+        used++;
+    }
+
+    __device__ __forceinline__ void walk(int tiles, int open) {
+        int tile = tiles - 1;
+        wait(used, false);
+        begin_products();
+        bw_registers_hold(scores[0]);
+        start_scores<0>(used % stages);
+        bw_products_commit();
+        end_products();
+        bw_registers_hold(scores[0]);
+        take_both<true, true>(tile);
+        for (tile--; tile >= open; tile--) take_both<true, false>(tile);
+        for (; tile >= 0; tile--) take_both<false, false>(tile);
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
+        begin_products();
+        start_values<1>((used - 1) % stages, 1);
+        bw_products_commit();
+        end_products();
+        release((used - 1) % stages, true);
     }
 };
 
@@ -383,7 +467,7 @@ __global__ void __launch_bounds__(fp8_layout<padded>::threads, 1)
         }
     } else {
         bw_registers_more<240>();
-        hopper_consumer<fp8_products<padded>> self;
+        fp8_consumer<padded> self;
         self.q = q;
         self.head_dim = shape.head_dim;
         self.scale = shape.scale;

@@ -2,10 +2,8 @@
 //   - a producer thread brings K and V, a tile of keys at a time, in rings of stages;
 //   - two warpgroups (three at head_dim up to 64) take 64 queries each: scores, weights and sums stay in their
 //     registers, of which the producer's warpgroup gives up its share;
-//   - the scores of the next tile are worked out while this tile's weights multiply V, and softmax follows at once: it
-//     falls into the other warpgroups' products (barriers for taking turns brought nothing);
-//   - keys are walked from the last to the first: only the first few tiles have a mask; sums hardly ever have to be
-//     scaled (bw_softmax_slack);
+//   - keys are walked from the last to the first: only the first few tiles have a mask, and sums hardly ever have to be
+//     scaled;
 //   - a block per multiprocessor takes tile after tile of queries, the longest first, from a counter in the scratch;
 //     the copies of the next begin while this one ends.
 #pragma once
@@ -160,80 +158,10 @@ BW_DEVICE void produce(const Copies &copies, const hopper_tasks &tasks, hopper_c
     leave(counters);
 }
 
-// What a warpgroup's thread holds, and its place in the rings. Products is what it calculates with: its registers, the
-// start of products that read a stage, softmax.
-template <typename Products>
-struct hopper_consumer : Products {
-    using layout = typename Products::layout;
-    static constexpr int stages = layout::stages, keys = layout::tile_keys;
-    using Products::out, Products::scores, Products::weights, Products::shrink;
-    uint32_t used;  // tiles of K so far
-    int reach[2];   // last key of the thread's rows
-    hopper_barriers<stages> barriers;
-
-    __device__ __forceinline__ void release(int stage, bool values) {
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
-    }
-    __device__ __forceinline__ void wait_values(uint32_t tile) {
-        bw_barrier_wait(barriers.full(tile % stages, true), tile / stages & 1);
-    }
-    template <bool masked>
-    __device__ __forceinline__ void update_softmax_of_tile(int tile) {
-        const int room[2] = {reach[0] - tile * keys, reach[1] - tile * keys};
-        if (!Products::scales_beside_keys) release(used % stages, false);
-        Products::template update_softmax<masked>(room, used % stages);
-        if (Products::scales_beside_keys) release(used % stages, false);
-    }
-
-    __device__ __forceinline__ void first(int tile) {
-        bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
-        Products::start_scores(used % stages);
-        bw_products_wait<0>();
-        bw_registers_hold(scores);
-        update_softmax_of_tile<true>(tile);
-        used++;
-        Products::round_weights();
-    }
-
-    template <bool masked>
-    __device__ __forceinline__ void next(int tile, int more) {
-        bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
-        Products::start_scores(used % stages);
-        wait_values(used - 1);
-        Products::start_values((used - 1) % stages, more);
-        bw_products_wait<1>();
-        bw_registers_hold(scores);
-        update_softmax_of_tile<masked>(tile);
-        bw_products_wait<0>();
-        bw_registers_hold(out);
-        bw_registers_hold(weights);
-        release((used - 1) % stages, true);
-        used++;
-        if (__any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
-#pragma unroll
-            for (int n = 0; n < layout::padded_dim / 8; n++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
-            }
-        }
-        Products::round_weights();
-    }
-
-    __device__ __forceinline__ void last(int more) {
-        wait_values(used - 1);
-        Products::start_values((used - 1) % stages, more);
-        bw_products_wait<0>();
-        bw_registers_hold(out);
-        bw_registers_hold(weights);
-        release((used - 1) % stages, true);
-    }
-};
-
-// A consumer's thread, until there is no task left. T is the output's type.
-template <typename Products, typename T>
-BW_DEVICE void consume(hopper_consumer<Products> &self, T *out, const bw_attention_shape &shape, uint32_t shared) {
-    using layout = typename Products::layout;
-    constexpr int keys = layout::tile_keys;
+// A consumer's thread, until there is no task left. Consumer is what it holds, and how it walks a task's tiles of keys.
+template <typename Consumer, typename T>
+BW_DEVICE void consume(Consumer &self, T *out, const bw_attention_shape &shape, uint32_t shared) {
+    using layout = typename Consumer::layout;
     self.shared = shared;
     self.barriers = {shared + layout::barriers_at};
     self.used = 0;
@@ -255,16 +183,8 @@ BW_DEVICE void consume(hopper_consumer<Products> &self, T *out, const bw_attenti
         const int64_t at = (task.batch * shape.queries + task.query0) * stride + (int64_t)task.head * shape.head_dim;
         self.begin(at, stride, row, rows);
         // Tiles that end before the warpgroup's first row's last key need no mask.
-        const int open = (shape.causal ? min((int)shape.keys, offset + 64 * self.group + 1) : (int)shape.keys) / keys;
-        int tile = task.tiles - 1;
-        self.first(tile);
-        int more = 0;
-        for (tile--; tile >= open; tile--, more = 1) self.template next<true>(tile, more);
-        for (; tile >= 0; tile--, more = 1) self.template next<false>(tile, more);
-        // By the lane that has read the task. (An arrival by each thread takes 40 more instructions in each tile of
-        // keys: the compiler then no longer knows that a warp's descriptors are the same.)
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(self.barriers.query_empty());
-        self.last(more);
+        const int open = (shape.causal ? min((int)shape.keys, offset + 64 * self.group + 1) : (int)shape.keys);
+        self.walk(task.tiles, open / layout::tile_keys);
         const float factor[2] = {1.0f / bw_quad_sum(self.sum[0]), 1.0f / bw_quad_sum(self.sum[1])};
         bw_store_fragment(self.out, out + at, stride, row, rows, shape.head_dim, factor);
     }

@@ -11,7 +11,7 @@ constexpr int panel_columns = 64;  // of 16-bit elements
 
 template <int padded, int consumers, int keys>
 struct hopper_layout {
-    static constexpr int stages = 2, padded_dim = padded, tile_keys = keys;
+    static constexpr int stages = 2, tile_keys = keys;
     static constexpr int rows = 64 * consumers, threads = (1 + consumers) * bw_warpgroup;
     static constexpr int panels = padded / panel_columns;
     static constexpr int query_panel = rows * bw_panel_bytes, key_panel = keys * bw_panel_bytes;
@@ -53,22 +53,73 @@ struct hopper_copies {
     }
 };
 
+// Scores to weights, in place; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
+// the tile's first on, that a row attends.
+template <bool masked, int key_eights>
+BW_DEVICE void update_softmax(float (&scores)[key_eights][4], const int (&room)[2], float scale, float slack,
+                              float (&top)[2], float (&sum)[2], float (&shrink)[2]) {
+    const int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float best = scores[0][2 * half];
+        if (masked) best = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < key_eights; n++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &score = scores[n][2 * half + c];
+                if (masked && 8 * n + column + c > room[half]) score = -INFINITY;
+                best = fmaxf(best, score);
+            }
+        }
+        best = bw_quad_max(best);
+        const float before = top[half];
+        const bool rises = best > before + slack;
+        top[half] = rises ? best : before;
+        const float reference = bw_softmax_reference(top[half]) * scale;
+        shrink[half] = rises ? bw_exp2(fmaf(before, scale, -reference)) : 1.0f;
+        float part = 0.0f;
+#pragma unroll
+        for (int n = 0; n < key_eights; n++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &score = scores[n][2 * half + c];
+                score = bw_exp2(fmaf(score, scale, -reference));
+                part += score;
+            }
+        }
+        sum[half] = fmaf(sum[half], shrink[half], part);
+    }
+}
+
+template <typename T, int key_steps>
+BW_DEVICE void round_weights(const float (&scores)[2 * key_steps][4], uint32_t (&weights)[key_steps][4]) {
+#pragma unroll
+    for (int i = 0; i < key_steps; i++) bw_tensor_weights(weights[i], scores[2 * i], scores[2 * i + 1], T());
+}
+
+// What a warpgroup's thread holds, and its place in the rings.
 template <int padded, int consumers, int keys, typename T>
-struct hopper_products {
+struct hopper_consumer {
     using layout = hopper_layout<padded, consumers, keys>;
-    static constexpr bool scales_beside_keys = false;
-    static constexpr int key_steps = keys / 16;
+    static constexpr int stages = layout::stages, key_steps = keys / 16;
     float out[padded / 8][4], scores[keys / 8][4];
     uint32_t weights[key_steps][4];
     float top[2], sum[2], shrink[2];
-    uint32_t shared;
-    int group;
+    uint32_t shared, used;  // tiles of K so far
+    int group, reach[2];    // last key of the thread's rows
     float scale, slack;
+    hopper_barriers<stages> barriers;
 
     __device__ __forceinline__ void begin(int64_t, int64_t, int, int) {
     }
-    // Starts scores = Q K^T.
-    __device__ __forceinline__ void start_scores(int stage) {
+
+    __device__ __forceinline__ void release(int stage, bool values) {
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
+    }
+    // Starts scores = Q K^T of the `used`th tile.
+    __device__ __forceinline__ void start_scores() {
+        const int stage = used % stages;
         const uint64_t q = bw_describe_rows(shared + group * 64 * bw_panel_bytes);
         const uint64_t k = bw_describe_rows(shared + layout::k_at + stage * layout::key_bytes);
         bw_registers_hold(scores);
@@ -80,8 +131,9 @@ struct hopper_products {
         }
         bw_products_commit();
     }
-    // Starts out += weights V.
-    __device__ __forceinline__ void start_values(int stage, int more) {
+    // Starts out += weights V of the tile before the `used`th.
+    __device__ __forceinline__ void start_values(uint32_t tile, int more) {
+        const int stage = tile % stages;
         const uint64_t v = bw_describe_columns(shared + layout::v_at + stage * layout::key_bytes, layout::key_panel);
         bw_registers_hold(out);
         bw_registers_hold(weights);
@@ -92,46 +144,70 @@ struct hopper_products {
         }
         bw_products_commit();
     }
-    // Scores to weights, in place; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key,
-    // from the tile's first on, that a row attends.
-    template <bool masked>
-    __device__ __forceinline__ void update_softmax(const int (&room)[2], int) {
-        const int column = (int)threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float best = scores[0][2 * half];
-            if (masked) best = -INFINITY;
-#pragma unroll
-            for (int n = 0; n < keys / 8; n++) {
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    float &score = scores[n][2 * half + c];
-                    if (masked && 8 * n + column + c > room[half]) score = -INFINITY;
-                    best = fmaxf(best, score);
-                }
-            }
-            best = bw_quad_max(best);
-            const float before = top[half];
-            const bool rises = best > before + slack;
-            top[half] = rises ? best : before;
-            const float reference = bw_softmax_reference(top[half]) * scale;
-            shrink[half] = rises ? bw_exp2(fmaf(before, scale, -reference)) : 1.0f;
-            float part = 0.0f;
-#pragma unroll
-            for (int n = 0; n < keys / 8; n++) {
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    float &score = scores[n][2 * half + c];
-                    score = bw_exp2(fmaf(score, scale, -reference));
-                    part += score;
-                }
-            }
-            sum[half] = fmaf(sum[half], shrink[half], part);
-        }
+    __device__ __forceinline__ void wait_values(uint32_t tile) {
+        bw_barrier_wait(barriers.full(tile % stages, true), tile / stages & 1);
     }
-    __device__ __forceinline__ void round_weights() {
+
+    template <bool masked>
+    __device__ __forceinline__ void update_softmax_of_tile(int tile) {
+        const int room[2] = {reach[0] - tile * keys, reach[1] - tile * keys};
+        update_softmax<masked>(scores, room, scale, slack, top, sum, shrink);
+    }
+
+    __device__ __forceinline__ void first(int tile) {
+        bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
+        start_scores();
+        bw_products_wait<0>();
+        bw_registers_hold(scores);
+        release(used % stages, false);
+        used++;
+        update_softmax_of_tile<true>(tile);
+        round_weights<T>(scores, weights);
+    }
+
+    template <bool masked>
+    __device__ __forceinline__ void next(int tile, int more) {
+        bw_barrier_wait(barriers.full(used % stages, false), used / stages & 1);
+        start_scores();
+        wait_values(used - 1);
+        start_values(used - 1, more);
+        bw_products_wait<1>();
+        bw_registers_hold(scores);
+        release(used % stages, false);
+        update_softmax_of_tile<masked>(tile);
+        bw_products_wait<0>();
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
+        release((used - 1) % stages, true);
+        used++;
+        if (__any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
 #pragma unroll
-        for (int i = 0; i < key_steps; i++) bw_tensor_weights(weights[i], scores[2 * i], scores[2 * i + 1], T());
+            for (int n = 0; n < padded / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
+            }
+        }
+        round_weights<T>(scores, weights);
+    }
+
+    __device__ __forceinline__ void last(int more) {
+        wait_values(used - 1);
+        start_values(used - 1, more);
+        bw_products_wait<0>();
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
+        release((used - 1) % stages, true);
+    }
+
+    __device__ __forceinline__ void walk(int tiles, int open) {
+        int tile = tiles - 1, more = 0;
+        first(tile);
+        for (tile--; tile >= open; tile--, more = 1) next<true>(tile, more);
+        for (; tile >= 0; tile--, more = 1) next<false>(tile, more);
+        // By the lane that has read the task. (An arrival by each thread takes 40 more instructions in each tile of
+        // keys: the compiler then no longer knows that a warp's descriptors are the same.)
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
+        last(more);
     }
 };
 
@@ -156,7 +232,7 @@ __global__ void __launch_bounds__(hopper_layout<padded, consumers, keys>::thread
         }
     } else {
         bw_registers_more<consumers == 2 ? 240 : 160>();
-        hopper_consumer<hopper_products<padded, consumers, keys, T>> self;
+        hopper_consumer<padded, consumers, keys, T> self;
         self.scale = shape.scale;
         self.slack = bw_softmax_slack / shape.scale;
         consume(self, out, shape, shared);
