@@ -235,6 +235,59 @@ def test_each_plan_of_a_gpu_is_right(name: str) -> None:
             each_plan(device, partial(verify, {"M": m, "N": n, "K": k}))
 
 
+def cut(values: np.ndarray, bit: np.ndarray) -> np.ndarray:
+    """Numbers without what lies 13 bits below a power of two, towards zero."""
+    unit = 2.0 ** (np.floor(np.log2(np.maximum(bit, 2.0**-40))) - 13)
+    return np.trunc(values / unit) * unit
+
+
+def tensor_core_sums(a: np.ndarray, b: np.ndarray, together: int) -> np.ndarray:
+    """Dot products of rows by steps of 32, as Hopper adds up E4M3; FP32 adds up those of so many elements."""
+    totals, products = np.zeros(len(a)), a * b
+    for start in range(0, a.shape[1], together):
+        total = np.zeros((len(a), 1))
+        for step in range(start, start + together, 32):
+            terms = np.hstack([total, products[:, step : step + 32]])
+            largest = np.abs(terms).max(1, keepdims=True)
+            total = cut(cut(terms, largest).sum(1, keepdims=True), largest)
+        totals += total[:, 0]
+    return totals
+
+
+@pytest.mark.parametrize("columns", [512, 4096])
+def test_only_short_sums_of_e4m3_on_tensor_cores_are_exact_enough(columns: int) -> None:
+    stored = np.random.default_rng(columns).integers(0, 256, (2, 1000, columns), dtype=np.uint8) & 0xBF
+    a, b = TYPES["fp8_e4m3"].decode(stored.tobytes()).reshape(stored.shape)
+    expected = (a * b).sum(1)
+    scale = np.maximum(np.abs(expected), np.sqrt((expected**2).mean()))
+    shape = {"K": columns}
+    limit = OPERATIONS["gemm"].allowed_error("fp8_e4m3", shape) - OPERATIONS["gemm"].allowed_error("fp16", shape)
+    short, long = ((np.abs(tensor_core_sums(a, b, many) - expected) / scale).max() / limit for many in (128, columns))
+    assert 0.3 < short < 1 < long
+
+
+EIGHT = [name for name, kind in PRECISIONS.items() if kind.roles[0] == kind.roles[1] != kind.roles[3]]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", EIGHT)
+def test_products_of_eight_bits_and_their_faults_on_a_gpu(name: str) -> None:
+    """Each variant is right, and what it makes of numbers and scales in other places is not."""
+    with _core.Device("cuda") as device:
+        for m, k in ((5, 304), (16, 4096), (77, 1040)):
+            shape = {"M": m, "N": 400, "K": k, "beta": m % 2}
+            for variant in device.variants("gemm", name, shape):
+                if variant["refuses"]:
+                    continue
+                with _core.Case(device, "gemm", name, shape, variant=variant["name"], seed=5) as case:
+                    inputs, what = case.inputs(), f"{variant['name']} {shape}"
+                    assert case.verify(0.05)["verified"], what
+                    for part in ("A", "A_scale", "B_scale"):
+                        other = inputs[part][4:] + inputs[part][:4]  # each scale is another's, four numbers further
+                        if len(other) > 4:
+                            assert not case.verify(0.05, case.run({part: other}))["verified"], f"{part} {what}"
+
+
 # ---- what has no kernel ----
 
 

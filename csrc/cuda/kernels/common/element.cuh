@@ -19,6 +19,7 @@
 
 #define BW_DEVICE static __device__ __forceinline__
 
+// OCP E4M3; whole numbers of eight bits are int8_t.
 struct bw_e4m3 {
     uint8_t bits;
 };

@@ -1,12 +1,7 @@
 // Elements of 8 bits in kernels: E4M3 (bw_e4m3) and whole numbers (int8_t), as FP16, which holds them exactly.
 #pragma once
 
-#include "base/types/convert.h"
 #include "cuda/kernels/common/element.cuh"
-
-struct bw_e4m3 {
-    uint8_t bits;
-};
 
 // What operations of such caches compute with: the type of matrix products' factors, of queries and of results.
 template <typename T>
@@ -23,13 +18,6 @@ struct bw_wide_type<int8_t> {
 };
 template <typename T>
 constexpr bool bw_is_narrow = sizeof(T) == 1;
-
-BW_DEVICE float bw_to_float(bw_e4m3 value) {
-    return bw_fp8_e4m3_to_float(value.bits);
-}
-BW_DEVICE float bw_to_float(int8_t value) {
-    return (float)value;
-}
 
 // A pair of FP16, times another or less another.
 BW_DEVICE uint32_t bw_pair_product(uint32_t a, uint32_t b) {

@@ -11,6 +11,7 @@
 // FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is up
 // to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #pragma once
+#include <stdlib.h>
 
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/eight/types.cuh"
@@ -258,6 +259,22 @@ bw_status choose_for(const skinny_case &of, bw_cuda_launch_spec *out) {
                                    value[BW_GEMM_N]};
     constexpr bool converts = std::is_same_v<T, bw_e4m3>;  // which takes registers
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
+    if constexpr (sizeof(T) == 1 && !grouped) {
+        const char *trial = getenv("BW_TRIAL");
+        const int t = trial ? atoi(trial) : 0;
+        if (t == 1 && shape.m <= 4) return choose<T, exact, grouped, 1, 2, 2, true, 16, 2>(shape, 16, of, out);
+        if (t == 2 && shape.m <= 4) return choose<T, exact, grouped, 1, 4, 2, true, 8, 2>(shape, 8, of, out);
+        if (t == 3 && shape.m <= 4) return choose<T, exact, grouped, 1, 4, 2, true, 4, 4>(shape, 4, of, out);
+        if (t == 4 && shape.m <= 4) return choose<T, exact, grouped, 1, 2, 4, true, 8, 3>(shape, 8, of, out);
+        if (t == 1 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 2, 2, true, 16, 2>(shape, 16, of, out);
+        if (t == 2 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 4, 2, true, 8, 2>(shape, 8, of, out);
+        if (t == 3 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 4, 2, true, 4, 4>(shape, 4, of, out);
+        if (t == 4 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 2, 4, true, 8, 3>(shape, 8, of, out);
+        if (t == 1 && shape.m > 8) return choose<T, exact, grouped, 4, 4, 1, true, 8, 2>(shape, 8, of, out);
+        if (t == 2 && shape.m > 8) return choose<T, exact, grouped, 4, 2, 2, true, 8, 3>(shape, 8, of, out);
+        if (t == 3 && shape.m > 8) return choose<T, exact, grouped, 4, 4, 2, true, 4, 4>(shape, 4, of, out);
+        if (t == 4 && shape.m > 8) return choose<T, exact, grouped, 4, 8, 1, true, 4, 3>(shape, 4, of, out);
+    }
     if (shape.m > 8) {
         const bool small = shape.m <= most_rows && shape.n <= (int64_t)facts->units * 4 * tile;
         if (small) return choose<T, exact, grouped, 4, 2, 4, true, 8, 1>(shape, 8, of, out);

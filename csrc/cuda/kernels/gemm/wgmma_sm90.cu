@@ -21,7 +21,7 @@ constexpr int step_bytes = bw_panel_bytes;  // of K
 struct wgmma_shape {
     int m, n, steps;  // of K
     int tiles_m, tiles_n;
-    int apart;  // steps of K between the first ones of two tiles
+    int rows;  // of A that a step copies
 };
 
 template <int columns>
@@ -60,21 +60,14 @@ BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &b_map, const
     for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
         place_tile(shape, tile, &row0, &column0, columns);
-        const int first = tile * shape.apart % shape.steps;
-        for (int done = 0; done < shape.steps; done++, at.advance()) {
-            const int step = (first + done) % shape.steps;
+        for (int step = 0; step < shape.steps; step++, at.advance()) {
             const uint32_t a = stages + at.stage * layout::stage_bytes, barrier = full + 8 * at.stage;
             bw_barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
-            bw_barrier_expect(barrier, layout::stage_bytes);
+            bw_barrier_expect(barrier, (shape.rows + columns) * step_bytes);
             bw_tensor_load(a, a_map, barrier, step * step_elems, row0);
             bw_tensor_load(a + layout::a_bytes, b_map, barrier, step * step_elems, column0);
         }
     }
-}
-
-// A warp has read the stage.
-BW_DEVICE void release(uint32_t empty) {
-    if (threadIdx.x % 32 == 0) bw_barrier_arrive(empty);
 }
 
 // d = the fragment (+ c).
@@ -136,79 +129,131 @@ BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, con
     }
 }
 
-// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and `totals` are FP32. Where a
-// step, which is a group of K, has scales of its own, they are those of all of the tile's columns.
-template <typename T>
-constexpr bool adds_steps = std::is_same_v<T, bw_e4m3>;
+// The consumers' view of the ring of stages.
+template <int columns>
+struct consumer {
+    using layout = wgmma_layout<columns>;
+    uint32_t stages, full, empty;
+    int group;  // warpgroup
+    ring<layout::stages> at;
 
-template <int eights>
-BW_DEVICE void add_step(const float (&sums)[eights][4], const float (&factor)[2], float (&totals)[eights][4]) {
+    // A step is there: `part` of its products' columns, of which there are so many, without those before it.
+    template <int part_columns, typename T, typename Sum>
+    __device__ __forceinline__ void multiply(Sum (&sums)[part_columns / 8][4], int part, bool adds, T) const {
+        const uint32_t a = stages + at.stage * layout::stage_bytes;
+        const uint64_t left = bw_describe_rows(a + group * 64 * step_bytes);
+        const uint64_t right = bw_describe_rows(a + layout::a_bytes + part * part_columns * step_bytes);
+        bw_registers_hold(sums);
+        bw_products_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++) bw_product(sums, left + 2 * i, right + 2 * i, adds || i != 0, T());
+        bw_products_commit();
+    }
+    __device__ __forceinline__ void wait() const {
+        bw_barrier_wait(full + 8 * at.stage, at.parity);
+    }
+    // This warp has read a stage.
+    __device__ __forceinline__ void release(int stage) const {
+        if (threadIdx.x % 32 == 0) bw_barrier_arrive(empty + 8 * stage);
+    }
+};
+
+template <int columns, typename T, typename Sum>
+BW_DEVICE void sum_steps(consumer<columns> &self, int steps, Sum (&sums)[columns / 8][4], T) {
+    int before = 0;
+    for (int step = 0; step < steps; step++, self.at.advance()) {
+        self.wait();
+        self.template multiply<columns>(sums, 0, step != 0, T());
+        bw_registers_hold(sums);
+        // The step before has been read, this one's products go on.
+        bw_products_wait<1>();
+        if (step > 0) self.release(before);
+        before = self.at.stage;
+    }
+    bw_products_wait<0>();
+    bw_registers_hold(sums);
+    self.release(before);
+}
+
+template <int eights, int all>
+BW_DEVICE void add_part(float (&sums)[eights][4], const float (&factor)[2], float (&totals)[all][4], int part) {
+    bw_registers_hold(sums);
 #pragma unroll
     for (int n = 0; n < eights; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) totals[n][i] = fmaf(sums[n][i], factor[i / 2], totals[n][i]);
+        for (int i = 0; i < 4; i++) {
+            totals[part * eights + n][i] = fmaf(sums[n][i], factor[i / 2], totals[part * eights + n][i]);
+        }
     }
 }
 
-template <int columns, typename T, typename TD>
+// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own. While one half of the columns
+// is added to the totals the other half's products go on. Where a step, which is a group of K, has scales of its own,
+// they are those of all of the tile's columns.
+template <int mode, int columns>
+BW_DEVICE void sum_steps(consumer<columns> &self, int steps, float (&totals)[columns / 8][4],
+                         const bw_gemm_scales &scales, const int (&rows)[2], int column) {
+    constexpr int half = columns / 2;
+    float factor[2] = {1.0f, 1.0f};
+    const auto read_factor = [&](int step) {
+        if (scales.groups) {
+            const float of_columns = bw_gemm_scale_of_column(scales, column, step);
+            factor[0] = of_columns * bw_gemm_scale_of_row(scales, rows[0], step);
+            factor[1] = of_columns * bw_gemm_scale_of_row(scales, rows[1], step);
+        }
+    };
+    if constexpr (mode == 0 || mode == 2) {
+        float first[half / 8][4], second[half / 8][4];
+        for (int step = 0; step < steps; step++, self.at.advance()) {
+            self.wait();
+            if (mode == 2) asm volatile("bar.sync %0, 256;" ::"r"(1 + self.group) : "memory");
+            self.template multiply<half>(first, 0, false, bw_e4m3());
+            self.template multiply<half>(second, 1, false, bw_e4m3());
+            if (mode == 2) asm volatile("bar.arrive %0, 256;" ::"r"(2 - self.group) : "memory");
+            read_factor(step);
+            bw_products_wait<1>();
+            add_part(first, factor, totals, 0);
+            bw_products_wait<0>();
+            self.release(self.at.stage);
+            add_part(second, factor, totals, 1);
+        }
+    } else {
+        float all[columns / 8][4];
+        for (int step = 0; step < steps; step++, self.at.advance()) {
+            self.wait();
+            if (mode == 1) asm volatile("bar.sync %0, 256;" ::"r"(1 + self.group) : "memory");
+            self.template multiply<columns>(all, 0, false, bw_e4m3());
+            if (mode == 1) asm volatile("bar.arrive %0, 256;" ::"r"(2 - self.group) : "memory");
+            read_factor(step);
+            bw_products_wait<0>();
+            self.release(self.at.stage);
+            add_part(all, factor, totals, 0);
+        }
+    }
+}
+
+template <int columns, int mode, typename T, typename TD>
 BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
                        uint32_t full, uint32_t empty) {
-    using layout = wgmma_layout<columns>;
-    constexpr int eights = columns / 8;
     const int group = (int)threadIdx.x / bw_warpgroup - 1, lane = (int)threadIdx.x % 32;
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
-    ring<layout::stages> at;
+    consumer<columns> self = {stages, full, empty, group, {}};
+    if ((mode == 1 || mode == 2) && group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
     for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
         place_tile(shape, tile, &row0, &column0, columns);
         const int row = row0 + row_in_tile;
-        typename bw_gemm_types<T>::sum sums[eights][4];
-        float totals[adds_steps<T> ? eights : 1][4] = {};
-        int before = 0;
-        for (int step = 0; step < shape.steps; step++, at.advance()) {
-            float factor[2] = {1.0f, 1.0f};
-            if (adds_steps<T> && scales.groups) {
-                const int of_k = (tile * shape.apart + step) % shape.steps;
-                const float of_columns = bw_gemm_scale_of_column(scales, column0, of_k);
-                factor[0] = of_columns * bw_gemm_scale_of_row(scales, min(row, shape.m - 1), of_k);
-                factor[1] = of_columns * bw_gemm_scale_of_row(scales, min(row + 8, shape.m - 1), of_k);
-            }
-            bw_barrier_wait(full + 8 * at.stage, at.parity);
-            const uint32_t a = stages + at.stage * layout::stage_bytes;
-            const uint64_t left = bw_describe_rows(a + group * 64 * step_bytes);
-            const uint64_t right = bw_describe_rows(a + layout::a_bytes);
-            bw_registers_hold(sums);
-            bw_products_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                bw_product(sums, left + 2 * i, right + 2 * i, adds_steps<T> ? i : step + i, T());
-            }
-            bw_products_commit();
-            bw_registers_hold(sums);
-            if constexpr (adds_steps<T>) {
-                bw_products_wait<0>();
-                bw_registers_hold(sums);
-                release(empty + 8 * at.stage);
-                add_step(sums, factor, totals);
-            } else {
-                // The step before has been read, this one's products go on.
-                bw_products_wait<1>();
-                if (step > 0) release(empty + 8 * before);
-                before = at.stage;
-            }
-        }
-        if constexpr (adds_steps<T>) {
-            finish_tile<T>(totals, c, d, scales, shape, row, column0);
+        typename bw_gemm_types<T>::sum sums[columns / 8][4] = {};
+        if constexpr (std::is_same_v<T, bw_e4m3>) {
+            sum_steps<mode>(self, shape.steps, sums, scales, {min(row, shape.m - 1), min(row + 8, shape.m - 1)}, column0);
         } else {
-            bw_products_wait<0>();
-            bw_registers_hold(sums);
-            release(empty + 8 * before);
-            finish_tile<T>(sums, c, d, scales, shape, row, column0);
+            sum_steps(self, shape.steps, sums, T());
         }
+        finish_tile<T>(sums, c, d, scales, shape, row, column0);
     }
 }
 
-template <int columns, typename T, typename TD>
+template <int columns, typename T, typename TD, int mode>
 __global__ void __launch_bounds__(threads, 1)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
                       TD *d, bw_gemm_scales scales, wgmma_shape shape) {
@@ -230,11 +275,14 @@ __global__ void __launch_bounds__(threads, 1)
         if (threadIdx.x == 0) produce<columns, T>(a_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<232>();
-        consume<columns, T>(c, d, scales, shape, stages, full, empty);
+        consume<columns, mode, T>(c, d, scales, shape, stages, full, empty);
     }
 }
 
-int trial_of() { const char *trial = getenv("BW_TRIAL"); return trial ? atoi(trial) : 0; }
+int trial_of() {
+    const char *trial = getenv("BW_TRIAL");
+    return trial ? atoi(trial) : 0;
+}
 
 int64_t tiles_of(const bw_dims *dims, int columns) {
     return bw_ceil_div(dims->value[BW_GEMM_M], tile_rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
@@ -253,7 +301,7 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
-template <int columns, typename T>
+template <int columns, typename T, int mode = 0>
 void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
     const bw_dtype dtype = precision->weight;
     using layout = wgmma_layout<columns>;
@@ -261,12 +309,15 @@ void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cu
     const int64_t *value = dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
     const int64_t tiles = tiles_of(dims, columns);
-    wgmma_shape shape = {(int)m, (int)n, (int)bw_ceil_div(k * bytes, step_bytes), (int)bw_ceil_div(m, tile_rows),
-                               (int)bw_ceil_div(n, columns), 0};
-    if (trial_of() % 10 == 5) shape.apart = 5;
+    const wgmma_shape shape = {(int)m,
+                               (int)n,
+                               (int)bw_ceil_div(k * bytes, step_bytes),
+                               (int)bw_ceil_div(m, tile_rows),
+                               (int)bw_ceil_div(n, columns),
+                               (int)bw_min64(m, tile_rows)};
     bw_cuda_kernel *chosen = bw_choose(
-        out, gemm_wgmma_kernel<columns, T, typename bw_gemm_types<T>::result>, dim3((unsigned)bw_min64(tiles, units)),
-        dim3(threads), layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, tile_rows),
+        out, gemm_wgmma_kernel<columns, T, typename bw_gemm_types<T>::result, mode>, dim3((unsigned)bw_min64(tiles, units)),
+        dim3(threads), layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows),
         rows_of(BW_GEMM_B, dtype, bytes, n, k, columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
         bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
     bw_gemm_place_scales(chosen, 4, precision);
@@ -297,19 +348,24 @@ bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, co
     const int64_t narrow = bw_ceil_div(tiles_of(dims, 128), facts->units);
     return bw_gemm_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if constexpr (adds_steps<T>) {
-            if (trial_of() == 64 || trial_of() == 65) {
-                choose<64, T>(dims, precision, facts->units, out);
-            } else if (trial_of() == 192 && !bw_gemm_has_groups(precision)) {
-                choose<192, T>(dims, precision, facts->units, out);
-            } else {
-                choose<128, T>(dims, precision, facts->units, out);
-            }
+        if constexpr (std::is_same_v<T, bw_e4m3>) {
+            const int t = trial_of(), u = facts->units;
+            const bool g = bw_gemm_has_groups(precision);
+            if (t == 192 && !g) choose<192, T, 0>(dims, precision, u, out);
+            else if (t == 193 && !g) choose<192, T, 1>(dims, precision, u, out);
+            else if (t == 194 && !g) choose<192, T, 2>(dims, precision, u, out);
+            else if (t == 195 && !g) choose<192, T, 3>(dims, precision, u, out);
+            else if (t == 129) choose<128, T, 1>(dims, precision, u, out);
+            else if (t == 130) choose<128, T, 2>(dims, precision, u, out);
+            else if (t == 131) choose<128, T, 3>(dims, precision, u, out);
+            else choose<128, T, 0>(dims, precision, u, out);
             return BW_OK;
         } else {
             if constexpr (sizeof(T) == 1) {
-                if (trial_of() == 64 || trial_of() == 65) { choose<64, T>(dims, precision, facts->units, out); return BW_OK; }
-                if (trial_of() == 128) { choose<128, T>(dims, precision, facts->units, out); return BW_OK; }
+                if (trial_of() == 128) {
+                    choose<128, T>(dims, precision, facts->units, out);
+                    return BW_OK;
+                }
             }
             if (10 * wide <= 6 * narrow) {
                 choose<256, T>(dims, precision, facts->units, out);

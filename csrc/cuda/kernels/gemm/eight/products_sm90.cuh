@@ -8,11 +8,10 @@
 BW_PRODUCT(64, 32, bw_e4m3, "k32.f32.e4m3.e4m3", "", 32, 33, 34)
 BW_PRODUCT(128, 64, bw_e4m3, "k32.f32.e4m3.e4m3", "", 64, 65, 66)
 BW_PRODUCT(192, 96, bw_e4m3, "k32.f32.e4m3.e4m3", "", 96, 97, 98)
-BW_PRODUCT(256, 128, bw_e4m3, "k32.f32.e4m3.e4m3", "", 128, 129, 130)
+BW_PRODUCT(96, 48, bw_e4m3, "k32.f32.e4m3.e4m3", "", 48, 49, 50)
 
 #define BW_WHOLE_4(d, i) "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])
 #define BW_WHOLE_16(d, i) BW_WHOLE_4(d, i), BW_WHOLE_4(d, i + 1), BW_WHOLE_4(d, i + 2), BW_WHOLE_4(d, i + 3)
-#define BW_WHOLE_32(d, i) BW_WHOLE_16(d, i), BW_WHOLE_16(d, i + 4)
 #define BW_WHOLE_64(d, i) BW_WHOLE_16(d, i), BW_WHOLE_16(d, i + 4), BW_WHOLE_16(d, i + 8), BW_WHOLE_16(d, i + 12)
 #define BW_WHOLE_128(d, i) BW_WHOLE_64(d, i), BW_WHOLE_64(d, i + 16)
 #define BW_WHOLE_PRODUCT(columns, sums, a_at, b_at, more_at)                                            \
@@ -24,7 +23,6 @@ BW_PRODUCT(256, 128, bw_e4m3, "k32.f32.e4m3.e4m3", "", 128, 129, 130)
                      : BW_WHOLE_##sums(d, 0)                                                            \
                      : "l"(a), "l"(b), "r"(more));                                                      \
     }
-BW_WHOLE_PRODUCT(64, 32, 32, 33, 34)
 BW_WHOLE_PRODUCT(128, 64, 64, 65, 66)
 BW_WHOLE_PRODUCT(256, 128, 128, 129, 130)
 

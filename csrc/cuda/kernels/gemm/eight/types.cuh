@@ -4,22 +4,10 @@
 
 #include <type_traits>
 
-#include "base/types/convert.h"
+#include "cuda/kernels/common/element.cuh"
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/gemm.h"
-
-// OCP E4M3. Whole numbers of eight bits are int8_t.
-struct bw_e4m3 {
-    uint8_t bits;
-};
-
-BW_DEVICE float bw_to_float(int8_t value) {
-    return (float)value;
-}
-BW_DEVICE float bw_to_float(bw_e4m3 value) {
-    return bw_fp8_e4m3_to_float(value.bits);
-}
 
 template <typename T>
 struct bw_gemm_types {
