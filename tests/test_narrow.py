@@ -235,6 +235,20 @@ def test_each_plan_of_a_gpu_is_right(name: str) -> None:
             each_plan(device, partial(verify, {"M": m, "N": n, "K": k}))
 
 
+@pytest.mark.parametrize("name", ["int4_g32", "q4_k", "q4_0"])
+def test_an_infinite_activation_makes_infinite_sums(name: str) -> None:
+    """With zero points and minima, too: NaN is only what 0 times infinity is."""
+    a = np.ones((3, 300), np.float16)
+    a[1, 5], a[2, 290] = np.inf, -np.inf
+    cases = [bwprof.Case("gemm", precision=name, device="cpu", variant=v, M=3, N=40, K=300) for v in ("naive", "gemv")]
+    naive, gemv = (case.run(A=a)["D"] for case in cases)
+    np.testing.assert_array_equal(np.isfinite(gemv), np.arange(3)[:, None] == np.zeros(40))
+    np.testing.assert_array_equal(gemv[1:], naive[1:])
+    assert np.isinf(gemv[1:]).mean() > 0.8
+    for case in cases:
+        case.close()
+
+
 # ---- what has no kernel ----
 
 

@@ -195,7 +195,8 @@ static void gemv_share(void *context, int rank, int ranks) {
     if (first == last) return;
     if (is_narrow(p->launch->precision)) {
         const int64_t room = narrow_room(p->launch->precision->weight_scales, p->m, p->k);
-        narrow_stretch(p, (float *)p->launch->workspace + rank * room, first, last);
+        if (narrow_stretch(p, (float *)p->launch->workspace + rank * room, first, last)) return;
+        for (int64_t i = 0; i < p->m; i++) naive_narrow_stretch(p, i * p->n + first, i * p->n + last);
         return;
     }
     const float *a = p->a;
