@@ -23,7 +23,7 @@ def quantize(weights: Any, precision: str) -> dict[str, _Array]:
     A scale maps the largest magnitude that it is for to 127 (INT8), 448 (E4M3) or 6 (E2M1); int4 maps a group's
     range, with zero, to 0 … 15. MXFP4's scale is 2^(floor(log2(largest)) - 2) (OCP Microscaling Formats v1.0): numbers
     above 6 of it become 6. NVFP4 has E4M3 scales, times largest / (6 · 448) of the matrix. q4_0 and q8_0 are ggml's bit
-    for bit; q4_k has ggml's layout.
+    for bit; q4_k has ggml's layout. FP16 scales end at 65504: numbers that need larger ones become their largest.
 
     Parameters
     ----------

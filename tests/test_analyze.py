@@ -16,6 +16,7 @@ from rows import pair, row
 from words import numbers
 
 import bwprof
+from bwprof import registry
 from bwprof.analysis.answer import Answer, group_strengths
 from bwprof.cli import main
 from bwprof.cli.commands.results import print_answer
@@ -223,8 +224,9 @@ def test_the_answer_names_the_gain(snapshot: Callable[..., None]) -> None:
     snapshot("\n".join(Answer(frame.from_rows([half])).lines()))
 
 
-def test_a_cpu_gets_advice_only_for_precisions_with_kernels() -> None:
-    """No FP8: of FP16 rows alone nothing is said, beside FP32 it is what was measured."""
+def test_a_cpu_gets_advice_only_for_precisions_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any for 8 bits: of FP16 rows alone nothing is said, beside FP32 it is what was measured."""
+    monkeypatch.setattr(registry, "lacks_kernel", lambda _, precision, __: precision in ("fp8_e4m3", "int8"))
     half, full = (
         row("a", name, gb_s=950.0, bytes_read=moved, bytes_written=0, **ROOFS)
         for name, moved in (("fp16", 10**6), ("fp32", 2 * 10**6))

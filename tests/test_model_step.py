@@ -14,6 +14,7 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
+from bwprof import registry
 from bwprof.analysis.prediction.catalog import Streams, bundled_streams, resolve_card
 from bwprof.cli.commands import model as model_command
 from bwprof.cli.commands import results as report_command
@@ -231,8 +232,10 @@ def test_a_note_names_unknown_limits() -> None:
     assert "--no-roofs" not in str(ModelStep.from_frame(frames.from_rows(known, found.frame.attrs["run"])))
 
 
-def test_a_cpu_is_offered_only_formats_with_kernels() -> None:
-    """It has products of narrow weights alone; a CPU-only build does not know the kernels of a GPU."""
+def test_a_cpu_is_offered_only_formats_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without products of FP8 and INT8; a CPU-only build does not know the kernels of a GPU."""
+    none = ("fp8_e4m3", "int8")
+    monkeypatch.setattr(registry, "lacks_kernel", lambda _, precision, on: on == "cpu" and precision in none)
     found = answered(ModelRequest(LLAMA, (point(),)), backend="cpu")
     assert "FP8_W8A16 weights" in found.answer
     assert "FP8 weights" not in found.answer
@@ -312,9 +315,11 @@ def test_a_layer_in_one_graph_and_the_sum_of_its_operations() -> None:
     assert "back to back" in str(found)
 
 
-def test_a_layer_on_this_machine() -> None:
+def test_a_layer_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32, which no processor's kernel takes, is as if it were narrow."""
+    monkeypatch.setattr(registry, "is_narrow", lambda precision: precision == "tf32")
     found = bwprof.model_step(
-        TINY, context=16, weights=["fp32", "fp8"], device="cpu", roofs=False, max_seconds=0.01, chain=True
+        TINY, context=16, weights=["fp32", "tf32"], device="cpu", roofs=False, max_seconds=0.01, chain=True
     )
     rows = found.frame[found.frame["role"] == "layer"].set_index("weights")
     assert rows.loc["fp32", "status"] == "ok"
@@ -324,7 +329,7 @@ def test_a_layer_on_this_machine() -> None:
         assert rows.loc["fp32", name] == parts[name].sum()
     assert found.layers["together_ms"].iloc[0] > 0
     assert (list(rows.index), found.layers["weights"].tolist()) == (["fp32"], ["fp32"])
-    assert any(all(word in note for word in ("layer", "FP8_E4M3", "cache FP16")) for note in found.notes())
+    assert any(all(word in note for word in ("layer", "TF32", "cache FP16")) for note in found.notes())
 
 
 @pytest.mark.cuda

@@ -84,7 +84,7 @@ def test_verify_finds_every_moved_token(cpu):
     assert passed == []
 
 
-@pytest.mark.parametrize("precision", ["int8", "fp8_e4m3", "fp8_e5m2"])
+@pytest.mark.parametrize("precision", ["int8", "fp8_e4m3"])
 @pytest.mark.parametrize("operation", ["kv_append", "kv_gather", "kv_copy"])
 def test_verify_finds_every_wrong_number_and_scale_of_a_cache(cpu, operation, precision):
     """The last bit of each, and scales in each other's places; those that must stay as they were among them."""

@@ -1,4 +1,4 @@
-"""OCP E5M2, binary16's upper byte, as weights and caches; a scale in FP32 for each row, or token and head."""
+"""OCP E5M2, binary16's upper byte, as weights; a scale in FP32 for each row."""
 
 import math
 
@@ -10,8 +10,8 @@ from precisions import ROWS, Precision, StoredType
 ROUNDED = [1.0, -2.5, 57344.0, 61439.0, 61440.0, -math.inf, math.nan, 1.125, 1.375, 2.0**-16, 2.0**-17, 3 * 2.0**-17]
 
 PRECISION = Precision(
-    roles=("fp16", "fp8_e5m2", "fp8_e5m2", "fp16", "fp16"),
-    scales=(None, ROWS, ROWS),
+    roles=("fp16", "fp8_e5m2", None, "fp16", "fp16"),
+    scales=(None, ROWS, None),
     gemm_bytes=(16_801_792, 8_192),  # 4096*4096, 4096 scales of 4, and 4096 activations of 2; 4096 * 2
     types={
         "fp8_e5m2": StoredType(

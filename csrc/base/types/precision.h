@@ -75,8 +75,8 @@ typedef struct bw_scaling {
       "8-bit E4M3 activations and weights, an FP32 scale for all of each; results binary16")                  \
     X(FP8_BLOCK, "fp8_block", FP8_E4M3, FP8_E4M3, NONE, FP16, FP8_E4M3, COLUMNS_128, SQUARES_128, UNSCALED,   \
       "8-bit E4M3 activations, a scale for 128 of a row, and weights, one for 128 x 128; results binary16")   \
-    X(FP8_E5M2, "fp8_e5m2", FP16, FP8_E5M2, FP8_E5M2, FP16, FP16, UNSCALED, ROWS, ROWS,                       \
-      "8-bit E5M2 weights and caches with FP32 scales; activations and results binary16")
+    X(FP8_E5M2, "fp8_e5m2", FP16, FP8_E5M2, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                       \
+      "8-bit E5M2 weights, an FP32 scale a row; activations and results binary16")
 
 typedef enum bw_precision_id {
 #define BW_PRECISION_ENUM(id, ...) BW_PRECISION_##id,

@@ -543,11 +543,11 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
 }
 
 static const bw_variant rows[] = {
-    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "simple", simple,
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "simple", simple,
                   .text = "one task for each batch entry and K/V head",
                   .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
                   .workspace_bytes = workspace_bytes),
-    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "splitkv", splitkv,
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "splitkv", splitkv,
                   .text = "keys split among the threads, partial results combined",
                   .prediction = {.changes = "keys split among the threads, partial results combined",
                                  .predicted = 1.8,

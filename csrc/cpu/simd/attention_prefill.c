@@ -295,7 +295,7 @@ static const bw_variant rows[] = {
      .extra_cost = unfused_cost,
      .launch = unfused_launch},
     BW_CPU_ROW_IN(
-        BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "flash", flash,
+        BW_CPU_PRECISIONS | BW_CPU_BYTES, "flash", flash,
         .text = "one pass over the keys for each tile of queries, scores stay in the caches",
         .prediction = {.changes = "one pass over the keys for each tile of queries: scores stay in the caches",
                        .predicted = 1.3,

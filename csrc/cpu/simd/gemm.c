@@ -69,29 +69,52 @@ static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, fl
     }
 }
 
-/* Elements [k, k + count) of row `row` of B, scaled; k is a multiple of PIECE. */
-static void read_piece(const product *p, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
+/* A matrix of K columns as it is stored, with what a precision has beside it. */
+typedef struct stored_matrix {
+    bw_dtype dtype;
+    const bw_scaling *scaling;
+    const void *data, *scales, *zeros, *whole;
+} stored_matrix;
+
+static stored_matrix stored_activations(const product *p) {
     const bw_precision *precision = p->launch->precision;
-    const bw_scaling *scaling = precision->weight_scales;
-    const bw_dtype_info *info = bw_dtype_get(precision->weight);
-    const char *from = (const char *)p->b + row * bw_ceil_div(p->k, info->block_elems) * info->block_bytes;
-    decode_stored(precision->weight, (const uint8_t *)from + k / info->block_elems * info->block_bytes, count, out);
-    if (scaling->type == BW_NONE) return;
+    return (stored_matrix){.dtype = precision->activation,
+                           .scaling = precision->activation_scales,
+                           .data = p->a,
+                           .scales = p->launch->operand[BW_GEMM_A_SCALE]};
+}
+
+static stored_matrix stored_weights(const product *p) {
+    const bw_precision *precision = p->launch->precision;
     void *const *operand = p->launch->operand;
-    const int64_t each = scaling->columns ? scaling->columns : p->k;
-    const int64_t groups = bw_ceil_div(p->k, each), high = scaling->rows ? row / scaling->rows : 0;
-    float whole = 1.0f;
-    if (scaling->whole != BW_NONE) whole = load_scalar(scaling->whole, operand[BW_GEMM_B_WHOLE_SCALE], 0);
+    return (stored_matrix){precision->weight,        precision->weight_scales, p->b,
+                           operand[BW_GEMM_B_SCALE], operand[BW_GEMM_B_ZERO],  operand[BW_GEMM_B_WHOLE_SCALE]};
+}
+
+/* Elements [k, k + count) of row `row`, scaled; k is a multiple of PIECE. */
+static void read_stored(stored_matrix from, int64_t columns, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
+    const bw_scaling *scaling = from.scaling;
+    const bw_dtype_info *info = bw_dtype_get(from.dtype);
+    const char *line = (const char *)from.data + row * bw_ceil_div(columns, info->block_elems) * info->block_bytes;
+    decode_stored(from.dtype, (const uint8_t *)line + k / info->block_elems * info->block_bytes, count, out);
+    if (scaling->type == BW_NONE) return;
+    const int64_t each = scaling->columns ? scaling->columns : columns;
+    const int64_t groups = bw_ceil_div(columns, each), high = scaling->rows ? row / scaling->rows : 0;
+    const float whole = scaling->whole != BW_NONE ? load_scalar(scaling->whole, from.whole, 0) : 1.0f;
     for (int64_t i = 0; i < count;) {
         const int64_t group = (k + i) / each, end = bw_min64(count, (group + 1) * each - k);
-        const float scale = whole * load_scalar(scaling->type, operand[BW_GEMM_B_SCALE], high * groups + group);
+        const float scale = whole * load_scalar(scaling->type, from.scales, high * groups + group);
         float zero = 0.0f;
         if (scaling->zero != BW_NONE) {
             const int64_t stored_row = bw_dtype_bytes(scaling->zero, groups);
-            zero = load_scalar(scaling->zero, (const char *)operand[BW_GEMM_B_ZERO] + high * stored_row, group);
+            zero = load_scalar(scaling->zero, (const char *)from.zeros + high * stored_row, group);
         }
         for (; i < end; i++) out[i] = (out[i] - zero) * scale;
     }
+}
+
+static void read_piece(const product *p, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
+    read_stored(stored_weights(p), p->k, row, k, count, out);
 }
 
 /* The sum of products of floats. */
@@ -118,11 +141,14 @@ static void naive_narrow_stretch(const product *p, int64_t first, int64_t last) 
         for (int64_t k = 0; k < p->k; k += PIECE) {
             const int64_t count = bw_min64(PIECE, p->k - k);
             float a[PIECE], b[PIECE];
-            BW_CACHE_SWITCH(p->launch->precision->activation, bw_unpack, p->a, at / p->n * p->k + k, count, a);
+            if (p->launch->precision->activation_scales->type != BW_NONE) {
+                read_stored(stored_activations(p), p->k, at / p->n, k, count, a);
+            } else {
+                BW_DTYPE_SWITCH(p->launch->precision->activation, bw_unpack, p->a, at / p->n * p->k + k, count, a);
+            }
             read_piece(p, at % p->n, k, count, b);
             total += dot_piece(a, b, count);
         }
-        total *= row_scale_of(p, BW_GEMM_A_SCALE, at / p->n);
         BW_DTYPE_SWITCH(p->launch->precision->result, put, p, at, total);
     }
 }
@@ -202,7 +228,8 @@ static void gemv_columns(const product *p, float *room, int64_t first, int64_t l
     const bw_dtype dtype = p->launch->precision->activation;
     if (first == last) return;
     if (is_narrow(p->launch->precision)) {
-        narrow_stretch(p, room, first, last);
+        if (narrow_stretch(p, room, first, last)) return;
+        for (int64_t i = 0; i < p->m; i++) naive_narrow_stretch(p, i * p->n + first, i * p->n + last);
         return;
     }
     const float *a = p->a;
@@ -315,7 +342,8 @@ static const bw_variant gemm_rows[] = {
     {.name = "naive",
      .text = "one dot product per output element",
      .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTES,
+     .precisions =
+         BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS | BW_CPU_BYTES | BW_MASK(FP8_TENSOR) | BW_MASK(FP8_BLOCK),
      .rounds_once = true,
      .launch = naive_launch},
     {.name = "gemv",

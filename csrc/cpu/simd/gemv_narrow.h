@@ -302,7 +302,13 @@ BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, const bool pair
     }
 }
 
-BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *room, int64_t first, int64_t last) {
+static bool are_finite(const float *numbers, int64_t count) {
+    float odd = 0.0f;
+    for (int64_t i = 0; i < count; i++) odd += numbers[i] - numbers[i];
+    return odd == 0.0f;
+}
+
+BW_INLINE bool narrow_stretch_of(const bw_dtype dtype, const product *p, float *room, int64_t first, int64_t last) {
     const bw_precision *precision = p->launch->precision;
     const bw_scaling *scaling = precision->weight_scales;
     narrow_share share = {.p = p, .a = room, .row_bytes = bw_dtype_bytes(dtype, p->k)};
@@ -316,6 +322,8 @@ BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     bw_narrow_pack(dtype, precision->activation, p->a, p->m, p->k, share.group_bits, room);
     room += bw_narrow_packed_floats(p->m, p->k);
     share.sums = room;
+    const bool shifted = dtype == BW_UINT4 || dtype == BW_Q4_K;
+    if (shifted && !are_finite(room, p->m * bw_narrow_sums_floats(p->k))) return false;
     room += p->m * bw_narrow_sums_floats(p->k);
     const int64_t scales = scales_room(scaling, p->k);
     for (int j = 0; j < NARROW_COLUMNS; j++) {
@@ -326,21 +334,24 @@ BW_INLINE void narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     } else {
         BW_COUNT_SWITCH(p->m, narrow_rows, dtype, false, &share, first, last);
     }
+    return true;
 }
 
 /* A function a type, so that its loops keep to the registers. */
 #define NARROW_STRETCH(id)                                                                                  \
-    static __attribute__((noinline)) void narrow_stretch_##id(const product *p, float *room, int64_t first, \
+    static __attribute__((noinline)) bool narrow_stretch_##id(const product *p, float *room, int64_t first, \
                                                               int64_t last) {                               \
-        narrow_stretch_of(BW_##id, p, room, first, last);                                                   \
+        return narrow_stretch_of(BW_##id, p, room, first, last);                                            \
     }
 BW_NARROW_TYPES(NARROW_STRETCH)
 #undef NARROW_STRETCH
 
-static void narrow_stretch(const product *p, float *room, int64_t first, int64_t last) {
+/* False, and nothing done, where zero points or minima are subtracted and A has infinities: a weight's own part of a
+ * sum and its zero point's then have no difference. */
+static bool narrow_stretch(const product *p, float *room, int64_t first, int64_t last) {
     switch (p->launch->precision->weight) {
 #define NARROW_CASE(id) \
-    case BW_##id: narrow_stretch_##id(p, room, first, last); break;
+    case BW_##id: return narrow_stretch_##id(p, room, first, last);
         BW_NARROW_TYPES(NARROW_CASE)
 #undef NARROW_CASE
         default: abort();

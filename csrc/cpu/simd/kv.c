@@ -185,7 +185,7 @@ static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
         return BW_OK;                                                                                      \
     }                                                                                                      \
     static const bw_variant operation##_rows[] = {BW_CPU_ROW_IN(                                           \
-        BW_CPU_PRECISIONS | BW_CPU_BYTE_CACHES, "rows", operation, .prepare = operation##_prepare,         \
+        BW_CPU_PRECISIONS | BW_CPU_BYTES, "rows", operation, .prepare = operation##_prepare,               \
         .text = "stretches of adjacent rows, all threads; large destinations are written past the caches", \
         .prediction = {.changes = "the only variant: stretches of adjacent rows, all threads"})};          \
     const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, 1, NULL};

@@ -66,9 +66,8 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_S
 
 #define BW_CPU_PRECISIONS (BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16))
 
-/* Those whose activations and weights are bytes, a scale a row, and those whose caches are. */
+/* Those whose activations, weights and caches are bytes, a scale a row. */
 #define BW_CPU_BYTES (BW_MASK(INT8) | BW_MASK(FP8_E4M3))
-#define BW_CPU_BYTE_CACHES (BW_CPU_BYTES | BW_MASK(FP8_E5M2))
 
 /* A variant that rounds once, in all these precisions: its launches are <function>_launch's. */
 #define BW_CPU_ROW(variant_name, function, ...) BW_CPU_ROW_IN(BW_CPU_PRECISIONS, variant_name, function, __VA_ARGS__)
@@ -92,7 +91,6 @@ enum { BW_SIMD_BYTES = 4 * BW_SIMD_FLOATS, BW_PART_HALVES = BW_SIMD_PARTS ? BW_S
         switch (dtype) {                                                 \
             case BW_INT8: function(BW_INT8, __VA_ARGS__); break;         \
             case BW_FP8_E4M3: function(BW_FP8_E4M3, __VA_ARGS__); break; \
-            case BW_FP8_E5M2: function(BW_FP8_E5M2, __VA_ARGS__); break; \
             default: BW_DTYPE_SWITCH(dtype, function, __VA_ARGS__);      \
         }                                                                \
     } while (0)
@@ -199,11 +197,12 @@ BW_INLINE bw_vf bw_vf_from_e5m2(bw_vb bytes) {
     return bw_vf_from_fp16((bw_vh) __builtin_convertvector(bytes, bw_vs) << 8);
 }
 
-/* A float to eight bits without branches, for numbers within the type's: its significand begins at bit `place` of a
- * float's, and `unit`, added to a subnormal number, lets the float unit round at the last place. */
-BW_INLINE bw_vb bw_vf_to_fp8(bw_vf x, const uint32_t place, const uint32_t smallest_normal, const float unit) {
+/* A float to E4M3 without branches, for numbers within it: 2^14, added to a subnormal number, lets the float unit round
+ * at the last place. */
+BW_INLINE bw_vb bw_vf_to_e4m3(bw_vf x) {
+    const uint32_t smallest_normal = 0x3c800000u, place = 20; /* where the fraction begins in a float's */
     const bw_vu size = (bw_vu)x & 0x7fffffffu, small = (bw_vu)(size < smallest_normal);
-    const bw_vu subnormal = (bw_vu)((bw_vf)size + unit) - bw_float_bits(unit);
+    const bw_vu subnormal = (bw_vu)((bw_vf)size + 16384.0f) - bw_float_bits(16384.0f);
     const uint32_t bias = smallest_normal - (1u << 23), half = (1u << (place - 1)) - 1u;
     const bw_vu normal = (size + half + (size >> place & 1u) - bias) >> place;
     return bw_vu_low_bytes((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u));
@@ -239,8 +238,7 @@ BW_INLINE void bw_vf_store_as(bw_dtype dtype, void *data, int64_t index, bw_vf x
         case BW_FP16: bw_vh_store(p, bw_vf_to_fp16(x)); break;
         case BW_BF16: bw_vh_store(p, bw_vf_to_bf16(x)); break;
         case BW_INT8: bw_vb_store(p, bw_vf_to_int8(x)); break;
-        case BW_FP8_E4M3: bw_vb_store(p, bw_vf_to_fp8(x, 20, 0x3c800000u, 16384.0f)); break;
-        case BW_FP8_E5M2: bw_vb_store(p, bw_vf_to_fp8(x, 21, 0x38800000u, 128.0f)); break;
+        case BW_FP8_E4M3: bw_vb_store(p, bw_vf_to_e4m3(x)); break;
         default: abort();
     }
 }
