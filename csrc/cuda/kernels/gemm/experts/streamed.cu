@@ -24,7 +24,7 @@ constexpr int a_tile_rows = 8, tile_rows = 16;  // of A and of B, for one instru
 constexpr int most_rows = 16;                   // of D in a tile
 constexpr int most_tile_rows = 64;              // of B in a tile
 constexpr int most_warps = 8, most_stages = 4;
-constexpr int64_t most_k = 1 << 20;
+constexpr int64_t most_k = 1 << 20, most_n = 1 << 30;
 constexpr int64_t ring_bytes = 14 * 1024, most_shared_bytes = 99 * 1024, resident_shared_bytes = 220 * 1024;
 
 // Weights of 16 bits, as activations are: nothing is to be unpacked.
@@ -514,7 +514,7 @@ bw_status enqueue_plan(void *context, int, int64_t launch) {
 const char *bw_streamed_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     if (value[BW_MOE_K] % bw_tile_weights != 0) return "streamed takes rows of a multiple of 256 elements";
-    if (value[BW_MOE_N] < most_tile_rows) return "streamed takes at least 64 rows of B";
+    if (value[BW_MOE_N] < most_tile_rows || value[BW_MOE_N] > most_n) return "streamed takes 64 to 2^30 rows of B";
     if (value[BW_MOE_K] > most_k) return "streamed takes rows of at most 2^20 elements";
     const bw_checked_int tiles =
         bw_mul(bw_num(bw_ceil_div(value[BW_MOE_N], tile_rows)), bw_num(value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K]));
