@@ -5,8 +5,8 @@
 //     begins earlier and repeats some of the one before;
 //   - a block's warps share a tile's columns: each takes every so-many-th piece of 256 and copies it asynchronously,
 //     B as it lies and A by the routing, into a ring of its own in shared memory. The ring goes on into the next tile
-//     while this one is in use, so that the memory never waits for a tile's end: short rows of small experts are no
-//     slower than long ones. What the warp will find where is written down beside the ring;
+//     while this one is in use, so that the memory does not wait for a tile's end. What the warp will find where is
+//     written down beside the ring;
 //   - instructions decide for narrow weights: B's rows are the 16 rows of m16n8k16, A's rows its 8 columns, weights
 //     become pairs of FP16 as the formats say (narrow/weights.cuh), and several tiles of 16 rows share what is done for
 //     A. A zero point or a minimum times the sum of A is taken off at the end of what shares a factor: that sum is one
