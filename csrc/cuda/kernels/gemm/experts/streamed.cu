@@ -5,8 +5,8 @@
 //     begins earlier and repeats some of the one before;
 //   - a block's warps share a tile's columns: each takes every so-many-th piece of 256 and copies it asynchronously,
 //     B as it lies and A by the routing, into a ring of its own in shared memory. The ring goes on into the next tile
-//     while this one is in use, so that the memory never waits for a tile's end: short rows of small experts are no
-//     slower than long ones. What the warp will find where is written down beside the ring;
+//     while this one is in use, so that the memory does not wait for a tile's end. What the warp will find where is
+//     written down beside the ring;
 //   - instructions decide for narrow weights: B's rows are the 16 rows of m16n8k16, A's rows its 8 columns, weights
 //     become pairs of FP16 as the formats say (narrow/weights.cuh), and several tiles of 16 rows share what is done for
 //     A. A zero point or a minimum times the sum of A is taken off at the end of what shares a factor: that sum is one
@@ -24,8 +24,8 @@ constexpr int a_tile_rows = 8, tile_rows = 16;  // of A and of B, for one instru
 constexpr int most_rows = 16;                   // of D in a tile
 constexpr int most_tile_rows = 64;              // of B in a tile
 constexpr int most_warps = 8, most_stages = 4;
-constexpr int64_t most_k = 1 << 20;
-constexpr int64_t ring_bytes = 24 * 1024, most_shared_bytes = 99 * 1024, resident_shared_bytes = 220 * 1024;
+constexpr int64_t most_k = 1 << 20, most_n = 1 << 30;
+constexpr int64_t ring_bytes = 14 * 1024, most_shared_bytes = 99 * 1024, resident_shared_bytes = 220 * 1024;
 
 // Weights of 16 bits, as activations are: nothing is to be unpacked.
 struct half_weights : bw_weights {
@@ -47,6 +47,7 @@ struct half_weights : bw_weights {
 struct streamed_shape {
     int64_t n;
     int k, row_bytes, experts, column_tiles;
+    int row_lines;  // 128 bytes each, of row numbers
 };
 
 // `count` rows of D from `first` on with rows of B from row0 on, that matrix having those of all experts; they are
@@ -56,14 +57,13 @@ struct expert_tile {
     int first, count;
 };
 
-// What a warp's shared memory holds. A's rows lie at a distance that puts what is read at once in different banks.
-template <typename Weights, int a_rows>
+// What a warp's shared memory holds, for up to `a_rows` rows of D and `row_tiles` times 16 of B. A's rows lie at a
+// distance that puts what is read at once in different banks. There are just enough stages to have one under way: more
+// warps hide more of each other's waits.
+template <typename Weights, int a_rows, int row_tiles>
 struct ring {
     static constexpr int resident_warps = a_rows > 8 ? 8 : 16;  // of a multiprocessor, whose registers they share
     static constexpr bool runs = Weights::order == BW_ORDER_RUN || Weights::order == BW_ORDER_RUN_NIBBLES;
-    static constexpr int row_tiles = Weights::chunks > 17              ? (a_rows > 4 ? 2 : 1)
-                                     : Weights::chunks<16 && a_rows> 8 ? 4
-                                                                       : 2;
     static constexpr int rows = row_tiles * tile_rows, a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
     static constexpr int a_pitch = bw_tile_weights * 2 + (runs ? 64 : 32);
     static constexpr int b_bytes = rows * Weights::pitch, stage_bytes = b_bytes + a_rows * a_pitch;
@@ -126,12 +126,11 @@ BW_DEVICE void take_factor(typename Weights::row &first, typename Weights::row &
 }
 
 // A piece from its group `group` on. `a`: the lane's row of A.
-template <typename TA, typename Weights, int a_rows, int group>
-BW_DEVICE void add_groups(const unsigned char *a, int in_quad,
-                          typename Weights::row (&rows)[ring<Weights, a_rows>::row_tiles][2],
-                          piece_sums (&sums)[ring<Weights, a_rows>::a_tiles][ring<Weights, a_rows>::row_tiles],
-                          float (&of_a)[ring<Weights, a_rows>::a_tiles][4]) {
-    using layout = ring<Weights, a_rows>;
+template <typename TA, typename Weights, int a_rows, int row_tiles, int group>
+BW_DEVICE void add_groups(const unsigned char *a, int in_quad, typename Weights::row (&rows)[row_tiles][2],
+                          piece_sums (&sums)[ring<Weights, a_rows, row_tiles>::a_tiles][row_tiles],
+                          float (&of_a)[ring<Weights, a_rows, row_tiles>::a_tiles][4]) {
+    using layout = ring<Weights, a_rows, row_tiles>;
     constexpr int shared = Weights::per_factor, each = shared == 0 ? bw_tile_groups : shared;
     constexpr bool begins = shared != 0 && group % each == 0, ends = shared != 0 && (group + 1) % each == 0;
     uint4 act[layout::a_tiles];
@@ -148,7 +147,7 @@ BW_DEVICE void add_groups(const unsigned char *a, int in_quad,
         }
     }
 #pragma unroll
-    for (int t = 0; t < layout::row_tiles; t++) {
+    for (int t = 0; t < row_tiles; t++) {
         uint32_t low[4], high[4];
         rows[t][0].template unpack<group>(low);
         rows[t][1].template unpack<group>(high);
@@ -162,15 +161,16 @@ BW_DEVICE void add_groups(const unsigned char *a, int in_quad,
             if constexpr (ends) take_factor<Weights, group>(rows[t][0], rows[t][1], of_a[i], sums[i][t]);
         }
     }
-    if constexpr (group + 1 < bw_tile_groups) add_groups<TA, Weights, a_rows, group + 1>(a, in_quad, rows, sums, of_a);
+    if constexpr (group + 1 < bw_tile_groups)
+        add_groups<TA, Weights, a_rows, row_tiles, group + 1>(a, in_quad, rows, sums, of_a);
 }
 
 // ---- copies ----
 
 // A warp's way through its tiles' pieces, as it copies them.
-template <typename TA, typename Weights, int a_rows>
+template <typename TA, typename Weights, int a_rows, int row_tiles>
 struct copier {
-    using layout = ring<Weights, a_rows>;
+    using layout = ring<Weights, a_rows, row_tiles>;
     const TA *a;
     const int *rows, *offsets;
     bw_weights_stored b;
@@ -227,9 +227,11 @@ struct copier {
                 bw_copy_async(to + i * at_once * Weights::pitch, from + (int64_t)i * at_once * shape.row_bytes, true);
             if constexpr (whole != Weights::chunks) {
 #pragma unroll
-                for (int i = 0; i < layout::rows; i += 32)
-                    bw_copy_async(stage + (lane + i) * Weights::pitch + whole * 16,
-                                  extra + (int64_t)i * shape.row_bytes, true);
+                for (int i = 0; i < layout::rows; i += 32) {
+                    if (layout::rows % 32 == 0 || lane < layout::rows % 32)
+                        bw_copy_async(stage + (lane + i) * Weights::pitch + whole * 16,
+                                      extra + (int64_t)i * shape.row_bytes, true);
+                }
             }
             const TA *a_from = a + step * bw_tile_weights + lane * 8;
 #pragma unroll
@@ -318,12 +320,12 @@ BW_DEVICE void store_sums(float *to, const piece_sums (&sums)[a_tiles][row_tiles
 }
 
 // `a_rows`: rows of D in a tile, at most.
-template <typename TA, typename Weights, int a_rows>
-__global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::resident_warps / most_warps)
+template <typename TA, typename Weights, int a_rows, int row_tiles>
+__global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_tiles>::resident_warps / most_warps)
     moe_streamed_kernel(const TA *a, bw_weights_stored b, const int *rows, const int *offsets, TA *d,
                         streamed_shape shape) {
-    using layout = ring<Weights, a_rows>;
-    constexpr int a_tiles = layout::a_tiles, row_tiles = layout::row_tiles;
+    using layout = ring<Weights, a_rows, row_tiles>;
+    constexpr int a_tiles = layout::a_tiles;
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, pieces = shape.k / bw_tile_weights;
     unsigned char *stages = bw_dynamic_shared() + warp * (layout::stages * layout::stage_bytes);
@@ -331,9 +333,11 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::reside
     expert_tile *found = (expert_tile *)behind + warp * layout::stages;
     float *all_sums = (float *)(behind + warps * layout::stages * (int)sizeof(expert_tile));
 
+    // Row numbers are needed as soon as the offsets are known: both come at once.
+    if (warp == 0 && lane < shape.row_lines) asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + lane * 32));
     const int part = (int)blockIdx.x / shape.column_tiles, column = (int)blockIdx.x % shape.column_tiles;
-    copier<TA, Weights, a_rows> copies = {a,    rows, offsets, b,    shape, stages, found, warp,    warps,
-                                          lane, part, column,  warp, 0,     0,      1,     nullptr, nullptr};
+    copier<TA, Weights, a_rows, row_tiles> copies = {a,    rows, offsets, b,    shape, stages, found, warp,    warps,
+                                                     lane, part, column,  warp, 0,     0,      1,     nullptr, nullptr};
 #pragma unroll 1
     for (int s = 0; s + 1 < layout::stages; s++) copies.copy(s);
     __syncwarp();
@@ -370,8 +374,8 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows>::reside
                 if (next.count > 0) scales.begin_tile(b, next, pieces, warp, quad);
             }
             if (next.count > 0) scales.load(pieces, warps);
-            add_groups<TA, Weights, a_rows, 0>(stage + layout::b_bytes + min(quad, a_rows - 1) * layout::a_pitch,
-                                               in_quad, b_rows, sums, of_a);
+            add_groups<TA, Weights, a_rows, row_tiles, 0>(
+                stage + layout::b_bytes + min(quad, a_rows - 1) * layout::a_pitch, in_quad, b_rows, sums, of_a);
             if constexpr (Weights::has_nan) {
 #pragma unroll
                 for (int i = 0; i < 2 * row_tiles; i++) nan[i / 2][i % 2] |= b_rows[i / 2][i % 2].nan;
@@ -401,20 +405,47 @@ int64_t rows_of_fullest(const bw_dims *dims) {
     return bw_ceil_div(value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K], value[BW_MOE_ACTIVE]);
 }
 
-template <typename TA, typename Weights, int a_rows>
+// How a launch is shared out: more rows of B in a tile share what is done for A, fewer leave more tiles; fewer warps
+// have less to add up, more of them read a short tile at once. Which is best is timed.
+struct streamed_plan {
+    bool taller;  // tiles of twice as many rows of B
+    int warps;
+};
+constexpr int most_plans = 10;
+
+// The first is a guess for single launches.
+int list_plans(const bw_dims *dims, streamed_plan out[most_plans]) {
+    const int pieces = (int)(dims->value[BW_MOE_K] / bw_tile_weights);
+    int count = 0;
+    out[count++] = {true, pieces < 4 ? pieces : 4};
+    for (const bool taller : {true, false}) {
+        for (const int warps : {1, 2, 3, 4, most_warps}) {
+            const bool first = taller == out[0].taller && warps == out[0].warps;
+            if (warps <= pieces && !first) out[count++] = {taller, warps};
+        }
+    }
+    return count;
+}
+
+template <typename TA, typename Weights, int a_rows, int row_tiles>
 bw_status choose_warps(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int warps,
                        bw_cuda_launch_spec *out) {
-    using layout = ring<Weights, a_rows>;
+    using layout = ring<Weights, a_rows, row_tiles>;
+    static_assert(layout::rows <= most_tile_rows, "what is refused");
     const int64_t *value = dims->value;
     const int64_t n = value[BW_MOE_N], k = value[BW_MOE_K], columns = bw_ceil_div(n, layout::rows);
-    const streamed_shape shape = {n, (int)k, (int)bw_dtype_bytes(precision->weight, k), (int)value[BW_MOE_EXPERTS],
-                                  (int)columns};
+    const streamed_shape shape = {n,
+                                  (int)k,
+                                  (int)bw_dtype_bytes(precision->weight, k),
+                                  (int)value[BW_MOE_EXPERTS],
+                                  (int)columns,
+                                  (int)bw_ceil_div(value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K], 32)};
     warps = (int)bw_min64(warps, most_shared_bytes / layout::bytes);
     const int64_t tiles = columns * value[BW_MOE_ACTIVE] * bw_ceil_div(rows_of_fullest(dims), a_rows);
     const int64_t resident =
         bw_min64(layout::resident_warps / warps, resident_shared_bytes / (warps * layout::bytes + 1024));
     bw_cuda_kernel *chosen =
-        bw_choose(out, moe_streamed_kernel<TA, Weights, a_rows>,
+        bw_choose(out, moe_streamed_kernel<TA, Weights, a_rows, row_tiles>,
                   dim3((unsigned)bw_min64(tiles, facts->units * bw_max64(resident, 1))), dim3((unsigned)warps * 32),
                   (size_t)(warps * layout::bytes), bw_from_operand(BW_GEMM_A), bw_weights_stored{},
                   bw_from_operand(BW_MOE_ROWS), bw_from_operand(BW_MOE_OFFSETS), bw_from_operand(BW_GEMM_D), shape);
@@ -422,42 +453,36 @@ bw_status choose_warps(const bw_dims *dims, const bw_precision *precision, const
     return BW_OK;
 }
 
+template <typename TA, typename Weights, int a_rows, int row_tiles>
+bw_status choose_tiles(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                       const streamed_plan &plan, bw_cuda_launch_spec *out) {
+    if (plan.taller) return choose_warps<TA, Weights, a_rows, 2 * row_tiles>(dims, precision, facts, plan.warps, out);
+    return choose_warps<TA, Weights, a_rows, row_tiles>(dims, precision, facts, plan.warps, out);
+}
+
 template <typename TA, typename Weights>
-bw_status choose_rows(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int warps,
-                      bw_cuda_launch_spec *out) {
+bw_status choose_rows(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                      const streamed_plan &plan, bw_cuda_launch_spec *out) {
     const int64_t rows = rows_of_fullest(dims);
-    if (rows <= 4) return choose_warps<TA, Weights, 4>(dims, precision, facts, warps, out);
-    if (rows <= 8) return choose_warps<TA, Weights, 8>(dims, precision, facts, warps, out);
-    return choose_warps<TA, Weights, most_rows>(dims, precision, facts, warps, out);
+    if (rows <= 4) return choose_tiles<TA, Weights, 4, 1>(dims, precision, facts, plan, out);
+    if (rows <= 8) return choose_tiles<TA, Weights, 8, 1>(dims, precision, facts, plan, out);
+    constexpr int row_tiles = Weights::chunks < 16 ? 2 : 1;
+    return choose_tiles<TA, Weights, most_rows, row_tiles>(dims, precision, facts, plan, out);
 }
 
-bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int warps,
-                      bw_cuda_launch_spec *out) {
-    if (precision->id == BW_PRECISION_FP16)
-        return choose_rows<__half, half_weights>(dims, precision, facts, warps, out);
+bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                      const streamed_plan &plan, bw_cuda_launch_spec *out) {
+    if (precision->id == BW_PRECISION_FP16) return choose_rows<__half, half_weights>(dims, precision, facts, plan, out);
     if (precision->id == BW_PRECISION_BF16)
-        return choose_rows<__nv_bfloat16, half_weights>(dims, precision, facts, warps, out);
+        return choose_rows<__nv_bfloat16, half_weights>(dims, precision, facts, plan, out);
     return by_weights(precision, [&](auto tag) {
-        return choose_rows<__half, typename decltype(tag)::type>(dims, precision, facts, warps, out);
+        return choose_rows<__half, typename decltype(tag)::type>(dims, precision, facts, plan, out);
     });
-}
-
-// Fewer warps have less to add up, more read a short tile at once: which is best is timed. The first is a guess for
-// single launches.
-constexpr int most_plans = 6;
-int list_plans(const bw_dims *dims, int out[most_plans]) {
-    const int pieces = (int)(dims->value[BW_MOE_K] / bw_tile_weights);
-    int count = 0;
-    out[count++] = pieces < 4 ? pieces : 4;
-    for (const int warps : {1, 2, 3, 4, 6, most_warps}) {
-        if (warps <= pieces && warps != out[0]) out[count++] = warps;
-    }
-    return count;
 }
 
 bw_status first_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                      bw_cuda_launch_spec *out) {
-    int plans[most_plans];
+    streamed_plan plans[most_plans];
     list_plans(dims, plans);
     return choose_plan(dims, precision, facts, plans[0], out);
 }
@@ -465,7 +490,7 @@ bw_status first_plan(const bw_dims *dims, const bw_precision *precision, const b
 struct plan_search {
     const bw_launch *sets;
     int64_t set_count;
-    int plans[most_plans];     // warps of a block
+    streamed_plan plans[most_plans];
     bw_cuda_launch_spec spec;  // of the candidate that is timed
 };
 
@@ -489,7 +514,7 @@ bw_status enqueue_plan(void *context, int, int64_t launch) {
 const char *bw_streamed_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
     const int64_t *value = dims->value;
     if (value[BW_MOE_K] % bw_tile_weights != 0) return "streamed takes rows of a multiple of 256 elements";
-    if (value[BW_MOE_N] < most_tile_rows) return "streamed takes at least 64 rows of B";
+    if (value[BW_MOE_N] < most_tile_rows || value[BW_MOE_N] > most_n) return "streamed takes 64 to 2^30 rows of B";
     if (value[BW_MOE_K] > most_k) return "streamed takes rows of at most 2^20 elements";
     const bw_checked_int tiles =
         bw_mul(bw_num(bw_ceil_div(value[BW_MOE_N], tile_rows)), bw_num(value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K]));
