@@ -19,10 +19,6 @@ constexpr int keys = 128;  // of a tile: a row of the transposed V is a panel's
 constexpr int consumers = 2, stage_count = 4;
 constexpr float most = 448.0f;       // of E4M3
 constexpr float weight_lift = 4.0f;  // the power of 2 that is the largest weight of a tile with a new maximum
-#ifndef POLY
-#define POLY 100
-#endif
-constexpr int polynomial_of = POLY;
 constexpr int64_t counters_bytes = 128;
 
 // A tile's scales. Those of values are relative to the largest, 2^power.
@@ -197,29 +193,17 @@ BW_DEVICE uint32_t bits_of(__half2 pair) {
     return bits;
 }
 
-// 2^x of FP16 to 2^-7 of itself, by other units than bw_exp2's. Below 2^-14 it is 2^-14, and above 2^15 or of a NaN
-// that much or more.
-BW_DEVICE __half2 exp2_pair(__half2 x) {
-    const auto both = [](unsigned short bits) { return __half2half2(__ushort_as_half(bits)); };
-    const __half2 magic = both(0x6600);  // 1536: the last place of a sum with it is a whole number's
-    x = __hmin2_nan(__hmax2_nan(x, both(0xcb00)), both(0x4b80));  // -14 and 15
-    const __half2 whole = __hadd2(x, magic);
-    const __half2 rest = __hsub2(x, __hsub2(whole, magic));  // from -1/2 to 1/2
-    const __half2 power = __hfma2(rest, __hfma2(rest, both(0x33ab), both(0x399c)), both(0x3c00));
-    return half2_of(bits_of(power) + (bits_of(whole) << 10 & 0xfc00fc00u));
-}
-
-// What a warpgroup's thread holds, and its place in the rings. A tile is walked in two steps. The scores of the next
-// step, and the product with V of the one before, are under way while a step's softmax runs.
+// What a warpgroup's thread holds, and its place in the rings. The product with V of the tile before is under way while
+// a tile's softmax runs.
 template <int padded>
 struct fp8_consumer {
     using layout = fp8_layout<padded>;
-    static constexpr int stages = layout::stages, step_keys = keys / 2;
-    static constexpr int query_steps = padded / 32, key_steps = step_keys / 32;
+    static constexpr int stages = layout::stages;
+    static constexpr int query_steps = padded / 32, key_steps = keys / 32;
     static constexpr int values_at = (int)offsetof(tile_scales, of_values);
-    float out[padded / 8][4], scores[2][step_keys / 8][4];
+    float out[padded / 8][4], scores[keys / 8][4];
     uint32_t weights[key_steps][4], query[query_steps][4];
-    uint32_t pairs[step_keys / 8][2];  // of FP16: weights times values' scales
+    uint32_t pairs[keys / 8][2];  // of FP16: weights times values' scales
     float top[2], sum[2], shrink[2];
     float factor;           // of scores, beside their keys'
     float peak;             // largest power of 2 of the values' scales so far
@@ -260,22 +244,19 @@ struct fp8_consumer {
             }
         }
     }
-    // Starts scores = Q K^T of a step.
-    template <int step>
+    // Starts scores = Q K^T.
     __device__ __forceinline__ void start_scores(int stage) {
-        const uint32_t panel = shared + layout::k_at + stage * layout::key_bytes;
-        const uint64_t k = bw_describe_rows(panel + step * step_keys * bw_panel_bytes);
+        const uint64_t k = bw_describe_rows(shared + layout::k_at + stage * layout::key_bytes);
 #pragma unroll
-        for (int i = 0; i < query_steps; i++) bw_product(scores[step], query[i], k + 2 * i, i != 0, bw_e4m3());
+        for (int i = 0; i < query_steps; i++) bw_product(scores, query[i], k + 2 * i, i != 0, bw_e4m3());
+        bw_products_commit();
     }
-    // Starts out += weights V of a step.
-    template <int step>
+    // Starts out += weights V.
     __device__ __forceinline__ void start_values(int stage, int more) {
         const uint64_t v = bw_describe_rows(shared + layout::v_at + stage * layout::value_bytes);
 #pragma unroll
-        for (int i = 0; i < key_steps; i++) {
-            bw_product(out, weights[i], v + 2 * (key_steps * step + i), i != 0 || more, bw_e4m3());
-        }
+        for (int i = 0; i < key_steps; i++) bw_product(out, weights[i], v + 2 * i, i != 0 || more, bw_e4m3());
+        bw_products_commit();
     }
     // Around all that is started before it is waited for.
     __device__ __forceinline__ void begin_products() {
@@ -292,27 +273,24 @@ struct fp8_consumer {
         bw_registers_hold(query);
     }
     // A pair of a row's exponents to its weights; `part` is what the row's sum gets.
-    __device__ __forceinline__ uint32_t weigh(float even, float odd, uint32_t of_values, __half2 &part,
-                                              bool by_polynomial = false) {
-        const __half2 pair =
-            by_polynomial ? exp2_pair(__floats2half2_rn(even, odd)) : __floats2half2_rn(bw_exp2(even), bw_exp2(odd));
+    __device__ __forceinline__ uint32_t weigh(float even, float odd, uint32_t of_values, __half2 &part) {
+        const __half2 pair = __floats2half2_rn(bw_exp2(even), bw_exp2(odd));
         part = __hadd2(part, pair);
         return bits_of(__hmul2(pair, half2_of(of_values)));
     }
     // All on the maxima so far; false for the warp where a weight may not be E4M3's.
-    __device__ __forceinline__ bool weigh_quickly(const float (&scores)[step_keys / 8][4], uint32_t of_keys_at,
-                                                  uint32_t of_values_at, const float (&addend)[2], float inverse) {
+    __device__ __forceinline__ bool weigh_quickly(uint32_t of_keys_at, uint32_t of_values_at, const float (&addend)[2],
+                                                  float inverse) {
         __half2 part[2] = {};
 #pragma unroll
-        for (int n = 0; n < step_keys / 8; n++) {
+        for (int n = 0; n < keys / 8; n++) {
             const float2 of_keys = shared_pair(of_keys_at + 8 * n * (int)sizeof(float));
             const uint32_t of_values = shared_word(of_values_at + 8 * n * (int)sizeof(__half));
             const float even = of_keys.x * factor, odd = of_keys.y * factor;
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 pairs[n][half] = weigh(fmaf(scores[n][2 * half], even, addend[half]),
-                                       fmaf(scores[n][2 * half + 1], odd, addend[half]), of_values, part[half],
-                                       n % polynomial_of == polynomial_of - 1);
+                                       fmaf(scores[n][2 * half + 1], odd, addend[half]), of_values, part[half]);
             }
         }
         const float2 first = __half22float2(part[0]), second = __half22float2(part[1]);
@@ -323,23 +301,22 @@ struct fp8_consumer {
         shrink[0] = shrink[1] = 1.0f;
         return true;
     }
-    // A step's scores to pairs; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
-    // the step's first on, that a row attends.
+    // Scores to pairs; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
+    // the tile's first on, that a row attends.
     template <bool masked>
-    __device__ __forceinline__ void update_softmax(float (&scores)[step_keys / 8][4], const int (&room)[2], int step) {
-        const int column = (int)threadIdx.x % 4 * 2, own = step_keys * step + column;
+    __device__ __forceinline__ void update_softmax(const int (&room)[2]) {
+        const int column = (int)threadIdx.x % 4 * 2;
         const uint32_t scales = shared + layout::scales_at + used % stages * layout::scale_bytes;
-        const uint32_t of_keys_at = scales + own * (int)sizeof(float);
-        const uint32_t of_values_at = scales + values_at + own * (int)sizeof(__half);
+        const uint32_t of_keys_at = scales + column * (int)sizeof(float);
+        const uint32_t of_values_at = scales + values_at + column * (int)sizeof(__half);
         const float2 largest = shared_pair(scales + (int)offsetof(tile_scales, power));
         float addend[2] = {weight_lift + largest.x - top[0], weight_lift + largest.x - top[1]};
         // Where all of a tile's values are small, so are its pairs: their sum is then taken in FP32.
-        if (!masked && largest.x > peak - 8.0f && weigh_quickly(scores, of_keys_at, of_values_at, addend, largest.y))
-            return;
+        if (!masked && largest.x > peak - 8.0f && weigh_quickly(of_keys_at, of_values_at, addend, largest.y)) return;
         peak = fmaxf(peak, largest.x);
         float best[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-        for (int n = 0; n < step_keys / 8; n++) {
+        for (int n = 0; n < keys / 8; n++) {
             const float2 of_keys = shared_pair(of_keys_at + 8 * n * (int)sizeof(float));
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -359,7 +336,7 @@ struct fp8_consumer {
         }
         float part[2] = {};
 #pragma unroll
-        for (int n = 0; n < step_keys / 8; n++) {
+        for (int n = 0; n < keys / 8; n++) {
             const uint32_t of_values = shared_word(of_values_at + 8 * n * (int)sizeof(__half));
 #pragma unroll
             for (int half = 0; half < 2; half++) {
@@ -390,27 +367,23 @@ struct fp8_consumer {
         bw_barrier_wait(barriers.full(tile % stages, values), tile / stages & 1);
     }
 
-    // A step of the `used`th tile, whose scores are there. Behind the last step the scores worked out ahead are those
-    // of the tile itself, again. `first`: of a task.
-    template <bool masked, int step, bool first>
-    __device__ __forceinline__ void take(int tile) {
-        const bool ahead = step == 1 && tile > 0;
-        if (ahead) wait(used + 1, false);
-        if (step == 1) wait(used, true);
+    // The `used`th tile. `first`: of a task.
+    template <bool masked, bool first>
+    __device__ __forceinline__ void take(int tile, int more) {
+        wait(used, false);
+        if (!first) wait(used - 1, true);
         begin_products();
-        bw_registers_hold(scores[1 - step]);
-        start_scores<1 - step>((used + ahead) % stages);
-        if (step == 1) start_values<0>(used % stages, !first);
-        if (step == 0 && !first) start_values<1>((used - 1) % stages, 1);
-        bw_products_commit();
-        __syncwarp();  // softmax follows: all products are on their way before it begins
-        const int key0 = tile * keys + step * step_keys, room[2] = {reach[0] - key0, reach[1] - key0};
-        update_softmax<masked>(scores[step], room, step);
+        bw_registers_hold(scores);
+        start_scores(used % stages);
+        if (!first) start_values((used - 1) % stages, more);
+        bw_products_wait<first ? 0 : 1>();
+        bw_registers_hold(scores);
+        const int key0 = tile * keys, room[2] = {reach[0] - key0, reach[1] - key0};
+        update_softmax<masked>(room);
         end_products();
-        bw_registers_hold(scores[1 - step]);
-        if (step == 1) release(used % stages, false);
-        if (step == 0 && !first) release((used - 1) % stages, true);
-        if (!(step == 0 && first) && __any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+        release(used % stages, false);
+        if (!first) release((used - 1) % stages, true);
+        if (!first && __any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
 #pragma unroll
             for (int n = 0; n < padded / 8; n++) {
 #pragma unroll
@@ -418,30 +391,17 @@ struct fp8_consumer {
             }
         }
         round_weights();
-    }
-    template <bool masked, bool first>
-    __device__ __forceinline__ void take_both(int tile) {
-        take<masked, 0, first>(tile);
-        take<masked, 1, first>(tile);
         used++;
     }
-
     __device__ __forceinline__ void walk(int tiles, int open) {
-        int tile = tiles - 1;
-        wait(used, false);
-        begin_products();
-        bw_registers_hold(scores[0]);
-        start_scores<0>(used % stages);
-        bw_products_commit();
-        end_products();
-        bw_registers_hold(scores[0]);
-        take_both<true, true>(tile);
-        for (tile--; tile >= open; tile--) take_both<true, false>(tile);
-        for (; tile >= 0; tile--) take_both<false, false>(tile);
+        int tile = tiles - 1, more = 0;
+        take<true, true>(tile, 0);
+        for (tile--; tile >= open; tile--, more = 1) take<true, false>(tile, more);
+        for (; tile >= 0; tile--, more = 1) take<false, false>(tile, more);
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
+        wait(used - 1, true);
         begin_products();
-        start_values<1>((used - 1) % stages, 1);
-        bw_products_commit();
+        start_values((used - 1) % stages, more);
         end_products();
         release((used - 1) % stages, true);
     }
