@@ -219,7 +219,7 @@ const bw_op bw_op_gemm = {
     .text = "D = A B^T [+ C], weights B stored N x K",
     .params = gemm_params,
     .param_count = sizeof gemm_params / sizeof gemm_params[0],
-    .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_NARROW_WEIGHT_PRECISIONS,
+    .precisions = BW_WEIGHT_PRECISIONS,
     .formula = {"M*K*e_activation + activation_scales(M, K) + N*K*e_weight + weight_scales(N, K) + beta*M*N*e_result",
                 "M*N*e_result", "2*M*N*K"},
     .is_product = true,
@@ -236,7 +236,7 @@ const bw_op bw_op_moe_gemm = {
     .text = "the product of each expert's weights with the tokens that take it",
     .params = moe_params,
     .param_count = sizeof moe_params / sizeof moe_params[0],
-    .precisions = BW_WEIGHT_PRECISIONS,
+    .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_NARROW_WEIGHT_PRECISIONS,
     .formula = {"tokens*K*e_activation + activation_scales(tokens, K) + active*N*K*e_weight + weight_scales(active*N, "
                 "K) + 4*tokens*top_k + 4*(experts + 1)",
                 "tokens*top_k*N*e_result", "2*tokens*top_k*N*K"},
