@@ -122,6 +122,7 @@ static const bw_variant rows[] = {
      .precisions = TENSOR_PRECISIONS | EIGHT_BIT_PRECISIONS,
      .rounds_once = false, /* of E4M3 */
      .refuses = bw_wgmma_refuses,
+     .prefers = bw_wgmma_prefers,
      BW_CUDA_HOOKS(wgmma)},
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
