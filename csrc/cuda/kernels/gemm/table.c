@@ -7,7 +7,8 @@
  *   scalar    weights of 8 or 4 bits, unpacked one by one (narrow/fused.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
- *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
+ *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers
+ * Where A has 8 bits too (eight/): coalesced, skinny, wgmma and cublaslt. */
 #include "cuda/kernels/gemm/gemm.h"
 
 enum {

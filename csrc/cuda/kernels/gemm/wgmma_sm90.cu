@@ -1,9 +1,11 @@
 // gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
-//   - a block per multiprocessor walks over tiles of D (128 x 256, or 128 x 128 where those fill the device better); a
-//     producer thread keeps four (or six) steps of K, 128 bytes of each row, on their way, past the end of a tile too;
+//   - a block per multiprocessor walks over tiles of D (128 x 256, of E4M3 128 x 192, or 128 x 128 where those fill the
+//     device better); a producer thread keeps four to six steps of K, 128 bytes of each row, on their way, past the end
+//     of a tile too. Fewer than 128 rows of A are copied alone: what the others hold goes nowhere;
 //   - two warpgroups take 64 rows of the tile each, all sums in registers, which the producer's warpgroup gives up;
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
-//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200.)
+//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200; steps of K in
+//     another order in each block, and 64 columns for few rows of A, cost time.)
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
 #include "cuda/kernels/common/sm90.cuh"
 #include "cuda/kernels/gemm/eight/products_sm90.cuh"
@@ -25,7 +27,7 @@ struct wgmma_shape {
 
 template <int columns>
 struct wgmma_layout {
-    static constexpr int stages = columns == 256 ? 4 : columns == 192 ? 5 : columns == 128 ? 6 : 8;
+    static constexpr int stages = columns == 256 ? 4 : columns == 192 ? 5 : 6;
     static constexpr int a_bytes = tile_rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
     static constexpr int shared_bytes = bw_panels_spare + stages * stage_bytes + 2 * stages * (int)sizeof(uint64_t);
 };
@@ -244,10 +246,10 @@ __global__ void __launch_bounds__(threads, 1)
     }
     __syncthreads();
     if (threadIdx.x < bw_warpgroup) {
-        bw_registers_fewer<24>();
+        bw_registers_fewer<40>();
         if (threadIdx.x == 0) produce<columns, T>(a_map, b_map, shape, stages, full, empty);
     } else {
-        bw_registers_more<240>();
+        bw_registers_more<232>();
         consume<columns, T>(c, d, scales, shape, stages, full, empty);
     }
 }
@@ -309,9 +311,13 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
-// Where it beats cuBLASLt, whose sums of INT8 take a kernel more: with a tile for most multiprocessors.
+// Where it beats cuBLASLt, with a tile for most multiprocessors, and skinny. Of INT8 the library's sums take a kernel
+// more; of E4M3 with scales of rows it is slow for few rows of A. Timed on an H100 and an H200, M of 1 to 4096.
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    return precision->compute == BW_INT8 && 4 * tiles_of(dims, 128) >= 3 * (int64_t)facts->units;
+    const int64_t m = dims->value[BW_GEMM_M];
+    if (4 * tiles_of(dims, 128) < 3 * (int64_t)facts->units) return false;
+    if (precision->compute == BW_INT8) return m > 16;
+    return precision->compute == BW_FP8_E4M3 && precision->activation_scales->rows != 0 && m > 8 && m <= 64;
 }
 
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
